@@ -1,0 +1,16 @@
+/* base/clock.h: monotonic time. No system call where the vDSO serves the clock. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+typedef int64_t base_time_t; /* nanoseconds since some fixed moment; differences only */
+#define BASE_TIME_NEVER INT64_MAX
+
+base_time_t base_now(void);
+/* now + seconds, saturating; seconds <= 0 gives BASE_TIME_NEVER. */
+base_time_t base_deadline(double seconds);
+/* Milliseconds until `deadline` for poll(2): 0 if past, -1 for NEVER, rounded up. */
+int base_poll_ms(base_time_t deadline);
+
+#endif

@@ -1,0 +1,14 @@
+/* base/json.h: jansson with errors that name the file, line and column. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include <jansson.h>
+
+#include <gyre/status.h>
+
+/* Reads a whole JSON file; *out is a new reference. NOT_FOUND, IO or FORMAT. */
+gyre_status_t base_json_read(const char *path, json_t **out);
+/* Writes through a temporary file beside `path` and renames it, so that a reader never sees half a file. */
+gyre_status_t base_json_write(const char *path, const json_t *value);
+
+#endif

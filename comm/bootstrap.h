@@ -1,0 +1,64 @@
+/* comm/bootstrap.h: how the ranks of a job find and trust each other, before any fast path exists.
+ *
+ * Rank 0 listens on the rendezvous address. Every other rank connects, proves that it knows the job secret
+ * (mutual challenge, libsodium; all later frames carry a MAC and a counter), and is told its parent in a binomial tree
+ * over ranks; it then keeps O(log n) connections: one to its parent, one from each child. Collectives of the
+ * bootstrap run on that tree in O(log n) rounds. Every wait has a deadline.
+ *
+ * After init, the same connections are given to the watcher (comm/watch.h), which sits in poll(2) without a
+ * timeout: a death or an abort reaches every rank within a few tree hops. */
+#ifndef COMM_BOOTSTRAP_H
+#define COMM_BOOTSTRAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/comm.h>
+
+#include "base/clock.h"
+
+/* Who this process is, found in the environment or the caller's config (comm/identity.c). */
+typedef struct {
+    int rank;
+    int size;
+    char root[256]; /* "host:port"; empty when size is 1 */
+    int root_fd;    /* rank 0: inherited listening socket, or -1 */
+    unsigned char secret[32];
+    int have_secret;
+    char job[64];
+    char source[32]; /* "GYRE_*", "torchrun", "config", "singleton" */
+} comm_identity_t;
+
+/* INVALID names the variable that is missing or contradictory. */
+gyre_status_t comm_identity_find(const gyre_config_t *config, comm_identity_t *out);
+
+typedef struct comm_boot comm_boot_t;
+
+/* Joins; returns when this rank is connected to its parent and all its children. Errors: BOOTSTRAP (port in use,
+ * unreachable root: says what to do), AUTH, TIMEOUT (names the ranks that have not arrived, at rank 0). */
+gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
+
+/* Collective. all: [size * bytes], in rank order. 2 ceil(log2 n) rounds. */
+gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t bytes, void *all,
+                                   base_time_t deadline);
+gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline);
+
+/* Key-value exchange: put is local; fence (collective) makes all puts visible; get asks up the tree for what
+ * is not known here. Keys < 256 bytes; values < 64 KiB. get: *bytes in: capacity, out: length. NOT_FOUND. */
+gyre_status_t comm_boot_put(comm_boot_t *boot, const char *key, const void *value, size_t bytes);
+gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline);
+gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, size_t *bytes,
+                            base_time_t deadline);
+
+int comm_boot_rank(const comm_boot_t *boot);
+int comm_boot_size(const comm_boot_t *boot);
+const char *comm_boot_job(const comm_boot_t *boot);
+/* 32 bytes derived from the job secret for `purpose`, so that no two uses share a key. */
+void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32]);
+/* Number of open bootstrap connections: O(log n), tested. */
+int comm_boot_connections(const comm_boot_t *boot);
+
+/* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it just closes. */
+void comm_boot_leave(comm_boot_t *boot, int graceful);
+
+#endif

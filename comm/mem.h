@@ -1,0 +1,31 @@
+/* comm/mem.h: windows: memory of our own that local peers can map (memfd; no file, no ptrace right).
+ *
+ * Process-wide. A window is named by (owner, id) with ids never used twice; the table of windows is read without
+ * locks on the data path. The first window of a process may exist before gyre_init; the watcher learns of it
+ * when it starts. */
+#ifndef COMM_MEM_H
+#define COMM_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/comm.h>
+
+#include "comm/watch.h"
+
+gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
+gyre_status_t comm_mem_free(void *ptr);
+gyre_status_t comm_mem_register(void *ptr, size_t bytes);
+gyre_status_t comm_mem_deregister(void *ptr);
+/* 1 if [ptr, ptr + bytes) lies in one window: its id and the offset of ptr in it. */
+int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset);
+/* Offers all windows, present and future, through `watch`; NULL: stop. */
+gyre_status_t comm_mem_attach(comm_watch_t *watch);
+
+/* Peers' windows mapped here, cached by (address of owner, id). NULL on failure (quiet). Closed windows are
+ * unmapped when their owner freed them. */
+const void *comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
+                         size_t bytes, base_time_t deadline);
+void comm_mem_unmap_all(void); /* at finalize */
+
+#endif

@@ -1,0 +1,53 @@
+/* comm/recorder.h: the flight recorder: what each rank is doing, in shared memory that outlives it.
+ *
+ * ucx-run makes one memfd for the ranks of a host and passes its descriptor (GYRE_RECORDER_FD); rank with local
+ * number i writes slot i, the launcher reads all of them when something goes wrong. Without a launcher the
+ * slot lives in private memory and serves the error texts of this process. Plain stores, no system call. */
+#ifndef COMM_RECORDER_H
+#define COMM_RECORDER_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One call as it was made: enough to say who called what, and to compare ranks. 40 bytes, no pointers: it
+ * travels in messages and lies in shared memory. */
+typedef struct {
+    uint32_t seq;   /* number of the call on its communicator, from 1 */
+    uint8_t op;     /* coll_op_t; 0: none */
+    uint8_t type;   /* gyre_type_t */
+    uint8_t redop;  /* gyre_redop_kind_t */
+    uint8_t flags;  /* bit 0: scaled */
+    int32_t root;   /* or peer; -1: none */
+    uint32_t sig;   /* hash of all that must agree */
+    uint64_t count; /* elements as the caller gave them */
+    uint32_t algo;  /* coll_algo_t */
+    uint32_t comm;  /* low bits of the communicator id */
+    uint64_t reserved;
+} comm_call_t;
+
+enum { COMM_RECORDER_CALLS = 16 };
+
+typedef struct {
+    _Atomic uint32_t state; /* 0 unused, 1 idle, 2 in a call, 3 failed, 4 left gracefully */
+    int32_t rank;
+    int32_t pid;
+    _Atomic uint32_t head; /* calls recorded so far; call k lies in calls[k % COMM_RECORDER_CALLS] */
+    int64_t started_ns;    /* base_now() at the start of the newest call */
+    int32_t waiting_for;   /* rank that the newest call waits for; -1: none */
+    uint32_t pad;
+    comm_call_t calls[COMM_RECORDER_CALLS];
+    char error[512]; /* last-error text once state is 3 */
+} __attribute__((aligned(64))) comm_recorder_slot_t;
+
+/* Bytes of a recorder for `slots` ranks. */
+size_t comm_recorder_bytes(int slots);
+/* Maps GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or private memory. Never fails: falls back to static memory. */
+comm_recorder_slot_t *comm_recorder_open(int rank);
+void comm_recorder_close(comm_recorder_slot_t *slot);
+/* Hot path: begin and end of a call. */
+void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call);
+void comm_recorder_end(comm_recorder_slot_t *slot);
+void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);
+
+#endif

@@ -1,0 +1,123 @@
+/* comm/transport.h: one channel, several transports; read this and you know them all.
+ *
+ * A *group* is the set of ranks of one communicator as comm/ sees it. A *link* joins this rank to one peer of
+ * the group on one lane. A lane is an independent, reliable, ordered stream in each direction: messages of a lane
+ * arrive in the order in which they were sent, and each must be received with the length and tag with which
+ * it was sent. Lanes exist so that independent channels of a schedule cannot block one another.
+ *
+ * Nothing here blocks and nothing here allocates once a link is connected: calls answer GYRE_IN_PROGRESS when
+ * they could not finish, and are repeated by the caller (the executor), who waits with comm/wait.h in between. */
+#ifndef COMM_TRANSPORT_H
+#define COMM_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/comm.h>
+
+#include "comm/recorder.h"
+#include "comm/watch.h"
+
+enum {
+    COMM_LANES = 3,   /* lanes 0 and 1 carry channels of collectives, */
+    COMM_LANE_P2P = 2 /* lane 2 point-to-point messages */
+};
+
+/* What both ends of a message must agree on. */
+typedef struct {
+    uint32_t seq; /* call number on the communicator (collectives) or message number (point to point) */
+    uint32_t sig; /* hash of what the ranks must agree on */
+} comm_tag_t;
+
+typedef enum {
+    COMM_CAN_LOAD = 1, /* payload in a window can be read where it lies (views) */
+    COMM_CAN_PULL = 2  /* payload elsewhere can be pulled with one copy (CMA, RDMA read) */
+} comm_link_caps_t;
+
+typedef struct comm_group comm_group_t;
+typedef struct comm_link comm_link_t;
+
+/* State of a message under way; owned by the caller, zeroed before first use, opaque outside the transport. */
+typedef struct {
+    uint64_t ticket;
+    uint64_t done; /* bytes already handed over */
+    void *handle;
+    uint32_t phase;
+    uint32_t pad;
+} comm_msg_t;
+
+/* Starts (phase 0) or continues sending. OK: the buffer may be overwritten. IN_PROGRESS: call again with the
+ * same arguments. `accepted` (via comm_send_accepted) tells when a later message of this lane may start. */
+gyre_status_t comm_send(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
+/* True once the message has its place in the lane's order, so that the next one may be started before this
+ * one is finished (at most COMM_SENDS_OPEN unfinished ones per lane; comm_send of a further one stays at phase 0). */
+static inline int comm_send_accepted(const comm_msg_t *msg)
+{
+    return msg->phase != 0;
+}
+enum { COMM_SENDS_OPEN = 64 };
+
+/* Starts or continues receiving the lane's next message into buf. OK: all bytes are there. IN_PROGRESS: call
+ * again. MISMATCH: the message that came has another tag or length (nothing is consumed; comm_link_their_call). One
+ * receive at a time per lane direction: the next is started after this one is finished or viewed. */
+gyre_status_t comm_recv(comm_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
+/* The same without copying: OK: *view points at the payload where it lies, to be read until comm_release.
+ * UNSUPPORTED (quiet; at phase 0 only): this message must be copied, call comm_recv. Several views may be open. */
+gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
+                             const void **view);
+void comm_release(comm_link_t *link, comm_msg_t *msg);
+
+/* After MISMATCH: what the peer called, as far as known; 0 if unknown. */
+int comm_link_their_call(comm_link_t *link, comm_call_t *call);
+/* "shm", "ucx", "self"; and what the link can do. */
+const char *comm_link_transport(const comm_link_t *link);
+unsigned comm_link_caps(const comm_link_t *link);
+
+/* Passes `bytes` from every member to every member, in group-rank order, over the parent communicator or the
+ * bootstrap. Collective over the group. */
+typedef gyre_status_t (*comm_exchange_fn)(void *user, const void *mine, size_t bytes, void *all);
+
+/* The process's place in the job; made once by gyre_init. Borrowed by its groups. */
+typedef struct {
+    comm_boot_t *boot;
+    comm_watch_t *watch;
+    comm_recorder_slot_t *recorder;
+    int rank;
+    int size;
+} comm_world_t;
+
+/* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks share
+ * this host (by fetching each other's memory, not by names), makes the shared segment, connects nothing yet. */
+gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
+                                comm_exchange_fn exchange, void *user, base_time_t deadline,
+                                comm_group_t **out);
+void comm_group_destroy(comm_group_t *group);
+
+/* Lazy: connects on first use (may block until `deadline` on the peer's watcher, never on the peer's program).
+ * peer == own rank gives the self link. */
+gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, base_time_t deadline,
+                              comm_link_t **out);
+/* Moves whatever needs moving (UCX worker); cheap when nothing does. */
+void comm_group_progress(comm_group_t *group);
+
+int comm_group_rank(const comm_group_t *group);
+int comm_group_size(const comm_group_t *group);
+uint64_t comm_group_id(const comm_group_t *group);
+int comm_group_world_rank(const comm_group_t *group, int rank);
+/* host_of: [n], host numbers 0.. in order of their lowest rank. Borrowed. */
+const int *comm_group_hosts(const comm_group_t *group, int *hosts);
+int comm_group_oversubscribed(const comm_group_t *group); /* local ranks outnumber the cores they may use */
+
+/* The call board: each local rank's present call, readable by its local peers. */
+void comm_group_post_call(comm_group_t *group, const comm_call_t *call);
+/* 1 and *call: what `peer` is doing or did last; 0: not visible from here. */
+int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call);
+
+typedef struct {
+    size_t shared_bytes, private_bytes;
+    uint64_t connections;
+} comm_group_stats_t;
+void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out);
+
+#endif

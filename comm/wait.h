@@ -1,0 +1,38 @@
+/* comm/wait.h: waiting: spin, then yield, then sleep, never past the deadline and never past a peer's death.
+ *
+ *     comm_wait_t wait;
+ *     comm_wait_begin(&wait, group, deadline);
+ *     while (!done) {
+ *         if (moved()) comm_wait_moved(&wait);
+ *         else if ((st = comm_wait_idle(&wait)) != GYRE_OK) break;
+ *     }
+ *     comm_wait_end(&wait);
+ *
+ * Sleeping is done in two calls of comm_wait_idle: the first announces it (so that whoever sends from now
+ * on rings), the caller looks once more, and only the second sleeps. No wake-up can be lost. */
+#ifndef COMM_WAIT_H
+#define COMM_WAIT_H
+
+#include "base/clock.h"
+#include "comm/transport.h"
+
+typedef struct {
+    comm_group_t *group;
+    base_time_t deadline;
+    base_time_t since; /* when the present idling began; 0: not idling */
+    uint32_t turns;
+    uint32_t armed; /* 1: sleep was announced with `bell` as the doorbell's value */
+    uint32_t bell;
+    uint32_t trouble;   /* the watcher's counter as last checked */
+    uint64_t sleeps;    /* times that this wait slept */
+    base_time_t waited; /* nanoseconds spent idling */
+} comm_wait_t;
+
+void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadline);
+void comm_wait_moved(comm_wait_t *wait);
+/* OK: look again. PEER_DEAD, ABORTED (or the status it was aborted with), TIMEOUT: quiet; the text is in
+ * gyre_last_error and the caller adds what it was doing. */
+gyre_status_t comm_wait_idle(comm_wait_t *wait);
+void comm_wait_end(comm_wait_t *wait);
+
+#endif

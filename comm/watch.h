@@ -1,0 +1,55 @@
+/* comm/watch.h: one thread per process that notices what must not wait for the next call.
+ *
+ * It owns the bootstrap connections after init and a Unix socket (abstract name, no file). It sleeps in poll(2)
+ * without a timeout, so it costs no system call while nothing happens. It
+ *  - turns a closed connection into "rank r died" and floods that through the tree;
+ *  - floods and receives aborts: (communicator id, status, text);
+ *  - hands descriptors of memory windows to local peers that prove they know the job secret. */
+#ifndef COMM_WATCH_H
+#define COMM_WATCH_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "comm/bootstrap.h"
+
+typedef struct comm_watch comm_watch_t;
+
+/* Takes over `boot`'s connections; comm_boot_get/fence/all_gather/barrier still work and go through the thread. */
+gyre_status_t comm_watch_start(comm_boot_t *boot, comm_watch_t **out);
+/* Joins the thread. Call before comm_boot_leave. */
+void comm_watch_stop(comm_watch_t *watch);
+
+/* A trouble counter: changes whenever a death or abort was noted. One relaxed load on the wait path tells
+ * whether to look closer. */
+const _Atomic uint32_t *comm_watch_trouble(const comm_watch_t *watch);
+
+/* Called from the watcher thread on every death or abort, so that sleepers can be woken. Must not block. */
+typedef void (*comm_watch_wake_fn)(void *user);
+gyre_status_t comm_watch_on_trouble(comm_watch_t *watch, comm_watch_wake_fn wake, void *user);
+void comm_watch_off_trouble(comm_watch_t *watch, void *user);
+
+/* The first dead world rank among ranks[0..n), or -1. `how` (may be NULL) gets a text like "its connection closed". */
+int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes);
+
+/* Declares communicator `id` dead on all ranks of the job; they see it through comm_watch_aborted. */
+void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text);
+/* GYRE_OK, or the status with which communicator `id` was aborted (text: why, with the rank that said so). */
+gyre_status_t comm_watch_aborted(const comm_watch_t *watch, uint64_t id, char *text, size_t bytes);
+void comm_watch_forget(comm_watch_t *watch, uint64_t id); /* the communicator is gone */
+
+/* Memory windows. offer: local peers may fetch a duplicate of `fd` under `key` (not taken over; dup'ed). */
+gyre_status_t comm_watch_offer(comm_watch_t *watch, uint64_t key, int fd);
+void comm_watch_withdraw(comm_watch_t *watch, uint64_t key);
+/* This process's address for fetch: 32 bytes to be passed to peers by whatever means. */
+void comm_watch_address(const comm_watch_t *watch, unsigned char address[32]);
+/* Fetches a descriptor (close-on-exec, owned by the caller) from the process behind `address`. Fails with
+ * UNSUPPORTED at once if that process is not on this host (or in another network namespace), NOT_FOUND if it does not
+ * offer `key`, TIMEOUT. */
+gyre_status_t comm_watch_fetch(comm_watch_t *watch, const unsigned char address[32], uint64_t key, int *fd,
+                               base_time_t deadline);
+
+#endif

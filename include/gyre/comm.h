@@ -1,0 +1,94 @@
+/* gyre/comm.h: communicators: a group of ranks that call collectives together.
+ *
+ * A communicator is used by one thread at a time. Different communicators may be used by different threads
+ * at once and never wait for each other. Collectives of one communicator run in the order of their calls,
+ * which must be the same on all its ranks. */
+#ifndef GYRE_COMM_H
+#define GYRE_COMM_H
+
+#include <gyre/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gyre_comm gyre_comm_t;
+
+/* Options of gyre_init; set every field through GYRE_CONFIG_INITIALIZER, then change some. `size` lets the
+ * struct grow without breaking programs that were built against an older header. */
+typedef struct {
+    size_t size;           /* sizeof(gyre_config_t) */
+    int rank;              /* -1: from the environment */
+    int nranks;            /* -1: from the environment */
+    const char *root;      /* "host:port" of rank 0's rendezvous; NULL: from the environment */
+    const char *secret;    /* job secret, 64 hex digits; NULL: from the environment */
+    double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
+    double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
+    int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
+} gyre_config_t;
+#define GYRE_CONFIG_INITIALIZER                                 \
+    {                                                           \
+        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1 \
+    }
+
+/* Joins the job and returns the communicator of all its ranks. Identity comes from `config`, else from
+ * GYRE_RANK / GYRE_SIZE / GYRE_ROOT, else from torchrun's RANK / WORLD_SIZE / MASTER_ADDR / MASTER_PORT, else this
+ * process is alone (rank 0 of 1). `config` may be NULL. Call it once per process; again only after
+ * gyre_finalize. Errors: BOOTSTRAP, AUTH, TIMEOUT, INVALID. */
+GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
+
+/* Waits until all ranks are done with `world`, then leaves the job. Every other communicator must have been
+ * destroyed. After an error on `world` it does not wait. NULL is allowed. */
+GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
+
+/* Collective over `comm`: ranks with the same `color` form a new communicator, ordered by (key, rank). A
+ * negative color gives *out = NULL. The new one takes no part of the old one's resources. */
+GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
+
+/* Frees a communicator made by gyre_comm_split. Not collective. */
+GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
+
+/* Ends every operation of `comm` on all its ranks with GYRE_ERR_ABORTED; `reason` travels with it. Does not
+ * block. */
+GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
+
+/* The error that killed `comm`, or GYRE_OK. Cheap: one load. */
+GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
+
+GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);
+GYRE_API int gyre_comm_size(const gyre_comm_t *comm);
+/* Rank and number of ranks among those of `comm` that share this rank's host. */
+GYRE_API int gyre_comm_local_rank(const gyre_comm_t *comm);
+GYRE_API int gyre_comm_local_size(const gyre_comm_t *comm);
+
+typedef struct {
+    size_t size;         /* in: sizeof(gyre_comm_stats_t) */
+    uint64_t operations; /* collectives and point-to-point calls finished */
+    uint64_t bytes_sent; /* payload handed to transports */
+    uint64_t bytes_received;
+    uint64_t messages_sent;
+    uint64_t plans_built;   /* schedules generated: constant once every shape was seen */
+    uint64_t allocations;   /* heap allocations made on behalf of operations */
+    uint64_t sleeps;        /* times that waiting went to sleep in the kernel */
+    uint64_t shared_bytes;  /* shared memory reserved for this rank's local peer group */
+    uint64_t private_bytes; /* other memory held by this communicator */
+    uint64_t connections;   /* links to peers made so far */
+    double wait_seconds;    /* time spent waiting for peers */
+} gyre_comm_stats_t;
+GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats);
+
+/* Memory that local peers can load and store directly: zero-copy for every transport that can. Page-aligned,
+ * zeroed. Usable like any other memory; may be allocated before gyre_init. */
+GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
+GYRE_API gyre_status_t gyre_mem_free(void *ptr);
+/* Promises that [ptr, ptr + bytes) stays mapped until gyre_mem_deregister: transports may then pin it or
+ * remember how to reach it. Never required. */
+GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
+GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
+
+GYRE_API const char *gyre_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
