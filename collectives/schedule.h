@@ -87,7 +87,7 @@ typedef struct {
     const int *host; /* [n] host number of each rank; hierarchical only, else may be NULL */
 } coll_args_t;
 
-typedef enum { COLL_SEND = 0, COLL_RECV, COLL_COPY, COLL_REDUCE } coll_step_kind_t;
+typedef enum { COLL_STEP_SEND = 0, COLL_STEP_RECV, COLL_STEP_COPY, COLL_STEP_REDUCE } coll_step_kind_t;
 typedef enum { COLL_IN = 0, COLL_OUT, COLL_TMP } coll_buf_t;
 
 typedef struct {
