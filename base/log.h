@@ -21,10 +21,10 @@ void base_log_set_level(base_log_level_t level);
 void base_log_set_rank(int rank); /* -1: unknown */
 int base_log_rank(void);
 
-#define BASE_LOG(level, ...)                      \
-    do {                                          \
-        if ((int)(level) <= base_log_limit)       \
-            base_log_write((level), __VA_ARGS__); \
+#define BASE_LOG(level, ...)                                                    \
+    do {                                                                        \
+        if ((int)(level) <= __atomic_load_n(&base_log_limit, __ATOMIC_RELAXED)) \
+            base_log_write((level), __VA_ARGS__);                               \
     } while (0)
 #define log_error(...)   BASE_LOG(BASE_LOG_ERROR, __VA_ARGS__)
 #define log_warning(...) BASE_LOG(BASE_LOG_WARNING, __VA_ARGS__)

@@ -1,0 +1,73 @@
+/* base/error.c: each thread's last error, in words.
+ *
+ * The text is formatted on the stack first and copied after: an argument may be gyre_last_error() itself, when
+ * a caller tells an older error again with more around it. errno is left as it was. */
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define TEXT_BYTES 2048
+
+static _Thread_local char last_error[TEXT_BYTES];
+
+const char *gyre_last_error(void)
+{
+    return last_error;
+}
+
+/* err: an errno value whose words are appended; 0: none. */
+static void record(int err, const char *format, va_list args)
+{
+    char text[TEXT_BYTES];
+    int n = vsnprintf(text, sizeof(text), format, args);
+    size_t used = n < 0 ? 0 : (size_t)n;
+    if (err != 0 && used < sizeof(text)) {
+        char words[128];
+        /* GNU strerror_r: thread-safe, and returns the words wherever they are. */
+        n = snprintf(text + used, sizeof(text) - used, ": %s", strerror_r(err, words, sizeof(words)));
+        used += n < 0 ? 0 : (size_t)n;
+    }
+    if (used >= sizeof(text))
+        memcpy(text + sizeof(text) - 4, "...", 4);
+    memcpy(last_error, text, sizeof(text) < used + 1 ? sizeof(text) : used + 1);
+}
+
+gyre_status_t gyre_fail(gyre_status_t status, const char *format, ...)
+{
+    int saved = errno;
+    va_list args;
+    va_start(args, format);
+    record(0, format, args);
+    va_end(args);
+    log_error("%s", last_error);
+    errno = saved;
+    return status;
+}
+
+gyre_status_t gyre_fail_errno(gyre_status_t status, int err, const char *format, ...)
+{
+    int saved = errno;
+    va_list args;
+    va_start(args, format);
+    record(err, format, args);
+    va_end(args);
+    log_error("%s", last_error);
+    errno = saved;
+    return status;
+}
+
+gyre_status_t gyre_fail_quiet(gyre_status_t status, const char *format, ...)
+{
+    int saved = errno;
+    va_list args;
+    va_start(args, format);
+    record(0, format, args);
+    va_end(args);
+    errno = saved;
+    return status;
+}

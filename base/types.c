@@ -1,0 +1,32 @@
+/* base/types.c: sizes and names of element types and reductions. Names are nccl-tests' where it has one. */
+#include <gyre/types.h>
+
+static const struct {
+    size_t bytes;
+    const char *name;
+} types[GYRE_TYPE_COUNT] = {
+    [GYRE_INT8] = {1, "int8"},         [GYRE_UINT8] = {1, "uint8"},   [GYRE_INT16] = {2, "int16"},
+    [GYRE_UINT16] = {2, "uint16"},     [GYRE_INT32] = {4, "int32"},   [GYRE_UINT32] = {4, "uint32"},
+    [GYRE_INT64] = {8, "int64"},       [GYRE_UINT64] = {8, "uint64"}, [GYRE_FLOAT16] = {2, "half"},
+    [GYRE_BFLOAT16] = {2, "bfloat16"}, [GYRE_FLOAT32] = {4, "float"}, [GYRE_FLOAT64] = {8, "double"},
+};
+
+static const char *const redops[GYRE_REDOP_COUNT] = {
+    [GYRE_SUM] = "sum", [GYRE_PROD] = "prod", [GYRE_MIN] = "min", [GYRE_MAX] = "max", [GYRE_AVG] = "avg",
+};
+
+size_t gyre_type_size(gyre_type_t type)
+{
+    /* Through unsigned: a caller in another language may pass anything, negative numbers included. */
+    return (unsigned)type < GYRE_TYPE_COUNT ? types[type].bytes : 0;
+}
+
+const char *gyre_type_name(gyre_type_t type)
+{
+    return (unsigned)type < GYRE_TYPE_COUNT ? types[type].name : "unknown";
+}
+
+const char *gyre_redop_name(gyre_redop_kind_t kind)
+{
+    return (unsigned)kind < GYRE_REDOP_COUNT ? redops[kind] : "unknown";
+}
