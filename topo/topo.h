@@ -1,7 +1,11 @@
 /* topo/topo.h: what the machine is: hwloc's tree turned into the graph that communication needs.
  *
  * A pure function of an hwloc topology, of this machine or from an XML file, so that a laptop can test machines
- * that it is not. */
+ * that it is not.
+ *
+ * Cores are counted 0, 1, ... over those that this process may run on, in the order of hwloc's tree; the package,
+ * NUMA and cache numbers of a core are those of the whole machine, so that two processes of one host that were
+ * bound to different cores can compare them. A topo_t does not change after topo_load: threads may share it. */
 #ifndef TOPO_TOPO_H
 #define TOPO_TOPO_H
 
@@ -22,9 +26,15 @@ typedef struct {
     char pci[32];  /* "0000:17:00.0"; empty if not on PCI */
     int numa;      /* NUMA node it hangs off, -1 unknown */
     int package;   /* -1 unknown */
-    int bridge;    /* number of the outermost PCIe switch or host bridge it sits under; -1 unknown */
+    int bridge;    /* number of the PCIe host bridge that it sits under; -1 unknown */
     int rdma;      /* a NIC that speaks verbs (OpenFabrics) */
 } topo_device_t;
+
+/* A core. hwloc's logical numbers over the whole machine; -1 where the machine does not say. */
+typedef struct {
+    int number, package, numa, l3, l2;
+    int pus; /* hardware threads of it that this process may use */
+} topo_core_t;
 
 typedef struct {
     int packages, numa_nodes, cores, pus; /* that this process may use */
@@ -32,17 +42,25 @@ typedef struct {
     size_t l1_bytes, l2_bytes, l3_bytes;  /* of one cache each; 0 unknown */
     size_t memory_bytes;
     int devices;
+    int machine_cores; /* all there are, also those that this process may not use */
 } topo_summary_t;
 
-/* xml: a file written by lstopo or hwloc; NULL: this machine. FORMAT or NOT_FOUND name the file. */
+/* xml: a file written by lstopo or hwloc; NULL: this machine, of which only the PUs count that both the host's
+ * cpuset and this process's affinity allow. The caller frees *out. NOT_FOUND, IO or FORMAT name the file. */
 gyre_status_t topo_load(const char *xml, topo_t **out);
 void topo_free(topo_t *topo);
 void topo_summary(const topo_t *topo, topo_summary_t *out);
+/* GPUs first, then NICs, each in the order of hwloc's tree. One PCI function is one device, however many names the
+ * system has for it; the display adapters of management controllers and of virtual machines are not GPUs. */
 const topo_device_t *topo_device(const topo_t *topo, int index); /* NULL out of range */
-/* 64-bit signature of what matters for tuning (kernel release and hwloc's shape). */
+const topo_core_t *topo_core(const topo_t *topo, int core);      /* NULL out of range */
+/* The core that the calling thread is confined to, -1 if it may run on several (or topo is of another machine). */
+int topo_current_core(const topo_t *topo);
+/* 64-bit signature of what matters for tuning (kernel release, processor and hwloc's shape): the same for every
+ * process of the machine, wherever it is bound. */
 uint64_t topo_signature(const topo_t *topo);
 
-/* Distance between two cores or devices: the largest thing that both are inside of. */
+/* Distance between two cores: the smallest thing that both are inside of. */
 typedef enum {
     TOPO_SAME_CORE = 0,
     TOPO_SAME_L2,
@@ -51,26 +69,39 @@ typedef enum {
     TOPO_SAME_PACKAGE,
     TOPO_SAME_HOST
 } topo_distance_t;
+/* A core out of range, such as the -1 of an unbound rank, is SAME_HOST to all others. */
 topo_distance_t topo_core_distance(const topo_t *topo, int core_a, int core_b);
 /* Between devices: hops over the PCIe tree: 0 same device, 1 same switch, 2 same host bridge, 3 same NUMA node, 4 same
  * host. */
 int topo_device_distance(const topo_t *topo, int device_a, int device_b);
-/* The nearest device of a kind to core `core` (or to another device), lowest index first; -1 if there is none. */
+/* The nearest device of a kind to core `core` (same NUMA node, then same package) or to another device (by distance,
+ * then by how far down the PCIe tree they meet); of equals the lowest index; -1 if there is none. */
 int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind);
 int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t kind);
 
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;
-/* Where each of `ranks` local ranks should run: cores[r] is the logical core of rank r (-1: unbound), chosen so that
- * consecutive ranks are near and all packages are used evenly. NONE, or more ranks than cores: all -1 (CORE) or shared (others). */
+/* Where each of `ranks` local ranks should run: cores[r] is the core of rank r (-1: unbound). A pure function of the
+ * topology: packages, in them NUMA nodes, in them L3 caches share the ranks evenly, and consecutive ranks are near.
+ * NONE: all -1. More ranks than cores: CORE leaves all at -1, L3 and NUMA let ranks share their domain.
+ * INVALID: ranks < 1. */
 gyre_status_t topo_bind_plan(const topo_t *topo, topo_bind_t how, int ranks, int *cores);
-/* Binds the calling process as the plan says; text (may be NULL) gets "core 3 (package 0, numa 0)". */
+/* Binds the calling process to core `core` of the plan, or to the L3 or NUMA node around it (to the next larger
+ * thing where the machine has none); to nothing for NONE or -1. text (may be NULL) gets
+ * "core 3 (package 0, numa 0)". UNSUPPORTED: topo came from a file, or the system refuses. */
 gyre_status_t topo_bind_self(const topo_t *topo, topo_bind_t how, int core, char *text, size_t bytes);
 int topo_bind_parse(const char *word, topo_bind_t *out); /* none core l3 numa; 0 if unknown */
 
+const char *topo_bind_name(topo_bind_t how);
+
 /* --- printing --- */
+/* The tree of the machine, its devices, the nearest ones and the distances between them. */
 void topo_print(const topo_t *topo, FILE *out);
-/* ranks > 0: also where they would be bound, the ring and the trees over them. */
+/* Where `ranks` ranks would be bound (CORE), and the ring and the two trees over them. */
+gyre_status_t topo_print_ranks(const topo_t *topo, int ranks, FILE *out);
+/* The ring over `ranks` ranks that run on `cores` (a plan; -1: unbound). order: [ranks]. */
+gyre_status_t topo_ring_of_cores(const topo_t *topo, int ranks, const int *cores, int *order);
+/* A drawing of the machine; ranks > 0: also of where they would be bound, the ring and the trees over them. */
 gyre_status_t topo_svg(const topo_t *topo, int ranks, const char *path);
 
 #endif
