@@ -1,0 +1,115 @@
+/* tools/ucx-run/report.c: what a rank was doing when it ended or when time was up, read from its slot of the
+ * flight recorder (comm/recorder.h), which outlives it. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <gyre/types.h>
+
+#include "base/clock.h"
+#include "collectives/schedule.h"
+#include "tools/ucx-run/run.h"
+
+const char *run_signal_name(int signal, char text[16])
+{
+    const char *name = sigabbrev_np(signal);
+    if (name)
+        snprintf(text, 16, "SIG%s", name);
+    else
+        snprintf(text, 16, "signal %d", signal);
+    return text;
+}
+
+static void describe_call(const comm_call_t *call, char *text, size_t bytes)
+{
+    const char *type = gyre_type_name((gyre_type_t)call->type);
+    const char *redop = gyre_redop_name((gyre_redop_kind_t)call->redop);
+    unsigned long long count = (unsigned long long)call->count;
+    int n = snprintf(text, bytes, "%s #%u", coll_op_name((coll_op_t)call->op), call->seq);
+    if (n < 0 || (size_t)n >= bytes || call->op == COLL_BARRIER)
+        return;
+    text += n;
+    bytes -= (size_t)n;
+    switch (call->op) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE_SCATTER:
+        snprintf(text, bytes, " (count %llu, %s, %s)", count, type, redop);
+        break;
+    case COLL_REDUCE:
+        snprintf(text, bytes, " (count %llu, %s, %s, root %d)", count, type, redop, call->root);
+        break;
+    case COLL_BROADCAST:
+    case COLL_GATHER:
+    case COLL_SCATTER:
+        snprintf(text, bytes, " (count %llu, %s, root %d)", count, type, call->root);
+        break;
+    case COLL_SENDRECV:
+        snprintf(text, bytes, " (count %llu, %s, peer %d)", count, type, call->root);
+        break;
+    default:
+        snprintf(text, bytes, " (count %llu, %s)", count, type);
+    }
+}
+
+void run_report_doing(const comm_recorder_slot_t *slot, char *text, size_t bytes)
+{
+    text[0] = 0;
+    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    uint32_t head = atomic_load_explicit(&slot->head, memory_order_acquire);
+    if (state == 0)
+        return;
+    char call[128] = "";
+    if (head > 0)
+        describe_call(&slot->calls[(head - 1) % COMM_RECORDER_CALLS], call, sizeof call);
+    if (state == 2 && call[0]) {
+        int n = snprintf(text, bytes, "in %s", call);
+        if (slot->waiting_for >= 0 && n > 0 && (size_t)n < bytes)
+            snprintf(text + n, bytes - (size_t)n, ", waiting for rank %d", slot->waiting_for);
+    } else if (state == 3) {
+        size_t room = sizeof slot->error - 1;
+        snprintf(text, bytes, "after the error: %.*s", (int)strnlen(slot->error, room), slot->error);
+    } else if (state == 4) {
+        snprintf(text, bytes, "after it had left the job");
+    } else if (call[0]) {
+        snprintf(text, bytes, "after %s", call);
+    }
+}
+
+void run_report_end(const run_job_t *job, int rank)
+{
+    const run_rank_t *r = &job->rank[rank];
+    char doing[700], name[16];
+    const char *joint = " ";
+    run_report_doing(&job->slots[rank], doing, sizeof doing);
+    if (!doing[0])
+        joint = "";
+    else if (strncmp(doing, "in ", 3) == 0)
+        joint = " while ";
+    if (WIFSIGNALED(r->status))
+        run_say("ucx-run: rank %d (pid %d, %s) killed by signal %d (%s)%s%s%s", rank, (int)r->pid,
+                run_hostname(), WTERMSIG(r->status), run_signal_name(WTERMSIG(r->status), name),
+                WCOREDUMP(r->status) ? ", core dumped," : "", joint, doing);
+    else
+        run_say("ucx-run: rank %d (pid %d, %s) exited with code %d%s%s", rank, (int)r->pid, run_hostname(),
+                WEXITSTATUS(r->status), joint, doing);
+}
+
+void run_report_all(const run_job_t *job)
+{
+    base_time_t now = base_now();
+    for (int r = 0; r < job->options->ranks; r++) {
+        if (!job->rank[r].alive) {
+            run_say("ucx-run:   rank %d has ended", r);
+            continue;
+        }
+        const comm_recorder_slot_t *slot = &job->slots[r];
+        char doing[700];
+        run_report_doing(slot, doing, sizeof doing);
+        if (strncmp(doing, "in ", 3) == 0)
+            run_say("ucx-run:   rank %d (pid %d): %s for %.1f s", r, (int)job->rank[r].pid, doing,
+                    (double)(now - slot->started_ns) / 1e9);
+        else
+            run_say("ucx-run:   rank %d (pid %d): %s%s", r, (int)job->rank[r].pid,
+                    doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);
+    }
+}
