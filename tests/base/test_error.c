@@ -1,0 +1,171 @@
+/* tests/base/test_error.c: last errors belong to their thread, are whole lines on stderr, and never overflow. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "tests/base/capture.h"
+
+static void records_and_logs(void **state)
+{
+    (void)state;
+    char text[512];
+    capture_t capture = capture_begin();
+    errno = EAGAIN;
+    gyre_status_t status = gyre_fail(GYRE_ERR_INVALID, "root %d is not in 0..%d", 9, 3);
+    int err = errno;
+    capture_end(capture, text, sizeof(text));
+    assert_int_equal(status, GYRE_ERR_INVALID);
+    assert_int_equal(err, EAGAIN);
+    assert_string_equal(gyre_last_error(), "root 9 is not in 0..3");
+    assert_string_equal(text, "gyre: error: root 9 is not in 0..3\n");
+}
+
+static void quiet(void **state)
+{
+    (void)state;
+    char text[512];
+    capture_t capture = capture_begin();
+    assert_int_equal(gyre_fail_quiet(GYRE_ERR_TIMEOUT, "waited %s", "long"), GYRE_ERR_TIMEOUT);
+    capture_end(capture, text, sizeof(text));
+    assert_string_equal(text, "");
+    assert_string_equal(gyre_last_error(), "waited long");
+}
+
+static void with_errno(void **state)
+{
+    (void)state;
+    char text[512];
+    capture_t capture = capture_begin();
+    assert_int_equal(gyre_fail_errno(GYRE_ERR_IO, ENOENT, "cannot open %s", "x"), GYRE_ERR_IO);
+    capture_end(capture, text, sizeof(text));
+    assert_string_equal(gyre_last_error(), "cannot open x: No such file or directory");
+    assert_string_equal(text, "gyre: error: cannot open x: No such file or directory\n");
+}
+
+/* An error told again with more around it. */
+static void quotes_itself(void **state)
+{
+    (void)state;
+    gyre_fail_quiet(GYRE_ERR_IO, "inner");
+    gyre_fail_quiet(GYRE_ERR_IO, "outer: %s, and %s", gyre_last_error(), gyre_last_error());
+    assert_string_equal(gyre_last_error(), "outer: inner, and inner");
+}
+
+static void long_text_is_cut(void **state)
+{
+    (void)state;
+    static char big[100000], text[8192];
+    memset(big, 'x', sizeof(big) - 1);
+    capture_t capture = capture_begin();
+    gyre_fail(GYRE_ERR_IO, "%s", big);
+    capture_end(capture, text, sizeof(text));
+    size_t length = strlen(gyre_last_error());
+    assert_in_range(length, 1024, 4095);
+    assert_string_equal(gyre_last_error() + length - 3, "...");
+    assert_int_equal(strlen(text), strlen("gyre: error: ") + length + 1);
+    gyre_fail_quiet(GYRE_ERR_IO, "short"); /* nothing of the long one is left */
+    assert_string_equal(gyre_last_error(), "short");
+}
+
+static void one_line_without_control_characters(void **state)
+{
+    (void)state;
+    char text[512];
+    capture_t capture = capture_begin();
+    log_error("a\nb\033[2Jc\r\x7f\n\n");
+    capture_end(capture, text, sizeof(text));
+    assert_string_equal(text, "gyre: error: a b?[2Jc ?\n");
+}
+
+static void levels_and_rank(void **state)
+{
+    (void)state;
+    char text[512];
+    capture_t capture = capture_begin();
+    log_info("not shown");
+    log_warning("one");
+    base_log_set_rank(3);
+    base_log_set_level(BASE_LOG_DEBUG);
+    log_debug("two");
+    log_trace("not shown");
+    base_log_set_level(BASE_LOG_NONE);
+    gyre_fail(GYRE_ERR_IO, "not shown but kept");
+    capture_end(capture, text, sizeof(text));
+    int rank = base_log_rank();
+    base_log_set_level(BASE_LOG_WARNING);
+    base_log_set_rank(-5);
+    assert_string_equal(text, "gyre: warning: one\ngyre[3] debug: two\n");
+    assert_string_equal(gyre_last_error(), "not shown but kept");
+    assert_int_equal(rank, 3);
+    assert_int_equal(base_log_rank(), -1);
+}
+
+static void *another(void *seen)
+{
+    *(int *)seen = gyre_last_error()[0] == '\0';
+    gyre_fail_quiet(GYRE_ERR_IO, "of the other thread");
+    return NULL;
+}
+
+static void threads_have_their_own(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    int empty = 0;
+    gyre_fail_quiet(GYRE_ERR_IO, "mine");
+    assert_int_equal(pthread_create(&thread, NULL, another, &empty), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(empty, 1);
+    assert_string_equal(gyre_last_error(), "mine");
+}
+
+static void *shout(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 200; i++) {
+        base_log_set_level(BASE_LOG_WARNING);
+        log_warning("%s", "the quick brown fox jumps over the lazy dog");
+    }
+    return NULL;
+}
+
+/* Lines of threads do not mix: in append mode each write(2) is whole. */
+static void lines_stay_whole(void **state)
+{
+    (void)state;
+    static char text[65536];
+    pthread_t threads[4];
+    capture_t capture = capture_begin();
+    fcntl(STDERR_FILENO, F_SETFL, O_APPEND);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, shout, NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    capture_end(capture, text, sizeof(text));
+    int lines = 0;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"), lines++)
+        assert_string_equal(line, "gyre: warning: the quick brown fox jumps over the lazy dog");
+    assert_int_equal(lines, 800);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_and_logs), cmocka_unit_test(quiet),
+        cmocka_unit_test(with_errno),       cmocka_unit_test(quotes_itself),
+        cmocka_unit_test(long_text_is_cut), cmocka_unit_test(one_line_without_control_characters),
+        cmocka_unit_test(levels_and_rank),  cmocka_unit_test(threads_have_their_own),
+        cmocka_unit_test(lines_stay_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+/* tests/base/test_json.c: files come back as they were written, and errors say where. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/json.h"
+#include "tests/base/capture.h"
+
+static char folder[] = "/tmp/gyre-json-XXXXXX";
+static char path[64], linked[64];
+
+static int begin(void **state)
+{
+    (void)state;
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    snprintf(path, sizeof(path), "%s/a.json", folder);
+    snprintf(linked, sizeof(linked), "%s/b.json", folder);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    unlink(linked);
+    unlink(path);
+    return rmdir(folder); /* fails if a temporary file was left */
+}
+
+static void put(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static gyre_status_t read_quietly(const char *from, json_t **out)
+{
+    char text[1024];
+    capture_t capture = capture_begin();
+    gyre_status_t status = base_json_read(from, out);
+    capture_end(capture, text, sizeof(text));
+    return status;
+}
+
+static gyre_status_t write_quietly(const char *to, const json_t *value)
+{
+    char text[1024];
+    capture_t capture = capture_begin();
+    gyre_status_t status = base_json_write(to, value);
+    capture_end(capture, text, sizeof(text));
+    return status;
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    json_t *value = json_pack("{s:[i,f,s,n,b], s:{}}", "list", 7, 0.1, "\xc3\xa9\n\"", 1, "empty"),
+           *back = NULL;
+    for (int i = 0; i < 2; i++) { /* a new file, then over an old one */
+        assert_int_equal(base_json_write(path, value), GYRE_OK);
+        assert_int_equal(base_json_read(path, &back), GYRE_OK);
+        assert_true(json_equal(value, back));
+        json_decref(back);
+    }
+    assert_int_equal(symlink(path, linked), 0);
+    assert_int_equal(base_json_write(linked, value), GYRE_OK);
+    struct stat info;
+    assert_int_equal(lstat(linked, &info), 0);
+    assert_true(S_ISLNK(info.st_mode)); /* the file was replaced, not the link */
+    assert_int_equal(base_json_write("/dev/null", value), GYRE_OK);
+    json_decref(value);
+}
+
+static void errors_say_where(void **state)
+{
+    (void)state;
+    json_t *out = NULL;
+    char where[96];
+    put("{\n  \"a\": 1,\n  \"b\" 2\n}\n");
+    assert_int_equal(read_quietly(path, &out), GYRE_ERR_FORMAT);
+    snprintf(where, sizeof(where), "%s:3:", path);
+    assert_non_null(strstr(gyre_last_error(), where));
+
+    static const char *const bad[] = {"", "{", "{} {}", "{\"a\":1,\"a\":2}", "[1,]", "nul", "\"\xff\""};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        put(bad[i]);
+        assert_int_equal(read_quietly(path, &out), GYRE_ERR_FORMAT);
+        assert_non_null(strstr(gyre_last_error(), path));
+    }
+    assert_null(out); /* outputs are set only on success */
+}
+
+static void unreadable(void **state)
+{
+    (void)state;
+    json_t *out = NULL;
+    assert_int_equal(read_quietly("/no/such/file.json", &out), GYRE_ERR_NOT_FOUND);
+    assert_non_null(strstr(gyre_last_error(), "/no/such/file.json"));
+    assert_int_equal(read_quietly(folder, &out), GYRE_ERR_IO);
+    assert_null(out);
+}
+
+static void unwritable(void **state)
+{
+    (void)state;
+    json_t *value = json_pack("{s:i}", "a", 1);
+    assert_int_equal(write_quietly("/no/such/folder/x.json", value), GYRE_ERR_IO);
+    assert_int_equal(write_quietly(folder, value), GYRE_ERR_IO);
+    assert_int_equal(write_quietly("/dev/full", value), GYRE_ERR_IO);
+    assert_non_null(strstr(gyre_last_error(), "/dev/full"));
+    put("{\"old\": true}");
+    assert_int_equal(write_quietly(path, NULL), GYRE_ERR_INVALID);
+    json_t *back = NULL;
+    assert_int_equal(base_json_read(path, &back), GYRE_OK); /* a failed write leaves the old file */
+    assert_true(json_is_true(json_object_get(back, "old")));
+    json_decref(back);
+    json_decref(value);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(errors_say_where),
+                                       cmocka_unit_test(unreadable), cmocka_unit_test(unwritable)};
+    return cmocka_run_group_tests(tests, begin, end);
+}
