@@ -1,0 +1,148 @@
+/* collectives/hazards.c: finds which steps must wait for an earlier SEND because they overwrite its source.
+ *
+ * The sends are sorted by (memory, start) and become the leaves of a segment tree that holds the furthest end among the
+ * sends that are posted and not yet known to be complete. Walking the steps in order, a write asks the tree for the posted
+ * sends that it overlaps; one that it covers wholly is complete afterwards and leaves the tree. O(steps log steps + edges). */
+#include <stdlib.h>
+
+#include "collectives/builder.h"
+#include "collectives/generator.h"
+
+typedef struct {
+    size_t start, end;
+    uint32_t step;
+    int memory;
+} span_t;
+
+typedef struct {
+    coll_builder_t *b;
+    span_t *spans;    /* [n] sorted */
+    uint32_t *place;  /* [nsteps]: a SEND's index in spans */
+    size_t *furthest; /* [2 * width]: 0 where nothing is posted */
+    size_t n, width;
+    int aliased;
+    size_t in_shift, out_shift;
+} hazards_t;
+
+static span_t span_of(const hazards_t *h, const coll_step_t *s, uint32_t step)
+{
+    size_t offset = s->at.offset;
+    int memory = (int)s->at.buf;
+    if (h->aliased && memory != COLL_TMP) {
+        offset += memory == COLL_IN ? h->in_shift : h->out_shift;
+        memory = COLL_OUT;
+    }
+    return (span_t){offset, offset + s->count, step, memory};
+}
+
+static int span_order(const void *a, const void *b)
+{
+    const span_t *x = a, *y = b;
+    if (x->memory != y->memory)
+        return x->memory < y->memory ? -1 : 1;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->step < y->step ? -1 : 1;
+}
+
+static void set_leaf(hazards_t *h, size_t leaf, size_t end)
+{
+    size_t at = leaf + h->width;
+    h->furthest[at] = end;
+    for (at /= 2; at; at /= 2)
+        h->furthest[at] = base_max_size(h->furthest[2 * at], h->furthest[2 * at + 1]);
+}
+
+/* First leaf in [from, below) whose end lies past `start`, or `below`. */
+static size_t next_leaf(const hazards_t *h, size_t from, size_t below, size_t start)
+{
+    size_t at = from + h->width;
+    if (from >= below)
+        return below;
+    while (h->furthest[at] <= start) {
+        /* to the next subtree on the right, climbing while this is a right child */
+        while (at & 1)
+            at /= 2;
+        if (at <= 1)
+            return below;
+        at++;
+        /* `at` covers leaves from here on; stop if they all lie past the end */
+        size_t first = at;
+        while (first < h->width)
+            first *= 2;
+        if (first - h->width >= below)
+            return below;
+    }
+    while (at < h->width)
+        at = h->furthest[2 * at] > start ? 2 * at : 2 * at + 1;
+    return at - h->width < below ? at - h->width : below;
+}
+
+/* First index in spans that is not before (memory, start). */
+static size_t lower_bound(const hazards_t *h, int memory, size_t start)
+{
+    size_t lo = 0, hi = h->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const span_t *s = &h->spans[mid];
+        if (s->memory < memory || (s->memory == memory && s->start < start))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static int write_waits(hazards_t *h, uint32_t step)
+{
+    span_t w = span_of(h, &h->b->steps[step], step);
+    size_t from = lower_bound(h, w.memory, 0), below = lower_bound(h, w.memory, w.end);
+    for (size_t i = next_leaf(h, from, below, w.start); i < below; i = next_leaf(h, i + 1, below, w.start)) {
+        const span_t *sent = &h->spans[i];
+        if (!coll_add_edge(h->b, step, sent->step))
+            return 0;
+        if (w.start <= sent->start && sent->end <= w.end)
+            set_leaf(h, i, 0);
+    }
+    return 1;
+}
+
+int coll_add_hazard_edges(coll_builder_t *b)
+{
+    hazards_t h = {.b = b};
+    h.aliased = coll_aliased(&b->args, &h.in_shift, &h.out_shift);
+    int writes_after_send = 0;
+    for (uint32_t i = 0; i < b->nsteps; i++) {
+        h.n += b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count;
+        writes_after_send |= h.n && b->steps[i].kind != COLL_STEP_SEND;
+    }
+    if (!writes_after_send)
+        return 1;
+    for (h.width = 1; h.width < h.n;)
+        h.width *= 2;
+    h.spans = calloc(h.n, sizeof *h.spans);
+    h.place = calloc(b->nsteps, sizeof *h.place);
+    h.furthest = calloc(2 * h.width, sizeof *h.furthest);
+    int done = h.spans && h.place && h.furthest;
+    if (done) {
+        size_t n = 0;
+        for (uint32_t i = 0; i < b->nsteps; i++)
+            if (b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count)
+                h.spans[n++] = span_of(&h, &b->steps[i], i);
+        qsort(h.spans, h.n, sizeof *h.spans, span_order);
+        for (size_t i = 0; i < h.n; i++)
+            h.place[h.spans[i].step] = (uint32_t)i;
+    }
+    for (uint32_t i = 0; done && i < b->nsteps; i++) {
+        if (!b->steps[i].count)
+            continue;
+        if (b->steps[i].kind == COLL_STEP_SEND)
+            set_leaf(&h, h.place[i], h.spans[h.place[i]].end);
+        else
+            done = write_waits(&h, i);
+    }
+    free(h.spans);
+    free(h.place);
+    free(h.furthest);
+    return done;
+}
