@@ -60,6 +60,12 @@ CPPFLAGS += -DGYRE_VERBS=1
 LIBS += -libverbs
 endif
 
+# files that are built for more than the compiler's baseline: only collectives/kernels.c calls them, after asking the CPU
+ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
+CFLAGS_kernels_avx2   := -mavx2 -mf16c
+CFLAGS_kernels_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+endif
+
 # ---- sources: a room is a folder; everything in it is built ---------------------------------------------
 CORE_ROOMS  := base topo comm collectives
 TRAIN_ROOMS := model optim pipeline
