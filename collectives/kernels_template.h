@@ -22,6 +22,7 @@
 #include "collectives/kernels_isa.h"
 
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* loops that are vectors already, or that no vector can do */
 #define KERNEL_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define KERNEL_LOOP _Pragma("GCC ivdep")
