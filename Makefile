@@ -48,6 +48,9 @@ else ifeq ($(SANITIZE),undefined)
 ALL_CFLAGS += -fsanitize=undefined -fno-sanitize-recover=undefined -O1
 else ifeq ($(SANITIZE),thread)
 ALL_CFLAGS += -fsanitize=thread -O1
+# UCX patches mmap and friends in every process that it is linked into, and libtsan then crashes when a thread
+# starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
+export UCX_MEM_EVENTS := no
 else ifneq ($(SANITIZE),)
 $(error SANITIZE=$(SANITIZE) is not one of address, thread, undefined)
 endif

@@ -40,7 +40,7 @@ static base_arena_block_t *block_new(base_arena_t *arena, size_t size)
 void *base_arena_alloc(base_arena_t *arena, size_t count, size_t size)
 {
     size_t bytes;
-    if (!base_mul(count, size, &bytes) || bytes > SIZE_MAX - 2 * ALIGN)
+    if (!base_mul(count, size, &bytes) || bytes > PTRDIFF_MAX - 2 * ALIGN) /* no object is larger */
         return NULL;
     bytes = bytes == 0 ? ALIGN : base_round_up(bytes, ALIGN); /* every pointer is its own */
 

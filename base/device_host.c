@@ -4,6 +4,7 @@
 #include "base/device_cuda.h"
 
 #include <stdlib.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,9 +64,9 @@ gyre_status_t base_device_alloc(base_device_t device, size_t bytes, void **ptr)
         return status;
     if (device.kind == BASE_CUDA)
         return base_cuda_alloc(device.index, bytes, ptr);
-    size_t room;
-    void *memory =
-        base_add(bytes, 63, &room) ? aligned_alloc(64, bytes == 0 ? 64 : room & ~(size_t)63) : NULL;
+    void *memory = NULL;
+    if (bytes <= PTRDIFF_MAX - 64) /* no object is larger */
+        memory = aligned_alloc(64, bytes == 0 ? 64 : base_round_up(bytes, 64));
     if (memory == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "device alloc: the host has no %zu bytes left", bytes);
     *ptr = memory;
