@@ -1,8 +1,12 @@
 # Gyre's one Makefile. `make help` lists what can be asked of it.
 #
-#   make [CUDA=0|1] [VERBS=0|1] [SANITIZE=address|thread|undefined] [V=1]
+#   make [CUDA=0|1] [VERBS=0|1] [SANITIZE=address|thread|undefined] [WERROR=0|1] [V=1]
 #
 # What the machine has is found by itself and reported in one line each. Everything made lies under $(B).
+#
+# Set-up comes first: build/config.mk is included below and holds what pkg-config says; its rule runs tools/setup,
+# which installs what is missing, and make then starts over with the answers. So the first `make` of a fresh clone on
+# a fresh machine works in one go.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := all
@@ -13,17 +17,25 @@ VERSION  := 0.1.0
 SOVERSION := 0
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-CC       ?= gcc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
 CLANG_FORMAT ?= clang-format
 V        ?= 0
 Q        := $(if $(filter 0,$(V)),@,)
 SANITIZE ?=
+, := ,
 B        := build$(if $(SANITIZE),/$(SANITIZE))
 
 # ---- set-up: what must be installed -------------------------------------------------------------
 PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
 PKGS_TRAIN := openblas
 SETUP_STAMP := build/setup.done
+SETUP_CHECK_STAMP := build/setup-check.done
+# Goals that need neither packages nor a compiler.
+ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
+include build/config.mk
+endif
 
 # ---- what the machine has --------------------------------------------------------------------------
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/lib/cuda))
@@ -34,14 +46,16 @@ VERBS ?= $(HAVE_VERBS)
 
 # ---- flags --------------------------------------------------------------------------------------------
 OPT      ?= -O3 -g
-WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+# Warnings are errors with the compilers that we have seen; a newer one knows warnings that we have not.
+WERROR   ?= $(if $(filter gcc-9 gcc-10 gcc-11 gcc-12,$(COMPILER)),1,0)
+WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(filter 1,$(WERROR)),-Werror)
 CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude -DGYRE_VERSION='"$(VERSION)"'
 CFLAGS   ?=
 ALL_CFLAGS := -std=c17 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread -fno-math-errno -ffp-contract=off $(CFLAGS)
 LDFLAGS  ?=
-LIBS      = $(shell pkg-config --libs $(PKGS_CORE)) -ldl -lm -pthread
-LIBS_TRAIN = $(shell pkg-config --libs $(PKGS_TRAIN))
-CPPFLAGS  += $(shell pkg-config --cflags $(PKGS_CORE) 2>/dev/null)
+LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
+LIBS_TRAIN := $(TRAIN_LIBS)
+CPPFLAGS += $(CORE_CFLAGS)
 ifeq ($(SANITIZE),address)
 ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
 else ifeq ($(SANITIZE),undefined)
@@ -95,7 +109,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean
+.PHONY: all lib tools tests examples report clean help check check-long format demo bench install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -107,7 +121,13 @@ report:
 	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), (no rdma-core headers found))"
 	@$(if $(SANITIZE),echo "SANITIZE=$(SANITIZE)",true)
 
-$(B)/obj/%.o: %.c Makefile | $(SETUP_STAMP)
+# Everything is built anew when the flags change.
+BUILT_WITH := $(CC) $(COMPILER) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) $(LIBS)
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(BUILT_WITH)' | cmp -s - $@ || echo '$(BUILT_WITH)' > $@
+
+$(B)/obj/%.o: %.c $(B)/flags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(CFLAGS_$(notdir $*)) -MMD -MP -c $< -o $@
@@ -137,6 +157,7 @@ $(B)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(LIB_TRAIN) 
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
+$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) $(if $(filter model optim pipeline,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
@@ -148,11 +169,90 @@ $(B)/examples/%: $(B)/obj/examples/%.o $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 
+# ---- what people ask for ---------------------------------------------------------------------------------
+help:
+	@echo "make               libgyre, libgyre-train, the tools and examples, under build/"
+	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
+	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
+	@echo "make check-long    the same with the long sweeps"
+	@echo "make bench         gyre-perf over all collectives, short (RANKS=N)"
+	@echo "make format        lays the sources out with clang-format"
+	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
+	@echo "make lib, tools, tests, examples     parts of it"
+	@echo "make clean         removes build/"
+	@echo
+	@echo "CUDA=0|1 VERBS=0|1          without or with that part (default: what the machine has)"
+	@echo "SANITIZE=address|thread|undefined    an instrumented build under build/<name>/"
+	@echo "WERROR=0|1                  warnings are errors (default: with compilers that we know)"
+	@echo "B=DIR                       build there;  V=1  show the commands;  CC=, CFLAGS=, LDFLAGS=, OPT="
+
+check: $(SETUP_CHECK_STAMP)
+	+@MAKE='$(MAKE)' bash tools/run-tests
+check-long: $(SETUP_CHECK_STAMP)
+	+@MAKE='$(MAKE)' TEST_LONG=1 bash tools/run-tests
+
+demo: all
+	@B='$(B)' DATA='$(DATA)' bash tools/demo
+
+RANKS ?= 2
+bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf
+	@for c in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all; do \
+	    $(B)/bin/ucx-run -n $(RANKS) --timeout 120 $(B)/bin/gyre-perf $$c -b 8 -e 4M -f 8 -n 20 -w 5 -c 1 || exit 1; \
+	done
+
+FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples include -name '*.[ch]' 2>/dev/null)
+format:
+	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
+
+# ---- install ---------------------------------------------------------------------------------------------
+# gyre-perf goes by nccl-tests' names, too.
+PERF_NAMES := $(if $(filter gyre-perf,$(TOOLS)),$(addsuffix _perf,all_reduce all_gather broadcast reduce reduce_scatter \
+    alltoall gather scatter sendrecv))
+HEADERS  := $(wildcard include/gyre/*.h)
+MAN_PAGES := $(wildcard docs/man/*.[137])
+man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
+INSTALLED := $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+    $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m)))
+TO := $(DESTDIR)$(PREFIX)
+
+install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
+	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig bin share/man/man1 share/man/man3 share/man/man7)
+	$(Q)install -m 644 $(HEADERS) '$(TO)'/include/gyre/
+	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
+	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
+	$(Q)install -m 644 $(LIB_A) '$(TO)'/lib/
+	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre' \
+	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
+	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
+	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
+	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
+	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
+	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
+	@echo "installed under $(TO)"
+
+uninstall:
+	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
+	$(Q)rmdir '$(TO)'/include/gyre 2>/dev/null || true
+	@echo "removed from $(TO)"
+
 # ---- set-up --------------------------------------------------------------------------------------------
-$(SETUP_STAMP): $(wildcard tools/setup)
+$(SETUP_STAMP): tools/setup
 	@mkdir -p $(@D)
-	@$(if $(wildcard tools/setup),sh tools/setup build,true)
+	@sh tools/setup build
 	@touch $@
+
+$(SETUP_CHECK_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup check
+	@touch $@ $(SETUP_STAMP)
+
+# Written under another name first: half a file must not be read by the next make.
+build/config.mk: Makefile $(SETUP_STAMP)
+	@{ cflags=$$(pkg-config --cflags $(PKGS_CORE)) && libs=$$(pkg-config --libs $(PKGS_CORE)) && \
+	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
+	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && echo "TRAIN_LIBS := $$train" && \
+	  if $(CC) --version | grep -q clang; then name=clang; else name=gcc; fi && \
+	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
 clean:
 	rm -rf build
