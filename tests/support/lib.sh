@@ -1,0 +1,80 @@
+# tests/support/lib.sh: what the shell tests share; sourced. Needs $B, the build directory (default ./build).
+# A test calls `check NAME COMMAND...` or `bad "text"`, and ends with `finish`.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+B=${B:-$PWD/build}
+UCX_RUN=$B/bin/ucx-run
+PERF=$B/bin/gyre-perf
+W=$(mktemp -d) || exit 1
+trap 'rm -rf "$W"' EXIT
+errors=0
+checks=0
+
+bad() {
+    echo "FAILED: $*"
+    errors=$((errors + 1))
+}
+# check NAME COMMAND...: the command must succeed
+check() {
+    local name=$1
+    shift
+    checks=$((checks + 1))
+    "$@" || bad "$name"
+}
+skip() {
+    echo "$*"
+    exit 77
+}
+finish() {
+    [ "$checks" -gt 0 ] || bad "nothing was checked"
+    echo "$checks checks, $errors failed"
+    [ "$errors" = 0 ]
+    exit
+}
+
+# run COMMAND...: at most 30 s (or $DEADLINE); leaves $rc, $W/out, $W/err and the time in $ms
+run() {
+    local from=${EPOCHREALTIME/[.,]/}
+    timeout -k 5 "${DEADLINE:-30}" "$@" >"$W/out" 2>"$W/err"
+    rc=$?
+    ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+}
+# want NAME CODE [PATTERN...]: the last run ended with CODE and each PATTERN (grep -E) is in its stderr
+want() {
+    local name=$1 code=$2 pattern
+    shift 2
+    checks=$((checks + 1))
+    [ "$rc" = "$code" ] || {
+        bad "$name: code $rc instead of $code"
+        sed 's/^/    err: /' "$W/err" | head -20
+    }
+    for pattern in "$@"; do
+        grep -qE -- "$pattern" "$W/err" || {
+            bad "$name: stderr lacks /$pattern/"
+            sed 's/^/    err: /' "$W/err" | head -20
+        }
+    done
+}
+# out_is NAME TEXT: stdout of the last run, whole
+out_is() {
+    checks=$((checks + 1))
+    [ "$(cat "$W/out")" = "$2" ] || {
+        bad "$1: stdout is not what it should be"
+        diff <(echo "$2") "$W/out" | head -20
+    }
+}
+sorted_is() {
+    sort "$W/out" >"$W/out.sorted" && mv "$W/out.sorted" "$W/out"
+    out_is "$@"
+}
+# until_true SECONDS COMMAND...: polls
+until_true() {
+    local left=$(($1 * 50))
+    shift
+    while ! "$@"; do
+        left=$((left - 1))
+        [ $left -gt 0 ] || return 1
+        sleep 0.02
+    done
+}
+gone() { ! kill -0 "$1" 2>/dev/null || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }

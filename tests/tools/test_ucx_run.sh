@@ -1,0 +1,310 @@
+#!/bin/bash
+# tests/tools/test_ucx_run.sh: all that ucx-run's help promises, with programs that know nothing of Gyre.
+# deadline: 120
+. "$(dirname "$0")/../support/lib.sh"
+R=$UCX_RUN
+
+# --- the environment of ranks ---
+run "$R" -n 3 sh -c 'echo $GYRE_RANK/$GYRE_SIZE $GYRE_LOCAL_RANK/$GYRE_LOCAL_SIZE $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR'
+want "environment" 0
+sorted_is "environment" "0/3 0/3 0/3 0/3 127.0.0.1
+1/3 1/3 1/3 1/3 127.0.0.1
+2/3 2/3 2/3 2/3 127.0.0.1"
+run "$R" -n 3 sh -c 'echo "$GYRE_ROOT $GYRE_SECRET $GYRE_JOB $MASTER_PORT"'
+check "one root, secret and job for all" [ "$(sort -u "$W/out" | wc -l)" = 1 ]
+check "their form" grep -qE '^127\.0\.0\.1:[0-9]+ [0-9a-f]{64} [0-9a-f]+ [0-9]+$' "$W/out"
+cp "$W/out" "$W/first"
+run "$R" -n 3 sh -c 'echo "$GYRE_ROOT $GYRE_SECRET $GYRE_JOB $MASTER_PORT"'
+check "a fresh secret each time" [ "$(cut -d' ' -f2 "$W/first" "$W/out" | sort -u | wc -l)" = 2 ]
+# Rank 0, and only it, inherits the listening socket; all inherit the recorder.
+run "$R" -n 2 --tag sh -c 'readlink /proc/self/fd/$GYRE_RECORDER_FD; [ -z "${GYRE_ROOT_FD-}" ] || readlink /proc/self/fd/$GYRE_ROOT_FD'
+want "descriptors" 0
+check "recorder" [ "$(grep -c 'memfd:gyre-recorder' "$W/out")" = 2 ]
+check "listening socket" [ "$(grep -c 'socket:' "$W/out")" = 1 ]
+check "only at rank 0" grep -q '^\[0\] socket:' "$W/out"
+GYRE_ROOT_FD=7 run "$R" -n 2 --stdin none sh -c '[ $RANK = 0 ] || [ -z "${GYRE_ROOT_FD-}" ]'
+want "an inherited GYRE_ROOT_FD goes no further" 0
+run "$R" -n 2 -x ALPHA='a b' -x BETA= sh -c 'echo "$ALPHA|${BETA-unset}|"'
+out_is "-x" "a b||
+a b||"
+run "$R" -x NO_SUCH_VARIABLE true
+want "-x of nothing" 0 'NO_SUCH_VARIABLE'
+run "$R" -x GYRE_RANK=5 true
+want "-x of what is ours" 2 'set by ucx-run'
+run "$R" --wdir / pwd
+out_is "--wdir" /
+run "$R" --wdir /nonexistent pwd
+want "--wdir that is missing" 1 "/nonexistent"
+
+# --- number of ranks and hosts ---
+run "$R" echo one
+out_is "one rank by default" one
+run "$R" -np 2 echo x
+out_is "-np" "x
+x"
+run "$R" -H localhost:2,127.0.0.1 echo x
+out_is "-H gives the number" "x
+x
+x"
+run "$R" -H "$(hostname):4" -n 2 echo x
+out_is "-n wins over slots" "x
+x"
+printf '# hosts\n\nlocalhost slots=2\n127.0.0.1:1 # one more\n' >"$W/hosts"
+run "$R" --hostfile "$W/hosts" echo x
+out_is "--hostfile" "x
+x
+x"
+run "$R" -H elsewhere:2 true
+want "other hosts" 2 "elsewhere" "launcher engine"
+echo "localhost cores=3" >"$W/hosts"
+run "$R" --hostfile "$W/hosts" true
+want "hostfile with an unknown word" 2 'hosts:1' 'cores=3'
+: >"$W/hosts"
+run "$R" --hostfile "$W/hosts" true
+want "empty hostfile" 2 'no host'
+run "$R" --hostfile "$W/missing" true
+want "missing hostfile" 2 'missing'
+for n in 0 -1 x 1.5 99999999999999999999 65537 ''; do
+    run "$R" -n "$n" true
+    want "-n '$n'" 2 'number of ranks'
+done
+run "$R"
+want "no program" 2 'no program'
+run "$R" --bogus
+want "unknown option" 2 "bogus"
+run "$R" -n
+want "no value" 2 'needs a value'
+run "$R" --tag=1 true
+want "value too many" 2 'takes no value'
+for option in '--bind hyper' '--timeout x' '--timeout 0' '--timeout -1' '--kill-grace x' '--max-restarts -1' '--stdin 3' '--stdin x'; do
+    # shellcheck disable=SC2086 # two words on purpose
+    run "$R" -n 2 $option true
+    want "$option" 2 "${option%% *}"
+done
+run "$R" --help
+want "--help" 0
+check "help names all" grep -q -- '--max-restarts' "$W/out"
+run "$R" --version
+check "--version" grep -q '^ucx-run (Gyre) [0-9]' "$W/out"
+run "$R" -n=2 true
+want "-n=2 is no option" 2 "no option"
+run "$R" --np=2 --kill_grace=1 echo x
+out_is "= and underscores" "x
+x"
+
+# --- exit codes ---
+run "$R" -n 3 true
+want "all well" 0
+run "$R" -n 3 sh -c '[ $RANK != 1 ] || exit 7'
+want "first failing rank" 7 'rank 1 \(pid [0-9]+, .*\) exited with code 7'
+run "$R" -n 3 sh -c 'if [ $RANK = 2 ]; then kill -9 $$; fi; sleep 20'
+want "killed rank" 137 'rank 2 \(pid [0-9]+, .*\) killed by signal 9 \(SIGKILL\)'
+check "gone within 2 s (took $ms ms)" [ "$ms" -lt 3000 ]
+run "$R" -n 3 sh -c 'trap "exit 0" TERM; if [ $RANK = 2 ]; then exit 5; fi; sleep 20 & wait'
+want "the first, not those that we ended" 5
+run "$R" -n 3 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; trap "" TERM INT; sleep 20; sleep 20'
+want "ranks that ignore TERM" 5
+check "they go all the same (took $ms ms)" [ "$ms" -lt 3000 ]
+run "$R" -n 2 --kill-grace 0 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; sleep 20'
+want "no grace" 5
+check "at once (took $ms ms)" [ "$ms" -lt 900 ]
+run "$R" -n 2 --kill-grace 3 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; sleep 1.5; echo finished'
+want "long grace" 5
+out_is "long grace" finished
+run "$R" -n 2 /nonexistent/program
+want "no such program" 127 "/nonexistent/program' not found"
+run "$R" -n 2 no-such-program-anywhere
+want "not in PATH" 127 "not found in PATH"
+run "$R" -n 2 /etc/passwd
+want "not executable" 126 'cannot execute'
+run "$R" -n 2 /
+want "a directory" 126 'cannot execute'
+run "$R" -n 2 sh -c 'exit 127'
+want "a program's own 127" 127 'exited with code 127'
+
+# --- deadlines and restarts ---
+run "$R" -n 2 --timeout 0.4 sleep 20
+want "--timeout" 124 '--timeout 0.4 s has passed' 'rank 0 \(pid [0-9]+\): has not joined' 'rank 1'
+check "in time (took $ms ms)" [ "$ms" -lt 2500 ]
+run "$R" -n 2 --timeout 0.4 sh -c 'trap "" TERM; sleep 20; sleep 20'
+want "--timeout against a deaf program" 124
+check "in time, deaf (took $ms ms)" [ "$ms" -lt 3000 ]
+run "$R" -n 2 --timeout 20 true
+want "--timeout that is not reached" 0
+run "$R" -n 2 --max-restarts 3 sh -c "echo \$GYRE_SECRET >>$W/secrets.\$RANK; [ \$(wc -l <$W/secrets.0) = 3 ] || exit 9; :"
+want "--max-restarts" 0 'restart 1 of 3' 'restart 2 of 3'
+check "secrets differ" [ "$(sort -u "$W/secrets.0" | wc -l)" = 3 ]
+run "$R" -n 2 --max-restarts 1 sh -c 'exit 9'
+want "restarts used up" 9 'restart 1 of 1'
+run "$R" -n 2 --max-restarts 1 /nonexistent/program
+want "no restart of what cannot run" 127
+check "no restart said" test -z "$(grep restart "$W/err")"
+
+# --- output ---
+run "$R" -n 4 --tag sh -c 'for i in 1 2 3; do echo line $i; done; echo oops >&2'
+want "--tag" 0 '^\[2\] oops$'
+check "tagged lines" [ "$(grep -cE '^\[[0-3]\] line [123]$' "$W/out")" = 12 ]
+run "$R" -n 4 sh -c 'i=0; while [ $i -lt 300 ]; do printf %s aaaaaaaaaaaaaaaaaaaa; printf "%s\n" bbbbbbbbbbbbbbbbbbbb; i=$((i+1)); done'
+check "lines are never mixed" [ "$(sort -u "$W/out")" = aaaaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbbbbb ]
+check "none is lost" [ "$(wc -l <"$W/out")" = 1200 ]
+run "$R" -n 2 --tag printf 'no end'
+sorted_is "unfinished lines" "[0] no end
+[1] no end"
+run "$R" -n 2 --tag printf 'a\r\nb\n\n'
+check "CR LF is one end of line" [ "$(grep -c '^\[[01]\] *' "$W/out")" = 6 ]
+run "$R" -n 2 sh -c 'head -c 300000 /dev/zero | tr "\0" "$RANK"; echo'
+check "long lines stay whole" [ "$(sort "$W/out" | awk '{ print length($0), substr($0, 1, 1), substr($0, length($0), 1) }' | tr '\n' ';')" = "300000 0 0;300000 1 1;" ]
+run "$R" -n 2 sh -c '[ $RANK = 1 ] || head -c 3000000 /dev/zero'
+check "binary output of one rank passes untouched" [ "$(wc -c <"$W/out")" = 3000000 ]
+run "$R" head -c 3000000 /dev/zero
+check "also alone" [ "$(wc -c <"$W/out")" = 3000000 ]
+timeout 20 "$R" -n 2 yes 2>/dev/null | head -n 1 >"$W/out"
+check "a reader that leaves ends the job" [ "${PIPESTATUS[0]}" = 141 ]
+run "$R" -n 2 --output-filename "$W/logs" sh -c 'echo out $RANK; echo err $RANK >&2'
+want "--output-filename" 0
+check "files" [ "$(cat "$W/logs/rank.0/stdout" "$W/logs/rank.1/stderr")" = "out 0
+err 1" ]
+out_is "nothing on the terminal" ""
+run "$R" -n 2 --output-filename /proc/nowhere true
+want "--output-filename that cannot be" 1 '/proc/nowhere'
+run sh -c '"$1" -n 2 echo x >&- 2>&-' sh "$R"
+want "closed stdout and stderr" 0
+check "a slow reader loses nothing" [ "$(timeout 20 "$R" -n 2 seq 1 200000 | (sleep 0.5; wc -l))" = 400000 ]
+
+# --- input ---
+echo hello >"$W/in"
+run sh -c '"$1" -n 2 --tag cat <"$2"' sh "$R" "$W/in"
+out_is "stdin goes to rank 0" "[0] hello"
+run sh -c '"$1" -n 2 --tag --stdin 1 cat <"$2"' sh "$R" "$W/in"
+out_is "--stdin 1" "[1] hello"
+run sh -c '"$1" -n 2 --stdin none cat <"$2"' sh "$R" "$W/in"
+out_is "--stdin none" ""
+run sh -c '"$1" -n 3 --tag --stdin all cat <"$2"' sh "$R" "$W/in"
+sorted_is "--stdin all" "[0] hello
+[1] hello
+[2] hello"
+run sh -c 'seq 1 100000 | "$1" -n 2 --stdin all sh -c "if [ \$RANK = 0 ]; then wc -l; else head -n 1 >/dev/null; fi"' sh "$R"
+check "--stdin all, one rank stops reading" [ "$(tr -d ' ' <"$W/out")" = 100000 ]
+
+# --- signals (with job control on, so that background jobs do not ignore INT) ---
+set -m
+started() { [ "$(cat "$W"/up.* 2>/dev/null | wc -l)" -ge "$1" ]; }
+launch() { # SCRIPT: 2 ranks that announce themselves
+    rm -f "$W"/up.*
+    timeout 20 true # warm
+    "$R" -n 2 --tag bash -c "$1; echo \$\$ >$W/up.\$RANK; for i in {1..600}; do sleep 0.05; done; exit 0" >"$W/out" 2>"$W/err" &
+    launcher=$!
+    until_true 10 started 2 || bad "the ranks did not start"
+}
+finished() { # leaves $rc
+    until_true 10 gone "$launcher" || {
+        bad "the job does not end"
+        kill -9 "$launcher"
+    }
+    wait "$launcher"
+    rc=$?
+}
+for signal in USR1 USR2; do
+    launch "trap 'echo got $signal; exit 0' $signal"
+    kill -$signal "$launcher"
+    finished
+    want "$signal is passed on" 0
+    sorted_is "$signal arrives" "[0] got $signal
+[1] got $signal"
+done
+for signal in TERM HUP INT QUIT; do
+    launch "trap 'echo got $signal; exit 0' $signal"
+    kill -$signal "$launcher"
+    finished
+    want "$signal is passed on and handled" 0 "SIG$signal: passed on to 2 ranks"
+    sorted_is "$signal arrives" "[0] got $signal
+[1] got $signal"
+done
+launch :
+kill -TERM "$launcher"
+finished
+want "TERM ends" 143
+launch "trap '' INT"
+kill -INT "$launcher"
+until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"
+kill -INT "$launcher"
+finished
+want "a second INT kills" 137 'interrupted again'
+launch "trap 'echo continued' CONT"
+kill -TSTP "$launcher"
+stopped() { grep -q '^State:.T' "/proc/$launcher/status" && grep -q '^State:.T' "/proc/$(cat "$W/up.0")/status"; }
+until_true 5 stopped || bad "TSTP stops neither"
+checks=$((checks + 1))
+kill -CONT "$launcher"
+until_true 5 [ "$(sleep 0.3; grep -c continued "$W/out")" = 2 ] || bad "CONT does not arrive"
+kill -KILL "$launcher"
+wait "$launcher" 2>/dev/null
+
+# --- nobody is left behind ---
+# Each rank starts a child of its own and one in a session of its own.
+cat >"$W/family" <<'END'
+#!/bin/bash
+sleep 30 &
+echo $! >"$1/kin.$RANK.a"
+setsid sleep 30 &
+echo $! >"$1/kin.$RANK.b"
+echo $$ >"$1/kin.$RANK.c"
+[ "$2" = stay ] && wait
+exit "$2"
+END
+chmod +x "$W/family"
+family_gone() { for f in "$W"/kin.*; do gone "$(cat "$f")" || return 1; done; }
+run "$R" -n 2 "$W/family" "$W" 0
+want "orphans of a job that ended well" 0
+check "are gone" family_gone
+check "at once (took $ms ms)" [ "$ms" -lt 5000 ]
+run "$R" -n 2 "$W/family" "$W" 3
+want "orphans of a job that failed" 3
+check "are gone after a failure" family_gone
+rm -f "$W"/kin.*
+"$R" -n 2 "$W/family" "$W" stay &
+launcher=$!
+kin() { [ "$(cat "$W"/kin.* 2>/dev/null | wc -l)" = 6 ]; }
+until_true 10 kin || bad "the family did not start"
+kill -9 "$launcher"
+wait "$launcher" 2>/dev/null
+# What has fled into a session of its own cannot be reached once ucx-run was killed outright.
+family_near_gone() { for f in "$W"/kin.*.[ac]; do gone "$(cat "$f")" || return 1; done; }
+check "kill -9 of ucx-run leaves no rank and no child of one" until_true 5 family_near_gone
+for f in "$W"/kin.*.b; do kill -9 "$(cat "$f")" 2>/dev/null; done
+set +m
+
+# --- limits ---
+check "8 ranks with 64 descriptors" bash -c 'ulimit -n 64 && timeout 20 "$0" -n 8 --tag true' "$R"
+run bash -c 'ulimit -n 64 && "$0" -n 60 true' "$R"
+want "too many for 64 descriptors" 1 'only 64' 'ulimit -n'
+run bash -c 'ulimit -Sn 64 && "$0" -n 30 sh -c "ulimit -Sn" | sort -u' "$R"
+out_is "a soft limit is raised for us and not for the ranks" 64
+
+# --- dry run and binding ---
+run "$R" -n 2 --dry-run --tag -x A='b c' --bind core "it's" 'x y'
+want "--dry-run" 0
+check "one command per rank" [ "$(grep -c "^env .*GYRE_RANK=[01] .*'A=b c' 'it'\\\\''s' 'x y'$" "$W/out")" = 2 ]
+check "secret masked" [ "$(grep -c 'GYRE_SECRET=\*\*\*\*' "$W/out")" = 2 ]
+check "no secret" test -z "$(grep -E '[0-9a-f]{64}' "$W/out")"
+run "$R" -n 1 --bind core --report-bindings sh -c 'grep Cpus_allowed_list /proc/self/status'
+want "--report-bindings" 0 'rank 0 \(pid [0-9]+, .*\) bound to core'
+run "$R" -n 2 --bind none --report-bindings true
+want "--bind none" 0 'rank 1 .* not bound'
+check "none means all" bash -c '[ "$("$0" --bind none grep Cpus_allowed_list /proc/self/status)" = "$(grep Cpus_allowed_list /proc/self/status)" ]' "$R"
+for how in l3 numa; do
+    run "$R" -n 2 --bind $how true
+    want "--bind $how" 0
+done
+GYRE_PORT_RANGE=nonsense run "$R" true
+want "a bad port range" 2 'GYRE_PORT_RANGE'
+
+# --- nothing is called while nothing happens ---
+if command -v strace >/dev/null && strace -o /dev/null true 2>/dev/null; then
+    calls() { strace -c -f -o "$W/trace" "$R" -n 2 --bind none sleep "$1" && awk '$NF == "total" { print $4 }' "$W/trace"; }
+    # Only restarts of interrupted calls may differ by a few.
+    a=$(calls 0.3)
+    b=$(calls 1.3)
+    check "no periodic system calls ($a in 0.3 s, $b in 1.3 s)" [ $((b - a)) -lt 8 ]
+fi
+finish
