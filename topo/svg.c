@@ -285,8 +285,7 @@ static double draw_tree(drawing_t *d, int tree, double x, double y, double width
     double step = fmin(width / d->ranks, 40), root_x;
     tree_view_t view = {
         .tree = tree, .left = x, .top = y + 40, .step = step, .radius = fmin(BADGE, step * 0.46)};
-    text(d, x, y + 14, "t",
-         tree == 0 ? "tree 0" : "tree 1 (dark: inner nodes; no rank is one in both trees)");
+    text(d, x, y + 14, "t", tree == 0 ? "tree 0" : "tree 1");
     for (int rank = 0; rank < d->ranks; rank++)
         if (topo_double_tree(d->ranks, rank, tree).parent < 0)
             draw_subtree(d, &view, rank, 0, &root_x);
@@ -348,6 +347,11 @@ static void draw(drawing_t *d)
         else
             y += draw_unbound(d, y);
         y += draw_trees(d, y);
+    }
+    if (d->ranks > 1) {
+        text(d, MARGIN, y, "h2",
+             "orange: the ring; dark in the trees: inner nodes, which no rank is in both");
+        y += 22;
     }
     d->height = y + 6;
 }

@@ -281,6 +281,8 @@ static void measure(box_t *box)
     }
     double title = topo_svg_text_width(box->title, 14) + topo_svg_text_width(box->note, 11) + 40;
     box->width = box->content_width + 2 * style.pad + style.indent;
+    if (box->kind == BOX_BRIDGE || box->kind == BOX_SWITCH)
+        title = topo_svg_text_width(box->title, 11) + 24;
     if (box->title[0] && title > box->width)
         box->width = title;
 }
