@@ -1,0 +1,215 @@
+/* comm/boot_tree.c: the edges of the binomial tree: polling, reading and dispatching frames, and waiting for them.
+ * See boot_tree.h. */
+#include "comm/boot_tree.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+
+int boot_tree_parent(int rank)
+{
+    return rank == 0 ? -1 : rank & (rank - 1);
+}
+
+int boot_tree_end(int rank, int size)
+{
+    if (rank == 0)
+        return size;
+    int low = rank & -rank;
+    return size - rank < low ? size : rank + low;
+}
+
+int boot_tree_children(int rank, int size, int *children)
+{
+    int n = 0;
+    int low = rank == 0 ? size : rank & -rank;
+    for (int k = 1; k < low && k < size - rank && n < 31; k *= 2)
+        children[n++] = rank + k;
+    return n;
+}
+
+boot_edge_t *boot_edge_of(comm_boot_t *boot, int rank)
+{
+    for (int i = 0; i < boot->edges_n; i++)
+        if (boot->edges[i].rank == rank)
+            return &boot->edges[i];
+    return NULL;
+}
+
+void boot_edge_adopt(boot_edge_t *edge, boot_conn_t *conn)
+{
+    edge->conn = *conn;
+    edge->open = 1;
+    memset(conn, 0, sizeof(*conn));
+    conn->fd = -1;
+}
+
+static void edge_close(boot_edge_t *edge)
+{
+    boot_conn_close(&edge->conn);
+    edge->open = 0;
+}
+
+int boot_polls(comm_boot_t *boot, struct pollfd *polls, boot_edge_t **edges)
+{
+    int n = 0;
+    for (int i = 0; i < boot->edges_n; i++) {
+        boot_edge_t *edge = &boot->edges[i];
+        if (!edge->open)
+            continue;
+        polls[n].fd = edge->conn.fd;
+        polls[n].events = (short)(boot_conn_unsent(&edge->conn) ? POLLIN | POLLOUT : POLLIN);
+        polls[n].revents = 0;
+        edges[n++] = edge;
+    }
+    return n;
+}
+
+gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const void *data,
+                             size_t bytes)
+{
+    if (!edge->open)
+        return GYRE_OK; /* its end was noted when it was closed */
+    gyre_status_t st = boot_conn_send(&edge->conn, type, data, bytes);
+    if (boot->watched && boot_conn_unsent(&edge->conn))
+        boot->poke(boot->poke_user);
+    return st;
+}
+
+/* A step of a collective replaces an older one that nobody wanted any more (its caller timed out). */
+static void take_step(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t *m)
+{
+    edge->step.from = edge->step.to = 0;
+    if (!boot_buf_add(&edge->step, m->data, m->bytes))
+        boot_note_death(boot, edge->rank, "no memory here for its message", NULL);
+}
+
+static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t *m)
+{
+    int is_parent = edge->rank < boot->rank;
+    switch (m->type) {
+    case BOOT_UP:
+    case BOOT_DOWN:
+        if ((m->type == BOOT_DOWN) == is_parent) {
+            take_step(boot, edge, m);
+            return;
+        }
+        break;
+    case BOOT_GET:
+        boot_take_get(boot, edge, m);
+        return;
+    case BOOT_VALUE:
+        boot_take_value(boot, edge, m);
+        return;
+    case BOOT_GOODBYE:
+        edge->left = 1;
+        log_debug("bootstrap: rank %d left", edge->rank);
+        return;
+    case BOOT_DEAD:
+        boot_take_dead(boot, edge, m);
+        return;
+    case BOOT_ABORT:
+        boot_take_abort(boot, edge, m);
+        return;
+    case BOOT_REJECT:
+        if (is_parent) {
+            char text[BOOT_TEXT];
+            snprintf(text, sizeof(text), "rank %d refuses rank %d: %.*s", edge->rank, boot->rank,
+                     (int)base_min_size(m->bytes, BOOT_TEXT), (const char *)m->data);
+            boot_note_abort(boot, BOOT_ABORT_JOB, GYRE_ERR_BOOTSTRAP, text, edge);
+            return;
+        }
+        break;
+    case BOOT_JOIN:
+    case BOOT_PARENT:
+        break;
+    }
+    log_warning("bootstrap: rank %d sent an unexpected message of type %d", edge->rank, (int)m->type);
+}
+
+static void edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how)
+{
+    char text[BOOT_TEXT];
+    int left = edge->left;
+    snprintf(text, sizeof(text), "%s", how);
+    edge_close(edge);
+    if (!left)
+        boot_note_death(boot, edge->rank, text, NULL);
+}
+
+void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
+{
+    char how[BOOT_TEXT];
+    if (!edge->open || revents == 0)
+        return;
+    if (revents & POLLOUT)
+        boot_conn_flush(&edge->conn);
+    if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
+        boot_read_t got = boot_conn_read(&edge->conn, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC);
+        if (got == BOOT_READ_ERROR)
+            snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(errno));
+        boot_message_t m;
+        const char *why = "";
+        int next;
+        while ((next = boot_conn_next(&edge->conn, &m, &why)) == 1)
+            dispatch(boot, edge, &m);
+        if (next < 0) {
+            snprintf(how, sizeof(how), "its bootstrap connection is garbled: %s", why);
+            edge_lost(boot, edge, how);
+        } else if (got == BOOT_READ_EOF) {
+            edge_lost(boot, edge, "its connection closed");
+        } else if (got == BOOT_READ_ERROR) {
+            edge_lost(boot, edge, how);
+        } else if (edge->left) {
+            edge_close(edge);
+        }
+    }
+    pthread_cond_broadcast(&boot->moved);
+}
+
+/* Sleeps until the watcher's thread has handled something. */
+static gyre_status_t wait_watched(comm_boot_t *boot, base_time_t deadline)
+{
+    int ms = base_poll_ms(deadline);
+    if (ms < 0) {
+        pthread_cond_wait(&boot->moved, &boot->lock);
+        return GYRE_OK;
+    }
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += ms / 1000;
+    at.tv_nsec += (long)(ms % 1000) * 1000000L;
+    if (at.tv_nsec >= 1000000000L) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000L;
+    }
+    if (ms == 0 || pthread_cond_timedwait(&boot->moved, &boot->lock, &at) == ETIMEDOUT)
+        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
+    return GYRE_OK;
+}
+
+gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline)
+{
+    if (boot->watched)
+        return wait_watched(boot, deadline);
+    struct pollfd polls[BOOT_EDGES_MAX];
+    boot_edge_t *edges[BOOT_EDGES_MAX];
+    int n = boot_polls(boot, polls, edges);
+    pthread_mutex_unlock(&boot->lock);
+    int got = poll(polls, (nfds_t)n, base_poll_ms(deadline));
+    int err = errno;
+    pthread_mutex_lock(&boot->lock);
+    if (got < 0 && err != EINTR)
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, err, "poll");
+    if (got == 0)
+        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
+    for (int i = 0; i < n && got > 0; i++)
+        boot_handle(boot, edges[i], polls[i].revents);
+    return GYRE_OK;
+}

@@ -1,0 +1,134 @@
+/* comm/boot_tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along them.
+ *
+ * Tree over ranks 0..n-1: the parent of r is r with its lowest set bit cleared; the children of r are r + 2^k for
+ * every 2^k below that bit (rank 0: every 2^k below n). The subtree of r is the ranks [r, boot_tree_end(r)).
+ *
+ *          0            n = 8: at most log2 n hops from any rank to rank 0, at most log2 n children.
+ *        / | \
+ *       1  2  4
+ *          |  | \
+ *          3  5  6
+ *                |
+ *                7
+ *
+ * Everything is under `lock`. Frames are read by one thread at a time: by the caller that waits (boot_wait) before a
+ * watcher is attached, by the watcher's thread afterwards (then callers sleep on `moved`). Only the reading thread
+ * closes edges. Any thread may send: queueing never blocks. */
+#ifndef COMM_BOOT_TREE_H
+#define COMM_BOOT_TREE_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/boot_wire.h"
+#include "comm/bootstrap.h"
+
+enum {
+    BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
+    BOOT_TEXT = 256,     /* bytes of a text that travels */
+    BOOT_KV_BUCKETS = 128,
+    BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
+    BOOT_GETS_MAX = 64      /* gets under way at once in one process */
+};
+#define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join */
+
+typedef struct {
+    int rank;
+    int open;
+    int left; /* it said goodbye: its closing is no death */
+    boot_conn_t conn;
+    boot_buf_t step; /* its newest BOOT_UP or BOOT_DOWN, head included; empty: none */
+} boot_edge_t;
+
+typedef struct boot_pair {
+    struct boot_pair *next;
+    int fresh; /* not yet sent up by a fence */
+    size_t bytes;
+    unsigned char *value;
+    char key[];
+} boot_pair_t;
+
+typedef struct {
+    int rank;
+    char how[BOOT_TEXT];
+} boot_death_t;
+
+typedef struct {
+    uint64_t id;
+    gyre_status_t status;
+    char text[BOOT_TEXT];
+} boot_abort_t;
+
+typedef struct {
+    uint32_t id; /* 0: free */
+    int answered, found;
+    boot_buf_t value;
+} boot_asked_t;
+
+struct comm_boot {
+    int rank, size;
+    char job[64];
+    unsigned char secret[32];
+    unsigned char auth_key[32];
+
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* some frame was handled */
+    int watched;          /* a watcher's thread reads the edges */
+    void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
+    void *poke_user;
+
+    boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
+    int edges_n;
+    uint32_t step; /* number of the newest collective */
+
+    boot_pair_t *pairs[BOOT_KV_BUCKETS];
+    boot_asked_t asked[BOOT_GETS_MAX];
+    uint32_t asked_last;
+
+    boot_death_t *deaths; /* in the order in which they were noted */
+    int deaths_n;
+    boot_abort_t *aborts;
+    int aborts_n;
+    _Atomic uint32_t trouble; /* deaths and aborts noted so far; read without the lock */
+};
+
+int boot_tree_parent(int rank);                            /* -1 for rank 0 */
+int boot_tree_end(int rank, int size);                     /* one past the last rank of the subtree */
+int boot_tree_children(int rank, int size, int *children); /* [31]; how many */
+
+boot_edge_t *boot_edge_of(comm_boot_t *boot, int rank);     /* NULL: not a neighbour */
+void boot_edge_adopt(boot_edge_t *edge, boot_conn_t *conn); /* moves the connection in */
+
+/* Watch entries of the open edges, at most BOOT_EDGES_MAX; edges[i] belongs to polls[i]. Returns how many. */
+int boot_polls(comm_boot_t *boot, struct pollfd *polls, boot_edge_t **edges);
+/* Acts on what poll(2) said about one edge: sends, reads, dispatches, notes deaths. */
+void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
+
+/* Waits under the lock until something moved. TIMEOUT (quiet). */
+gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
+gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const void *data,
+                             size_t bytes);
+
+/* boot_trouble.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
+void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from);
+void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
+                     const boot_edge_t *from);
+const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
+const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
+void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+
+/* boot_kv.c */
+void boot_take_get(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_value(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+/* Adds the pairs that no fence has carried yet to `out`; takes pairs that came from a child. 0: memory, malformed. */
+int boot_kv_pack_fresh(comm_boot_t *boot, boot_buf_t *out);
+int boot_kv_unpack(comm_boot_t *boot, const unsigned char *data, size_t bytes);
+void boot_kv_sent(comm_boot_t *boot);
+void boot_kv_free(comm_boot_t *boot);
+
+/* boot_join.c: the connected tree, or an error after which boot's edges are still to be freed. */
+gyre_status_t boot_join_tree(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline);
+
+#endif

@@ -1,0 +1,122 @@
+/* comm/boot_trouble.c: deaths and aborts: noted once, flooded along the tree.
+ *
+ * A flood on a tree reaches every rank once for each rank that starts it; what is known already goes no further.
+ * The neighbours of a dead rank all start one, so that every part of the cut tree learns of it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "comm/boot_tree.h"
+
+static void flood(comm_boot_t *boot, boot_type_t type, const unsigned char *head, size_t head_bytes,
+                  const char *text, const boot_edge_t *from)
+{
+    unsigned char frame[16 + BOOT_TEXT];
+    size_t text_bytes = strlen(text);
+    memcpy(frame, head, head_bytes);
+    memcpy(frame + head_bytes, text, text_bytes);
+    for (int i = 0; i < boot->edges_n; i++)
+        if (&boot->edges[i] != from && boot->edges[i].open &&
+            boot_edge_send(boot, &boot->edges[i], type, frame, head_bytes + text_bytes) != GYRE_OK)
+            log_error("bootstrap: rank %d could not be told of it", boot->edges[i].rank);
+}
+
+/* Copies a text that came over the wire: bounded, ended, and printable. */
+static void copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes)
+{
+    size_t n = bytes < BOOT_TEXT - 1 ? bytes : BOOT_TEXT - 1;
+    for (size_t i = 0; i < n; i++)
+        out[i] = text[i] < 32 || text[i] == 127 ? ' ' : (char)text[i];
+    out[n] = '\0';
+}
+
+static void trouble(comm_boot_t *boot)
+{
+    atomic_fetch_add_explicit(&boot->trouble, 1, memory_order_release);
+    pthread_cond_broadcast(&boot->moved);
+}
+
+const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank)
+{
+    for (int i = 0; i < boot->deaths_n; i++)
+        if (boot->deaths[i].rank == rank)
+            return &boot->deaths[i];
+    return NULL;
+}
+
+const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id)
+{
+    for (int i = 0; i < boot->aborts_n; i++)
+        if (boot->aborts[i].id == id)
+            return &boot->aborts[i];
+    return NULL;
+}
+
+void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from)
+{
+    if (rank < 0 || rank >= boot->size || rank == boot->rank || boot_death_of(boot, rank) != NULL)
+        return;
+    boot_death_t *deaths = realloc(boot->deaths, (size_t)(boot->deaths_n + 1) * sizeof(*deaths));
+    if (deaths == NULL) {
+        log_error("bootstrap: no memory to note that rank %d died", rank);
+        return;
+    }
+    boot->deaths = deaths;
+    boot_death_t *death = &deaths[boot->deaths_n++];
+    death->rank = rank;
+    snprintf(death->how, sizeof(death->how), "%s", how);
+    if (from == NULL)
+        log_warning("rank %d died: %s", rank, how);
+    else
+        log_info("rank %d died: %s (told by rank %d)", rank, how, from->rank);
+    trouble(boot);
+    unsigned char head[4];
+    boot_put32(head, (uint32_t)rank);
+    flood(boot, BOOT_DEAD, head, sizeof(head), death->how, from);
+}
+
+void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
+                     const boot_edge_t *from)
+{
+    if (boot_abort_of(boot, id) != NULL)
+        return; /* the first one counts */
+    if (boot->aborts_n == BOOT_ABORTS_MAX)
+        memmove(boot->aborts, boot->aborts + 1, (size_t)--boot->aborts_n * sizeof(*boot->aborts));
+    boot_abort_t *aborts = realloc(boot->aborts, (size_t)(boot->aborts_n + 1) * sizeof(*aborts));
+    if (aborts == NULL) {
+        log_error("bootstrap: no memory to note that communicator %llx was aborted", (unsigned long long)id);
+        return;
+    }
+    boot->aborts = aborts;
+    boot_abort_t *entry = &aborts[boot->aborts_n++];
+    entry->id = id;
+    entry->status = status;
+    snprintf(entry->text, sizeof(entry->text), "%s", text);
+    log_info("communicator %llx was aborted: %s", (unsigned long long)id, entry->text);
+    trouble(boot);
+    unsigned char head[12];
+    boot_put64(head, id);
+    boot_put32(head + 8, (uint32_t)status);
+    flood(boot, BOOT_ABORT, head, sizeof(head), entry->text, from);
+}
+
+void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
+{
+    char how[BOOT_TEXT];
+    if (m->bytes < 4)
+        return;
+    copy_text(how, m->data + 4, m->bytes - 4);
+    boot_note_death(boot, (int)boot_get32(m->data), how, from);
+}
+
+void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
+{
+    char text[BOOT_TEXT];
+    if (m->bytes < 12)
+        return;
+    uint32_t status = boot_get32(m->data + 8);
+    copy_text(text, m->data + 12, m->bytes - 12);
+    boot_note_abort(boot, boot_get64(m->data),
+                    status > 1 && status < 1000 ? (gyre_status_t)status : GYRE_ERR_ABORTED, text, from);
+}

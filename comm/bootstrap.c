@@ -1,0 +1,400 @@
+/* comm/bootstrap.c: joining, leaving, and the collectives of the bootstrap: one pass up the binomial tree, one
+ * down. See bootstrap.h.
+ *
+ * Every pass has a number, so that a rank that runs ahead, or gave up on an earlier pass, confuses nobody. A rank
+ * that fails sends its status and text in place of its data, up and down, so that all ranks fail with the same text. */
+#include "comm/bootstrap.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/boot_tree.h"
+
+/* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data, or
+ * with a status other than OK the text. */
+enum { STEP_HEAD = 24 };
+typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_FENCE = 3 } step_kind_t;
+static const char *const step_names[] = {"?", "barrier", "all-gather", "fence"};
+
+typedef struct {
+    step_kind_t kind;
+    size_t bytes;         /* per rank */
+    boot_buf_t data;      /* grows to the subtree's contribution, then becomes everybody's */
+    gyre_status_t status; /* what is passed on in place of data */
+    char text[BOOT_TEXT];
+} step_t;
+
+static const char *kind_name(uint32_t kind)
+{
+    return kind <= STEP_FENCE ? step_names[kind] : step_names[0];
+}
+
+static gyre_status_t step_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const step_t *step)
+{
+    boot_buf_t frame = {0};
+    unsigned char head[STEP_HEAD] = {0};
+    boot_put32(head, boot->step);
+    boot_put32(head + 4, (uint32_t)step->kind);
+    boot_put32(head + 8, (uint32_t)step->status);
+    boot_put64(head + 16, step->bytes);
+    int ok = boot_buf_add(&frame, head, sizeof(head)) &&
+             (step->status == GYRE_OK ? boot_buf_add(&frame, step->data.data, step->data.to)
+                                      : boot_buf_add(&frame, step->text, strlen(step->text)));
+    gyre_status_t st = ok ? boot_edge_send(boot, edge, type, frame.data, frame.to)
+                          : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap message");
+    boot_buf_free(&frame);
+    return st;
+}
+
+/* Why waiting for `edge` is in vain, or OK. */
+static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, const char *what)
+{
+    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
+    if (abort != NULL)
+        return gyre_fail(abort->status, "bootstrap %s: %s", what, abort->text);
+    if (boot->deaths_n > 0)
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d died: %s", what, boot->deaths[0].rank,
+                         boot->deaths[0].how);
+    if (!edge->open)
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d has left the job", what, edge->rank);
+    return GYRE_OK;
+}
+
+/* Waits for the edge's message of the present step; checks that both sides mean the same. */
+static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const step_t *step,
+                                  const unsigned char **data, size_t *bytes, base_time_t deadline)
+{
+    const char *what = kind_name(step->kind);
+    for (;;) {
+        if (edge->step.to > 0 && (edge->step.to < STEP_HEAD || boot_get32(edge->step.data) < boot->step))
+            boot_buf_free(&edge->step); /* of a pass that was given up */
+        if (edge->step.to > 0)
+            break;
+        gyre_status_t st = hopeless(boot, edge, what);
+        if (st == GYRE_OK)
+            st = boot_wait(boot, deadline);
+        if (st == GYRE_ERR_TIMEOUT)
+            return gyre_fail(st, "bootstrap %s: rank %d waited in vain for rank %d%s", what, boot->rank,
+                             edge->rank, edge->rank > boot->rank ? " or those below it" : "");
+        if (st != GYRE_OK)
+            return st;
+    }
+    const unsigned char *head = edge->step.data;
+    uint32_t status = boot_get32(head + 8);
+    *data = head + STEP_HEAD;
+    *bytes = edge->step.to - STEP_HEAD;
+    if (boot_get32(head) != boot->step)
+        return gyre_fail(GYRE_ERR_MISMATCH, "bootstrap %s: rank %d is at step %u, rank %d at step %u", what,
+                         edge->rank, boot_get32(head), boot->rank, boot->step);
+    if (status != GYRE_OK)
+        return gyre_fail((gyre_status_t)status, "%.*s", (int)base_min_size(*bytes, BOOT_TEXT - 1),
+                         (const char *)*data);
+    if (boot_get32(head + 4) != (uint32_t)step->kind || boot_get64(head + 16) != step->bytes)
+        return gyre_fail(GYRE_ERR_MISMATCH,
+                         "bootstrap: rank %d called %s of %zu bytes, rank %d %s of %zu bytes", boot->rank,
+                         what, step->bytes, edge->rank, kind_name(boot_get32(head + 4)),
+                         (size_t)boot_get64(head + 16));
+    return GYRE_OK;
+}
+
+/* Adds what a child's subtree contributed. */
+static gyre_status_t step_merge(comm_boot_t *boot, const boot_edge_t *edge, step_t *step,
+                                const unsigned char *data, size_t bytes)
+{
+    size_t expected = 0;
+    if (step->kind == STEP_FENCE)
+        return boot_kv_unpack(boot, data, bytes)
+                   ? GYRE_OK
+                   : gyre_fail(GYRE_ERR_FORMAT, "bootstrap fence: the pairs of rank %d could not be taken",
+                               edge->rank);
+    if (step->kind == STEP_GATHER)
+        expected = (size_t)(boot_tree_end(edge->rank, boot->size) - edge->rank) * step->bytes;
+    if (bytes != expected)
+        return gyre_fail(GYRE_ERR_FORMAT, "bootstrap %s: rank %d sent %zu bytes in place of %zu",
+                         kind_name(step->kind), edge->rank, bytes, expected);
+    if (!boot_buf_add(&step->data, data, bytes))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap %s: no memory for %zu bytes", kind_name(step->kind),
+                         bytes);
+    return GYRE_OK;
+}
+
+/* The way up: collect from the children, pass to the parent. */
+static gyre_status_t step_up(comm_boot_t *boot, step_t *step, base_time_t deadline)
+{
+    const unsigned char *data;
+    size_t bytes;
+    gyre_status_t st = GYRE_OK;
+    for (int i = boot->rank > 0; i < boot->edges_n && st == GYRE_OK; i++) {
+        boot_edge_t *edge = &boot->edges[i];
+        st = step_receive(boot, edge, step, &data, &bytes, deadline);
+        if (st == GYRE_OK)
+            st = step_merge(boot, edge, step, data, bytes);
+        boot_buf_free(&edge->step);
+    }
+    if (st == GYRE_OK && step->kind == STEP_FENCE && !boot_kv_pack_fresh(boot, &step->data))
+        st = gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap fence: no memory");
+    return st;
+}
+
+static void step_failed(step_t *step, gyre_status_t status)
+{
+    step->status = status;
+    snprintf(step->text, sizeof(step->text), "%s", gyre_last_error());
+}
+
+/* Runs a step under the lock. After OK step->data holds what rank 0 sent down. */
+static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadline)
+{
+    const unsigned char *data;
+    size_t bytes;
+    boot->step++;
+    gyre_status_t st = step_up(boot, step, deadline);
+    if (st != GYRE_OK)
+        step_failed(step, st);
+    if (boot->rank > 0) {
+        boot_edge_t *parent = &boot->edges[0];
+        gyre_status_t sent = step_send(boot, parent, BOOT_UP, step);
+        if (st == GYRE_OK)
+            st = sent;
+        if (st == GYRE_OK)
+            st = step_receive(boot, parent, step, &data, &bytes, deadline);
+        if (st == GYRE_OK) {
+            step->data.from = step->data.to = 0;
+            if (!boot_buf_add(&step->data, data, bytes))
+                st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap message");
+        }
+        if (st != GYRE_OK && step->status == GYRE_OK)
+            step_failed(step, st);
+        boot_buf_free(&parent->step);
+    } else if (step->kind == STEP_FENCE) {
+        step->data.from = step->data.to = 0; /* the pairs stay here; the others only learn that it is done */
+    }
+    for (int i = boot->edges_n - 1; i >= (boot->rank > 0); i--) { /* the largest subtree first */
+        gyre_status_t sent = step_send(boot, &boot->edges[i], BOOT_DOWN, step);
+        if (st == GYRE_OK)
+            st = sent;
+    }
+    /* Without a watcher nobody else would send what did not go at once. */
+    while (st == GYRE_OK && !boot->watched) {
+        int unsent = 0;
+        for (int i = 0; i < boot->edges_n; i++)
+            unsent |= boot->edges[i].open && boot_conn_unsent(&boot->edges[i].conn);
+        if (!unsent)
+            break;
+        st = boot_wait(boot, deadline);
+        if (st == GYRE_ERR_TIMEOUT)
+            st = gyre_fail(st, "bootstrap %s: the ranks below rank %d do not read", kind_name(step->kind),
+                           boot->rank);
+    }
+    if (st == GYRE_OK && step->kind == STEP_FENCE)
+        boot_kv_sent(boot);
+    return st;
+}
+
+gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t bytes, void *all,
+                                   base_time_t deadline)
+{
+    size_t total;
+    if (!base_mul((size_t)boot->size, bytes, &total) || total > BOOT_MESSAGE_MAX - STEP_HEAD)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "bootstrap all-gather of %zu bytes from each of %d ranks is too large", bytes,
+                         boot->size);
+    step_t step = {.kind = STEP_GATHER, .bytes = bytes};
+    pthread_mutex_lock(&boot->lock);
+    gyre_status_t st = boot_buf_add(&step.data, mine, bytes)
+                           ? step_run(boot, &step, deadline)
+                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap all-gather");
+    pthread_mutex_unlock(&boot->lock);
+    if (st == GYRE_OK && step.data.to != total)
+        st = gyre_fail(GYRE_ERR_FORMAT, "bootstrap all-gather: %zu bytes came in place of %zu", step.data.to,
+                       total);
+    if (st == GYRE_OK && total > 0)
+        memcpy(all, step.data.data, total);
+    boot_buf_free(&step.data);
+    return st;
+}
+
+static gyre_status_t plain_step(comm_boot_t *boot, step_kind_t kind, base_time_t deadline)
+{
+    step_t step = {.kind = kind};
+    pthread_mutex_lock(&boot->lock);
+    gyre_status_t st = step_run(boot, &step, deadline);
+    pthread_mutex_unlock(&boot->lock);
+    boot_buf_free(&step.data);
+    return st;
+}
+
+gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline)
+{
+    return plain_step(boot, STEP_BARRIER, deadline);
+}
+
+gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline)
+{
+    return plain_step(boot, STEP_FENCE, deadline);
+}
+
+int comm_boot_rank(const comm_boot_t *boot)
+{
+    return boot->rank;
+}
+
+int comm_boot_size(const comm_boot_t *boot)
+{
+    return boot->size;
+}
+
+const char *comm_boot_job(const comm_boot_t *boot)
+{
+    return boot->job;
+}
+
+void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32])
+{
+    static const char label[] = "gyre key 1";
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, boot->secret, sizeof(boot->secret), 32);
+    crypto_generichash_update(&state, (const unsigned char *)label,
+                              sizeof(label)); /* each with its NUL: no two */
+    crypto_generichash_update(&state, (const unsigned char *)purpose,
+                              strlen(purpose) + 1); /* inputs run together */
+    crypto_generichash_update(&state, (const unsigned char *)boot->job, strlen(boot->job) + 1);
+    crypto_generichash_final(&state, key, 32);
+    sodium_memzero(&state, sizeof(state));
+}
+
+int comm_boot_connections(const comm_boot_t *boot)
+{
+    comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
+    int n = 0;
+    pthread_mutex_lock(&b->lock);
+    for (int i = 0; i < b->edges_n; i++)
+        n += b->edges[i].open;
+    pthread_mutex_unlock(&b->lock);
+    return n;
+}
+
+static comm_boot_t *boot_new(const comm_identity_t *who)
+{
+    comm_boot_t *boot = calloc(1, sizeof(*boot));
+    if (boot == NULL)
+        return NULL;
+    int children[31];
+    int n = boot_tree_children(who->rank, who->size, children);
+    boot->rank = who->rank;
+    boot->size = who->size;
+    boot->edges_n = n + (who->rank > 0);
+    boot->edges = calloc((size_t)boot->edges_n + 1, sizeof(*boot->edges)); /* + 1: never of size 0 */
+    pthread_condattr_t attr;
+    if (boot->edges == NULL || pthread_condattr_init(&attr) != 0) {
+        free(boot->edges);
+        free(boot);
+        return NULL;
+    }
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    int bad = pthread_cond_init(&boot->moved, &attr);
+    pthread_condattr_destroy(&attr);
+    if (bad != 0 || pthread_mutex_init(&boot->lock, NULL) != 0) {
+        free(boot->edges);
+        free(boot);
+        return NULL;
+    }
+    for (int i = 0; i < boot->edges_n; i++) {
+        boot->edges[i].conn.fd = -1;
+        boot->edges[i].rank = who->rank == 0 ? children[i]
+                              : i == 0       ? boot_tree_parent(who->rank)
+                                             : children[i - 1];
+    }
+    snprintf(boot->job, sizeof(boot->job), "%s", who->job);
+    memcpy(boot->secret, who->secret, sizeof(boot->secret));
+    comm_boot_key(boot, "auth", boot->auth_key);
+    return boot;
+}
+
+gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out)
+{
+    if (sodium_init() < 0)
+        return gyre_fail(GYRE_ERR_SYSTEM, "libsodium cannot start: no source of random numbers?");
+    if (who->size < 1 || who->rank < 0 || who->rank >= who->size)
+        return gyre_fail(GYRE_ERR_INVALID, "rank %d of %d is not a rank of the job", who->rank, who->size);
+    if (who->size > 1 && !who->have_secret)
+        return gyre_fail(GYRE_ERR_AUTH, "a job of %d ranks needs a secret", who->size);
+    comm_boot_t *boot = boot_new(who);
+    if (boot == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the bootstrap");
+    if (!who->have_secret)
+        randombytes_buf(boot->secret, sizeof(boot->secret));
+    gyre_status_t st = boot->size > 1 ? boot_join_tree(boot, who, deadline) : GYRE_OK;
+    /* All or none: a rank that could not join tells the others what it met. */
+    if (st == GYRE_OK && boot->size > 1)
+        st = comm_boot_barrier(boot, deadline);
+    if (st != GYRE_OK) {
+        char text[BOOT_TEXT];
+        snprintf(text, sizeof(text), "rank %d could not join: %.200s", boot->rank, gyre_last_error());
+        pthread_mutex_lock(&boot->lock);
+        boot_note_abort(boot, BOOT_ABORT_JOB, st, text, NULL);
+        pthread_mutex_unlock(&boot->lock);
+        comm_boot_leave(boot, 1);
+        return st;
+    }
+    log_debug("bootstrap: joined job \"%s\" as rank %d of %d", boot->job, boot->rank, boot->size);
+    *out = boot;
+    return GYRE_OK;
+}
+
+/* Gets what was queued on its way and waits until the peer's kernel has it: closing with unread input would reset
+ * the connection and destroy it. At most until `deadline`. */
+static void edge_linger(boot_edge_t *edge, base_time_t deadline)
+{
+    unsigned char waste[4096];
+    int shut = 0;
+    for (;;) {
+        int unsent = 0;
+        boot_conn_flush(&edge->conn);
+        if (!boot_conn_unsent(&edge->conn) && !shut) {
+            shutdown(edge->conn.fd, SHUT_WR);
+            shut = 1;
+        }
+        if (edge->conn.write_failed ||
+            (shut && (ioctl(edge->conn.fd, SIOCOUTQ, &unsent) != 0 || unsent == 0)))
+            return;
+        ssize_t got = recv(edge->conn.fd, waste, sizeof(waste), MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR) || base_poll_ms(deadline) == 0)
+            return;
+        struct pollfd p = {.fd = edge->conn.fd, .events = shut ? 0 : POLLOUT, .revents = 0};
+        poll(&p, 1, 1); /* an acknowledgement is no event: look again every millisecond */
+    }
+}
+
+void comm_boot_leave(comm_boot_t *boot, int graceful)
+{
+    if (boot == NULL)
+        return;
+    base_time_t deadline = base_deadline(1.0);
+    for (int i = 0; i < boot->edges_n && graceful; i++)
+        if (boot->edges[i].open && boot_conn_send(&boot->edges[i].conn, BOOT_GOODBYE, NULL, 0) != GYRE_OK)
+            log_warning("bootstrap: rank %d will take our leaving for a death", boot->edges[i].rank);
+    for (int i = 0; i < boot->edges_n; i++) {
+        if (boot->edges[i].open && graceful)
+            edge_linger(&boot->edges[i], deadline);
+        boot_conn_close(&boot->edges[i].conn);
+        boot_buf_free(&boot->edges[i].step);
+    }
+    boot_kv_free(boot);
+    free(boot->edges);
+    free(boot->deaths);
+    free(boot->aborts);
+    pthread_cond_destroy(&boot->moved);
+    pthread_mutex_destroy(&boot->lock);
+    sodium_memzero(boot, sizeof(*boot));
+    free(boot);
+}

@@ -1,0 +1,317 @@
+/* comm/watch.c: the watcher's thread and what it knows. See watch.h.
+ *
+ * Locks: boot->lock guards edges, deaths and aborts; wake_lock guards the callbacks and is held while they run, never
+ * together with boot->lock, so that a callback may ask comm_watch_dead. start_lock guards the thread's start. */
+#include "comm/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/boot_tree.h"
+#include "comm/watch_fd.h"
+
+typedef struct sleeper {
+    struct sleeper *next;
+    comm_watch_wake_fn wake;
+    void *user;
+} sleeper_t;
+
+struct comm_watch {
+    comm_boot_t *boot;
+    int bell; /* eventfd that makes poll return; -1 while there is no thread */
+    _Atomic int stop;
+    pthread_t thread;
+    int running;
+    pthread_mutex_t start_lock;
+    pthread_mutex_t wake_lock;
+    sleeper_t *sleepers;
+    uint32_t told; /* the trouble counter at the last round of callbacks; under wake_lock */
+    watch_fds_t fds;
+};
+
+static void ring(void *user)
+{
+    comm_watch_t *watch = user;
+    uint64_t one = 1;
+    while (write(watch->bell, &one, sizeof(one)) < 0 && errno == EINTR)
+        ; /* EAGAIN: it rings already */
+}
+
+static void wake_sleepers(comm_watch_t *watch)
+{
+    pthread_mutex_lock(&watch->wake_lock);
+    uint32_t trouble = atomic_load_explicit(&watch->boot->trouble, memory_order_acquire);
+    if (trouble != watch->told) {
+        watch->told = trouble;
+        for (sleeper_t *s = watch->sleepers; s != NULL; s = s->next)
+            s->wake(s->user);
+    }
+    pthread_mutex_unlock(&watch->wake_lock);
+}
+
+static void *watch_main(void *user)
+{
+    comm_watch_t *watch = user;
+    comm_boot_t *boot = watch->boot;
+    struct pollfd polls[1 + WATCH_FD_POLLS + BOOT_EDGES_MAX];
+    boot_edge_t *edges[BOOT_EDGES_MAX];
+    while (!atomic_load_explicit(&watch->stop, memory_order_acquire)) {
+        base_time_t until = BASE_TIME_NEVER;
+        polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
+        int fds_n = watch_fds_polls(&watch->fds, polls + 1, &until);
+        pthread_mutex_lock(&boot->lock);
+        int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
+        pthread_mutex_unlock(&boot->lock);
+        int n = poll(polls, (nfds_t)(1 + fds_n + edges_n), base_poll_ms(until));
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "the watcher ends: poll");
+            break;
+        }
+        uint64_t rings;
+        if (polls[0].revents != 0 && read(watch->bell, &rings, sizeof(rings)) < 0 && errno != EAGAIN)
+            log_warning("watcher: eventfd: %s", strerror(errno));
+        pthread_mutex_lock(&boot->lock);
+        for (int i = 0; i < edges_n; i++)
+            boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
+        pthread_mutex_unlock(&boot->lock);
+        wake_sleepers(watch);
+        watch_fds_handle(&watch->fds, polls + 1, fds_n);
+    }
+    return NULL;
+}
+
+/* The application's signals are none of this thread's business. */
+static int start_thread(comm_watch_t *watch)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attr;
+    int err = pthread_attr_init(&attr);
+    if (err == 0) {
+        pthread_attr_setstacksize(&attr, 256 * 1024);
+        err = pthread_create(&watch->thread, &attr, watch_main, watch);
+        pthread_attr_destroy(&attr);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err;
+}
+
+/* Starts the thread if it does not run yet: a job of one rank needs it only once it offers a window. */
+static gyre_status_t ensure_thread(comm_watch_t *watch)
+{
+    gyre_status_t st = GYRE_OK;
+    pthread_mutex_lock(&watch->start_lock);
+    if (!watch->running) {
+        watch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (watch->bell < 0)
+            st = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot make the watcher's eventfd");
+        if (st == GYRE_OK)
+            st = watch_fds_listen(&watch->fds);
+        if (st == GYRE_OK) {
+            pthread_mutex_lock(&watch->boot->lock);
+            watch->boot->poke = ring;
+            watch->boot->poke_user = watch;
+            watch->boot->watched = 1;
+            pthread_mutex_unlock(&watch->boot->lock);
+            int err = start_thread(watch);
+            if (err != 0)
+                st = gyre_fail_errno(GYRE_ERR_SYSTEM, err, "cannot start the watcher's thread");
+        }
+        watch->running = st == GYRE_OK;
+        if (st != GYRE_OK) {
+            pthread_mutex_lock(&watch->boot->lock);
+            watch->boot->watched = 0;
+            pthread_mutex_unlock(&watch->boot->lock);
+            if (watch->fds.fd >= 0)
+                close(watch->fds.fd);
+            watch->fds.fd = -1;
+            if (watch->bell >= 0)
+                close(watch->bell);
+            watch->bell = -1;
+        }
+    }
+    pthread_mutex_unlock(&watch->start_lock);
+    return st;
+}
+
+static void watch_free(comm_watch_t *watch)
+{
+    watch_fds_free(&watch->fds);
+    while (watch->sleepers != NULL) {
+        sleeper_t *s = watch->sleepers;
+        watch->sleepers = s->next;
+        free(s);
+    }
+    pthread_mutex_destroy(&watch->start_lock);
+    pthread_mutex_destroy(&watch->wake_lock);
+    free(watch);
+}
+
+gyre_status_t comm_watch_start(comm_boot_t *boot, comm_watch_t **out)
+{
+    comm_watch_t *watch = calloc(1, sizeof(*watch));
+    if (watch == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the watcher");
+    watch->boot = boot;
+    watch->bell = -1;
+    pthread_mutex_init(&watch->start_lock, NULL);
+    pthread_mutex_init(&watch->wake_lock, NULL);
+    gyre_status_t st = watch_fds_init(&watch->fds, boot);
+    if (st != GYRE_OK) {
+        free(watch);
+        return st;
+    }
+    if (boot->size > 1)
+        st = ensure_thread(watch);
+    if (st != GYRE_OK) {
+        watch_free(watch);
+        return st;
+    }
+    *out = watch;
+    return GYRE_OK;
+}
+
+void comm_watch_stop(comm_watch_t *watch)
+{
+    if (watch == NULL)
+        return;
+    if (watch->running) {
+        atomic_store_explicit(&watch->stop, 1, memory_order_release);
+        ring(watch);
+        pthread_join(watch->thread, NULL);
+        pthread_mutex_lock(&watch->boot->lock);
+        watch->boot->watched = 0;
+        watch->boot->poke = NULL;
+        pthread_mutex_unlock(&watch->boot->lock);
+        close(watch->bell);
+    }
+    watch_free(watch);
+}
+
+const _Atomic uint32_t *comm_watch_trouble(const comm_watch_t *watch)
+{
+    return &watch->boot->trouble;
+}
+
+gyre_status_t comm_watch_on_trouble(comm_watch_t *watch, comm_watch_wake_fn wake, void *user)
+{
+    sleeper_t *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a wake-up call");
+    s->wake = wake;
+    s->user = user;
+    pthread_mutex_lock(&watch->wake_lock);
+    s->next = watch->sleepers;
+    watch->sleepers = s;
+    pthread_mutex_unlock(&watch->wake_lock);
+    return GYRE_OK;
+}
+
+void comm_watch_off_trouble(comm_watch_t *watch, void *user)
+{
+    pthread_mutex_lock(&watch->wake_lock);
+    for (sleeper_t **at = &watch->sleepers; *at != NULL;) {
+        sleeper_t *s = *at;
+        if (s->user == user) {
+            *at = s->next;
+            free(s);
+        } else {
+            at = &s->next;
+        }
+    }
+    pthread_mutex_unlock(&watch->wake_lock);
+}
+
+int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes)
+{
+    int dead = -1;
+    pthread_mutex_lock(&watch->boot->lock);
+    for (int d = 0; d < watch->boot->deaths_n && dead < 0;
+         d++) /* the earliest death explains the later ones */
+        for (int i = 0; i < n && dead < 0; i++)
+            if (ranks[i] == watch->boot->deaths[d].rank) {
+                dead = ranks[i];
+                if (how != NULL)
+                    snprintf(how, bytes, "%s", watch->boot->deaths[d].how);
+            }
+    pthread_mutex_unlock(&watch->boot->lock);
+    return dead;
+}
+
+void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text)
+{
+    char why[BOOT_TEXT];
+    snprintf(why, sizeof(why), "rank %d: %s", watch->boot->rank, text != NULL ? text : "no reason given");
+    pthread_mutex_lock(&watch->boot->lock);
+    boot_note_abort(watch->boot, id, status, why, NULL);
+    pthread_mutex_unlock(&watch->boot->lock);
+    pthread_mutex_lock(&watch->start_lock);
+    int running = watch->running;
+    pthread_mutex_unlock(&watch->start_lock);
+    if (running)
+        ring(watch);
+    else
+        wake_sleepers(watch);
+}
+
+gyre_status_t comm_watch_aborted(const comm_watch_t *watch, uint64_t id, char *text, size_t bytes)
+{
+    gyre_status_t st = GYRE_OK;
+    pthread_mutex_lock(&watch->boot->lock);
+    const boot_abort_t *abort = boot_abort_of(watch->boot, id);
+    if (abort != NULL) {
+        st = abort->status;
+        if (text != NULL)
+            snprintf(text, bytes, "%s", abort->text);
+    }
+    pthread_mutex_unlock(&watch->boot->lock);
+    return st;
+}
+
+void comm_watch_forget(comm_watch_t *watch, uint64_t id)
+{
+    comm_boot_t *boot = watch->boot;
+    pthread_mutex_lock(&boot->lock);
+    for (int i = 0; i < boot->aborts_n; i++)
+        if (boot->aborts[i].id == id) {
+            memmove(boot->aborts + i, boot->aborts + i + 1,
+                    (size_t)(boot->aborts_n - i - 1) * sizeof(*boot->aborts));
+            boot->aborts_n--;
+            break;
+        }
+    pthread_mutex_unlock(&boot->lock);
+}
+
+gyre_status_t comm_watch_offer(comm_watch_t *watch, uint64_t key, int fd)
+{
+    gyre_status_t st = ensure_thread(watch);
+    return st == GYRE_OK ? watch_fds_offer(&watch->fds, key, fd) : st;
+}
+
+void comm_watch_withdraw(comm_watch_t *watch, uint64_t key)
+{
+    watch_fds_withdraw(&watch->fds, key);
+}
+
+void comm_watch_address(const comm_watch_t *watch, unsigned char address[32])
+{
+    memcpy(address, watch->fds.address, 32);
+}
+
+gyre_status_t comm_watch_fetch(comm_watch_t *watch, const unsigned char address[32], uint64_t key, int *fd,
+                               base_time_t deadline)
+{
+    return watch_fds_fetch(&watch->fds, address, key, fd, deadline);
+}

@@ -1,0 +1,444 @@
+/* comm/watch_fd.c: handing descriptors to local peers. See watch_fd.h. */
+#include "comm/watch_fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/boot_wire.h"
+
+#define CLIENT_SECONDS 2.0 /* in which a client must finish */
+#define PAUSE_SECONDS  0.05
+
+enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36 };
+
+static void mac(const unsigned char key[32], char label, const unsigned char question[QUESTION],
+                const unsigned char nonce[32], uint32_t status, unsigned char out[32])
+{
+    unsigned char text[1 + QUESTION + 32 + 4];
+    text[0] = (unsigned char)label;
+    memcpy(text + 1, question, QUESTION);
+    memcpy(text + 1 + QUESTION, nonce, 32);
+    boot_put32(text + 1 + QUESTION + 32, status);
+    crypto_generichash(out, 32, text, sizeof(text), key, 32);
+}
+
+/* What two processes must share to see each other's abstract sockets. */
+static void host_identity(unsigned char out[16])
+{
+    struct {
+        char boot[64];
+        uint64_t dev, ino;
+    } parts;
+    struct stat net;
+    memset(&parts, 0, sizeof(parts));
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, parts.boot, sizeof(parts.boot) - 1) <= 0)
+        gethostname(parts.boot, sizeof(parts.boot) - 1); /* the MAC decides; this only saves a vain attempt */
+    if (fd >= 0)
+        close(fd);
+    if (stat("/proc/self/ns/net", &net) == 0) {
+        parts.dev = (uint64_t)net.st_dev;
+        parts.ino = (uint64_t)net.st_ino;
+    }
+    crypto_generichash(out, 16, (const unsigned char *)&parts, sizeof(parts), NULL, 0);
+}
+
+static socklen_t socket_name(const unsigned char address[32], struct sockaddr_un *name)
+{
+    memset(name, 0, sizeof(*name));
+    name->sun_family = AF_UNIX;
+    memcpy(name->sun_path + 1, "gyre-", 5); /* a leading NUL: abstract, no file */
+    sodium_bin2hex(name->sun_path + 6, 33, address, 16);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 6 + 32);
+}
+
+gyre_status_t watch_fds_init(watch_fds_t *fds, const comm_boot_t *boot)
+{
+    memset(fds, 0, sizeof(*fds));
+    fds->fd = -1;
+    for (int i = 0; i < WATCH_CLIENTS_MAX; i++)
+        fds->clients[i].fd = -1;
+    if (pthread_mutex_init(&fds->lock, NULL) != 0)
+        return gyre_fail(GYRE_ERR_SYSTEM, "pthread_mutex_init");
+    comm_boot_key(boot, "fd", fds->key);
+    randombytes_buf(fds->address, 16);
+    host_identity(fds->address + 16);
+    return GYRE_OK;
+}
+
+void watch_fds_free(watch_fds_t *fds)
+{
+    for (int i = 0; i < WATCH_CLIENTS_MAX; i++)
+        if (fds->clients[i].fd >= 0)
+            close(fds->clients[i].fd);
+    if (fds->fd >= 0)
+        close(fds->fd);
+    for (int b = 0; b < WATCH_BUCKETS; b++)
+        while (fds->offers[b] != NULL) {
+            watch_offer_t *offer = fds->offers[b];
+            fds->offers[b] = offer->next;
+            close(offer->fd);
+            free(offer);
+        }
+    pthread_mutex_destroy(&fds->lock);
+    sodium_memzero(fds->key, sizeof(fds->key));
+}
+
+gyre_status_t watch_fds_listen(watch_fds_t *fds)
+{
+    struct sockaddr_un name;
+    socklen_t bytes = socket_name(fds->address, &name);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot make a Unix socket for local peers");
+    if (bind(fd, (const struct sockaddr *)&name, bytes) != 0 || listen(fd, 128) != 0) {
+        gyre_status_t st = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot listen for local peers");
+        close(fd);
+        return st;
+    }
+    fds->fd = fd;
+    return GYRE_OK;
+}
+
+static watch_offer_t **find(watch_fds_t *fds, uint64_t key)
+{
+    uint64_t mixed =
+        key * UINT64_C(0x9E3779B97F4A7C15); /* Knuth's multiplicative hash: keys are often dense */
+    watch_offer_t **at = &fds->offers[(mixed >> 32) % WATCH_BUCKETS];
+    while (*at != NULL && (*at)->key != key)
+        at = &(*at)->next;
+    return at;
+}
+
+gyre_status_t watch_fds_offer(watch_fds_t *fds, uint64_t key, int fd)
+{
+    watch_offer_t *offer = malloc(sizeof(*offer));
+    if (offer == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to offer a window");
+    offer->next = NULL;
+    offer->key = key;
+    offer->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (offer->fd < 0) {
+        int err = errno;
+        free(offer);
+        return gyre_fail_errno(err == EBADF ? GYRE_ERR_INVALID : GYRE_ERR_NO_MEMORY, err,
+                               "cannot duplicate descriptor %d of a window%s", fd,
+                               err == EMFILE ? " (raise the limit: ulimit -n)" : "");
+    }
+    pthread_mutex_lock(&fds->lock);
+    watch_offer_t **at = find(fds, key);
+    int twice = *at != NULL;
+    if (!twice)
+        *at = offer;
+    pthread_mutex_unlock(&fds->lock);
+    if (!twice)
+        return GYRE_OK;
+    close(offer->fd);
+    free(offer);
+    return gyre_fail(GYRE_ERR_INVALID, "window %llx is offered already", (unsigned long long)key);
+}
+
+void watch_fds_withdraw(watch_fds_t *fds, uint64_t key)
+{
+    pthread_mutex_lock(&fds->lock);
+    watch_offer_t **at = find(fds, key);
+    watch_offer_t *offer = *at;
+    if (offer != NULL)
+        *at = offer->next;
+    pthread_mutex_unlock(&fds->lock);
+    if (offer != NULL)
+        close(offer->fd);
+    free(offer);
+}
+
+/* A duplicate of the offered descriptor (so that a withdrawal cannot pull it away), or -1 with errno; ENOENT. */
+static int take(watch_fds_t *fds, uint64_t key)
+{
+    pthread_mutex_lock(&fds->lock);
+    watch_offer_t *offer = *find(fds, key);
+    int fd = offer != NULL ? fcntl(offer->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    int err = offer != NULL ? errno : ENOENT;
+    pthread_mutex_unlock(&fds->lock);
+    errno = err;
+    return fd;
+}
+
+int watch_fds_polls(watch_fds_t *fds, struct pollfd polls[WATCH_FD_POLLS], base_time_t *until)
+{
+    int busy = 0;
+    for (int i = 0; i < WATCH_CLIENTS_MAX; i++) {
+        polls[i + 1].fd = fds->clients[i].fd;
+        polls[i + 1].events = POLLIN;
+        polls[i + 1].revents = 0;
+        if (fds->clients[i].fd < 0)
+            continue;
+        busy++;
+        if (fds->clients[i].deadline < *until)
+            *until = fds->clients[i].deadline;
+    }
+    int paused = fds->paused > base_now();
+    if (paused && fds->paused < *until)
+        *until = fds->paused;
+    polls[0].fd = busy < WATCH_CLIENTS_MAX && !paused ? fds->fd : -1;
+    polls[0].events = POLLIN;
+    polls[0].revents = 0;
+    return WATCH_FD_POLLS;
+}
+
+static void client_close(watch_client_t *client, const char *why)
+{
+    struct ucred who = {.pid = 0, .uid = 0, .gid = 0};
+    socklen_t bytes = sizeof(who);
+    if (why != NULL) {
+        getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes);
+        log_warning("refused a window to process %ld of user %ld: %s", (long)who.pid, (long)who.uid, why);
+    }
+    close(client->fd);
+    client->fd = -1;
+}
+
+static void client_accept(watch_fds_t *fds)
+{
+    for (int i = 0; i < WATCH_CLIENTS_MAX; i++) {
+        watch_client_t *client = &fds->clients[i];
+        if (client->fd >= 0)
+            continue;
+        int fd = accept4(fds->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+                log_warning("cannot serve local peers for a moment: accept: %s", strerror(errno));
+                fds->paused = base_deadline(PAUSE_SECONDS);
+            }
+            return;
+        }
+        memset(client, 0, sizeof(*client));
+        client->fd = fd;
+        client->deadline = base_deadline(CLIENT_SECONDS);
+    }
+}
+
+/* The last packet: status and, if OK, the descriptor. */
+static void client_answer(watch_fds_t *fds, watch_client_t *client)
+{
+    int fd = take(fds, boot_get64(client->question + 32));
+    uint32_t status = fd >= 0 ? GYRE_OK : errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_NO_MEMORY;
+    unsigned char text[ANSWER];
+    boot_put32(text, status);
+    mac(fds->key, 'R', client->question, client->nonce, status, text + 4);
+    struct iovec part = {.iov_base = text, .iov_len = sizeof(text)};
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        memset(&control, 0, sizeof(control));
+        message.msg_control = &control;
+        message.msg_controllen = sizeof(control);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(c), &fd, sizeof(int));
+    }
+    if (sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        log_info("a local peer went away before it got its window: %s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+static void client_handle(watch_fds_t *fds, watch_client_t *client)
+{
+    unsigned char packet[QUESTION + 1], text[CHALLENGE], expected[32];
+    ssize_t n = recv(client->fd, packet, sizeof(packet), 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        client_close(client, client->asked && n == 0
+                                 ? "it left when it saw our proof: its job secret may differ"
+                                 : NULL);
+        return;
+    }
+    if (!client->asked) {
+        if (n != QUESTION) {
+            client_close(client, "it does not speak Gyre's protocol");
+            return;
+        }
+        memcpy(client->question, packet, QUESTION);
+        client->asked = 1;
+        randombytes_buf(client->nonce, 32);
+        memcpy(text, client->nonce, 32);
+        mac(fds->key, 'S', client->question, client->nonce, 0, text + 32);
+        if (send(client->fd, text, CHALLENGE, MSG_NOSIGNAL | MSG_DONTWAIT) != CHALLENGE)
+            client_close(client, NULL);
+        return;
+    }
+    mac(fds->key, 'C', client->question, client->nonce, 0, expected);
+    if (n != PROOF || sodium_memcmp(packet, expected, PROOF) != 0) {
+        client_close(client, "it does not know the job's secret");
+        return;
+    }
+    client_answer(fds, client);
+    client_close(client, NULL);
+}
+
+void watch_fds_handle(watch_fds_t *fds, const struct pollfd *polls, int n)
+{
+    base_time_t now = base_now();
+    for (int i = 1; i < n; i++) {
+        watch_client_t *client = &fds->clients[i - 1];
+        if (client->fd >= 0 && polls[i].revents != 0)
+            client_handle(fds, client);
+        if (client->fd >= 0 && client->deadline <= now)
+            client_close(client, "it took too long");
+    }
+    if (polls[0].revents != 0)
+        client_accept(fds);
+}
+
+/* Connects to the socket behind `address`. */
+static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t deadline, int *out)
+{
+    struct sockaddr_un name;
+    socklen_t bytes = socket_name(address, &name);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot make a Unix socket to reach a local peer");
+    while (connect(fd, (const struct sockaddr *)&name, bytes) != 0) {
+        int err = errno;
+        if ((err == EAGAIN || err == EINTR) && base_poll_ms(deadline) != 0) {
+            poll(NULL, 0, 1); /* its backlog is full; connecting cannot be polled for */
+            continue;
+        }
+        close(fd);
+        if (err == EAGAIN || err == EINTR)
+            return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "a local peer is too busy to serve its windows");
+        if (err == ECONNREFUSED)
+            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                                   "no process of this host serves windows at that address");
+        return gyre_fail_errno(GYRE_ERR_TRANSPORT, err, "cannot reach a local peer");
+    }
+    *out = fd;
+    return GYRE_OK;
+}
+
+/* Waits for one packet of exactly `bytes`; *passed gets a descriptor that came along, or -1. */
+static gyre_status_t fetch_packet(int fd, unsigned char *data, size_t bytes, int *passed,
+                                  base_time_t deadline)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = {.iov_base = data, .iov_len = bytes};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    *passed = -1;
+    for (;;) {
+        ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+        if (n >= 0) {
+            struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+            if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+                c->cmsg_len == CMSG_LEN(sizeof(int)))
+                memcpy(passed, CMSG_DATA(c), sizeof(int));
+            if (n == (ssize_t)bytes && !(message.msg_flags & MSG_TRUNC))
+                return GYRE_OK;
+            if (*passed >= 0)
+                close(*passed);
+            *passed = -1;
+            return n == 0 ? gyre_fail(GYRE_ERR_AUTH,
+                                      "a local peer closed the connection: its job secret may differ")
+                          : gyre_fail(GYRE_ERR_FORMAT,
+                                      "a local peer sent a packet of %zd bytes in place of %zu", n, bytes);
+        }
+        if (errno == EAGAIN) {
+            struct pollfd p = {.fd = fd, .events = POLLIN, .revents = 0};
+            int got = poll(&p, 1, base_poll_ms(deadline));
+            if (got == 0)
+                return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "a local peer did not hand over its window in time");
+            if (got < 0 && errno != EINTR)
+                return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "poll");
+        } else if (errno != EINTR) {
+            return gyre_fail_errno(GYRE_ERR_TRANSPORT, errno, "a local peer's connection failed");
+        }
+    }
+}
+
+static gyre_status_t fetch_over(watch_fds_t *fds, int s, uint64_t key, int *fd, base_time_t deadline)
+{
+    unsigned char question[QUESTION], challenge[CHALLENGE], proof[PROOF], answer[ANSWER], expected[32];
+    int passed;
+    randombytes_buf(question, 32);
+    boot_put64(question + 32, key);
+    if (send(s, question, QUESTION, MSG_NOSIGNAL) != QUESTION)
+        return gyre_fail_errno(GYRE_ERR_TRANSPORT, errno, "a local peer's connection failed");
+    gyre_status_t st = fetch_packet(s, challenge, CHALLENGE, &passed, deadline);
+    if (st != GYRE_OK)
+        return st;
+    if (passed >= 0)
+        close(passed); /* not asked for yet */
+    mac(fds->key, 'S', question, challenge, 0, expected);
+    if (sodium_memcmp(expected, challenge + 32, 32) != 0)
+        return gyre_fail(GYRE_ERR_AUTH, "a local peer does not prove knowledge of this job's secret");
+    mac(fds->key, 'C', question, challenge, 0, proof);
+    if (send(s, proof, PROOF, MSG_NOSIGNAL) != PROOF)
+        return gyre_fail_errno(GYRE_ERR_TRANSPORT, errno, "a local peer's connection failed");
+    st = fetch_packet(s, answer, ANSWER, &passed, deadline);
+    if (st != GYRE_OK)
+        return st;
+    uint32_t status = boot_get32(answer);
+    mac(fds->key, 'R', question, challenge, status, expected);
+    if (sodium_memcmp(expected, answer + 4, 32) != 0)
+        st = gyre_fail(GYRE_ERR_AUTH, "a local peer's answer is forged");
+    else if (status == GYRE_ERR_NOT_FOUND)
+        st = gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "the local peer offers no window %llx",
+                             (unsigned long long)key);
+    else if (status != GYRE_OK)
+        st = gyre_fail(GYRE_ERR_NO_MEMORY, "the local peer has no descriptor left to hand over window %llx",
+                       (unsigned long long)key);
+    else if (passed < 0)
+        st = gyre_fail(GYRE_ERR_NO_MEMORY,
+                       "no descriptor left to take window %llx: raise the limit (ulimit -n)",
+                       (unsigned long long)key);
+    if (st == GYRE_OK)
+        *fd = passed;
+    else if (passed >= 0)
+        close(passed);
+    return st;
+}
+
+gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32], uint64_t key, int *fd,
+                              base_time_t deadline)
+{
+    if (memcmp(address + 16, fds->address + 16, 16) != 0)
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                               "that process is on another host or in another network namespace");
+    if (memcmp(address, fds->address, 16) == 0) {
+        int own = take(fds, key);
+        if (own < 0)
+            return errno == ENOENT
+                       ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "no window %llx is offered",
+                                         (unsigned long long)key)
+                       : gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot duplicate a window's descriptor");
+        *fd = own;
+        return GYRE_OK;
+    }
+    int s = -1;
+    gyre_status_t st = fetch_connect(address, deadline, &s);
+    if (st != GYRE_OK)
+        return st;
+    st = fetch_over(fds, s, key, fd, deadline);
+    close(s);
+    return st;
+}

@@ -1,0 +1,233 @@
+/* tests/comm/test_bootstrap.c: joining, the collectives on the tree and the key-value exchange. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/boot_tree.h"
+#include "tests/support/boot_job.h"
+
+#define SOON base_deadline(10.0)
+
+static const int sizes[] = {1, 2, 3, 5, 8, 16};
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static int log2_up(int n)
+{
+    int k = 0;
+    while (1 << k < n)
+        k++;
+    return k;
+}
+
+/* The tree's functions agree with each other for every size. */
+static void tree_shape(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 70; n++) {
+        int edges = 0;
+        for (int r = 0; r < n; r++) {
+            int children[31];
+            int k = boot_tree_children(r, n, children);
+            int next = r + 1; /* subtrees follow one another without a gap */
+            for (int i = 0; i < k; i++) {
+                assert_int_equal(boot_tree_parent(children[i]), r);
+                assert_int_equal(children[i], next);
+                next = boot_tree_end(children[i], n);
+            }
+            assert_int_equal(next, boot_tree_end(r, n));
+            assert_true(k <= log2_up(n));
+            edges += k;
+        }
+        assert_int_equal(edges, n - 1);
+    }
+}
+
+static int gather_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    int n = comm_boot_size(boot), rank = comm_boot_rank(boot);
+    static const size_t lengths[] = {0, 1, 40, 1000, 70000};
+    RANK_CHECK(comm_boot_connections(boot) <= 2 + log2_up(n));
+    RANK_CHECK(n > 1 || comm_boot_connections(boot) == 0);
+    for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+        size_t bytes = lengths[l];
+        unsigned char *mine = malloc(bytes + 1);
+        unsigned char *all = malloc(bytes * (size_t)n + 1);
+        for (size_t i = 0; i < bytes; i++)
+            mine[i] = (unsigned char)((size_t)rank * 31 + i * 7);
+        gyre_status_t st = comm_boot_all_gather(boot, mine, bytes, all, SOON);
+        size_t wrong = 0;
+        for (int r = 0; r < n && st == GYRE_OK; r++)
+            for (size_t i = 0; i < bytes; i++)
+                wrong += all[(size_t)r * bytes + i] != (unsigned char)((size_t)r * 31 + i * 7);
+        free(mine);
+        free(all);
+        RANK_CHECK(st == GYRE_OK);
+        RANK_CHECK(wrong == 0);
+        RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    }
+    return 0;
+}
+
+static void all_gather(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++)
+        for (int watched = 0; watched < 2; watched++)
+            assert_int_equal(boot_job_threads(sizes[i], watched, gather_body, NULL), 0);
+}
+
+static void all_gather_processes(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_processes(8, 1, gather_body, NULL, NULL, 20.0), 0);
+}
+
+/* Keys of every rank are found by every rank, over two fences, from several threads' worth of gets. */
+static int kv_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    int n = comm_boot_size(boot), rank = comm_boot_rank(boot);
+    for (int round = 0; round < 2; round++) {
+        char key[64], value[64], got[64];
+        snprintf(key, sizeof(key), "key-%d-%d", round, rank);
+        snprintf(value, sizeof(value), "value of %d in %d", rank, round);
+        RANK_CHECK(comm_boot_put(boot, key, value, strlen(value)) == GYRE_OK);
+        RANK_CHECK(comm_boot_fence(boot, SOON) == GYRE_OK);
+        for (int r = 0; r < n; r++) {
+            size_t bytes = sizeof(got);
+            snprintf(key, sizeof(key), "key-%d-%d", round, r);
+            snprintf(value, sizeof(value), "value of %d in %d", r, round);
+            RANK_CHECK(comm_boot_get(boot, key, got, &bytes, SOON) == GYRE_OK);
+            RANK_CHECK(bytes == strlen(value) && memcmp(got, value, bytes) == 0);
+        }
+        size_t bytes = sizeof(got);
+        RANK_CHECK(comm_boot_get(boot, "nobody's", got, &bytes, SOON) == GYRE_ERR_NOT_FOUND);
+        RANK_CHECK(strstr(gyre_last_error(), "nobody's") != NULL);
+        bytes = 2;
+        RANK_CHECK(comm_boot_get(boot, "key-0-0", got, &bytes, SOON) == GYRE_ERR_INVALID);
+    }
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__; /* the ranks above must stay to answer */
+}
+
+static void key_values(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++)
+        assert_int_equal(boot_job_threads(sizes[i], 1, kv_body, NULL), 0);
+}
+
+static int limits_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    static char big[64 * 1024];
+    char key[300];
+    memset(key, 'k', sizeof(key));
+    key[256] = '\0';
+    RANK_CHECK(comm_boot_put(boot, key, "x", 1) == GYRE_ERR_INVALID);
+    key[255] = '\0';
+    RANK_CHECK(comm_boot_put(boot, key, "x", 1) == GYRE_OK);
+    RANK_CHECK(comm_boot_put(boot, "", "x", 1) == GYRE_ERR_INVALID);
+    RANK_CHECK(comm_boot_put(boot, "big", big, sizeof(big)) == GYRE_ERR_INVALID);
+    RANK_CHECK(comm_boot_put(boot, "big", big, sizeof(big) - 1) == GYRE_OK);
+    RANK_CHECK(comm_boot_all_gather(boot, big, SIZE_MAX / 2, big, SOON) == GYRE_ERR_INVALID);
+    RANK_CHECK(comm_boot_fence(boot, SOON) == GYRE_OK);
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void limits(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(3, 1, limits_body, NULL), 0);
+}
+
+/* One rank calls something else: everybody hears who called what, nobody hangs. */
+static int mismatch_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    int odd = *(int *)arg;
+    char mine[16] = {0}, all[5 * 16];
+    gyre_status_t st = comm_boot_rank(boot) == odd ? comm_boot_barrier(boot, SOON)
+                                                   : comm_boot_all_gather(boot, mine, 16, all, SOON);
+    RANK_CHECK(st == GYRE_ERR_MISMATCH);
+    RANK_CHECK(strstr(gyre_last_error(), "barrier") && strstr(gyre_last_error(), "all-gather"));
+    /* and the next step works again */
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void mismatch(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < 5; odd++)
+        assert_int_equal(boot_job_threads(5, 1, mismatch_body, &odd), 0);
+}
+
+/* A rank that does not come to the barrier: the others get TIMEOUT at their deadline and are told for whom. */
+static int absent_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    base_time_t start = base_now();
+    if (comm_boot_rank(boot) != 3) {
+        RANK_CHECK(comm_boot_barrier(boot, base_deadline(0.4)) == GYRE_ERR_TIMEOUT);
+        RANK_CHECK(base_now() - start < 3000000000);
+        if (comm_boot_rank(boot) == 2)
+            RANK_CHECK(strstr(gyre_last_error(), "rank 3") != NULL);
+    }
+    /* All meet again at the next step; rank 3 skips the one that it missed through its own deadline. */
+    if (comm_boot_rank(boot) == 3) {
+        struct timespec pause = {0, 800000000};
+        nanosleep(&pause, NULL);
+        RANK_CHECK(comm_boot_barrier(boot, SOON) != GYRE_OK);
+    }
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void absent(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(4, 1, absent_body, NULL), 0);
+}
+
+static int key_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    unsigned char a[32], b[32], all[3 * 32];
+    comm_boot_key(boot, "fd", a);
+    comm_boot_key(boot, "fe", b);
+    RANK_CHECK(memcmp(a, b, 32) != 0);
+    RANK_CHECK(comm_boot_all_gather(boot, a, 32, all, SOON) == GYRE_OK);
+    for (int r = 0; r < 3; r++)
+        RANK_CHECK(memcmp(all + 32 * r, a, 32) == 0);
+    return 0;
+}
+
+static void keys_agree(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(3, 0, key_body, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tree_shape), cmocka_unit_test(all_gather), cmocka_unit_test(all_gather_processes),
+        cmocka_unit_test(key_values), cmocka_unit_test(limits),     cmocka_unit_test(mismatch),
+        cmocka_unit_test(absent),     cmocka_unit_test(keys_agree),
+    };
+    base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* tests/support/boot_job.c: see boot_job.h. */
+#include "tests/support/boot_job.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define JOB_SECONDS 20.0
+
+typedef struct {
+    const boot_job_t *job;
+    int rank, watched;
+    boot_body_t body;
+    void *arg;
+    int result;
+} rank_t;
+
+void boot_job_begin(boot_job_t *job, int n)
+{
+    struct sockaddr_in at;
+    socklen_t len = sizeof(at);
+    memset(&at, 0, sizeof(at));
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    job->n = n;
+    job->root_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (job->root_fd < 0 || bind(job->root_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(job->root_fd, 128) != 0 || getsockname(job->root_fd, (struct sockaddr *)&at, &len) != 0) {
+        perror("boot_job_begin");
+        exit(99);
+    }
+    job->port = ntohs(at.sin_port);
+}
+
+void boot_job_end(boot_job_t *job)
+{
+    close(job->root_fd);
+}
+
+void boot_job_identity(const boot_job_t *job, int rank, comm_identity_t *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->rank = rank;
+    out->size = job->n;
+    out->root_fd = rank == 0 ? job->root_fd : -1;
+    out->have_secret = 1;
+    memset(out->secret, 0x5a, sizeof(out->secret));
+    snprintf(out->root, sizeof(out->root), "127.0.0.1:%d", job->port);
+    snprintf(out->job, sizeof(out->job), "test");
+}
+
+static void *rank_main(void *user)
+{
+    rank_t *rank = user;
+    comm_identity_t who;
+    comm_boot_t *boot = NULL;
+    comm_watch_t *watch = NULL;
+    boot_job_identity(rank->job, rank->rank, &who);
+    gyre_status_t st = comm_boot_join(&who, base_deadline(JOB_SECONDS), &boot);
+    if (st == GYRE_OK && rank->watched)
+        st = comm_watch_start(boot, &watch);
+    if (st != GYRE_OK) {
+        fprintf(stderr, "rank %d: %s\n", rank->rank, gyre_last_error());
+        rank->result = 1;
+    } else {
+        rank->result = rank->body(boot, watch, rank->arg);
+    }
+    comm_watch_stop(watch);
+    comm_boot_leave(boot, 1);
+    return NULL;
+}
+
+int boot_job_threads(int n, int watched, boot_body_t body, void *arg)
+{
+    boot_job_t job;
+    rank_t *ranks = calloc((size_t)n, sizeof(*ranks));
+    pthread_t *threads = calloc((size_t)n, sizeof(*threads));
+    int failed = 0;
+    boot_job_begin(&job, n);
+    for (int r = 0; r < n; r++) {
+        ranks[r] = (rank_t){&job, r, watched, body, arg, -1};
+        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+            exit(99);
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(threads[r], NULL);
+        failed += ranks[r].result != 0;
+    }
+    boot_job_end(&job);
+    free(ranks);
+    free(threads);
+    return failed;
+}
+
+int boot_job_processes(int n, int watched, boot_body_t body, void *arg, int *codes, double seconds)
+{
+    boot_job_t job;
+    pid_t *pids = calloc((size_t)n, sizeof(*pids));
+    base_time_t deadline = base_deadline(seconds);
+    int failed = 0;
+    boot_job_begin(&job, n);
+    fflush(NULL);
+    for (int r = 0; r < n; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            rank_t rank = {&job, r, watched, body, arg, -1};
+            if (r > 0)
+                close(job.root_fd);
+            base_log_set_rank(r);
+            rank_main(&rank);
+            fflush(NULL);
+            _exit(rank.result == 0 ? 0 : 1);
+        }
+    }
+    for (int r = 0; r < n; r++) {
+        int status = 0;
+        pid_t got;
+        while ((got = waitpid(pids[r], &status, WNOHANG)) == 0 && base_poll_ms(deadline) != 0)
+            nanosleep(&(struct timespec){0, 2000000}, NULL);
+        if (got == 0) {
+            fprintf(stderr, "rank %d ran past the deadline\n", r);
+            kill(pids[r], SIGKILL);
+            waitpid(pids[r], &status, 0);
+        }
+        failed += status != 0;
+        if (codes != NULL)
+            codes[r] = status;
+    }
+    boot_job_end(&job);
+    free(pids);
+    return failed;
+}

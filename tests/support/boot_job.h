@@ -1,0 +1,36 @@
+/* tests/support/boot_job.h: jobs of several ranks inside one test, as threads or as forked processes, over loopback. */
+#ifndef TESTS_BOOT_JOB_H
+#define TESTS_BOOT_JOB_H
+
+#include "comm/bootstrap.h"
+#include "comm/watch.h"
+
+/* In a rank's body: gives the line back that failed (0 is success). cmocka's asserts work on the main thread only. */
+#define RANK_CHECK(condition)                                                                  \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
+            fprintf(stderr, "%s:%d: rank check failed: %s\n", __FILE__, __LINE__, #condition); \
+            return __LINE__;                                                                   \
+        }                                                                                      \
+    } while (0)
+
+typedef struct {
+    int n;
+    int root_fd; /* listening socket of rank 0; closed by boot_job_end */
+    int port;
+} boot_job_t;
+
+void boot_job_begin(boot_job_t *job, int n);
+void boot_job_end(boot_job_t *job);
+/* The identity of one rank; every job has the same secret. */
+void boot_job_identity(const boot_job_t *job, int rank, comm_identity_t *out);
+
+/* What a rank does after it joined. watch: NULL unless asked for. Returns 0, or the line that failed. */
+typedef int (*boot_body_t)(comm_boot_t *boot, comm_watch_t *watch, void *arg);
+
+/* Runs all ranks as threads: join, body, barrier-free graceful leave. Returns how many failed. */
+int boot_job_threads(int n, int watched, boot_body_t body, void *arg);
+/* The same as forked processes; codes: [n], wait status of each (may be NULL). `seconds`: then they are killed. */
+int boot_job_processes(int n, int watched, boot_body_t body, void *arg, int *codes, double seconds);
+
+#endif
