@@ -1,0 +1,89 @@
+#!/bin/bash
+# tests/tools/test_gyre_doctor.sh: what gyre-doctor's help promises, also on machines with little.
+# deadline: 120
+. "$(dirname "$0")/../support/lib.sh"
+D=$B/bin/gyre-doctor
+unset "${!GYRE_@}"
+
+json() { # EXPRESSION: a Python expression over d, the JSON of the last run, that must be true
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$W/out" "$1"
+}
+
+# --- the report ---
+run "$D"
+want "report" 0
+for section in Machine 'Between processes of this host' Network Limits GPUs Software 'Gyre will use'; do
+    check "section $section" grep -qx "$section" "$W/out"
+done
+for name in Gyre kernel cores memory 'memfd windows' CMA 'ptrace scope' 'locked memory' 'open files' /dev/shm hwloc \
+    UCX jansson libsodium xxHash OpenBLAS PMIx 'RDMA devices\|RDMA ' 'CUDA' 'reduction kernels'; do
+    check "line $name" grep -q "^  . $name" "$W/out"
+done
+check "windows were tried" grep -q 'memfd windows *work' "$W/out"
+check "it says so when all is there" grep -q 'Everything required is there' "$W/out"
+check "stderr is quiet" [ ! -s "$W/err" ]
+
+# --- JSON ---
+run "$D" --json -
+want "--json -" 0
+check "JSON" json 'd["ok"] and d["version"] and len(d["findings"]) > 20'
+check "JSON findings" json 'all(set(f) == {"section", "name", "state", "value", "advice"} for f in d["findings"])'
+check "JSON settings" json 'any(s["name"] == "GYRE_TIMEOUT" and s["value"] == "300" for s in d["settings"])'
+run "$D" --json "$W/report.json"
+want "--json FILE" 0
+check "nothing on stdout beside it" [ ! -s "$W/out" ]
+cp "$W/report.json" "$W/out"
+check "JSON file" json 'd["ok"]'
+run "$D" --json "$W/no/such/folder.json"
+want "--json into nowhere" 1 "no/such/folder.json"
+GYRE_JOB=$'caf\xe9' run "$D" --settings --json -
+want "a value that is not UTF-8" 0
+check "it is written all the same" json '[s["value"] for s in d["settings"] if s["name"] == "GYRE_JOB"] == ["caf?"]'
+
+# --- settings ---
+GYRE_CHUNK=64K GYRE_SECRET=0123456789abcdef run "$D" --settings
+want "--settings" 0
+check "one line for each and a heading" [ "$(wc -l <"$W/out")" = $((1 + $(grep -c '^SETTING(' base/settings.def))) ]
+check "value, default and source" grep -qE '^GYRE_CHUNK +64K +0 +bytes +environment ' "$W/out"
+check "defaults" grep -qE '^GYRE_TIMEOUT +300 +300 +s +default ' "$W/out"
+check "the secret is not shown" sh -c '! grep -q 0123456789abcdef "$1"' - "$W/out"
+GYRE_TIMEOUT=soon run "$D" --settings
+want "a malformed value" 1 'GYRE_TIMEOUT="soon"' 'seconds'
+GYRE_TIMEUOT=5 run "$D" --settings
+want "an unknown name" 0 'GYRE_TIMEUOT' 'did you mean GYRE_TIMEOUT\?'
+GYRE_TRANSPORT=ucx GYRE_KERNELS=scalar run "$D"
+want "forced settings" 0
+check "forced transport" grep -q 'ranks of one host *UCX' "$W/out"
+check "forced kernels" grep -q 'reduction kernels *scalar' "$W/out"
+
+# --- usage ---
+run "$D" --help
+want "--help" 0
+check "help names every flag" [ "$(grep -cE -- '--(settings|json|help|version)' "$W/out")" -ge 4 ]
+run "$D" --version
+want "--version" 0
+run "$D" --nonsense
+want "an unknown flag" 2 nonsense
+run "$D" --json
+want "a missing value" 2 json
+run "$D" extra
+want "an argument" 2 extra
+run sh -c '"$1" --settings >/dev/full' - "$D"
+want "a full disk" 1 'standard output'
+
+# --- machines with little ---
+run sh -c 'ulimit -n 64 && exec "$1"' - "$D"
+want "64 descriptors" 0
+check "it says that they are few" grep -q '! open files *64 ' "$W/out"
+run sh -c 'ulimit -l 64 && exec "$1"' - "$D"
+want "64 KiB of locked memory" 0
+check "it says that it is little" grep -q 'locked memory *64 KiB' "$W/out"
+check "and what to do" grep -q 'ulimit -l unlimited' "$W/out"
+run env -i "$D"
+want "an empty environment" 0
+
+# --- the manual page ---
+for flag in settings json help version; do
+    check "man page: --$flag" grep -q -- "-$flag" docs/man/gyre-doctor.1
+done
+finish

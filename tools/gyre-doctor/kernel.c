@@ -1,0 +1,163 @@
+/* tools/gyre-doctor/kernel.c: ways between two processes of one host, each found by trying it. */
+#include "tools/gyre-doctor/report.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+
+#define PATTERN 0x6779726521ULL
+
+/* A page that the trial's processes share. */
+typedef struct {
+    _Atomic uint32_t ready; /* 1: the reader has the answer */
+    int err;                /* errno of the reader, or 0 */
+    uint64_t seen;
+} trial_t;
+
+/* Waits for a child that this process forked; its exit status, or -1. */
+static int reap(pid_t child)
+{
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A window as Gyre makes them: memfd, mapped shared, stored to by another process that is woken by futex. */
+static void try_window(report_t *report)
+{
+    static const char advice[] =
+        "local ranks then have no shared memory: allow memfd_create in the seccomp filter";
+    int fd = memfd_create("gyre-doctor", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, 4096) != 0) {
+        report_add(report, FOUND_MISSING, "memfd windows", advice, "memfd_create: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    trial_t *trial = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int err = errno;
+    close(fd);
+    if (trial == MAP_FAILED) {
+        report_add(report, FOUND_MISSING, "memfd windows", advice, "mmap: %s", strerror(err));
+        return;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        trial->seen = PATTERN;
+        trial->ready = 1;
+        base_futex_wake(&trial->ready, 1);
+        _exit(0);
+    }
+    base_time_t deadline = base_deadline(5);
+    int late = child < 0;
+    while (!late && trial->ready == 0)
+        late = base_futex_wait(&trial->ready, 0, deadline);
+    if (child > 0)
+        reap(child);
+    report->facts.windows = !late && trial->seen == PATTERN;
+    if (report->facts.windows)
+        report_add(report, FOUND_OK, "memfd windows", "",
+                   "work: shared memory without files, with futex wake-ups");
+    else
+        report_add(report, FOUND_MISSING, "memfd windows", advice, "%s",
+                   child < 0 ? "fork failed" : "a child's store was not seen within 5 s");
+    munmap(trial, 4096);
+}
+
+/* Ranks are brothers: one child reads the memory of another, not of its parent, which Yama treats otherwise. */
+static int try_cma(int *err)
+{
+    *err = 0;
+    trial_t *trial = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile uint64_t *secret = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (trial == MAP_FAILED || secret == MAP_FAILED) {
+        *err = errno;
+        return 0;
+    }
+    int gate[2];
+    if (pipe(gate) != 0) {
+        *err = errno;
+        return 0;
+    }
+    pid_t owner = fork();
+    if (owner == 0) { /* holds the value until its end of the pipe is closed */
+        char byte;
+        close(gate[1]);
+        *secret = PATTERN;
+        trial->ready = 1;
+        base_futex_wake(&trial->ready, 1);
+        ssize_t n = read(gate[0], &byte, 1);
+        _exit(n == 0 ? 0 : 1);
+    }
+    close(gate[0]);
+    base_time_t deadline = base_deadline(5);
+    while (owner > 0 && trial->ready == 0 && base_futex_wait(&trial->ready, 0, deadline) == 0)
+        ;
+    pid_t reader = owner > 0 ? fork() : -1;
+    if (reader == 0) {
+        uint64_t value = 0;
+        struct iovec local = {&value, sizeof(value)}, remote = {(void *)(uintptr_t)secret, sizeof(value)};
+        ssize_t n = process_vm_readv(owner, &local, 1, &remote, 1, 0);
+        trial->err = n < 0 ? errno : 0;
+        trial->seen = value;
+        _exit(0);
+    }
+    if (reader > 0)
+        reap(reader);
+    close(gate[1]);
+    if (owner > 0)
+        reap(owner);
+    int works = reader > 0 && trial->seen == PATTERN;
+    *err = trial->err;
+    munmap(trial, 4096);
+    munmap((void *)(uintptr_t)secret, 4096);
+    return works;
+}
+
+static void yama(report_t *report)
+{
+    char text[32] = "";
+    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+    int good = file != NULL && fgets(text, sizeof(text), file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    if (!good) {
+        report_add(report, FOUND_OK, "ptrace scope", "", "no Yama in this kernel");
+        return;
+    }
+    text[strcspn(text, "\n")] = '\0';
+    report_add(report, FOUND_OK, "ptrace scope", "", "%s (%s)", text,
+               strcmp(text, "0") == 0   ? "any process of the same user may be read"
+               : strcmp(text, "1") == 0 ? "only one's own children may be read"
+                                        : "reading other processes is restricted");
+}
+
+void look_at_kernel(report_t *report)
+{
+    int err;
+    report->section = "Between processes of this host";
+    try_window(report);
+    report->facts.cma = try_cma(&err);
+    if (report->facts.cma)
+        report_add(report, FOUND_OK, "CMA", "",
+                   "works: process_vm_readv between two processes of one parent");
+    else
+        report_add(report, FOUND_NOTE, "CMA",
+                   "only large messages from memory that gyre_mem_alloc did not make get slower; to allow "
+                   "it: `sysctl "
+                   "kernel.yama.ptrace_scope=0`, in a container --cap-add=SYS_PTRACE",
+                   "process_vm_readv: %s", err != 0 ? strerror(err) : "no answer");
+    yama(report);
+}

@@ -1,0 +1,177 @@
+/* tools/gyre-doctor/machine.c: cores, memory, limits and GPUs: what the machine gives this process. */
+#include "tools/gyre-doctor/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+
+#include <gyre/gyre.h>
+
+#include "base/device.h"
+#include "topo/topo.h"
+
+#define MIB (1024.0 * 1024.0)
+
+static void built(report_t *report)
+{
+#ifdef GYRE_CUDA
+    const char *cuda = "on";
+#else
+    const char *cuda = "off";
+#endif
+#ifdef GYRE_VERBS
+    const char *verbs = "on";
+#else
+    const char *verbs = "off";
+#endif
+    report_add(report, FOUND_OK, "Gyre", "", "%s, CUDA %s, verbs %s, compiler %s", gyre_version(), cuda,
+               verbs, __VERSION__);
+}
+
+/* The first line of a small file, such as those of /proc and /sys; 0 if it cannot be read. */
+static int first_line(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    int good = fgets(text, (int)bytes, file) != NULL;
+    fclose(file);
+    if (good)
+        text[strcspn(text, "\n")] = '\0';
+    return good;
+}
+
+static void cores(report_t *report)
+{
+    topo_t *topo = NULL;
+    topo_summary_t sum;
+    if (topo_load(NULL, &topo) != GYRE_OK) {
+        report_add(report, FOUND_MISSING, "topology", "hwloc cannot read this machine: is /sys mounted?",
+                   "%s", gyre_last_error());
+        return;
+    }
+    topo_summary(topo, &sum);
+    topo_free(topo);
+    report->facts.cpus = sum.pus;
+    report_add(report, FOUND_OK, "cores", "",
+               "%d core%s (%d hardware threads) on %d package%s, %d NUMA node%s", sum.cores,
+               sum.cores == 1 ? "" : "s", sum.pus, sum.packages, sum.packages == 1 ? "" : "s", sum.numa_nodes,
+               sum.numa_nodes == 1 ? "" : "s");
+    report_add(report, FOUND_OK, "caches", "", "L1 %.0f KiB, L2 %.0f KiB, L3 %.1f MiB x %d",
+               (double)sum.l1_bytes / 1024, (double)sum.l2_bytes / 1024, (double)sum.l3_bytes / MIB,
+               sum.l3_count);
+    report_add(report, FOUND_OK, "memory", "", "%.1f GiB", (double)sum.memory_bytes / MIB / 1024);
+
+    char quota[128];
+    double used, period;
+    if (first_line("/sys/fs/cgroup/cpu.max", quota, sizeof(quota)) &&
+        sscanf(quota, "%lf %lf", &used, &period) == 2 && period > 0 && used / period < sum.pus)
+        report_add(report, FOUND_WARNING, "CPU quota",
+                   "ranks beyond the quota are stopped for milliseconds at a time: start no more than that",
+                   "this container may use %.1f of %d hardware threads", used / period, sum.pus);
+}
+
+static void instructions(report_t *report)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+    report_add(report, avx2 ? FOUND_OK : FOUND_NOTE, "instruction set", "", "x86-64%s%s%s",
+               avx2 ? " avx2 fma" : "", avx512 ? " avx512f avx512bw" : "",
+               avx2 ? "" : ": scalar kernels only");
+#elif defined(__aarch64__)
+    report_add(report, FOUND_OK, "instruction set", "", "aarch64 neon");
+#else
+    report_add(report, FOUND_NOTE, "instruction set", "", "neither x86-64 nor aarch64: scalar kernels only");
+#endif
+}
+
+static void limit_text(rlim_t value, double unit, const char *name, char *text, size_t bytes)
+{
+    if (value == RLIM_INFINITY)
+        snprintf(text, bytes, "unlimited");
+    else
+        snprintf(text, bytes, "%.0f %s", (double)value / unit, name);
+}
+
+static void limits(report_t *report)
+{
+    struct rlimit limit;
+    char soft[64], hard[64];
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
+        limit_text(limit.rlim_cur, 1024, "KiB", soft, sizeof(soft));
+        limit_text(limit.rlim_max, 1024, "KiB", hard, sizeof(hard));
+        int low = limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < 1024UL * 1024 * 1024;
+        /* Only RDMA pins memory: without a device a low limit costs nothing. */
+        found_t state = !low ? FOUND_OK : report->facts.rdma_devices > 0 ? FOUND_WARNING : FOUND_NOTE;
+        report_add(
+            report, state, "locked memory",
+            !low ? ""
+                 : "RDMA devices need more: `ulimit -l unlimited`, in /etc/security/limits.conf `* - memlock "
+                   "unlimited`, in a container --ulimit memlock=-1",
+            "%s (hard %s)", soft, hard);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit_text(limit.rlim_cur, 1, "descriptors", soft, sizeof(soft));
+        limit_text(limit.rlim_max, 1, "descriptors", hard, sizeof(hard));
+        int low = limit.rlim_cur < 1024;
+        report_add(report, low ? FOUND_WARNING : FOUND_OK, "open files",
+                   low ? "enough for a few ranks per host; `ulimit -n 4096` for more" : "", "%s (hard %s)",
+                   soft, hard);
+    }
+}
+
+static void shared_memory_folder(report_t *report)
+{
+    struct statvfs info;
+    if (statvfs("/dev/shm", &info) != 0) {
+        report_add(report, FOUND_NOTE, "/dev/shm", "Gyre does not need it; other programs may", "absent: %s",
+                   strerror(errno));
+        return;
+    }
+    double size = (double)info.f_blocks * (double)info.f_frsize,
+           left = (double)info.f_bavail * (double)info.f_frsize;
+    report_add(report, FOUND_OK, "/dev/shm", "", "%.0f MiB, %.0f MiB free (Gyre does not use it)", size / MIB,
+               left / MIB);
+}
+
+void look_at_machine(report_t *report)
+{
+    struct utsname name;
+    report->section = "Machine";
+    built(report);
+    if (uname(&name) == 0)
+        report_add(report, FOUND_OK, "kernel", "", "%s %s, %s", name.sysname, name.release, name.machine);
+    cores(report);
+    instructions(report);
+}
+
+void look_at_limits(report_t *report)
+{
+    report->section = "Limits";
+    limits(report);
+    shared_memory_folder(report);
+}
+
+void look_at_gpus(report_t *report)
+{
+    report->section = "GPUs";
+    int count = base_device_count(BASE_CUDA);
+    report->facts.gpus = count;
+    if (count == 0) {
+        report_add(report, FOUND_NOTE, "CUDA", "", "none: %s", base_device_why_not(BASE_CUDA));
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        char name[256], label[32];
+        snprintf(label, sizeof(label), "CUDA %d", i);
+        if (base_device_name((base_device_t){BASE_CUDA, i}, name, sizeof(name)) == GYRE_OK)
+            report_add(report, FOUND_OK, label, "", "%s", name);
+        else
+            report_add(report, FOUND_WARNING, label, "nvidia-smi may say more", "%s", gyre_last_error());
+    }
+}
