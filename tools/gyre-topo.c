@@ -15,12 +15,12 @@ static const char help[] =
     "and\n"
     "network devices, which of them are near each other, and how far all of them are apart.\n"
     "\n"
-    "  --xml FILE   describe the machine in FILE instead (written by: lstopo --of xml FILE)\n"
-    "  --ranks N    also print where N ranks would be bound, the ring and the two trees over them (1 to "
+    "  --xml FILE      describe the machine in FILE instead (written by: lstopo --of xml FILE)\n"
+    "  -n, --ranks N   also print where N ranks would be bound, the ring and the two trees over them (1 to "
     "4096)\n"
-    "  --svg FILE   also draw all that into FILE\n"
-    "  --help       this text\n"
-    "  --version    the version\n";
+    "  --svg FILE      also draw all that into FILE\n"
+    "  -h, --help      this text\n"
+    "  --version       the version\n";
 
 typedef struct {
     const char *xml, *svg;
@@ -29,7 +29,7 @@ typedef struct {
 
 static int usage_error(const char *what, const char *value)
 {
-    fprintf(stderr, "gyre-topo: %s%s%s; see gyre-topo --help\n", what, value ? " " : "", value ? value : "");
+    fprintf(stderr, "gyre-topo: %s %s; see gyre-topo --help\n", what, value);
     return EXIT_USAGE;
 }
 
@@ -64,7 +64,8 @@ static int parse(int argc, char **argv, options_t *options)
             printf("gyre-topo %s\n", GYRE_VERSION);
             return EXIT_SUCCESS;
         default: /* getopt has said what is wrong */
-            return usage_error("wrong flag", NULL);
+            fputs("gyre-topo: see gyre-topo --help\n", stderr);
+            return EXIT_USAGE;
         }
     }
     return optind < argc ? usage_error("does not know what to do with", argv[optind]) : -1;

@@ -289,7 +289,7 @@ static double draw_tree(drawing_t *d, int tree, double x, double y, double width
     for (int rank = 0; rank < d->ranks; rank++)
         if (topo_double_tree(d->ranks, rank, tree).parent < 0)
             draw_subtree(d, &view, rank, 0, &root_x);
-    return 40 + view.deepest * LEVEL + 30;
+    return 40 + view.deepest * LEVEL + 38;
 }
 
 static double draw_trees(drawing_t *d, double y)

@@ -113,15 +113,15 @@ static void bad_files(void **state)
     expect_format_error("", 0);
     expect_format_error("no xml at all", 13);
     expect_format_error("<html></html>", 13);
+    expect_format_error("<html></html></topology>", 24);
+    expect_format_error("<topology version=\"2.0\"></topology>", 35);
     /* A whole file cut anywhere. */
     FILE *file = fopen(fixture_path("one-core.xml", path, sizeof path), "r");
     assert_non_null(file);
     size_t bytes = fread(content, 1, sizeof content, file), whole = bytes;
     fclose(file);
     assert_true(whole > 1000 && whole < sizeof content);
-    while (whole > 0 && content[whole - 1] != '<')
-        whole--; /* hwloc is content without what follows the last object */
-    for (bytes = 40; bytes < whole / 2; bytes += 97)
+    for (bytes = 40; bytes < whole - 12; bytes += 97)
         expect_format_error(content, bytes);
     topo_t *topo;
     assert_int_equal(topo_load(NULL, NULL), GYRE_ERR_INVALID);
