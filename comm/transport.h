@@ -85,6 +85,9 @@ typedef struct {
     comm_recorder_slot_t *recorder;
     int rank;
     int size;
+    /* Set by comm_group_create once a group of this process was found to have more ranks on the host than cores;
+     * later groups of the process then wait politely too. Starts as 0. */
+    _Atomic int crowded;
 } comm_world_t;
 
 /* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks share

@@ -1,0 +1,186 @@
+/* comm/group.c: life of a group, and what can be asked of it.
+ *
+ * Making one is collective and costs three or four exchanges; afterwards nothing is connected yet (comm/link.c).
+ * A group of one makes no exchange and no shared memory. */
+#include "comm/link.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/settings.h"
+
+/* From the watcher's thread: something died or was aborted; whoever sleeps in this group must look. */
+static void wake_sleeper(void *user)
+{
+    comm_group_t *group = user;
+
+    atomic_fetch_add_explicit(&group->bell->bell, 1, memory_order_release);
+    base_futex_wake(&group->bell->bell, INT32_MAX);
+}
+
+static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
+{
+    size_t n = (size_t)group->n;
+
+    group->world_ranks = calloc(n, sizeof *group->world_ranks);
+    group->host_of = calloc(n, sizeof *group->host_of);
+    group->local_of = calloc(n, sizeof *group->local_of);
+    group->links = calloc(n * COMM_LANES, sizeof *group->links);
+    group->private_bytes = sizeof *group + n * (3 * sizeof(int) + COMM_LANES * sizeof(void *));
+    if (group->n > 1) {
+        group->cards = calloc(n, sizeof *group->cards);
+        group->private_bytes += n * sizeof *group->cards;
+    }
+    if (!group->world_ranks || !group->host_of || !group->local_of || !group->links ||
+        (n > 1 && !group->cards))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
+    memcpy(group->world_ranks, world_ranks, n * sizeof *world_ranks);
+    return GYRE_OK;
+}
+
+/* Everything that needs the others. */
+static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *user, base_time_t deadline)
+{
+    gyre_status_t status;
+    int locals = 0;
+
+    status = comm_group_locate(group, exchange, user, deadline);
+    if (status != GYRE_OK)
+        return status;
+    for (int r = 0; r < group->n; r++)
+        locals += group->local_of[r] >= 0;
+    if (locals < 2)
+        comm_segment_close(&group->seg);
+    if (group->seg.base) {
+        group->bell = comm_segment_bell(&group->seg, group->seg.local);
+        group->board = comm_segment_board(&group->seg, group->seg.local);
+    }
+    if (group->oversubscribed)
+        atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
+    /* All ranks must decide alike, so the setting is not asked alone: locate told everyone the hosts. */
+    if (group->force_ucx || (group->hosts > 1 && !group->force_shm))
+        return comm_ucx_prepare(group, exchange, user);
+    return GYRE_OK;
+}
+
+gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
+                                comm_exchange_fn exchange, void *user, base_time_t deadline,
+                                comm_group_t **out)
+{
+    comm_group_t *group;
+    gyre_status_t status;
+
+    if (n < 1 || rank < 0 || rank >= n || !world_ranks || (n > 1 && !exchange))
+        return gyre_fail(GYRE_ERR_INVALID, "rank %d of %d is not a place in a group", rank, n);
+    if (n > 1 && !world->watch)
+        return gyre_fail(GYRE_ERR_INTERNAL, "a group of %d ranks needs a watcher", n);
+    group = aligned_alloc(_Alignof(comm_group_t), sizeof *group);
+    if (!group)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", n);
+    memset(group, 0, sizeof *group);
+    group->world = world;
+    group->id = id;
+    group->n = n;
+    group->rank = rank;
+    group->bell = &group->own_bell;
+    group->board = &group->own_board;
+    group->hosts = 1;
+    group->force_ucx = strcmp(base_setting_string(SET_TRANSPORT), "ucx") == 0;
+    group->force_shm = strcmp(base_setting_string(SET_TRANSPORT), "shm") == 0;
+    status = allocate(group, world_ranks);
+    if (status == GYRE_OK && n > 1)
+        status = join(group, exchange, user, deadline);
+    if (status == GYRE_OK && n > 1) {
+        status = comm_watch_on_trouble(world->watch, wake_sleeper, group);
+        group->on_trouble = status == GYRE_OK;
+    }
+    if (status != GYRE_OK) {
+        comm_group_destroy(group);
+        return status;
+    }
+    *out = group;
+    return GYRE_OK;
+}
+
+void comm_group_destroy(comm_group_t *group)
+{
+    if (!group)
+        return;
+    if (group->on_trouble)
+        comm_watch_off_trouble(group->world->watch, group);
+    for (size_t i = 0; group->links && i < (size_t)group->n * COMM_LANES; i++) {
+        if (group->links[i])
+            group->links[i]->ops->close(group->links[i]);
+    }
+    if (group->ucx)
+        comm_ucx_leave(group);
+    comm_segment_close(&group->seg);
+    free(group->links);
+    free(group->cards);
+    free(group->local_of);
+    free(group->host_of);
+    free(group->world_ranks);
+    free(group);
+}
+
+void comm_group_progress(comm_group_t *group)
+{
+    if (group->ucx)
+        comm_ucx_progress(group);
+}
+
+int comm_group_rank(const comm_group_t *group)
+{
+    return group->rank;
+}
+
+int comm_group_size(const comm_group_t *group)
+{
+    return group->n;
+}
+
+uint64_t comm_group_id(const comm_group_t *group)
+{
+    return group->id;
+}
+
+int comm_group_world_rank(const comm_group_t *group, int rank)
+{
+    return group->world_ranks[rank];
+}
+
+const int *comm_group_hosts(const comm_group_t *group, int *hosts)
+{
+    if (hosts)
+        *hosts = group->hosts;
+    return group->host_of;
+}
+
+int comm_group_oversubscribed(const comm_group_t *group)
+{
+    return group->oversubscribed || atomic_load_explicit(&group->world->crowded, memory_order_relaxed);
+}
+
+void comm_group_post_call(comm_group_t *group, const comm_call_t *call)
+{
+    comm_board_post(group->board, call);
+}
+
+int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call)
+{
+    if (peer == group->rank)
+        return comm_board_read(group->board, call);
+    if (!group->seg.base || group->local_of[peer] < 0)
+        return 0;
+    return comm_board_read(comm_segment_board(&group->seg, group->local_of[peer]), call);
+}
+
+void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
+{
+    out->shared_bytes = group->seg.bytes;
+    out->private_bytes = group->private_bytes;
+    out->connections = group->connections;
+}

@@ -1,0 +1,96 @@
+/* comm/link.c: the calls of comm/transport.h that go through a link, and how a link gets its transport. */
+#include "comm/link.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+gyre_status_t comm_send(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
+{
+    return link->ops->send(link, buf, bytes, tag, msg);
+}
+
+gyre_status_t comm_recv(comm_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
+{
+    return link->ops->recv(link, buf, bytes, tag, msg);
+}
+
+gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
+                             const void **view)
+{
+    return link->ops->recv_view(link, bytes, tag, msg, view);
+}
+
+void comm_release(comm_link_t *link, comm_msg_t *msg)
+{
+    link->ops->release(link, msg);
+}
+
+int comm_link_their_call(comm_link_t *link, comm_call_t *call)
+{
+    return link->ops->their_call(link, call);
+}
+
+const char *comm_link_transport(const comm_link_t *link)
+{
+    return link->ops->name;
+}
+
+unsigned comm_link_caps(const comm_link_t *link)
+{
+    return link->caps;
+}
+
+gyre_status_t comm_link_broken(const comm_link_t *link, const char *why)
+{
+    const comm_group_t *group = link->group;
+    int peer = group->world_ranks[link->peer];
+    char how[160] = "";
+
+    if (group->world->watch && comm_watch_dead(group->world->watch, &peer, 1, how, sizeof how) == peer)
+        return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "rank %d (world rank %d) died: %s", link->peer, peer, how);
+    return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "%s link with rank %d (world rank %d), lane %d: %s",
+                           link->ops->name, link->peer, peer, link->lane, why);
+}
+
+static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_link_t **out)
+{
+    if (peer == group->rank)
+        return comm_self_connect(group, lane, out);
+    if (group->local_of[peer] >= 0 && !group->force_ucx)
+        return comm_shm_connect(group, peer, lane, out);
+    if (group->force_shm)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "rank %d cannot share memory with rank %d (world rank %d): they are on different hosts, or in "
+            "containers that see different networks; unset GYRE_TRANSPORT=shm so that UCX joins them",
+            group->rank, peer, group->world_ranks[peer]);
+    return comm_ucx_connect(group, peer, lane, out);
+}
+
+gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, base_time_t deadline,
+                              comm_link_t **out)
+{
+    comm_link_t **place, *made = NULL;
+    gyre_status_t status;
+
+    (void)deadline; /* no transport waits for anyone here: windows and connections are completed by use */
+    if (peer < 0 || peer >= group->n || lane < 0 || lane >= COMM_LANES)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "no link to rank %d on lane %d: the group has %d ranks and %d lanes", peer, lane,
+                         group->n, COMM_LANES);
+    place = &group->links[(size_t)peer * COMM_LANES + (size_t)lane];
+    if (!*place) {
+        status = connect_link(group, peer, lane, &made);
+        if (status != GYRE_OK)
+            return status;
+        *place = made;
+        group->private_bytes += made->bytes;
+        group->connections++;
+        log_debug("link to rank %d, lane %d: %s%s%s", peer, lane, made->ops->name,
+                  made->caps & COMM_CAN_LOAD ? ", windows" : "", made->caps & COMM_CAN_PULL ? ", CMA" : "");
+    }
+    *out = *place;
+    return GYRE_OK;
+}

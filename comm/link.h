@@ -1,0 +1,96 @@
+/* comm/link.h: what groups and links are made of. For the files of comm/ only; others read comm/transport.h. */
+#ifndef COMM_LINK_H
+#define COMM_LINK_H
+
+#include "comm/segment.h"
+#include "comm/transport.h"
+
+/* A transport is these calls. Their contracts are those of the public functions of comm/transport.h. */
+typedef struct {
+    const char *name;
+    gyre_status_t (*send)(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
+    gyre_status_t (*recv)(comm_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
+    gyre_status_t (*recv_view)(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
+                               const void **view);
+    void (*release)(comm_link_t *link, comm_msg_t *msg);
+    int (*their_call)(comm_link_t *link, comm_call_t *call);
+    void (*close)(comm_link_t *link); /* frees the link */
+} comm_link_ops_t;
+
+struct comm_link {
+    const comm_link_ops_t *ops;
+    comm_group_t *group; /* borrowed */
+    int peer;            /* rank in the group */
+    int lane;
+    unsigned caps; /* comm_link_caps_t */
+    size_t bytes;  /* heap memory of this link, for the statistics */
+};
+
+/* What every rank tells every other when a group is made. Fixed size; same build on all ranks. */
+typedef struct {
+    uint32_t magic;            /* differs between incompatible builds */
+    int32_t status;            /* GYRE_OK, or why this rank cannot go on */
+    unsigned char address[32]; /* of its watcher */
+    uint64_t hint; /* equal for ranks that are probably on one host; only saves attempts, decides nothing */
+    uint64_t probe_address, probe_value; /* a word of its memory and what is in it: for trying CMA */
+    int32_t pid;
+    uint32_t pad;
+    uint64_t cores[16]; /* affinity mask, 1024 cores */
+} comm_card_t;
+
+typedef struct comm_ucx_group comm_ucx_group_t;
+
+struct comm_group {
+    comm_world_t *world; /* borrowed */
+    uint64_t id;
+    int n, rank;
+    int *world_ranks; /* [n] */
+    int *host_of;     /* [n] */
+    int hosts;
+    int *local_of;       /* [n] number in the segment, -1: on another host */
+    comm_card_t *cards;  /* [n]; NULL in a group of one */
+    comm_link_t **links; /* [n * COMM_LANES], NULL: not connected */
+    int oversubscribed;
+    int force_ucx;        /* GYRE_TRANSPORT=ucx */
+    int force_shm;        /* GYRE_TRANSPORT=shm */
+    comm_segment_t seg;   /* seg.base NULL: no peers on this host */
+    comm_bell_t own_bell; /* used when there is no segment */
+    comm_bell_t *bell;    /* this rank's: in the segment or own_bell */
+    comm_board_t own_board;
+    comm_board_t *board;
+    uint64_t probe;        /* the word that peers read to try CMA */
+    uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
+    int on_trouble;        /* 1: registered with the watcher */
+    comm_ucx_group_t *ucx; /* NULL: no rank needs UCX */
+    size_t private_bytes;
+    uint64_t connections;
+};
+
+/* Finds out who shares this host and makes the segment (comm/locate.c). Collective. */
+gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, void *user,
+                                base_time_t deadline);
+
+gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out);
+gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
+
+/* How messages of a shm link went; see comm/shm.c. */
+typedef enum { COMM_SHM_EAGER, COMM_SHM_WINDOW, COMM_SHM_CMA, COMM_SHM_BULK, COMM_SHM_WAYS } comm_shm_way_t;
+uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way);
+
+/* comm/ucx.c. prepare is collective: it exchanges the workers' addresses. */
+gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user);
+gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
+void comm_ucx_progress(comm_group_t *group);
+/* Sleeps until something arrives for UCX, at most `ms` milliseconds. */
+void comm_ucx_sleep(comm_group_t *group, int ms);
+void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
+
+/* Tries to read a word of process `pid` (process_vm_readv). 0: not allowed or not the expected value. */
+int comm_cma_works(int pid, uint64_t address, uint64_t expected);
+/* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
+int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
+
+/* Quiet: PEER_DEAD or TRANSPORT text naming the ranks. */
+gyre_status_t comm_link_broken(const comm_link_t *link, const char *why);
+
+#endif

@@ -1,0 +1,326 @@
+/* comm/locate.c: who of a group shares this host, found by trying.
+ *
+ * Every rank tells every other its watcher's address and a hint: a hash of what ranks of one host normally have in common
+ * (boot id, network namespace). Then, in rounds: among the ranks that have no host yet, the lowest of each hint makes a
+ * segment and offers it; the others of that hint fetch it and compare a random cookie in it. Those who
+ * succeed share its host. Those who fail try again among themselves; a hint that lied costs rounds, never correctness.
+ * Normally there is one round.
+ *
+ * Each round is two exchanges. A rank that meets an error takes part in them to the end and carries its status along, so that
+ * no other waits for it and all return the same error. */
+#include "comm/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/settings.h"
+
+enum { CARD_MAGIC = 0x47594331 /* "GYC1" */, CORE_WORDS = 16 };
+
+/* What leaders say in the first exchange of a round, and members in the second. */
+typedef struct {
+    int32_t status;  /* of this rank so far */
+    int32_t host;    /* second exchange: the leader whose segment this rank has; -1: none */
+    uint64_t cookie; /* first exchange: of the segment that this rank offers; 0: none */
+} round_t;
+
+static uint64_t random_word(void)
+{
+    static _Atomic uint64_t counter;
+    uint64_t word = 0;
+
+    if (getrandom(&word, sizeof word, 0) != (ssize_t)sizeof word) {
+        uint64_t mix[3] = {(uint64_t)base_now(), (uint64_t)getpid(), atomic_fetch_add(&counter, 1)};
+        word = base_hash64(mix, sizeof mix, 0);
+    }
+    return word | 1; /* never 0 */
+}
+
+/* The same for ranks that see the same machine and network, most likely. */
+static uint64_t host_hint(const comm_world_t *world)
+{
+    int64_t every = base_setting_int(SET_HOST_RANKS);
+    char text[256] = "";
+    struct stat net;
+    size_t used = 0;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        ssize_t got = read(fd, text, 64);
+        used = got > 0 ? (size_t)got : 0;
+        close(fd);
+    }
+    if (stat("/proc/self/ns/net", &net) == 0)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%llu", (unsigned long long)net.st_ino);
+    if (every > 0)
+        used += (size_t)snprintf(text + used, sizeof text - used, "/%lld", (long long)(world->rank / every));
+    return base_hash64(text, used, 1);
+}
+
+static void fill_card(comm_group_t *group, comm_card_t *card)
+{
+    cpu_set_t *set = (cpu_set_t *)(void *)card->cores;
+
+    memset(card, 0, sizeof *card);
+    card->magic = CARD_MAGIC + (uint32_t)sizeof *card;
+    card->pid = (int32_t)getpid();
+    card->hint = host_hint(group->world);
+    group->probe = random_word();
+    card->probe_address = (uint64_t)(uintptr_t)&group->probe;
+    card->probe_value = group->probe;
+    if (group->world->watch)
+        comm_watch_address(group->world->watch, card->address);
+    _Static_assert(sizeof card->cores <= sizeof(cpu_set_t), "a cpu_set_t has at least as many bits");
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        CPU_SET(0, &mine);
+    memcpy(set, &mine, sizeof card->cores);
+}
+
+/* ---- one round ----------------------------------------------------------------------------------------- */
+
+/* The lowest rank without a host whose hint is that of `rank`. */
+static int leader_of(const comm_group_t *group, int rank)
+{
+    for (int r = 0; r < rank; r++) {
+        if (group->host_of[r] < 0 && group->cards[r].hint == group->cards[rank].hint)
+            return r;
+    }
+    return rank;
+}
+
+/* How many ranks without a host have the hint of `leader`, and which of them `rank` is. */
+static int candidates(const comm_group_t *group, int leader, int rank, int *place)
+{
+    int count = 0;
+
+    for (int r = 0; r < group->n; r++) {
+        if (group->host_of[r] >= 0 || group->cards[r].hint != group->cards[leader].hint)
+            continue;
+        if (r == rank)
+            *place = count;
+        count++;
+    }
+    return count;
+}
+
+static uint64_t segment_key(const comm_group_t *group, int leader)
+{
+    uint64_t mix[2] = {group->id, (uint64_t)leader};
+
+    return base_hash64(mix, sizeof mix, 2) | 1ull << 63; /* windows have numbers below that (comm/mem.c) */
+}
+
+static gyre_status_t make_segment(comm_group_t *group, int count, round_t *say)
+{
+    size_t budget = (size_t)base_setting_int(SET_SHM_BUDGET);
+    gyre_status_t status;
+    int fd;
+
+    say->cookie = random_word();
+    status = comm_segment_create(budget, count, say->cookie, &group->seg, &fd);
+    if (status != GYRE_OK)
+        return status;
+    status = comm_watch_offer(group->world->watch, segment_key(group, group->rank), fd);
+    close(fd);
+    if (status != GYRE_OK)
+        comm_segment_close(&group->seg);
+    return status;
+}
+
+/* 1: has it. 0: that rank is not on this host. An error only for what is wrong here. */
+static gyre_status_t fetch_segment(comm_group_t *group, int leader, int count, uint64_t cookie,
+                                   base_time_t deadline, int *have)
+{
+    gyre_status_t status;
+    int fd;
+
+    *have = 0;
+    status = comm_watch_fetch(group->world->watch, group->cards[leader].address, segment_key(group, leader),
+                              &fd, deadline);
+    if (status == GYRE_ERR_UNSUPPORTED)
+        return GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
+    status = comm_segment_open(fd, count, cookie, &group->seg);
+    close(fd);
+    if (status == GYRE_ERR_UNSUPPORTED)
+        return GYRE_OK;
+    *have = status == GYRE_OK;
+    return status;
+}
+
+/* The first rank's error, if any: the same answer everywhere. */
+static gyre_status_t worst(const comm_group_t *group, const round_t *said)
+{
+    for (int r = 0; r < group->n; r++) {
+        if (said[r].status == GYRE_OK)
+            continue;
+        if (r == group->rank)
+            return (gyre_status_t)said[r].status; /* its text was already told */
+        return gyre_fail(
+            (gyre_status_t)said[r].status,
+            "rank %d (world rank %d) could not set up shared memory: %s; its own message says why", r,
+            group->world_ranks[r], gyre_status_string((gyre_status_t)said[r].status));
+    }
+    return GYRE_OK;
+}
+
+/* Assigns hosts from what members said; a leader is always on its own host. */
+static int assign(comm_group_t *group, const round_t *said, int me)
+{
+    int left = 0, mine = me >= 0 ? group->host_of[me] : -1;
+
+    (void)mine;
+    for (int r = 0; r < group->n; r++) {
+        if (group->host_of[r] < 0 && said[r].host >= 0)
+            group->host_of[r] = said[r].host; /* a leader's rank for now */
+        left += group->host_of[r] < 0;
+    }
+    return left;
+}
+
+/* Numbers in the segment: every candidate of the round has a place, whether it got there or not. */
+static void number_locals(comm_group_t *group, const int *places, int leader)
+{
+    for (int r = 0; r < group->n; r++)
+        group->local_of[r] = group->host_of[r] == leader ? places[r] : -1;
+}
+
+static gyre_status_t round_once(comm_group_t *group, comm_exchange_fn exchange, void *user,
+                                base_time_t deadline, round_t *said, int *places, int *left)
+{
+    int me = group->rank, searching = group->host_of[me] < 0, place = 0, have = 0;
+    int leader = searching ? leader_of(group, me) : -1;
+    int count = searching ? candidates(group, leader, me, &place) : 0;
+    round_t say = {.status = GYRE_OK, .host = -1};
+    gyre_status_t status;
+
+    if (leader == me && count > 1)
+        say.status = (int32_t)make_segment(group, count, &say);
+    status = exchange(user, &say, sizeof say, said);
+    if (status == GYRE_OK)
+        status = worst(group, said);
+    if (status != GYRE_OK)
+        goto withdraw;
+    if (searching && leader != me)
+        say.status = (int32_t)fetch_segment(group, leader, count, said[leader].cookie, deadline, &have);
+    if (searching) {
+        say.host = leader == me || have ? leader : -1;
+        for (int r = 0, at = 0; r < group->n; r++) {
+            if (group->host_of[r] < 0 && group->cards[r].hint == group->cards[leader].hint)
+                places[r] = at++;
+        }
+    }
+    if (say.host >= 0 && group->seg.base)
+        group->seg.local = place;
+    /* CMA is tried by every reader on every owner now; the exchange makes the results visible. A place whose rank did not
+     * come keeps its 0, as nobody asks for it. */
+    if (say.host >= 0 && group->seg.base) {
+        for (int r = 0; r < group->n; r++) {
+            if (r == me || group->host_of[r] >= 0 || group->cards[r].hint != group->cards[leader].hint)
+                continue;
+            if (comm_cma_works(group->cards[r].pid, group->cards[r].probe_address,
+                               group->cards[r].probe_value))
+                atomic_store_explicit(comm_segment_cma(&group->seg, place, places[r]), 1,
+                                      memory_order_release);
+        }
+    }
+    status = exchange(user, &say, sizeof say, said);
+    if (status == GYRE_OK)
+        status = worst(group, said);
+    if (status == GYRE_OK) {
+        *left = assign(group, said, me);
+        if (say.host >= 0)
+            number_locals(group, places, leader);
+    }
+withdraw:
+    if (say.cookie != 0)
+        comm_watch_withdraw(group->world->watch, segment_key(group, me));
+    return status;
+}
+
+/* ---- afterwards ---------------------------------------------------------------------------------------- */
+
+/* Leaders' ranks become host numbers 0.. in order of their lowest rank, which is the leader. */
+static void number_hosts(comm_group_t *group)
+{
+    group->hosts = 0;
+    for (int r = 0; r < group->n; r++) {
+        int leader = group->host_of[r];
+        group->host_of[r] = leader == r ? group->hosts++ : group->host_of[leader];
+    }
+}
+
+/* Do the ranks of this host outnumber the cores that they may use together? */
+static int count_crowd(const comm_group_t *group)
+{
+    int ranks = 0, cores = 0;
+
+    for (int w = 0; w < CORE_WORDS; w++) {
+        uint64_t any = 0;
+        for (int r = 0; r < group->n; r++) {
+            if (group->host_of[r] == group->host_of[group->rank])
+                any |= group->cards[r].cores[w];
+        }
+        cores += __builtin_popcountll(any);
+    }
+    for (int r = 0; r < group->n; r++)
+        ranks += group->host_of[r] == group->host_of[group->rank];
+    return ranks > cores;
+}
+
+static gyre_status_t check_cards(const comm_group_t *group)
+{
+    for (int r = 0; r < group->n; r++) {
+        if (group->cards[r].magic != group->cards[group->rank].magic)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "rank %d (world rank %d) runs another version of Gyre; use the same "
+                             "build on all ranks",
+                             r, group->world_ranks[r]);
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, void *user,
+                                base_time_t deadline)
+{
+    size_t n = (size_t)group->n;
+    round_t *said = calloc(n, sizeof *said);
+    int *places = calloc(n, sizeof *places);
+    comm_card_t mine;
+    gyre_status_t status;
+    int left = group->n;
+
+    fill_card(group, &mine);
+    if (!said || !places) {
+        free(said);
+        free(places);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to look for the hosts of %d ranks", group->n);
+    }
+    for (int r = 0; r < group->n; r++)
+        group->host_of[r] = group->local_of[r] = -1;
+    status = exchange(user, &mine, sizeof mine, group->cards);
+    if (status == GYRE_OK)
+        status = check_cards(group);
+    while (status == GYRE_OK && left > 0)
+        status = round_once(group, exchange, user, deadline, said, places, &left);
+    if (status == GYRE_OK) {
+        number_hosts(group);
+        group->oversubscribed = count_crowd(group);
+    }
+    free(said);
+    free(places);
+    return status;
+}

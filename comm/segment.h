@@ -1,0 +1,111 @@
+/* comm/segment.h: the shared memory of one group on one host: who writes what, and where it lies.
+ *
+ * One memfd per group and host, made by the lowest rank there, sized by GYRE_SHM_BUDGET. Only pages that are
+ * used become memory.
+ *
+ *     +------------------+ 0
+ *     | header           |  written once by the maker, before it is offered
+ *     +------------------+ locals_at
+ *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring it)
+ *     | local 1: ...                          |
+ *     +------------------+ pairs_at
+ *     | 0 -> 1: lane 0: control line, slots   | control written by the receiver, slots by the sender
+ *     |         lane 1, lane 2                |
+ *     | 0 -> 2: ...                           |
+ *     +------------------+
+ *
+ * All numbers that are read from the segment are taken from the header once, checked against its size, and kept
+ * in private memory. */
+#ifndef COMM_SEGMENT_H
+#define COMM_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "comm/recorder.h"
+#include "comm/transport.h"
+
+enum { COMM_LINE = 64 }; /* cache line: unit of the layout */
+
+/* A doorbell: whoever makes something visible to a sleeping rank rings it. */
+typedef struct {
+    _Atomic uint32_t bell;     /* futex word; changes with every ring */
+    _Atomic uint32_t sleeping; /* 1: its owner is about to sleep or sleeps */
+    uint32_t pad[14];
+} __attribute__((aligned(64))) comm_bell_t;
+
+/* A rank's present call, guarded by a sequence number: odd while it is written. */
+enum { COMM_CALL_WORDS = sizeof(comm_call_t) / 8 };
+typedef struct {
+    _Atomic uint64_t seq; /* 0: no call yet */
+    _Atomic uint64_t words[COMM_CALL_WORDS];
+} __attribute__((aligned(64))) comm_board_t;
+
+/* Written by the receiver of a ring, read by its sender. */
+typedef struct {
+    _Atomic uint64_t consumed; /* slots that the receiver is done with */
+    /* Bit r % 64 flips when rendezvous message r is done with. A sender has at most 64 of them open and waits for
+     * the answer to message r before it sends message r + 64, so one bit is enough. */
+    _Atomic uint64_t acks;
+    uint64_t pad[6];
+} __attribute__((aligned(64))) comm_ring_ctl_t;
+
+typedef struct {
+    unsigned char *base; /* NULL: none */
+    size_t bytes;
+    int locals;                 /* places for ranks; some may be empty */
+    int local;                  /* ours */
+    uint32_t slots[COMM_LANES]; /* per ring; powers of two */
+    size_t locals_at, local_stride, pairs_at, pair_stride;
+} comm_segment_t;
+
+/* Makes a segment for `locals` ranks. *fd: close-on-exec, sealed against shrinking, owned by the caller. */
+gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_segment_t *seg, int *fd);
+/* Maps one that was fetched. UNSUPPORTED (quiet) if it is not the one with `cookie` for `locals` ranks. */
+gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segment_t *seg);
+void comm_segment_close(comm_segment_t *seg);
+
+comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local);
+comm_board_t *comm_segment_board(const comm_segment_t *seg, int local);
+/* One byte: 1 if `reader` was able to read the memory of `owner` with process_vm_readv. Written by `reader`. */
+_Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner);
+/* The ring from local rank `from` to local rank `to`: its control line, followed by its slots. */
+comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane);
+
+void comm_board_post(comm_board_t *board, const comm_call_t *call);
+int comm_board_read(comm_board_t *board, comm_call_t *call); /* 0: none posted, or never still */
+
+void comm_bell_ring_slow(comm_bell_t *bell);
+
+/* A full fence. GCC refuses atomic_thread_fence under TSan, which cannot model it; every access that our fences order is
+ * atomic by itself, so TSan loses nothing by not seeing them. */
+static inline void comm_fence(void)
+{
+#if !defined(__SANITIZE_THREAD__)
+    atomic_thread_fence(memory_order_seq_cst);
+#elif defined(__x86_64__)
+    __asm__ volatile("mfence" ::: "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("dmb ish" ::: "memory");
+#else
+    __sync_synchronize();
+#endif
+}
+
+/* Call after making something visible to the owner of `bell` by a release store.
+ *
+ * The fence pairs with the one in comm_wait_idle (comm/wait.c). The owner stores `sleeping`, fences, and looks for
+ * messages once more; we store the message, fence, and look at `sleeping`. In the single order of the two fences one
+ * comes first, so either the owner sees the message or we see that it sleeps. A release store alone would
+ * not do: it may be ordered after the following load, on x86 as well as on Arm. */
+static inline void comm_bell_ring(comm_bell_t *bell)
+{
+    comm_fence();
+    if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
+        comm_bell_ring_slow(bell);
+}
+
+#endif

@@ -1,0 +1,500 @@
+/* comm/ucx.c: UCX for ranks that share no memory: one context and worker per process, connections shared by groups.
+ *
+ * Messages are UCP active messages: a header of our own (who, which lane, which number, tag, present call) and the
+ * payload, eager or by rendezvous as UCX sees fit. Arrivals wait in inboxes per group, rank and lane, in order of
+ * their numbers, since UCX does not promise an order between the two kinds.
+ *
+ * The worker is made when the first group needs it and ends with the last. Every group tells all its ranks its worker's
+ * address when it is made: O(n) memory, for now. */
+#include "comm/ucx.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/settings.h"
+
+enum { ARRIVALS_BLOCK = 64, CLOSE_MS = 1000 };
+#define MS ((base_time_t)1000000)
+
+typedef struct arrivals_block {
+    struct arrivals_block *next;
+    ucx_arrival_t entries[ARRIVALS_BLOCK];
+} arrivals_block_t;
+
+static struct {
+    pthread_mutex_t lock;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_address_t *address;
+    size_t address_bytes;
+    int event_fd;
+    int users; /* groups */
+    comm_ucx_group_t *groups;
+    ucx_peer_t *peers;
+    ucx_arrival_t
+        *free_arrivals; /* grows in blocks and is kept: nothing is allocated per message once warm */
+    arrivals_block_t *blocks;
+    int lost; /* an arrival could not be kept for want of memory */
+} ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
+
+void ucx_lock(void)
+{
+    pthread_mutex_lock(&ucx.lock);
+}
+
+void ucx_unlock(void)
+{
+    pthread_mutex_unlock(&ucx.lock);
+}
+
+ucp_worker_h ucx_worker(void)
+{
+    return ucx.worker;
+}
+
+int ucx_lost(void)
+{
+    return ucx.lost;
+}
+
+void ucx_poll(void)
+{
+    while (ucp_worker_progress(ucx.worker) != 0) {
+    }
+}
+
+/* ---- arrivals ------------------------------------------------------------------------------------------ */
+
+static ucx_arrival_t *arrival_new(void)
+{
+    ucx_arrival_t *arrival = ucx.free_arrivals;
+
+    if (!arrival) {
+        arrivals_block_t *block = calloc(1, sizeof *block);
+        if (!block)
+            return NULL;
+        block->next = ucx.blocks;
+        ucx.blocks = block;
+        for (int i = 0; i < ARRIVALS_BLOCK; i++) {
+            block->entries[i].next = ucx.free_arrivals;
+            ucx.free_arrivals = &block->entries[i];
+        }
+        arrival = ucx.free_arrivals;
+    }
+    ucx.free_arrivals = arrival->next;
+    return arrival;
+}
+
+void ucx_arrival_free(ucx_arrival_t *arrival)
+{
+    arrival->next = ucx.free_arrivals;
+    ucx.free_arrivals = arrival;
+}
+
+ucx_inbox_t *ucx_inbox(comm_ucx_group_t *ug, int source, int lane)
+{
+    ucx_inbox_t **place = &ug->inboxes[(size_t)source * COMM_LANES + (size_t)lane];
+
+    if (!*place) {
+        *place = calloc(1, sizeof **place);
+        ug->group->private_bytes += sizeof **place;
+    }
+    return *place;
+}
+
+/* Almost always at the end; rendezvous and eager messages may overtake each other. */
+static void inbox_insert(ucx_inbox_t *inbox, ucx_arrival_t *arrival)
+{
+    ucx_arrival_t **link = &inbox->head;
+
+    if (inbox->tail && inbox->tail->header.number < arrival->header.number)
+        link = &inbox->tail->next;
+    while (*link && (*link)->header.number < arrival->header.number)
+        link = &(*link)->next;
+    arrival->next = *link;
+    *link = arrival;
+    if (!arrival->next)
+        inbox->tail = arrival;
+}
+
+static comm_ucx_group_t *find_group(const ucx_header_t *header)
+{
+    for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
+        if (ug->group->id == header->group && ug->group->rank == header->dest)
+            return ug;
+    }
+    return NULL;
+}
+
+/* UCX's callback for every message, under the lock (inside ucp_worker_progress). UCS_INPROGRESS keeps `data`. */
+static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param)
+{
+    ucx_arrival_t *arrival;
+    ucx_header_t header;
+    comm_ucx_group_t *ug;
+    ucx_inbox_t *inbox;
+
+    (void)arg;
+    if (head_bytes != sizeof header) {
+        log_warning("ucx: dropped a message whose header has %zu bytes", head_bytes);
+        return UCS_OK;
+    }
+    memcpy(&header, head, sizeof header);
+    ug = find_group(&header);
+    if (!ug) {
+        log_debug("ucx: dropped a message for a communicator that is gone");
+        return UCS_OK;
+    }
+    if (header.source < 0 || header.source >= ug->group->n || header.lane >= COMM_LANES ||
+        header.bytes != bytes) {
+        log_warning("ucx: dropped a message with a header that cannot be");
+        return UCS_OK;
+    }
+    inbox = ucx_inbox(ug, header.source, (int)header.lane);
+    arrival = inbox ? arrival_new() : NULL;
+    if (!arrival) {
+        ucx.lost = 1;
+        return UCS_ERR_NO_MEMORY;
+    }
+    arrival->header = header;
+    arrival->data = bytes > 0 ? data : NULL;
+    arrival->rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    inbox_insert(inbox, arrival);
+    return arrival->data ? UCS_INPROGRESS : UCS_OK;
+}
+
+/* ---- the worker ---------------------------------------------------------------------------------------- */
+
+static void modify(ucp_config_t *config, const char *name, const char *variable, const char *value)
+{
+    if (base_env(variable))
+        return; /* the user knows better */
+    if (ucp_config_modify(config, name, value) != UCS_OK)
+        log_info("this UCX does not know %s", variable);
+}
+
+/* Ordinary TCP would notice a lost host after a quarter of an hour; so ask for an idle connection's death within about
+ * 3 s. Shared memory of UCX is left out: we have our own, and UCX's leaves files in /dev/shm when a rank is killed. */
+static ucs_status_t make_context(void)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+                           .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                           .name = "gyre"};
+    ucp_config_t *config;
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+
+    if (status != UCS_OK)
+        return status;
+    modify(config, "TLS", "UCX_TLS", "^sm");
+    modify(config, "TCP_KEEPIDLE", "UCX_TCP_KEEPIDLE", "1s");
+    modify(config, "TCP_KEEPINTVL", "UCX_TCP_KEEPINTVL", "1s");
+    modify(config, "TCP_KEEPCNT", "UCX_TCP_KEEPCNT", "3");
+    status = ucp_init(&params, config, &ucx.context);
+    ucp_config_release(config);
+    return status;
+}
+
+static ucs_status_t make_worker(void)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = UCX_AM_ID,
+                                      .flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA,
+                                      .cb = on_message};
+    ucs_status_t status = ucp_worker_create(ucx.context, &params, &ucx.worker);
+
+    if (status != UCS_OK)
+        return status;
+    status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
+    if (status == UCS_OK)
+        status = ucp_worker_get_efd(ucx.worker, &ucx.event_fd);
+    if (status == UCS_OK)
+        status = ucp_worker_get_address(ucx.worker, &ucx.address, &ucx.address_bytes);
+    return status;
+}
+
+static void stop_worker(void)
+{
+    if (ucx.address)
+        ucp_worker_release_address(ucx.worker, ucx.address);
+    if (ucx.worker)
+        ucp_worker_destroy(ucx.worker);
+    if (ucx.context)
+        ucp_cleanup(ucx.context);
+    while (ucx.blocks) {
+        arrivals_block_t *block = ucx.blocks;
+        ucx.blocks = block->next;
+        free(block);
+    }
+    ucx.free_arrivals = NULL;
+    ucx.address = NULL;
+    ucx.worker = NULL;
+    ucx.context = NULL;
+    ucx.event_fd = -1;
+}
+
+static gyre_status_t start_worker(void)
+{
+    ucs_status_t status;
+
+    if (ucx.worker)
+        return GYRE_OK;
+    status = make_context();
+    if (status == UCS_OK)
+        status = make_worker();
+    if (status == UCS_OK)
+        return GYRE_OK;
+    stop_worker();
+    return gyre_fail(
+        status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
+        "UCX could not be started: %s; look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA "
+        "may lock) and at ulimit -n, and run with UCX_LOG_LEVEL=info",
+        ucs_status_string(status));
+}
+
+/* ---- connections --------------------------------------------------------------------------------------- */
+
+void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status)
+{
+    if (peer->failed != UCS_OK)
+        return;
+    peer->failed = status;
+    peer->failed_at = base_now();
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep;
+    ucx_peer_fail(arg, status);
+    log_debug("ucx: a connection failed: %s", ucs_status_string(status));
+}
+
+gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    const unsigned char *record = ug->addresses + (size_t)rank * ug->address_bytes;
+    uint32_t length;
+    uint64_t hash;
+    ucx_peer_t *peer;
+    ucs_status_t status;
+
+    memcpy(&length, record, sizeof length);
+    hash = base_hash64(record + sizeof length, length, 3);
+    for (peer = ucx.peers; peer; peer = peer->next) {
+        if (peer->address_hash == hash) {
+            *out = peer;
+            return GYRE_OK;
+        }
+    }
+    peer = calloc(1, sizeof *peer);
+    if (!peer)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a connection to rank %d", rank);
+    peer->address_hash = hash;
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                              .address = (const ucp_address_t *)(const void *)(record + sizeof length),
+                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                              .err_handler = {.cb = on_error, .arg = peer}};
+    status = ucp_ep_create(ucx.worker, &params, &peer->ep);
+    if (status != UCS_OK) {
+        free(peer);
+        return gyre_fail(
+            GYRE_ERR_TRANSPORT,
+            "UCX cannot connect to rank %d (world rank %d): %s; look at UCX_TLS and UCX_NET_DEVICES on both "
+            "hosts",
+            rank, ug->group->world_ranks[rank], ucs_status_string(status));
+    }
+    peer->next = ucx.peers;
+    ucx.peers = peer;
+    *out = peer;
+    return GYRE_OK;
+}
+
+/* Waits for a request of ours, a short time. */
+static void finish(ucs_status_ptr_t request, base_time_t until)
+{
+    if (!UCS_PTR_IS_PTR(request))
+        return;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until)
+        ucp_worker_progress(ucx.worker);
+    ucp_request_free(request);
+}
+
+static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+
+    if (peer->ep)
+        finish(ucp_ep_close_nbx(peer->ep, &param), until);
+    peer->ep = NULL;
+}
+
+void ucx_peer_cut(ucx_peer_t *peer)
+{
+    ucx_peer_fail(peer, UCS_ERR_CANCELED);
+    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * MS);
+}
+
+static void close_peers(void)
+{
+    base_time_t until = base_now() + CLOSE_MS * MS;
+
+    while (ucx.peers) {
+        ucx_peer_t *peer = ucx.peers;
+        ucx.peers = peer->next;
+        close_ep(peer, peer->failed != UCS_OK || base_now() >= until ? UCP_EP_CLOSE_FLAG_FORCE : 0, until);
+        free(peer);
+    }
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------- */
+
+static void leave_locked(comm_ucx_group_t *ug)
+{
+    comm_ucx_group_t **link = &ucx.groups;
+
+    while (*link && *link != ug)
+        link = &(*link)->next;
+    if (*link)
+        *link = ug->next;
+    for (size_t i = 0; ug->inboxes && i < (size_t)ug->group->n * COMM_LANES; i++) {
+        while (ug->inboxes[i] && ug->inboxes[i]->head) {
+            ucx_arrival_t *arrival = ug->inboxes[i]->head;
+            ug->inboxes[i]->head = arrival->next;
+            if (arrival->data)
+                ucp_am_data_release(ucx.worker, arrival->data);
+            ucx_arrival_free(arrival);
+        }
+        free(ug->inboxes[i]);
+    }
+    free(ug->inboxes);
+    free(ug->addresses);
+    free(ug);
+    if (--ucx.users == 0) {
+        close_peers();
+        stop_worker();
+    }
+}
+
+/* Sends whatever UCX still holds back, so that no peer waits for it while this rank does something else. */
+static void flush(void)
+{
+    ucp_request_param_t param = {0};
+    base_time_t until = base_now() + CLOSE_MS * MS;
+
+    for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
+        if (peer->failed == UCS_OK && peer->ep)
+            finish(ucp_ep_flush_nbx(peer->ep, &param), until);
+    }
+}
+
+void comm_ucx_leave(comm_group_t *group)
+{
+    ucx_lock();
+    flush();
+    leave_locked(group->ucx);
+    group->ucx = NULL;
+    ucx_unlock();
+}
+
+/* Makes this rank's part; *bytes: the length of its address. */
+static gyre_status_t begin(comm_group_t *group, uint32_t *bytes)
+{
+    comm_ucx_group_t *ug = calloc(1, sizeof *ug);
+    gyre_status_t status;
+
+    if (!ug)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
+    ug->group = group;
+    ug->inboxes = calloc((size_t)group->n * COMM_LANES, sizeof *ug->inboxes);
+    ucx_lock();
+    ucx.users++;
+    status = ug->inboxes ? start_worker() : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
+    if (status == GYRE_OK) {
+        /* Known before any peer can have this rank's address: no message finds its group missing. */
+        ug->next = ucx.groups;
+        ucx.groups = ug;
+        group->ucx = ug;
+        *bytes = (uint32_t)ucx.address_bytes;
+    } else {
+        leave_locked(ug);
+    }
+    ucx_unlock();
+    return status;
+}
+
+gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user)
+{
+    struct {
+        int32_t status;
+        uint32_t bytes;
+    } mine = {0}, *all = calloc((size_t)group->n, sizeof *all);
+    size_t most = 0;
+    unsigned char *record;
+    gyre_status_t status;
+
+    if (!all)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
+    mine.status = (int32_t)begin(group, &mine.bytes);
+    status = exchange(user, &mine, sizeof mine, all);
+    for (int r = 0; status == GYRE_OK && r < group->n; r++) {
+        if (all[r].status != GYRE_OK)
+            status = r == group->rank
+                         ? (gyre_status_t)all[r].status
+                         : gyre_fail((gyre_status_t)all[r].status,
+                                     "rank %d (world rank %d) could not start UCX; its message says why", r,
+                                     group->world_ranks[r]);
+        most = all[r].bytes > most ? all[r].bytes : most;
+    }
+    free(all);
+    if (status != GYRE_OK)
+        return status;
+    /* Records as long as the longest address: all ranks know that length now. */
+    group->ucx->address_bytes = sizeof mine.bytes + most;
+    group->ucx->addresses = calloc((size_t)group->n, group->ucx->address_bytes);
+    record = calloc(1, group->ucx->address_bytes);
+    if (!group->ucx->addresses || !record) {
+        free(record);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
+    }
+    memcpy(record, &mine.bytes, sizeof mine.bytes);
+    memcpy(record + sizeof mine.bytes, ucx.address, mine.bytes); /* fixed while this group uses the worker */
+    status = exchange(user, record, group->ucx->address_bytes, group->ucx->addresses);
+    free(record);
+    group->private_bytes += (size_t)group->n * (group->ucx->address_bytes + COMM_LANES * sizeof(void *));
+    return status;
+}
+
+void comm_ucx_progress(comm_group_t *group)
+{
+    (void)group;
+    ucx_lock();
+    ucx_poll();
+    ucx_unlock();
+}
+
+void comm_ucx_sleep(comm_group_t *group, int ms)
+{
+    struct pollfd event = {.events = POLLIN};
+    int armed;
+
+    (void)group;
+    ucx_lock();
+    event.fd = ucx.event_fd;
+    /* BUSY: something came in meanwhile. */
+    armed = ucp_worker_arm(ucx.worker) == UCS_OK;
+    if (!armed)
+        ucx_poll();
+    ucx_unlock();
+    if (armed)
+        poll(&event, 1, ms);
+}

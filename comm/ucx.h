@@ -1,0 +1,67 @@
+/* comm/ucx.h: what comm/ucx.c (the process's one worker) and comm/ucx_link.c (links over it) share.
+ *
+ * Everything here is protected by the worker's lock: several communicators may be used by several threads. */
+#ifndef COMM_UCX_H
+#define COMM_UCX_H
+
+#include <ucp/api/ucp.h>
+
+#include "comm/link.h"
+
+enum { UCX_AM_ID = 17 }; /* of our one kind of active message */
+
+/* Travels in front of every message. */
+typedef struct {
+    uint64_t group, number; /* number: of the message on its lane, from 0 */
+    uint64_t bytes;
+    comm_tag_t tag;
+    comm_call_t call; /* what the sender was doing */
+    int32_t source, dest;
+    uint32_t lane, pad;
+} ucx_header_t;
+
+/* A connection to another process's worker, shared by all groups that meet it there. */
+typedef struct ucx_peer {
+    struct ucx_peer *next;
+    uint64_t address_hash;
+    ucp_ep_h ep;
+    ucs_status_t failed; /* UCS_OK while it works */
+    base_time_t failed_at;
+} ucx_peer_t;
+
+/* A message that has arrived and was not received yet. */
+typedef struct ucx_arrival {
+    struct ucx_arrival *next;
+    ucx_header_t header;
+    void *data; /* UCX's; NULL: no payload */
+    int rndv;   /* data is a descriptor of payload that is still at the sender */
+} ucx_arrival_t;
+
+/* Arrivals of one lane from one rank, in order of their numbers. */
+typedef struct {
+    ucx_arrival_t *head, *tail;
+    uint64_t next; /* number of the message that is received next */
+} ucx_inbox_t;
+
+struct comm_ucx_group {
+    comm_ucx_group_t *next;
+    comm_group_t *group;
+    unsigned char *addresses; /* [n * address_bytes]: each 4 bytes of length, then the worker's address */
+    size_t address_bytes;
+    ucx_inbox_t **inboxes; /* [n * COMM_LANES]; NULL: nothing came and no link was made */
+    base_time_t leave_by;  /* 0: not leaving; else how long unfinished messages may still take */
+};
+
+void ucx_lock(void);
+void ucx_unlock(void);
+/* All under the lock. */
+ucp_worker_h ucx_worker(void);
+void ucx_poll(void);
+int ucx_lost(void); /* 1: a message could not be kept for want of memory */
+ucx_inbox_t *ucx_inbox(comm_ucx_group_t *ug, int source, int lane);
+void ucx_arrival_free(ucx_arrival_t *arrival);
+gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
+void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
+void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it */
+
+#endif

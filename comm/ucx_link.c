@@ -1,0 +1,328 @@
+/* comm/ucx_link.c: links over the process's UCX worker (ucx.c). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/ucx.h"
+
+enum { GRACE_MS = 1500, LEAVE_MS = 1000 };
+#define MS ((base_time_t)1000000)
+
+/* comm_msg_t.phase of messages under way */
+enum { UNDER_WAY = 1, FINISHED = 2 };
+
+/* A message that UCX has not sent yet; its header must stay where it is until then. */
+typedef struct {
+    ucx_header_t header;
+    ucs_status_ptr_t request; /* NULL: this place is free */
+} ucx_sending_t;
+
+typedef struct {
+    comm_link_t base;
+    ucx_peer_t *peer; /* NULL until the first message is sent */
+    ucx_inbox_t *inbox;
+    uint64_t sent;
+    ucs_status_ptr_t receiving; /* a rendezvous into the caller's buffer, or NULL */
+    int know_their_call;
+    comm_call_t their_call;
+    ucx_sending_t sending[COMM_SENDS_OPEN];
+} ucx_link_t;
+
+/* The connection is broken. Death is the watcher's to tell, and it may take a moment longer than UCX. */
+static gyre_status_t ucx_broken(ucx_link_t *link, ucs_status_t why)
+{
+    comm_group_t *group = link->base.group;
+    int rank = group->world_ranks[link->base.peer];
+
+    if (link->peer && base_now() - link->peer->failed_at < GRACE_MS * MS &&
+        comm_watch_dead(group->world->watch, &rank, 1, NULL, 0) < 0)
+        return GYRE_IN_PROGRESS;
+    return comm_link_broken(&link->base, ucs_status_string(why));
+}
+
+static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)
+{
+    ucx_sending_t *sending = &link->sending[msg->ticket];
+    ucs_status_t status = ucp_request_check_status(sending->request);
+
+    if (status == UCS_INPROGRESS) {
+        ucx_poll();
+        status = ucp_request_check_status(sending->request);
+    }
+    if (status == UCS_INPROGRESS)
+        return link->peer->failed != UCS_OK ? ucx_broken(link, link->peer->failed) : GYRE_IN_PROGRESS;
+    if (status != UCS_OK) { /* the request stays until the link is closed: the caller may ask again */
+        ucx_peer_fail(link->peer, status);
+        return ucx_broken(link, status);
+    }
+    ucp_request_free(sending->request);
+    sending->request = NULL;
+    msg->phase = FINISHED;
+    return GYRE_OK;
+}
+
+static ucx_sending_t *free_place(ucx_link_t *link)
+{
+    for (int i = 0; i < COMM_SENDS_OPEN; i++) {
+        if (!link->sending[i].request)
+            return &link->sending[i];
+    }
+    return NULL;
+}
+
+static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes, comm_tag_t tag,
+                                comm_msg_t *msg)
+{
+    comm_group_t *group = link->base.group;
+    ucp_request_param_t param = {0};
+    ucx_sending_t *sending = free_place(link);
+    ucs_status_ptr_t request;
+    gyre_status_t status;
+
+    if (!sending)
+        return GYRE_IN_PROGRESS;
+    if (!link->peer) {
+        status = ucx_peer_get(group->ucx, link->base.peer, &link->peer);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (link->peer->failed != UCS_OK)
+        return ucx_broken(link, link->peer->failed);
+    sending->header = (ucx_header_t){.group = group->id,
+                                     .number = link->sent,
+                                     .bytes = bytes,
+                                     .tag = tag,
+                                     .source = group->rank,
+                                     .dest = link->base.peer,
+                                     .lane = (uint32_t)link->base.lane};
+    comm_board_read(group->board, &sending->header.call); /* stays zero if there was none */
+    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &sending->header, sizeof sending->header, buf, bytes,
+                              &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
+        return ucx_broken(link, UCS_PTR_STATUS(request));
+    }
+    link->sent++;
+    if (!request) {
+        msg->phase = FINISHED;
+        return GYRE_OK;
+    }
+    sending->request = request;
+    msg->ticket = (uint64_t)(sending - link->sending);
+    msg->phase = UNDER_WAY;
+    return GYRE_IN_PROGRESS;
+}
+
+static gyre_status_t ucx_send(comm_link_t *base, const void *buf, size_t bytes, comm_tag_t tag,
+                              comm_msg_t *msg)
+{
+    ucx_link_t *link = (ucx_link_t *)base;
+    gyre_status_t status;
+
+    ucx_lock();
+    status = msg->phase == UNDER_WAY ? send_continue(link, msg) : send_start(link, buf, bytes, tag, msg);
+    ucx_unlock();
+    return status;
+}
+
+static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
+{
+    ucs_status_t status = ucp_request_check_status(link->receiving);
+
+    if (status == UCS_INPROGRESS) {
+        ucx_poll();
+        status = ucp_request_check_status(link->receiving);
+    }
+    if (status == UCS_INPROGRESS)
+        return GYRE_IN_PROGRESS;
+    if (status != UCS_OK) {
+        if (link->peer)
+            ucx_peer_fail(link->peer, status);
+        return ucx_broken(link, status);
+    }
+    ucp_request_free(link->receiving);
+    link->receiving = NULL;
+    msg->phase = FINISHED;
+    return GYRE_OK;
+}
+
+/* The next message, if it has arrived and is the one expected. */
+static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, ucx_arrival_t **out)
+{
+    ucx_inbox_t *inbox = link->inbox;
+    ucx_arrival_t *head;
+
+    if (!inbox->head || inbox->head->header.number != inbox->next)
+        ucx_poll();
+    head = inbox->head;
+    if (ucx_lost())
+        return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for messages that arrived");
+    if (!head || head->header.number != inbox->next)
+        return GYRE_IN_PROGRESS;
+    if (head->header.tag.seq != tag.seq || head->header.tag.sig != tag.sig || head->header.bytes != bytes) {
+        link->their_call = head->header.call;
+        link->know_their_call = head->header.call.seq != 0;
+        return gyre_fail_quiet(
+            GYRE_ERR_MISMATCH,
+            "rank %d sent %llu bytes (call %u, signature %08x), %zu bytes were expected (call %u, "
+            "signature %08x)",
+            link->base.peer, (unsigned long long)head->header.bytes, head->header.tag.seq,
+            head->header.tag.sig, bytes, tag.seq, tag.sig);
+    }
+    *out = head;
+    return GYRE_OK;
+}
+
+static void recv_pop(ucx_inbox_t *inbox)
+{
+    ucx_arrival_t *head = inbox->head;
+
+    inbox->head = head->next;
+    if (!inbox->head)
+        inbox->tail = NULL;
+    inbox->next++;
+    ucx_arrival_free(head);
+}
+
+static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
+{
+    ucp_request_param_t param = {0};
+    ucx_arrival_t *head = NULL;
+    gyre_status_t status = recv_head(link, bytes, tag, &head);
+    ucs_status_ptr_t request;
+
+    if (status != GYRE_OK)
+        return status;
+    if (head->rndv && head->data) {
+        request = ucp_am_recv_data_nbx(ucx_worker(), head->data, buf, bytes, &param);
+        recv_pop(link->inbox);
+        if (UCS_PTR_IS_ERR(request))
+            return comm_link_broken(&link->base, ucs_status_string(UCS_PTR_STATUS(request)));
+        if (request) {
+            link->receiving = request;
+            msg->phase = UNDER_WAY;
+            return GYRE_IN_PROGRESS;
+        }
+    } else {
+        if (head->data) {
+            memcpy(buf, head->data, bytes);
+            ucp_am_data_release(ucx_worker(), head->data);
+        }
+        recv_pop(link->inbox);
+    }
+    msg->phase = FINISHED;
+    return GYRE_OK;
+}
+
+static gyre_status_t ucx_recv(comm_link_t *base, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
+{
+    ucx_link_t *link = (ucx_link_t *)base;
+    gyre_status_t status;
+
+    ucx_lock();
+    status = msg->phase == UNDER_WAY ? recv_continue(link, msg) : recv_start(link, buf, bytes, tag, msg);
+    ucx_unlock();
+    return status;
+}
+
+static gyre_status_t ucx_recv_view(comm_link_t *base, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
+                                   const void **view)
+{
+    ucx_link_t *link = (ucx_link_t *)base;
+    ucx_arrival_t *head = NULL;
+    gyre_status_t status;
+
+    (void)msg;
+    (void)view;
+    ucx_lock();
+    status = recv_head(link, bytes, tag, &head);
+    ucx_unlock();
+    return status == GYRE_OK ? GYRE_ERR_UNSUPPORTED : status; /* nothing lies where it could be read */
+}
+
+static void ucx_release(comm_link_t *link, comm_msg_t *msg)
+{
+    (void)link;
+    (void)msg;
+}
+
+static int ucx_their_call(comm_link_t *base, comm_call_t *call)
+{
+    ucx_link_t *link = (ucx_link_t *)base;
+
+    if (link->know_their_call)
+        *call = link->their_call;
+    return link->know_their_call;
+}
+
+/* Is UCX still using a buffer of the caller for this link? */
+static int under_way(const ucx_link_t *link)
+{
+    if (link->receiving && ucp_request_check_status(link->receiving) == UCS_INPROGRESS)
+        return 1;
+    for (int i = 0; i < COMM_SENDS_OPEN; i++) {
+        if (link->sending[i].request && ucp_request_check_status(link->sending[i].request) == UCS_INPROGRESS)
+            return 1;
+    }
+    return 0;
+}
+
+static void wait_for(ucx_link_t *link, base_time_t until)
+{
+    while (under_way(link) && base_now() < until)
+        ucp_worker_progress(ucx_worker());
+}
+
+/* After an error, messages may be under way in buffers that the caller is about to free. They get a moment to end; then
+ * the connection is cut, which ends them. */
+static void ucx_close(comm_link_t *base)
+{
+    ucx_link_t *link = (ucx_link_t *)base;
+    comm_ucx_group_t *ug = base->group->ucx;
+
+    ucx_lock();
+    if (ug->leave_by == 0)
+        ug->leave_by = base_now() + LEAVE_MS * MS; /* for all links of the group together */
+    wait_for(link, ug->leave_by);
+    if (under_way(link) && link->peer) {
+        ucx_peer_cut(link->peer);
+        wait_for(link, base_now() + LEAVE_MS * MS);
+    }
+    if (under_way(link)) { /* the link is left behind: UCX still reads the headers in it */
+        log_warning(
+            "UCX still uses a buffer of a message with rank %d; do not free it before the process ends",
+            base->peer);
+        ucx_unlock();
+        return;
+    }
+    if (link->receiving)
+        ucp_request_free(link->receiving);
+    for (int i = 0; i < COMM_SENDS_OPEN; i++) {
+        if (link->sending[i].request)
+            ucp_request_free(link->sending[i].request);
+    }
+    ucx_unlock();
+    free(link);
+}
+
+static const comm_link_ops_t ucx_ops = {"ucx",       ucx_send,       ucx_recv, ucx_recv_view,
+                                        ucx_release, ucx_their_call, ucx_close};
+
+gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
+{
+    ucx_link_t *link = calloc(1, sizeof *link);
+
+    if (!link)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
+    link->base = (comm_link_t){&ucx_ops, group, peer, lane, 0, sizeof *link};
+    ucx_lock();
+    link->inbox = ucx_inbox(group->ucx, peer, lane);
+    ucx_unlock();
+    if (!link->inbox) {
+        free(link);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
+    }
+    *out = &link->base;
+    return GYRE_OK;
+}

@@ -1,0 +1,175 @@
+/* comm/wait.c: spin, then yield, then sleep (see wait.h).
+ *
+ *                        enough cores                      more ranks than cores
+ *     first              spin for GYRE_SPIN (10 ms)        spin for about 100 turns (or GYRE_SPIN)
+ *     then               -                                 sched_yield for some turns
+ *     then               sleep on the doorbell (futex), or in UCX's event descriptor, a bounded time; again
+ *
+ * While peers are on time nothing here makes a system call. */
+#include "comm/wait.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/futex.h"
+#include "base/settings.h"
+#include "comm/link.h"
+
+enum {
+    CLOCK_TURNS = 64, /* the clock is read every so many turns */
+    SPIN_TURNS = 100, /* oversubscribed: turns before the first yield */
+    YIELD_TURNS = 32, /* and yields before sleeping: each lets every other runnable rank of the core run */
+    SLEEP_MS = 50,    /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
+    UCX_SLEEP_MS = 5, /* UCX's descriptor does not hear doorbells of shared memory */
+    UCX_SHM_SLEEP_MS = 1
+};
+#define MS      ((base_time_t)1000000)
+#define SPIN_NS (10 * MS)
+
+void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadline)
+{
+    memset(wait, 0, sizeof *wait);
+    wait->group = group;
+    wait->deadline = deadline;
+    wait->trouble = group->trouble_seen;
+}
+
+/* Takes back the announcement of a sleep. */
+static void disarm(comm_wait_t *wait)
+{
+    if (wait->armed) {
+        atomic_store_explicit(&wait->group->bell->sleeping, 0, memory_order_relaxed);
+        wait->armed = 0;
+    }
+}
+
+void comm_wait_moved(comm_wait_t *wait)
+{
+    disarm(wait);
+    if (wait->since != 0)
+        wait->waited += base_now() - wait->since;
+    wait->since = 0;
+    wait->turns = 0;
+}
+
+void comm_wait_end(comm_wait_t *wait)
+{
+    comm_wait_moved(wait);
+}
+
+/* Looks closer when the watcher's counter moved: deaths and aborts that concern this group. */
+static gyre_status_t look_for_trouble(comm_wait_t *wait)
+{
+    comm_group_t *group = wait->group;
+    comm_watch_t *watch = group->world->watch;
+    char text[400] = "";
+    gyre_status_t status;
+    uint32_t now;
+    int dead;
+
+    if (!watch)
+        return GYRE_OK;
+    now = atomic_load_explicit(comm_watch_trouble(watch), memory_order_relaxed);
+    if (now == wait->trouble)
+        return GYRE_OK;
+    status = comm_watch_aborted(watch, group->id, text, sizeof text);
+    if (status != GYRE_OK)
+        return gyre_fail_quiet(status, "%s", text);
+    dead = comm_watch_dead(watch, group->world_ranks, group->n, text, sizeof text);
+    if (dead >= 0)
+        return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "rank %d died: %s", dead, text);
+    group->trouble_seen = wait->trouble = now; /* it concerned others */
+    return GYRE_OK;
+}
+
+static base_time_t spin_ns(int crowded)
+{
+    if (!base_setting_is_default(SET_SPIN))
+        return base_setting_int(SET_SPIN) * 1000;
+    return crowded ? 0 : SPIN_NS;
+}
+
+/* 1: time to sleep. Reads the clock now and then. */
+static int patience_is_over(comm_wait_t *wait, base_time_t *now)
+{
+    int crowded = comm_group_oversubscribed(wait->group);
+
+    if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !crowded)) {
+        base_relax();
+        return 0;
+    }
+    if (crowded) {
+        *now = base_now(); /* cheap beside a yield */
+        if (wait->since == 0)
+            wait->since = *now;
+        if (*now - wait->since < spin_ns(1)) {
+            wait->turns = SPIN_TURNS - 1;
+            return 0;
+        }
+        if (wait->turns - SPIN_TURNS < YIELD_TURNS) {
+            sched_yield();
+            return 0;
+        }
+        return 1;
+    }
+    *now = base_now();
+    if (wait->since == 0)
+        wait->since = *now;
+    return *now - wait->since >= spin_ns(0);
+}
+
+static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
+{
+    comm_group_t *group = wait->group;
+    int ms = SLEEP_MS;
+    base_time_t until;
+
+    if (group->ucx)
+        ms = group->seg.base && !group->force_ucx ? UCX_SHM_SLEEP_MS : UCX_SLEEP_MS;
+    until = now + ms * MS;
+    if (until > wait->deadline)
+        until = wait->deadline;
+    if (group->ucx)
+        comm_ucx_sleep(group, base_poll_ms(until));
+    else
+        base_futex_wait(&group->bell->bell, wait->bell, until);
+    wait->sleeps++;
+}
+
+/* The first of the two steps into sleep (see wait.h). */
+static void announce(comm_wait_t *wait)
+{
+    comm_bell_t *bell = wait->group->bell;
+
+    atomic_store_explicit(&bell->sleeping, 1, memory_order_relaxed);
+    /* Pairs with the fence in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
+     * the caller looks once more. */
+    comm_fence();
+    /* Read after the announcement: a ring between the two only changes the word too early to matter, a ring later makes the
+     * futex wait return at once. */
+    wait->bell = atomic_load_explicit(&bell->bell, memory_order_acquire);
+    wait->armed = 1;
+}
+
+gyre_status_t comm_wait_idle(comm_wait_t *wait)
+{
+    gyre_status_t status = look_for_trouble(wait);
+    base_time_t now = 0;
+
+    if (status != GYRE_OK)
+        return status;
+    wait->turns++;
+    if (wait->group->ucx)
+        comm_ucx_progress(wait->group);
+    if (wait->armed) {
+        sleep_a_bit(wait, base_now());
+        disarm(wait);
+        now = base_now();
+    } else if (patience_is_over(wait, &now)) {
+        announce(wait);
+    }
+    if (now != 0 && now >= wait->deadline)
+        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
+    return GYRE_OK;
+}
