@@ -1,0 +1,144 @@
+/* collectives/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this room that
+ * start and drive operations.
+ *
+ * Who may touch what: whoever holds `driving` may read and change the queues and run operations. It is taken with one
+ * atomic exchange, never waited for in a wait loop (somebody else is driving then), and no system call is involved. A
+ * communicator with non-blocking operations under way is in the process's registry (collectives/progress.c), so that
+ * waiting for one communicator moves the others, too, and so that the progress thread finds its work. */
+#ifndef COLL_COMMUNICATOR_H
+#define COLL_COMMUNICATOR_H
+
+#include <stdatomic.h>
+
+#include <gyre/collectives.h>
+
+#include "base/clock.h"
+#include "collectives/plan.h"
+#include "comm/transport.h"
+#include "comm/wait.h"
+
+typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV } coll_req_kind_t;
+
+enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
+
+/* Called once, by the driving thread, when the request is finished. */
+typedef void (*coll_finished_fn)(void *user, gyre_status_t status);
+
+struct gyre_request {
+    gyre_comm_t *comm;
+    gyre_request_t *next;       /* in the communicator's queue, or in its free list */
+    gyre_request_t *group_next; /* blocking requests of an ending group */
+    coll_req_kind_t kind;
+    int collected;         /* COLL_COLLECTED_*: waits for gyre_group_end */
+    _Atomic uint32_t done; /* 1: finished, status is valid. Release/acquire: pairs with the waiter's load */
+    gyre_status_t status;
+    comm_call_t call;
+    comm_tag_t tag;
+    base_time_t deadline;
+    coll_finished_fn finished;
+    void *user;
+    /* collectives */
+    coll_plan_t *plan;
+    coll_run_t run;
+    /* point to point */
+    void *buffer;
+    size_t bytes;
+    int peer;
+    comm_link_t *link;
+    comm_msg_t msg;
+};
+
+/* Counters of one direction of point-to-point traffic with one peer. */
+typedef struct {
+    uint32_t sent, received;       /* messages started so far: the tags' sequence numbers */
+    uint32_t send_pass, recv_pass; /* pass of coll_p2p_advance in which the lane was found busy */
+} coll_p2p_peer_t;
+
+struct gyre_comm {
+    comm_world_t *world;
+    comm_group_t *group;
+    int rank, n, local_rank, local_size, hosts;
+    int is_world;
+    const int *host_of; /* [n] */
+    uint64_t id;
+    uint32_t seq;    /* collectives called so far */
+    uint32_t splits; /* splits called so far; part of the children's ids */
+    double timeout_s;
+    _Atomic int error; /* gyre_status_t that killed this communicator */
+    char error_text[1400];
+
+    gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
+    gyre_request_t *p2p_head, *p2p_tail;
+    coll_p2p_peer_t *p2p; /* [n], made by the first send or recv */
+    uint32_t p2p_pass;
+    size_t
+        *own_count; /* [n] zeros but this rank's entry: counts of gatherv and scatterv away from the root */
+    gyre_request_t *free_requests;
+    coll_plan_cache_t plans;
+    coll_scratch_t scratch;
+
+    _Atomic int driving; /* see above */
+    int registered;      /* in the registry; guarded by the registry's mutex */
+    gyre_comm_t *next_registered;
+    uint64_t operations, sleeps, allocations;
+    base_time_t waited;
+    coll_traffic_t traffic;
+};
+
+/* --- request.c --- */
+gyre_request_t *coll_request_new(gyre_comm_t *comm); /* NULL: no memory (reported) */
+/* Puts a filled request in its queue and starts it, or collects it if a group is open. Blocking callers pass
+ * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
+gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
+gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+/* Moves everything of `comm` a step: > 0 something moved, 0 nothing, or somebody else is driving. Errors end up in
+ * the requests. */
+int coll_comm_advance(gyre_comm_t *comm);
+int coll_comm_idle(const gyre_comm_t *comm); /* no operation under way */
+/* Ends all operations of `comm` with its error; called by the driving thread. */
+void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
+/* "all_reduce #12 (count 4, float, sum)" */
+void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
+/* Who the operation waits for, and what these ranks are doing: for timeouts. */
+void coll_request_blockers(const gyre_request_t *r, char *text, size_t bytes);
+void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+
+/* 1 while this thread is between gyre_group_start and gyre_group_end. */
+int coll_group_open(void);
+/* An open group of this thread will end with this error. */
+void coll_group_note_error(gyre_status_t status);
+
+/* --- calls.c: in place, with a callback when finished; for buckets --- */
+gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
+                                    gyre_comm_t *comm, coll_finished_fn finished, void *user,
+                                    gyre_request_t **request);
+gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                         gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
+                                         void *user, gyre_request_t **request);
+
+/* --- p2p.c --- */
+gyre_status_t coll_p2p_prepare(gyre_comm_t *comm); /* makes comm->p2p on first use */
+int coll_p2p_advance(gyre_comm_t *comm);
+
+/* --- progress.c --- */
+void coll_registry_add(gyre_comm_t *comm);
+void coll_registry_remove(gyre_comm_t *comm); /* for good: nobody drives it once this returns */
+/* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
+int coll_registry_advance(gyre_comm_t *except, int *others);
+/* Starts or stops using the process's progress thread. */
+gyre_status_t coll_progress_thread_start(void);
+void coll_progress_thread_stop(void);
+
+static inline int coll_try_drive(gyre_comm_t *comm)
+{
+    /* acquire: sees the queues as the last driver left them; pairs with the release in coll_stop_driving */
+    return !atomic_load_explicit(&comm->driving, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&comm->driving, 1, memory_order_acquire);
+}
+void coll_drive(gyre_comm_t *comm); /* waits for its turn */
+static inline void coll_stop_driving(gyre_comm_t *comm)
+{
+    atomic_store_explicit(&comm->driving, 0, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,474 @@
+/* collectives/request.c: the life of an operation: made, queued (or collected by a group), driven, waited for, finished.
+ *
+ * Collectives of a communicator run one after the other in call order; point-to-point messages run beside them.
+ * Requests come from a free list, so that a repeated call allocates nothing. */
+#include "collectives/communicator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+static _Thread_local struct {
+    int depth;
+    gyre_request_t *head, *tail;
+    gyre_status_t error;
+} group;
+
+gyre_request_t *coll_request_new(gyre_comm_t *comm)
+{
+    coll_drive(comm);
+    gyre_request_t *r = comm->free_requests;
+    if (r)
+        comm->free_requests = r->next;
+    coll_stop_driving(comm);
+    if (!r) {
+        r = malloc(sizeof *r);
+        if (!r) {
+            gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a request");
+            return NULL;
+        }
+        comm->allocations++;
+    }
+    *r = (gyre_request_t){.comm = comm, .peer = -1};
+    return r;
+}
+
+static void request_free_driving(gyre_request_t *r)
+{
+    r->next = r->comm->free_requests;
+    r->comm->free_requests = r;
+}
+
+static void request_free(gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    coll_drive(comm);
+    request_free_driving(r);
+    coll_stop_driving(comm);
+}
+
+/* The caller is driving. */
+void coll_request_finish(gyre_request_t *r, gyre_status_t status)
+{
+    gyre_comm_t *comm = r->comm;
+    r->status = status;
+    if (r->plan)
+        r->plan->busy--;
+    comm->operations += status == GYRE_OK;
+    if (r->finished)
+        r->finished(r->user, status);
+    atomic_store_explicit(&r->done, 1, memory_order_release); /* its waiter may free it from here on */
+}
+
+void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
+{
+    gyre_type_t type = (gyre_type_t)call->type;
+    if (call->op == COLL_SENDRECV) {
+        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s)", call->flags & 2 ? "recv from" : "send to",
+                 call->root, call->seq, (unsigned long long)call->count, gyre_type_name(type));
+        return;
+    }
+    coll_op_t op = (coll_op_t)call->op;
+    int at =
+        snprintf(text, bytes, "%s #%u", op > 0 && op < COLL_OP_END ? coll_op_name(op) : "no call", call->seq);
+    if (op == COLL_BARRIER || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
+        return;
+    int reduces = op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;
+    int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
+    char root[24] = "";
+    if (rooted)
+        snprintf(root, sizeof root, ", root %d", call->root);
+    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s)", (unsigned long long)call->count,
+             gyre_type_name(type), reduces ? ", " : "", reduces && (call->flags & 1) ? "scaled " : "",
+             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root);
+}
+
+static void add_blocker(const gyre_comm_t *comm, int peer, const char *how, char *text, size_t bytes,
+                        size_t *at)
+{
+    comm_call_t call;
+    char doing[160] = "unknown";
+    if (*at >= bytes)
+        return;
+    if (comm_group_peer_call(comm->group, peer, &call)) {
+        if (call.seq == 0)
+            snprintf(doing, sizeof doing, "it has made no call yet");
+        else
+            coll_call_text(&call, doing, sizeof doing);
+    }
+    int k = snprintf(text + *at, bytes - *at, "%s%s rank %d (its newest call: %s)", *at ? "; " : "", how,
+                     peer, doing);
+    *at += k > 0 ? (size_t)k : 0;
+}
+
+void coll_request_blockers(const gyre_request_t *r, char *text, size_t bytes)
+{
+    size_t at = 0;
+    text[0] = 0;
+    if (r->kind != COLL_REQ_COLLECTIVE) {
+        add_blocker(r->comm, r->peer, "waiting for", text, bytes, &at);
+        return;
+    }
+    if (!r->run.started || r->run.segment >= r->plan->nsegments)
+        return;
+    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
+    for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
+        if (r->run.pc[c] >= g->last[c])
+            continue;
+        const coll_pstep_t *s = &g->steps[g->order[r->run.pc[c]]];
+        if (s->kind == COLL_STEP_RECV)
+            add_blocker(r->comm, s->peer, "nothing came from", text, bytes, &at);
+        else if (s->kind == COLL_STEP_SEND)
+            add_blocker(r->comm, s->peer, "nothing is taken by", text, bytes, &at);
+    }
+    for (uint32_t i = 0; i < r->run.nopen && i < 4; i++)
+        add_blocker(r->comm, g->steps[g->open_sends[i]].peer, "a message was not fetched by", text, bytes,
+                    &at);
+    char line[160];
+    for (uint32_t i = 0; i < g->schedule.nsteps; i++)
+        if (!g->steps[i].done) {
+            coll_step_print(&g->schedule, i, line, sizeof line);
+            log_info("open step %u: %s", i, line);
+        }
+}
+
+/* The link at whose head a message of another call lies, and that call. */
+static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
+{
+    if (r->kind != COLL_REQ_COLLECTIVE) {
+        *peer = r->peer;
+        return r->link && comm_link_their_call(r->link, call);
+    }
+    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
+    for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
+        if (r->run.pc[c] >= g->last[c])
+            continue;
+        const coll_pstep_t *s = &g->steps[g->order[r->run.pc[c]]];
+        *peer = s->peer;
+        if (s->kind == COLL_STEP_RECV && s->link && comm_link_their_call(s->link, call))
+            return 1;
+    }
+    return 0;
+}
+
+static void mismatch_text(const gyre_request_t *r, const char *mine, char *text, size_t bytes)
+{
+    comm_call_t theirs;
+    int peer = -1;
+    char other[160];
+    if (!foreign_call(r, &peer, &theirs)) {
+        snprintf(text, bytes,
+                 "rank %d called %s, but what rank %d sent belongs to another call; all ranks must make the "
+                 "same calls in the same order",
+                 r->comm->rank, mine, peer);
+        return;
+    }
+    coll_call_text(&theirs, other, sizeof other);
+    const char *why = "all ranks must make the same calls with the same arguments in the same order";
+    if (theirs.op == r->call.op && theirs.seq == r->call.seq && theirs.count == r->call.count &&
+        theirs.type == r->call.type && theirs.redop == r->call.redop && theirs.root == r->call.root)
+        why = "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
+              "settings "
+              "(GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER must be the same everywhere)";
+    snprintf(text, bytes, "rank %d called %s, but rank %d called %s: %s", r->comm->rank, mine, peer, other,
+             why);
+}
+
+static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
+{
+    gyre_request_t *r = *head;
+    *head = *tail = NULL;
+    while (r) {
+        gyre_request_t *next = r->next;
+        coll_request_finish(r, status);
+        r = next;
+    }
+}
+
+void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
+{
+    if (atomic_load(&comm->error) == GYRE_OK) {
+        char mine[160], blockers[512], text[1400];
+        char why[1024];
+        snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
+        coll_call_text(&r->call, mine, sizeof mine);
+        if (status == GYRE_ERR_MISMATCH && !detail) {
+            mismatch_text(r, mine, text, sizeof text);
+        } else if (status == GYRE_ERR_TIMEOUT) {
+            coll_request_blockers(r, blockers, sizeof blockers);
+            snprintf(text, sizeof text, "%s on rank %d did not finish within %g s: %s", mine, comm->rank,
+                     comm->timeout_s, blockers[0] ? blockers : why);
+        } else {
+            snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank,
+                     why[0] ? why : gyre_status_string(status));
+        }
+        if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
+            log_warning("%s: the communicator cannot go on", gyre_status_string(status));
+        gyre_fail(status, "%s", text);
+        snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+        atomic_store(&comm->error, (int)status);
+        comm_recorder_fail(comm->world->recorder, text);
+        /* a death reaches everyone by itself, an abort came from somebody who told everyone */
+        if (status != GYRE_ERR_PEER_DEAD && !detail && comm->world->watch)
+            comm_watch_abort(comm->world->watch, comm->id, status, text);
+    }
+    gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
+    fail_queue(&comm->head, &comm->tail, error);
+    fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
+}
+
+int coll_comm_idle(const gyre_comm_t *comm)
+{
+    return !comm->head && !comm->p2p_head;
+}
+
+int coll_comm_advance(gyre_comm_t *comm)
+{
+    if (!coll_try_drive(comm))
+        return 0;
+    int moved = 0;
+    comm_group_progress(comm->group);
+    while (comm->head) {
+        gyre_request_t *r = comm->head;
+        gyre_status_t st = coll_run_advance(r, &moved);
+        if (st == GYRE_IN_PROGRESS)
+            break;
+        if (st != GYRE_OK) {
+            coll_comm_fail(comm, r, st, NULL);
+            moved = 1;
+            break;
+        }
+        comm->head = r->next;
+        if (!comm->head)
+            comm->tail = NULL;
+        coll_request_finish(r, GYRE_OK);
+        moved = 1;
+    }
+    if (comm->p2p_head)
+        moved |= coll_p2p_advance(comm);
+    coll_stop_driving(comm);
+    return moved;
+}
+
+/* Appends to the communicator's queue. */
+static void enqueue(gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    coll_drive(comm);
+    gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
+    gyre_request_t **head = r->kind == COLL_REQ_COLLECTIVE ? &comm->head : &comm->p2p_head;
+    gyre_request_t **tail = r->kind == COLL_REQ_COLLECTIVE ? &comm->tail : &comm->p2p_tail;
+    r->next = NULL;
+    if (*head)
+        (*tail)->next = r;
+    else
+        *head = r;
+    *tail = r;
+    comm_recorder_begin(comm->world->recorder, &r->call);
+    comm_group_post_call(comm->group, &r->call);
+    if (error != GYRE_OK)
+        fail_queue(head, tail, error);
+    coll_stop_driving(comm);
+}
+
+gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
+{
+    if (group.depth > 0) {
+        r->next = NULL;
+        if (group.tail)
+            group.tail->next = r;
+        else
+            group.head = r;
+        group.tail = r;
+        r->collected = request ? COLL_COLLECTED_ASYNC : COLL_COLLECTED_BLOCKING;
+        if (request)
+            *request = r;
+        return GYRE_OK;
+    }
+    enqueue(r);
+    if (!request)
+        return coll_request_wait(r);
+    coll_registry_add(r->comm);
+    coll_comm_advance(r->comm);
+    *request = r;
+    return GYRE_OK;
+}
+
+/* One look at what went wrong while waiting for r; returns GYRE_OK if nothing did. */
+static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
+{
+    gyre_comm_t *comm = r->comm;
+    int others;
+    int moved = coll_comm_advance(comm);
+    moved += coll_registry_advance(comm, &others);
+    if (atomic_load_explicit(&r->done, memory_order_acquire))
+        return GYRE_OK;
+    if (moved) {
+        comm_wait_moved(wait);
+        return GYRE_OK;
+    }
+    /* other communicators need this thread as well, and their doorbells ring elsewhere: sleep briefly only */
+    base_time_t soon = base_now() + 1000000;
+    wait->deadline = others > 0 && soon < r->deadline ? soon : r->deadline;
+    gyre_status_t st = comm_wait_idle(wait);
+    if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)
+        return GYRE_OK;
+    return st;
+}
+
+gyre_status_t coll_request_wait(gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    comm_wait_t wait;
+    comm_wait_begin(&wait, comm->group, r->deadline);
+    while (!atomic_load_explicit(&r->done, memory_order_acquire)) {
+        gyre_status_t st = wait_turn(r, &wait);
+        if (st == GYRE_OK)
+            continue;
+        coll_drive(comm);
+        if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
+            int told = st == GYRE_ERR_PEER_DEAD || st == GYRE_ERR_ABORTED ||
+                       gyre_status_scope(st) >= GYRE_SCOPE_COMMUNICATOR;
+            char why[1024];
+            snprintf(why, sizeof why, "%s", gyre_last_error());
+            coll_comm_fail(comm, r, st, told && st != GYRE_ERR_TIMEOUT ? why : NULL);
+        }
+        coll_stop_driving(comm);
+    }
+    comm_wait_end(&wait);
+    comm->sleeps += wait.sleeps;
+    comm->waited += wait.waited;
+    gyre_status_t status = r->status;
+    if (status != GYRE_OK)
+        gyre_fail_quiet(status, "%s", comm->error_text);
+    else if (coll_comm_idle(comm))
+        comm_recorder_end(comm->world->recorder);
+    request_free(r);
+    return status;
+}
+
+gyre_status_t gyre_wait(gyre_request_t **request)
+{
+    if (!request)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait: request is NULL");
+    gyre_request_t *r = *request;
+    if (!r)
+        return GYRE_OK;
+    if (r->collected)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait: the request is part of a group that has not ended");
+    *request = NULL;
+    return coll_request_wait(r);
+}
+
+gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests)
+{
+    if (count && !requests)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait_all: requests is NULL but count is %zu", count);
+    gyre_status_t first = GYRE_OK;
+    for (size_t i = 0; i < count; i++) {
+        gyre_status_t st = gyre_wait(&requests[i]);
+        if (first == GYRE_OK)
+            first = st;
+    }
+    return first;
+}
+
+gyre_status_t gyre_test(gyre_request_t **request)
+{
+    if (!request)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_test: request is NULL");
+    gyre_request_t *r = *request;
+    if (!r)
+        return GYRE_OK;
+    if (r->collected)
+        return GYRE_IN_PROGRESS;
+    gyre_status_t st = gyre_progress(r->comm);
+    (void)st; /* a failed communicator has finished its requests: r carries the status */
+    if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
+        return GYRE_IN_PROGRESS;
+    *request = NULL;
+    return coll_request_wait(r);
+}
+
+gyre_status_t gyre_progress(gyre_comm_t *comm)
+{
+    if (!comm)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_progress: comm is NULL");
+    int others;
+    coll_comm_advance(comm);
+    coll_registry_advance(comm, &others);
+    return (gyre_status_t)atomic_load(&comm->error);
+}
+
+gyre_status_t gyre_group_start(void)
+{
+    group.depth++;
+    return GYRE_OK;
+}
+
+int coll_group_open(void)
+{
+    return group.depth > 0;
+}
+
+void coll_group_note_error(gyre_status_t status)
+{
+    if (group.depth > 0 && group.error == GYRE_OK)
+        group.error = status;
+}
+
+/* Nothing of a group with a bad call is started: its requests end with that call's status. */
+static void group_discard(gyre_request_t *list, gyre_status_t status)
+{
+    while (list) {
+        gyre_request_t *r = list;
+        list = r->next;
+        int blocking = r->collected == COLL_COLLECTED_BLOCKING;
+        r->collected = 0;
+        coll_drive(r->comm);
+        coll_request_finish(r, status);
+        if (blocking)
+            request_free_driving(r);
+        coll_stop_driving(r->comm);
+    }
+}
+
+gyre_status_t gyre_group_end(void)
+{
+    if (group.depth == 0)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_group_end without gyre_group_start");
+    if (--group.depth > 0)
+        return GYRE_OK;
+    gyre_request_t *list = group.head;
+    gyre_status_t status = group.error;
+    group.head = group.tail = NULL;
+    group.error = GYRE_OK;
+    if (status != GYRE_OK) {
+        group_discard(list, status);
+        return status;
+    }
+    gyre_request_t *blocking = NULL, **end = &blocking;
+    for (gyre_request_t *r = list, *next; r; r = next) {
+        next = r->next;
+        int waits = r->collected == COLL_COLLECTED_BLOCKING;
+        r->collected = 0;
+        r->group_next = NULL;
+        if (waits) {
+            *end = r;
+            end = &r->group_next;
+        }
+        gyre_comm_t *comm = r->comm; /* enqueue may finish r, and a waiter elsewhere may free it */
+        enqueue(r);
+        coll_registry_add(comm);
+    }
+    for (gyre_request_t *r = blocking, *next; r; r = next) {
+        next = r->group_next;
+        gyre_status_t st = coll_request_wait(r);
+        if (status == GYRE_OK)
+            status = st;
+    }
+    return status;
+}

@@ -1,0 +1,110 @@
+/* collectives/select.c: which algorithm serves a call: forced by GYRE_ALGO, else by rules of thumb that were
+ * measured on shared memory and TCP. A pure function of what all ranks know, so that all choose the same. */
+#include "collectives/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "collectives/communicator.h"
+
+enum {
+    ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
+    ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
+    DIRECT_RANKS = 32,         /* flat schedules open n connections and take n messages: fine up to here */
+    CHUNK_BYTES = 256 << 10    /* fits a second-level cache with its sources */
+};
+
+static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char *text, size_t bytes)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
+        if (coll_algo_serves((coll_algo_t)a, op, args) && at < bytes) {
+            int k = snprintf(text + at, bytes - at, "%s%s", at ? " " : "", coll_algo_name((coll_algo_t)a));
+            at += k > 0 ? (size_t)k : 0;
+        }
+    return text;
+}
+
+/* GYRE_ALGO: "ring" for everything that ring serves, or "all_reduce:ring,broadcast:tree". AUTO: not forced. */
+static gyre_status_t forced(const coll_args_t *args, coll_algo_t *out)
+{
+    const char *p = base_setting_string(SET_ALGO);
+    *out = COLL_ALGO_AUTO;
+    while (*p) {
+        size_t len = strcspn(p, ",");
+        char item[64];
+        snprintf(item, sizeof item, "%.*s", (int)(len < 63 ? len : 63), p);
+        p += len + (p[len] == ',');
+        char *colon = strchr(item, ':');
+        if (colon)
+            *colon = 0;
+        const char *name = colon ? colon + 1 : item;
+        coll_algo_t algo = coll_algo_parse(name);
+        if (!strcmp(name, "auto"))
+            algo = COLL_ALGO_AUTO;
+        else if (algo == COLL_ALGO_END)
+            return gyre_fail(
+                GYRE_ERR_NOT_FOUND,
+                "GYRE_ALGO: there is no algorithm \"%s\" (ring tree butterfly direct binomial bruck "
+                "pairwise hierarchical auto)",
+                name);
+        if (colon && strcmp(item, coll_op_name(args->op)))
+            continue;
+        if (algo == COLL_ALGO_AUTO || coll_algo_serves(algo, args->op, args)) {
+            *out = algo;
+        } else if (colon) {
+            char list[256];
+            return gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_ALGO: %s does not serve this %s; these do: %s", name,
+                             item, algos_that_serve(args->op, args, list, sizeof list));
+        }
+    }
+    return GYRE_OK;
+}
+
+static coll_algo_t first_that_serves(const coll_args_t *args, const coll_algo_t *wish, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (coll_algo_serves(wish[i], args->op, args))
+            return wish[i];
+    return COLL_DIRECT;
+}
+
+static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int small)
+{
+    int multi = comm->hosts > 1, crowded = comm->hosts < args->n; /* several hosts; several ranks on some */
+    coll_algo_t local[] = {args->n <= DIRECT_RANKS ? COLL_DIRECT : COLL_BUTTERFLY, COLL_BUTTERFLY,
+                           COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
+    coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
+    coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
+    coll_algo_t large_net[] = {args->op == COLL_BROADCAST || args->op == COLL_REDUCE ? COLL_TREE
+                                                                                     : COLL_BUTTERFLY,
+                               COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
+    if (!multi)
+        return first_that_serves(args, local, 5);
+    if (crowded)
+        return first_that_serves(args, crowd, 4);
+    return first_that_serves(args, small ? small_net : large_net, 4);
+}
+
+gyre_status_t coll_select(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+{
+    coll_choice_t c = {.algo = COLL_ALGO_AUTO};
+    gyre_status_t st = forced(args, &c.algo);
+    if (st != GYRE_OK)
+        return st;
+    size_t bytes = args->count * esize;
+    size_t n = (size_t)args->n;
+    int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
+    if (c.algo == COLL_ALGO_AUTO)
+        c.algo = choose(comm, args, small);
+    c.one_shot = small && args->op == COLL_ALL_REDUCE;
+    size_t chunk = (size_t)base_setting_int(SET_CHUNK);
+    if (!chunk)
+        chunk = CHUNK_BYTES;
+    c.chunk = chunk / esize ? chunk / esize : 1;
+    *out = c;
+    return GYRE_OK;
+}

@@ -1,0 +1,166 @@
+/* ranks: 1 2 4 */
+/* tests/collectives/mp_errors.c: bad arguments are refused with a text that names the culprit and leave the communicator
+ * usable; ranks that disagree, or never come, get an error on all sides that says who called what. */
+#include "tests/support/mp.h"
+
+#include <string.h>
+#include <time.h>
+
+static int n, rank;
+static gyre_comm_t *world;
+
+static void refused(gyre_status_t got, gyre_status_t want, const char *word)
+{
+    MP_CHECK(got == want, "got %s (%s), expected %s", gyre_status_string(got), gyre_last_error(),
+             gyre_status_string(want));
+    MP_CHECK(strstr(gyre_last_error(), word), "\"%s\" does not mention \"%s\"", gyre_last_error(), word);
+    MP_CHECK(gyre_status_scope(got) == GYRE_SCOPE_OPERATION, "it kills more than the operation");
+    MP_CHECK(gyre_comm_error(world) == GYRE_OK, "the communicator is dead");
+}
+
+static void bad_arguments(void)
+{
+    float a[64] = {0}, b[64];
+    gyre_redop_t sum = GYRE_OP(GYRE_SUM);
+    refused(gyre_all_reduce(NULL, b, 4, GYRE_FLOAT32, sum, world), GYRE_ERR_INVALID, "send is NULL");
+    refused(gyre_all_reduce(a, NULL, 4, GYRE_FLOAT32, sum, world), GYRE_ERR_INVALID, "recv is NULL");
+    refused(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, sum, NULL), GYRE_ERR_INVALID, "comm is NULL");
+    refused(gyre_all_reduce(a, b, 4, (gyre_type_t)99, sum, world), GYRE_ERR_TYPE, "99");
+    refused(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, GYRE_OP((gyre_redop_kind_t)17), world), GYRE_ERR_TYPE,
+            "17");
+    gyre_redop_t scaled_max = {GYRE_MAX, 1, 2.0};
+    refused(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, scaled_max, world), GYRE_ERR_TYPE, "scaled");
+    refused(gyre_all_reduce(a, a + 1, 8, GYRE_FLOAT32, sum, world), GYRE_ERR_OVERLAP, "overlap");
+    refused(gyre_all_reduce(a, b, SIZE_MAX / 2, GYRE_FLOAT32, sum, world), GYRE_ERR_OVERFLOW,
+            "memory can hold");
+    refused(gyre_all_gather(a, b, SIZE_MAX / 2 + 1, GYRE_INT8, world), GYRE_ERR_OVERFLOW,
+            n > 1 ? "size_t" : "memory");
+    refused(gyre_broadcast(a, b, 4, GYRE_FLOAT32, n, world), GYRE_ERR_INVALID, "root");
+    refused(gyre_broadcast(a, b, 4, GYRE_FLOAT32, -1, world), GYRE_ERR_INVALID, "root -1");
+    refused(gyre_send(a, 1, GYRE_FLOAT32, n, world), GYRE_ERR_INVALID, "peer");
+    refused(gyre_send(a, 1, GYRE_FLOAT32, rank, world), GYRE_ERR_INVALID, "oneself");
+    refused(gyre_all_gatherv(a, b, NULL, NULL, GYRE_FLOAT32, world), GYRE_ERR_INVALID, "counts is NULL");
+    refused(gyre_iall_reduce(a, b, 4, GYRE_FLOAT32, sum, world, NULL), GYRE_ERR_INVALID, "request is NULL");
+    refused(gyre_group_end(), GYRE_ERR_INVALID, "without");
+    size_t huge[4] = {SIZE_MAX - 1, 2, 2, 2};
+    if (n > 1)
+        refused(gyre_all_gatherv(a, b, huge, NULL, GYRE_FLOAT32, world), GYRE_ERR_OVERFLOW, "add up");
+    MP_OK(gyre_group_start());
+    refused(gyre_all_reduce(NULL, b, 4, GYRE_FLOAT32, sum, world), GYRE_ERR_INVALID, "send is NULL");
+    gyre_request_t *r;
+    MP_OK(gyre_iall_reduce(a, b, 4, GYRE_FLOAT32, sum, world, &r));
+    MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "the group's end tells the error again");
+    MP_CHECK(gyre_wait(&r) == GYRE_ERR_INVALID, "and so do its requests");
+    gyre_comm_t *second;
+    refused(gyre_init(NULL, &second), GYRE_ERR_INVALID, "before");
+    MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, sum, world)); /* still alive */
+}
+
+/* Runs `wrong` on a communicator of its own: it must fail on every rank, soon, with a text that has both words. */
+typedef gyre_status_t (*wrong_fn)(gyre_comm_t *comm);
+
+static void disagree(wrong_fn wrong, gyre_status_t want, const char *word)
+{
+    gyre_comm_t *comm;
+    struct timespec t0, t1;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    gyre_status_t st = wrong(comm);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    MP_CHECK(st == want, "rank %d: got %s (%s)", rank, gyre_status_string(st), gyre_last_error());
+    MP_CHECK(strstr(gyre_last_error(), word), "rank %d: \"%s\" does not mention \"%s\"", rank,
+             gyre_last_error(), word);
+    MP_CHECK(t1.tv_sec - t0.tv_sec < 10, "it took %ld s", (long)(t1.tv_sec - t0.tv_sec));
+    float x = 0;
+    MP_CHECK(gyre_all_reduce(&x, &x, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm) == want, "it stays dead");
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world)); /* the others are not harmed */
+}
+
+static gyre_status_t other_count(gyre_comm_t *comm)
+{
+    float x[32] = {0};
+    gyre_status_t st = gyre_all_reduce(x, x, rank == 1 ? 20 : 10, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
+static gyre_status_t other_operation(gyre_comm_t *comm)
+{
+    float x[32] = {0}, y[256];
+    gyre_status_t st = rank == 1 ? gyre_all_gather(x, y, 16, GYRE_FLOAT32, comm)
+                                 : gyre_all_reduce(x, x, 16, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
+static gyre_status_t other_type(gyre_comm_t *comm)
+{
+    float x[32] = {0};
+    gyre_status_t st =
+        gyre_all_reduce(x, x, 16, rank == 1 ? GYRE_INT32 : GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
+static gyre_status_t other_root(gyre_comm_t *comm)
+{
+    float x[32] = {0};
+    gyre_status_t st = gyre_broadcast(x, x, 16, GYRE_FLOAT32, rank == 1 ? 1 : 0, comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
+static gyre_status_t other_message(gyre_comm_t *comm)
+{
+    float x[32] = {0};
+    gyre_status_t st = GYRE_OK;
+    if (rank == 0)
+        st = gyre_send(x, 8, GYRE_FLOAT32, 1, comm);
+    else if (rank == 1)
+        st = gyre_recv(x, 9, GYRE_FLOAT32, 0, comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
+static gyre_status_t abort_it(gyre_comm_t *comm)
+{
+    if (rank == 0) {
+        MP_OK(gyre_comm_abort(comm, "the test says so"));
+        float x = 0;
+        return gyre_all_reduce(&x, &x, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    }
+    return gyre_barrier(comm);
+}
+
+/* Rank 1 comes too late: the others' deadline is 1 s (set by gyre_config_t). */
+static void late(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    if (rank == 1) {
+        struct timespec pause = {.tv_sec = 3};
+        nanosleep(&pause, NULL);
+    }
+    gyre_status_t st = gyre_barrier(comm);
+    MP_CHECK(st == GYRE_ERR_TIMEOUT, "got %s (%s)", gyre_status_string(st), gyre_last_error());
+    MP_CHECK(strstr(gyre_last_error(), "rank 1"), "\"%s\" does not name rank 1", gyre_last_error());
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+int main(void)
+{
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    config.timeout_s = 2.0;
+    MP_OK(gyre_init(&config, &world));
+    n = gyre_comm_size(world);
+    rank = gyre_comm_rank(world);
+    bad_arguments();
+    if (n > 1) {
+        disagree(other_count, GYRE_ERR_MISMATCH, "count 20");
+        disagree(other_operation, GYRE_ERR_MISMATCH, "all_gather");
+        disagree(other_type, GYRE_ERR_MISMATCH, "int32");
+        disagree(other_root, GYRE_ERR_MISMATCH, "root 1");
+        disagree(other_message, GYRE_ERR_MISMATCH, "count 9");
+        disagree(abort_it, GYRE_ERR_ABORTED, "the test says so");
+        late();
+    }
+
+    MP_OK(gyre_finalize(world));
+    return 0;
+}
