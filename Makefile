@@ -157,6 +157,16 @@ $(B)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(LIB_TRAIN) 
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
+# gyre-perf goes by nccl-tests' names, too.
+PERF_NAMES := $(if $(filter gyre-perf,$(TOOLS)),$(addsuffix _perf,all_reduce all_gather broadcast reduce reduce_scatter \
+    alltoall alltoallv gather scatter sendrecv))
+PERF_LINKS := $(addprefix $(B)/bin/,$(PERF_NAMES))
+tools: $(PERF_LINKS)
+$(PERF_LINKS): $(B)/bin/gyre-perf
+	$(Q)ln -sf gyre-perf $@
+
+# its parts are tested without its main
+$(B)/tests/tools/test_perf: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) $(if $(filter model optim pipeline,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
@@ -205,9 +215,6 @@ format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
 # ---- install ---------------------------------------------------------------------------------------------
-# gyre-perf goes by nccl-tests' names, too.
-PERF_NAMES := $(if $(filter gyre-perf,$(TOOLS)),$(addsuffix _perf,all_reduce all_gather broadcast reduce reduce_scatter \
-    alltoall gather scatter sendrecv))
 HEADERS  := $(wildcard include/gyre/*.h)
 MAN_PAGES := $(wildcard docs/man/*.[137])
 man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))

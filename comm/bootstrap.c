@@ -80,9 +80,8 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
         if (edge->step.to > 0)
             break;
         gyre_status_t st = hopeless(boot, edge, what);
-        if (st != GYRE_OK)
-            return st;
-        st = boot_wait(boot, deadline);
+        if (st == GYRE_OK)
+            st = boot_wait(boot, deadline);
         if (st == GYRE_ERR_TIMEOUT)
             return gyre_fail(st, "bootstrap %s: rank %d waited in vain for rank %d%s", what, boot->rank,
                              edge->rank, edge->rank > boot->rank ? " or those below it" : "");

@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/settings.h"
 #include "comm/boot_tree.h"
 #include "tests/support/boot_job.h"
 
@@ -229,7 +228,6 @@ int main(void)
         cmocka_unit_test(key_values), cmocka_unit_test(limits),     cmocka_unit_test(mismatch),
         cmocka_unit_test(absent),     cmocka_unit_test(keys_agree),
     };
-    base_settings_load();
     base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,273 @@
+/* tools/gyre-perf/data.c: inputs whose exact result is known without doing what the library does.
+ *
+ * Collectives that only move data get random bits. For reductions:
+ *
+ *  integers    random bits (products: odd numbers, so that a missing factor always shows); arithmetic modulo 2^bits in uint64.
+ *  float sums  whole numbers, small enough that the sum of all ranks stays below the type's last exact integer `cap`
+ *              (2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap / n. Every partial sum in any order is then exact.
+ *              Where n > cap, only every m-th rank (a different set per element) has a number other than 0.
+ *  mulsum      the same with factors 1 and 2 by rank, and room for them.
+ *  averages    v = h + d, where h is the same on all ranks and the ds of ranks 2j and 2j + 1 cancel: the sum is n h,
+ *              the average is h, with no rounding.
+ *  products    +-1, and on at most 10 ranks per element also 2 or 1/2: exponents stay within half's.
+ *  min, max    whole numbers up to cap, and zeros of both signs (-0 is less than +0).
+ *
+ * All are compared as bits. */
+#include "tools/gyre-perf/perf.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t x) /* the finaliser of splitmix64 */
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* What all ranks share about element i of run rep. */
+static uint64_t element_key(int rep, size_t i)
+{
+    return mix((uint64_t)i + ((uint64_t)rep << 48) + 0x9e3779b97f4a7c15u);
+}
+
+/* A rank's own 64 bits of it: one multiplication, since the expected result needs n of them per element. */
+static uint64_t rank_bits(uint64_t key, int rank)
+{
+    uint64_t x = key * (2u * (uint64_t)rank + 0x9e3779b97f4a7c15u);
+    return x ^ x >> 32;
+}
+
+double perf_scale(int rank)
+{
+    return 1.0 + rank % 2;
+}
+
+static int is_integer(gyre_type_t type)
+{
+    return type < GYRE_FLOAT16;
+}
+
+static int64_t exact_limit(gyre_type_t type)
+{
+    switch (type) {
+    case GYRE_BFLOAT16:
+        return 1 << 8;
+    case GYRE_FLOAT16:
+        return 1 << 11;
+    case GYRE_FLOAT32:
+        return 1 << 24;
+    default:
+        return INT64_C(1) << 53;
+    }
+}
+
+/* A whole number in [-limit, limit]; limit < 2^62. */
+static int64_t whole(uint64_t bits, int64_t limit)
+{
+    return (int64_t)(bits % (2 * (uint64_t)limit + 1)) - limit;
+}
+
+/* The rank's number in a float reduction. */
+static double number(const perf_case_t *c, uint64_t key, size_t i, int rank)
+{
+    const uint64_t bits = rank_bits(key, rank);
+    const int64_t cap = exact_limit(c->type), n = c->n;
+    switch (c->op) {
+    case PERF_SUM:
+    case PERF_MULSUM: {
+        int64_t parts = n * (c->op == PERF_MULSUM ? 2 : 1);
+        if (parts > cap) {
+            size_t stride = (size_t)((parts + cap - 1) / cap);
+            return (size_t)rank % stride == i % stride ? (double)whole(bits, 1) : 0.0;
+        }
+        return (double)whole(bits, cap / parts);
+    }
+    case PERF_AVG: {
+        int64_t room = cap / n;
+        double h = (double)whole(key, room - room / 2);
+        int64_t apart = room / 2 > 0 ? room / 2 : room == 0;
+        double d = (double)whole(rank_bits(key, rank / 2), apart);
+        if (rank % 2 == 0 && rank + 1 == n) /* has no partner */
+            return h;
+        return rank % 2 ? h - d : h + d;
+    }
+    case PERF_PROD: {
+        size_t stride = (size_t)(n + 9) / 10;
+        double v = bits & 1 ? -1.0 : 1.0;
+        if (((size_t)rank + i) % stride == 0)
+            v *= (bits >> 1) % 3 == 0 ? 0.5 : (bits >> 1) % 3 == 1 ? 2.0 : 1.0;
+        return v;
+    }
+    default: { /* min, max: one value in eight is a zero of either sign */
+        int64_t v = bits & 7 ? whole(bits >> 4, cap) : 0;
+        return v == 0 ? (bits & 8 ? -0.0 : 0.0) : (double)v;
+    }
+    }
+}
+
+/* v, which the type represents exactly as a normal number or zero, as its bits. */
+static uint64_t encode(gyre_type_t type, double v)
+{
+    uint64_t bits = 0;
+    if (type == GYRE_FLOAT64) {
+        memcpy(&bits, &v, 8);
+        return bits;
+    }
+    float f = (float)v;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if (type == GYRE_FLOAT32)
+        return u;
+    if (type == GYRE_BFLOAT16)
+        return u >> 16;
+    uint32_t sign = u >> 16 & 0x8000u;
+    return v == 0.0 ? sign : sign | ((u & 0x7fffffffu) - ((127u - 15u) << 23)) >> 13;
+}
+
+static uint64_t low_bits(uint64_t x, size_t bytes)
+{
+    return bytes == 8 ? x : x & ((UINT64_C(1) << 8 * bytes) - 1);
+}
+
+uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i)
+{
+    const uint64_t key = element_key(rep, i);
+    if (!c->coll->reduces)
+        return low_bits(rank_bits(key, rank), c->elem);
+    if (is_integer(c->type))
+        return low_bits(rank_bits(key, rank) | (c->op == PERF_PROD), c->elem);
+    return encode(c->type, number(c, key, i, rank));
+}
+
+/* ---- what must come out ---- */
+
+/* An integer's bits as a number that orders as the integer does. */
+static int64_t ordered(gyre_type_t type, uint64_t x, size_t bytes)
+{
+    if (type == GYRE_UINT64)
+        return (int64_t)(x ^ (UINT64_C(1) << 63));
+    if (type == GYRE_UINT8 || type == GYRE_UINT16 || type == GYRE_UINT32)
+        return (int64_t)x;
+    unsigned shift = (unsigned)(64 - 8 * bytes);
+    return (int64_t)(x << shift) >> shift;
+}
+
+static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
+{
+    uint64_t acc = perf_input(c, 0, rep, i);
+    if (c->op == PERF_MULSUM)
+        acc *= (uint64_t)perf_scale(0);
+    for (int r = 1; r < c->n; r++) {
+        const uint64_t x = perf_input(c, r, rep, i);
+        const int64_t order = ordered(c->type, x, c->elem);
+        switch (c->op) {
+        case PERF_PROD:
+            acc *= x;
+            break;
+        case PERF_MIN:
+            acc = order < ordered(c->type, acc, c->elem) ? x : acc;
+            break;
+        case PERF_MAX:
+            acc = order > ordered(c->type, acc, c->elem) ? x : acc;
+            break;
+        case PERF_MULSUM:
+            acc += x * (uint64_t)perf_scale(r);
+            break;
+        default:
+            acc += x;
+        }
+    }
+    acc = low_bits(acc, c->elem);
+    if (c->op != PERF_AVG)
+        return acc;
+    if (c->type == GYRE_UINT64)
+        return acc / (uint64_t)c->n;
+    return low_bits((uint64_t)(ordered(c->type, acc, c->elem) / c->n), c->elem);
+}
+
+static uint64_t reduced_float(const perf_case_t *c, int rep, size_t i)
+{
+    const uint64_t key = element_key(rep, i);
+    double acc = number(c, key, i, 0) * (c->op == PERF_MULSUM ? perf_scale(0) : 1.0);
+    for (int r = 1; r < c->n; r++) {
+        const double x = number(c, key, i, r);
+        switch (c->op) {
+        case PERF_PROD:
+            acc *= x;
+            break;
+        case PERF_MIN:
+            acc = x < acc || (x == acc && signbit(x)) ? x : acc;
+            break;
+        case PERF_MAX:
+            acc = x > acc || (x == acc && !signbit(x)) ? x : acc;
+            break;
+        case PERF_MULSUM:
+            acc += x * perf_scale(r);
+            break;
+        default:
+            acc += x;
+        }
+    }
+    return encode(c->type, c->op == PERF_AVG ? acc / c->n : acc);
+}
+
+static uint64_t reduced(const perf_case_t *c, int rep, size_t i)
+{
+    return is_integer(c->type) ? reduced_integer(c, rep, i) : reduced_float(c, rep, i);
+}
+
+/* The block that element i lies in: the last that starts at or before it (empty ones start where the next does). */
+static int block_of(const size_t *displs, int n, size_t i)
+{
+    int low = 0, high = n;
+    while (high - low > 1) {
+        int mid = low + (high - low) / 2;
+        *(displs[mid] <= i ? &low : &high) = mid;
+    }
+    return low;
+}
+
+int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
+{
+    if (i >= c->recv_count)
+        return 0;
+    int from;
+    switch (c->coll->op) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+        *bits = reduced(c, rep, i);
+        return 1;
+    case COLL_REDUCE_SCATTER:
+        *bits = reduced(c, rep, c->displs[c->rank] + i);
+        return 1;
+    case COLL_BROADCAST:
+        *bits = perf_input(c, c->root, rep, i);
+        return 1;
+    case COLL_SCATTER:
+        *bits = perf_input(c, c->root, rep, c->displs[c->rank] + i);
+        return 1;
+    case COLL_SENDRECV:
+        *bits = perf_input(c, (c->rank + c->n - 1) % c->n, rep, i);
+        return 1;
+    case COLL_ALL_GATHER:
+    case COLL_GATHER:
+        from = block_of(c->displs, c->n, i);
+        *bits = perf_input(c, from, rep, i - c->displs[from]);
+        return 1;
+    case COLL_ALL_TO_ALL: {
+        from = block_of(c->rdispls, c->n, i);
+        /* where `from` keeps its block for this rank: its blocks go by distance as ours do */
+        size_t start = 0, n = (size_t)c->n;
+        for (size_t p = 0; p < (size_t)c->rank; p++) {
+            size_t distance = (p + n - (size_t)from) % n;
+            start += c->counts[((size_t)c->rank + distance) % n];
+        }
+        *bits = perf_input(c, from, rep, start + i - c->rdispls[from]);
+        return 1;
+    }
+    case COLL_BARRIER:
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,91 @@
+/* tools/gyre-perf/machine.c: what a figure must be read beside: who the ranks are, how fast memory is, how busy the
+ * machine. */
+#include "tools/gyre-perf/perf.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* "0-3,8": the processors that this process may run on. */
+static void own_cores(char *text, size_t bytes)
+{
+    cpu_set_t set;
+    size_t at = 0;
+    snprintf(text, bytes, "unknown");
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && at < bytes; cpu++) {
+        if (!CPU_ISSET(cpu, &set))
+            continue;
+        size_t last = cpu;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
+            last++;
+        const char *comma = at ? "," : "";
+        at += (size_t)(last > cpu ? snprintf(text + at, bytes - at, "%s%zu-%zu", comma, cpu, last)
+                                  : snprintf(text + at, bytes - at, "%s%zu", comma, cpu));
+        cpu = last;
+    }
+}
+
+/* GB/s of copying `bytes` over and over, at least three times and for about 20 ms: the best of what was seen. */
+static double copy_rate(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    double best = 0.0;
+    int rounds = 0;
+    const int repeats = bytes < (1u << 20) ? 64 : 1;
+    base_time_t end = base_now() + 20 * 1000 * 1000;
+    do {
+        base_time_t start = base_now();
+        for (int i = 0; i < repeats; i++) {
+            memcpy(to, from, bytes);
+            __asm__ volatile("" ::: "memory"); /* each copy counts */
+        }
+        double rate = (double)bytes * repeats / (double)(base_now() - start);
+        best = rate > best ? rate : best;
+    } while (++rounds < 3 || base_now() < end);
+    return best;
+}
+
+static void measure_copies(perf_machine_t *m)
+{
+    m->large_bytes = 64u << 20;
+    m->cache_bytes = 128u << 10;
+    unsigned char *from = malloc(m->large_bytes), *to = malloc(m->large_bytes);
+    if (from && to) { /* otherwise the rates stay 0 and the header says so */
+        memset(from, 1, m->large_bytes);
+        memset(to, 0, m->large_bytes);
+        m->large_gbs = copy_rate(to, from, m->large_bytes);
+        m->cache_gbs = copy_rate(to, from, m->cache_bytes);
+    }
+    free(from);
+    free(to);
+}
+
+gyre_status_t perf_machine_probe(gyre_comm_t *comm, perf_machine_t *m)
+{
+    const int rank = gyre_comm_rank(comm), n = gyre_comm_size(comm);
+    perf_rank_info_t self = {.rank = rank, .pid = (int32_t)getpid()};
+    *m = (perf_machine_t){0};
+    if (gethostname(self.host, sizeof self.host - 1) != 0)
+        snprintf(self.host, sizeof self.host, "unknown");
+    own_cores(self.cores, sizeof self.cores);
+    if (rank == 0) {
+        m->ranks = calloc((size_t)n, sizeof *m->ranks);
+        if (!m->ranks)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %d ranks", n);
+        if (getloadavg(m->load, 3) != 3)
+            m->load[0] = m->load[1] = m->load[2] = -1.0;
+        measure_copies(m);
+    }
+    return gyre_gather(&self, m->ranks, sizeof self, GYRE_UINT8, 0, comm);
+}
+
+void perf_machine_free(perf_machine_t *m)
+{
+    free(m->ranks);
+    m->ranks = NULL;
+}

@@ -1,0 +1,246 @@
+/* tools/gyre-perf/measure.c: buffers, the timing loop, the checked runs.
+ *
+ * The loop itself does nothing but the operations and one reading of the clock per iteration, counted into a fixed
+ * logarithmic histogram: no system call and no allocation of its own, whatever the number of iterations. */
+#include "tools/gyre-perf/perf.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+/* ---- percentiles ---- */
+
+/* Values below 64 have a bucket each; above, an octave is cut into 64, so that a bucket is at most 1/64 of its value wide. */
+static int bucket_of(int64_t ns)
+{
+    uint64_t v = ns > 0 ? (uint64_t)ns : 0;
+    if (v < 64)
+        return (int)v;
+    int octave = 63 - __builtin_clzll(v); /* >= 6 */
+    int index = (octave - 5) * 64 + (int)(v >> (octave - 6) & 63);
+    return index < PERF_BUCKETS ? index : PERF_BUCKETS - 1;
+}
+
+static double bucket_middle(int index)
+{
+    if (index < 64)
+        return index;
+    double width = ldexp(1.0, index / 64 - 1);
+    return (64 + index % 64) * width + width / 2;
+}
+
+void perf_histogram_clear(perf_histogram_t *h)
+{
+    memset(h, 0, sizeof *h);
+    h->min = INT64_MAX;
+}
+
+void perf_histogram_add(perf_histogram_t *h, int64_t ns)
+{
+    h->buckets[bucket_of(ns)]++;
+    h->samples++;
+    h->sum += (double)ns;
+    h->squares += (double)ns * (double)ns;
+    h->min = ns < h->min ? ns : h->min;
+    h->max = ns > h->max ? ns : h->max;
+}
+
+double perf_histogram_percentile(const perf_histogram_t *h, double percent)
+{
+    uint64_t rank = (uint64_t)ceil((double)h->samples * percent / 100.0), seen = 0;
+    for (int i = 0; i < PERF_BUCKETS && h->samples > 0; i++) {
+        seen += h->buckets[i];
+        if (seen >= (rank ? rank : 1)) /* a bucket's middle may lie outside of what was seen */
+            return fmin(fmax(bucket_middle(i), (double)h->min), (double)h->max);
+    }
+    return 0.0;
+}
+
+/* Adds up the histograms of all ranks, everywhere. */
+static gyre_status_t merge(perf_histogram_t *h, gyre_comm_t *comm)
+{
+    double sums[2] = {h->sum, h->squares};
+    int64_t ends[2] = {-h->min, h->max};
+    gyre_status_t status =
+        gyre_all_reduce(h->buckets, h->buckets, PERF_BUCKETS, GYRE_UINT64, GYRE_OP(GYRE_SUM), comm);
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(&h->samples, &h->samples, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), comm);
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(sums, sums, 2, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), comm);
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(ends, ends, 2, GYRE_INT64, GYRE_OP(GYRE_MAX), comm);
+    if (status != GYRE_OK)
+        return status;
+    h->sum = sums[0], h->squares = sums[1];
+    h->min = -ends[0], h->max = ends[1];
+    return GYRE_OK;
+}
+
+/* ---- buffers ---- */
+static gyre_status_t allocate(int windows, size_t bytes, unsigned char **out)
+{
+    void *p = NULL;
+    if (windows) {
+        gyre_status_t status = gyre_mem_alloc(bytes, &p);
+        if (status != GYRE_OK)
+            return status;
+    } else {
+        p = malloc(bytes);
+        if (!p)
+            return gyre_fail(GYRE_ERR_NO_MEMORY,
+                             "no memory for a buffer of %zu bytes; a smaller -e or -m helps", bytes);
+    }
+    memset(p, 0, bytes); /* page faults belong to no iteration */
+    *out = p;
+    return GYRE_OK;
+}
+
+gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
+{
+    size_t slot = 0, total = 0;
+    *b = (perf_buffers_t){.windows = o->windows};
+    if (!base_add(o->max_bytes, 2 * PERF_GUARD_BYTES + o->misalign + 63, &slot) ||
+        !base_mul(slot & ~(size_t)63, (size_t)o->aggregate, &total))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "-e %zu with -m %d does not fit in memory", o->max_bytes,
+                         o->aggregate);
+    b->slot_bytes = slot & ~(size_t)63;
+    gyre_status_t status = allocate(o->windows, total, &b->send);
+    if (status == GYRE_OK)
+        status = allocate(o->windows, total, &b->recv);
+    if (status != GYRE_OK)
+        perf_buffers_destroy(b);
+    return status;
+}
+
+void perf_buffers_destroy(perf_buffers_t *b)
+{
+    if (b->windows) { /* errors here are told by the library and change nothing */
+        if (b->send)
+            (void)gyre_mem_free(b->send);
+        if (b->recv)
+            (void)gyre_mem_free(b->recv);
+    } else {
+        free(b->send);
+        free(b->recv);
+    }
+    b->send = b->recv = NULL;
+}
+
+/* The pointers of one half of a row. `base` is where the in-place buffer starts, or the receive buffer. */
+typedef struct {
+    unsigned char *send, *recv;           /* slot 0, as passed to the call */
+    unsigned char *send_base, *recv_base; /* the ranges that are filled and checked, [c->bytes] */
+    size_t stride;                        /* to the next slot */
+} place_t;
+
+static place_t place_of(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place)
+{
+    place_t p = {.stride = b->slot_bytes};
+    p.recv_base = b->recv + PERF_GUARD_BYTES + o->misalign;
+    p.send_base = in_place ? p.recv_base : b->send + PERF_GUARD_BYTES + o->misalign;
+    p.send = p.send_base + (in_place ? perf_case_send_offset(c) * c->elem : 0);
+    p.recv = p.recv_base + (in_place ? perf_case_recv_offset(c) * c->elem : 0);
+    if (in_place && c->rank != c->root) { /* only the root has both buffers */
+        if (c->coll->op == COLL_GATHER)
+            p.recv = NULL;
+        if (c->coll->op == COLL_SCATTER)
+            p.send = NULL;
+    }
+    return p;
+}
+
+/* ---- checking ---- */
+static gyre_status_t check(const perf_options_t *o, const perf_case_t *c, const place_t *p, int in_place,
+                           uint64_t *nwrong)
+{
+    uint64_t wrong = 0;
+    int told = 0;
+    for (int rep = 1; rep <= o->check; rep++) {
+        perf_fill_poison(p->recv_base, c->bytes);
+        if (!in_place)
+            perf_fill_poison(p->send_base, c->bytes);
+        perf_fill_input(c, rep, in_place, p->send_base);
+        gyre_status_t status = perf_case_run(c, p->send, p->recv);
+        if (status != GYRE_OK)
+            return status;
+        wrong += perf_check_range(c, rep, in_place, 0, p->recv_base, &told);
+        if (!in_place)
+            wrong += perf_check_range(c, rep, in_place, 1, p->send_base, &told);
+    }
+    *nwrong = wrong;
+    return gyre_all_reduce(nwrong, nwrong, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), c->comm);
+}
+
+/* ---- timing ---- */
+static inline gyre_status_t iterate(const perf_case_t *c, const place_t *p, int aggregate)
+{
+    if (aggregate == 1)
+        return perf_case_run(c, p->send, p->recv);
+    gyre_status_t status = gyre_group_start();
+    for (int m = 0; m < aggregate && status == GYRE_OK; m++) {
+        size_t shift = (size_t)m * p->stride;
+        status = perf_case_run(c, p->send ? p->send + shift : NULL, p->recv ? p->recv + shift : NULL);
+    }
+    return status == GYRE_OK ? gyre_group_end() : status;
+}
+
+/* The one time that is reported for all ranks, as -a says. */
+static gyre_status_t across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds)
+{
+    static const gyre_redop_kind_t kinds[] = {GYRE_SUM, GYRE_AVG, GYRE_MIN, GYRE_MAX};
+    if (o->average == 0)
+        return gyre_broadcast(seconds, seconds, 1, GYRE_FLOAT64, 0, comm);
+    return gyre_all_reduce(seconds, seconds, 1, GYRE_FLOAT64, GYRE_OP(kinds[o->average]), comm);
+}
+
+gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
+                           int in_place, perf_result_t *result)
+{
+    static perf_histogram_t h; /* 20 KiB, once */
+    const place_t p = place_of(o, c, b, in_place);
+    gyre_status_t status = GYRE_OK;
+    *result = (perf_result_t){.ran = 1};
+    perf_histogram_clear(&h);
+    for (int m = 0; m < o->aggregate; m++)
+        perf_fill_input(c, 0, in_place, p.send_base + (size_t)m * p.stride);
+
+    for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
+        status = iterate(c, &p, o->aggregate);
+    if (status == GYRE_OK)
+        status = gyre_barrier(c->comm);
+    const base_time_t start = base_now();
+    base_time_t before = start;
+    for (int i = 0; i < o->iters && status == GYRE_OK; i++) {
+        status = iterate(c, &p, o->aggregate);
+        base_time_t now = base_now();
+        perf_histogram_add(&h, now - before);
+        before = now;
+    }
+    if (status != GYRE_OK)
+        return status;
+
+    double seconds = (double)(before - start) * 1e-9 / o->iters / o->aggregate;
+    status = across_ranks(o, c->comm, &seconds);
+    if (status == GYRE_OK)
+        status = merge(&h, c->comm);
+    if (status != GYRE_OK)
+        return status;
+    result->time_us = seconds * 1e6;
+    perf_case_bandwidth(c, seconds, &result->algbw, &result->busbw);
+    const double us = 1e-3 / o->aggregate, samples = (double)h.samples;
+    result->p50 = perf_histogram_percentile(&h, 50.0) * us;
+    result->p95 = perf_histogram_percentile(&h, 95.0) * us;
+    result->p99 = perf_histogram_percentile(&h, 99.0) * us;
+    result->avg = h.sum / samples * us;
+    result->min = (double)h.min * us;
+    result->max = (double)h.max * us;
+    result->stdev = sqrt(fmax(h.squares / samples - h.sum / samples * (h.sum / samples), 0.0)) * us;
+    if (o->check == 0)
+        return GYRE_OK;
+    result->checked = 1;
+    return check(o, c, &p, in_place, &result->nwrong);
+}

@@ -1,0 +1,178 @@
+/* tools/gyre-perf/perf.h: what the parts of gyre-perf share.
+ *
+ *   options.c  the command line            cases.c   the collectives: sizes, calls, bandwidth
+ *   data.c     inputs and exact results    check.c   every element
+ *   measure.c  buffers, timing             machine.c ranks, memcpy floor
+ *   report.c   table and JSON
+ */
+#ifndef GYRE_PERF_H
+#define GYRE_PERF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include <gyre/gyre.h>
+
+#include "collectives/schedule.h"
+
+enum {
+    PERF_OK = 0,
+    PERF_WRONG = 1, /* some element was wrong */
+    PERF_USAGE = 2, /* the command line is; nothing was sent */
+    PERF_ERROR = 3  /* Gyre or the system reported an error */
+};
+
+/* ---- the collectives ---- */
+typedef struct {
+    const char *name;  /* as typed */
+    const char *title; /* one line for the help */
+    coll_op_t op;
+    int reduces, rooted, uneven; /* uneven: the v-variant */
+    int in_place;                /* has an in-place form */
+} perf_coll_t;
+
+extern const perf_coll_t perf_colls[];
+extern const int perf_coll_count;
+/* By name, alias (alltoall) or program name (all_reduce_perf, a path is cut off); NULL if unknown. */
+const perf_coll_t *perf_coll_find(const char *name);
+
+/* ---- reductions ---- */
+typedef enum { PERF_SUM = 0, PERF_PROD, PERF_MIN, PERF_MAX, PERF_AVG, PERF_MULSUM, PERF_OPS } perf_op_t;
+const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
+
+/* ---- the command line ---- */
+typedef struct {
+    const perf_coll_t *coll;
+    size_t min_bytes, max_bytes, step_bytes;
+    int step_factor;           /* > 1: sizes are multiplied, else step_bytes is added */
+    int first_type, last_type; /* gyre_type_t, a range */
+    int first_op, last_op;     /* perf_op_t */
+    int root;                  /* -1: all */
+    int iters, warmup, aggregate;
+    int cycles;       /* 0: for ever */
+    int check;        /* checked runs per row; 0: none */
+    int average;      /* 0 rank 0, 1 average, 2 minimum, 3 maximum over ranks */
+    double timeout_s; /* 0: the library's */
+    size_t misalign;  /* bytes */
+    int windows;      /* 1: buffers from gyre_mem_alloc, 0: from malloc */
+    int timestamps;
+    int out_of_place, in_place;                  /* which halves run */
+    const char *algo, *transport, *order, *json; /* NULL: not given */
+} perf_options_t;
+
+/* PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was asked for and printed on `out`. */
+int perf_options_parse(int argc, char **argv, perf_options_t *options, FILE *out, char *why,
+                       size_t why_bytes);
+void perf_help(FILE *out);
+/* "64M" -> 67108864; 0 if malformed. */
+int perf_parse_size(const char *text, size_t *bytes);
+
+/* ---- one row ---- */
+typedef struct {
+    const perf_coll_t *coll;
+    gyre_comm_t *comm;
+    int rank, n;
+    gyre_type_t type;
+    size_t elem;
+    perf_op_t op;
+    int root;                      /* -1: the collective has none */
+    size_t param;                  /* count that the call gets; for v-variants the average block */
+    size_t bytes;                  /* the size column: bytes of the larger of the two buffers */
+    size_t send_count, recv_count; /* elements of this rank's buffers; what it lacks is 0 */
+    size_t *counts, *displs;       /* [n] blocks of this rank's send (all_to_all) or of the whole */
+    size_t *rcounts, *rdispls;     /* [n] all_to_all only */
+} perf_case_t;
+
+/* Fills `c` for `bytes`; the four arrays must have room for n. */
+void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, perf_op_t op, int root,
+                   size_t bytes);
+/* Elements before this rank's part in the in-place buffer. */
+size_t perf_case_send_offset(const perf_case_t *c);
+size_t perf_case_recv_offset(const perf_case_t *c);
+gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
+void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, double *busbw); /* GB/s */
+
+/* ---- data ---- */
+/* Bits of element i of the send buffer of `rank`, in run number `rep`. */
+uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i);
+/* Bits that element i of this rank's receive buffer must have; 0 and no answer in *bits if it must be left alone. */
+int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits);
+double perf_scale(int rank); /* the factor of mulsum */
+
+/* ---- checking ---- */
+enum { PERF_GUARD_BYTES = 256 }; /* before and after each buffer; must stay as they are */
+/* [base - PERF_GUARD_BYTES, base + bytes + PERF_GUARD_BYTES) gets the pattern that marks what nobody wrote. */
+void perf_fill_poison(unsigned char *base, size_t bytes);
+/* This rank's input, into the send buffer or its place in the in-place buffer, which starts at `base`. */
+void perf_fill_input(const perf_case_t *c, int rep, int in_place, unsigned char *base);
+/* Elements of the send buffer (is_send; out of place only) or of the receive or in-place buffer at `base` that are not what they must be,
+ * plus bytes changed beside it. Describes the first few on stderr; *told counts them. */
+uint64_t perf_check_range(const perf_case_t *c, int rep, int in_place, int is_send, const unsigned char *base,
+                          int *told);
+
+/* ---- measuring ---- */
+enum { PERF_BUCKETS = 40 * 64 };
+typedef struct {
+    uint64_t buckets[PERF_BUCKETS]; /* logarithmic, 64 per octave of nanoseconds */
+    uint64_t samples;
+    double sum, squares; /* ns, ns^2 */
+    int64_t min, max;    /* ns */
+} perf_histogram_t;
+void perf_histogram_clear(perf_histogram_t *h);
+void perf_histogram_add(perf_histogram_t *h, int64_t ns);
+double perf_histogram_percentile(const perf_histogram_t *h, double percent); /* ns */
+
+typedef struct {
+    int ran;     /* 0: this half does not exist or was not asked for */
+    int checked; /* 0: nwrong means nothing */
+    double time_us, algbw, busbw;
+    uint64_t nwrong;
+    double p50, p95, p99, avg, min, max, stdev; /* us, one iteration, over all ranks */
+} perf_result_t;
+
+typedef struct {
+    unsigned char *send, *recv; /* [aggregate] slots of slot_bytes */
+    size_t slot_bytes;
+    int windows;
+} perf_buffers_t;
+gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b);
+void perf_buffers_destroy(perf_buffers_t *b);
+/* Warm-up, timing, check of one half. Collective. */
+gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
+                           int in_place, perf_result_t *result);
+
+/* ---- the machine ---- */
+typedef struct {
+    int32_t rank, pid;
+    char host[64];
+    char cores[56]; /* which the process may run on, "0-3,8" */
+} perf_rank_info_t;
+typedef struct {
+    perf_rank_info_t *ranks; /* [n], at rank 0; else NULL */
+    size_t large_bytes, cache_bytes;
+    double large_gbs, cache_gbs; /* memcpy, bytes copied per time */
+    double load[3];
+} perf_machine_t;
+/* Collective; rank 0 measures while the others wait. */
+gyre_status_t perf_machine_probe(gyre_comm_t *comm, perf_machine_t *m);
+void perf_machine_free(perf_machine_t *m);
+
+/* ---- the report: on rank 0 only ---- */
+typedef struct {
+    const perf_options_t *options;
+    json_t *json; /* NULL unless asked for */
+    uint64_t nwrong;
+    double busbw_sum;
+    int busbw_rows;
+} perf_report_t;
+void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char **argv,
+                      const gyre_comm_t *comm, const perf_machine_t *m);
+void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
+                     const perf_result_t *in_place);
+/* Totals; writes the JSON file. error: NULL or what ended the run. Returns a PERF_ code. */
+int perf_report_close(perf_report_t *r, const char *error);
+
+#endif

@@ -1,0 +1,278 @@
+/* tools/gyre-perf/report.c: the table on standard output and the JSON file, with nccl-tests' columns and keys.
+ *
+ * The first 13 columns are nccl-tests' in its order, so that scripts that count columns work; p50 and p99 of both halves
+ * follow them. In the JSON, each half has the same figures and more beside nccl-tests' four. */
+#include "tools/gyre-perf/perf.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "base/settings.h"
+#include "collectives/kernels.h"
+
+enum { JSON_VERSION = 2 }; /* of nccl-tests' format */
+
+static void time_now(char *text, size_t bytes)
+{
+    time_t now = time(NULL);
+    struct tm parts;
+    if (!localtime_r(&now, &parts) || strftime(text, bytes, "%Y-%m-%d %H:%M:%S", &parts) == 0)
+        snprintf(text, bytes, "unknown");
+}
+
+static void put(json_t *object, const char *key, json_t *value)
+{
+    /* fails only without memory; the file then lacks the key */
+    (void)json_object_set_new(object, key, value);
+}
+
+static void put_time(json_t *object, const char *key)
+{
+    char text[32];
+    time_now(text, sizeof text);
+    put(object, key, json_string(text));
+}
+
+/* Settings that differ from their defaults, as NAME=value. The job's secret stays one. */
+static json_t *changed_settings(void)
+{
+    static const char *const names[] = {
+#define SETTING(id, name, kind, def, unit, meaning) [SET_##id] = name,
+#include "base/settings.def"
+#undef SETTING
+    };
+    json_t *list = json_array();
+    for (int id = 0; id < SET_COUNT; id++) {
+        if (id != SET_SECRET && !base_setting_is_default((base_setting_t)id))
+            (void)json_array_append_new(
+                list, json_sprintf("%s=%s", names[id], base_setting_string((base_setting_t)id)));
+    }
+    return list;
+}
+
+static const char *algo_setting(const perf_options_t *o)
+{
+    return o->algo ? o->algo : *base_setting_string(SET_ALGO) ? base_setting_string(SET_ALGO) : "auto";
+}
+
+static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
+{
+    json_t *c = json_object();
+    put(c, "nthreads", json_integer(1));
+    put(c, "ngpus", json_integer(0));
+    put(c, "minimum_bytes", json_integer((json_int_t)o->min_bytes));
+    put(c, "maximum_bytes", json_integer((json_int_t)o->max_bytes));
+    if (o->step_factor > 1)
+        put(c, "step_factor", json_integer(o->step_factor));
+    else
+        put(c, "step_bytes", json_integer((json_int_t)o->step_bytes));
+    put(c, "warmup_iters", json_integer(o->warmup));
+    put(c, "iterations", json_integer(o->iters));
+    put(c, "aggregated_iterations", json_integer(o->aggregate));
+    put(c, "validation", json_integer(o->check));
+    put(c, "average", json_integer(o->average));
+    put(c, "unalign", json_integer((json_int_t)o->misalign));
+    put(c, "registered", json_integer(o->windows));
+    put(c, "collective", json_string(o->coll->name));
+    put(c, "algorithm", json_string(algo_setting(o)));
+    put(c, "transport", json_string(base_setting_string(SET_TRANSPORT)));
+    put(c, "order", json_string(base_setting_string(SET_ORDER)));
+    put(c, "kernels", json_string(coll_kernel_isa()));
+    put(c, "memcpy_gbs",
+        json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large", m->large_gbs,
+                  "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
+    put(c, "load_average", json_pack("[f, f, f]", m->load[0], m->load[1], m->load[2]));
+    return c;
+}
+
+static void open_json(perf_report_t *r, int argc, char **argv, int n, const perf_machine_t *m)
+{
+    r->json = json_object();
+    put(r->json, "version", json_integer(JSON_VERSION));
+    put_time(r->json, "start_time");
+    json_t *args = json_array(), *devices = json_array();
+    for (int i = 0; i < argc; i++)
+        (void)json_array_append_new(args, json_string(argv[i]));
+    put(r->json, "args", args);
+    put(r->json, "env", changed_settings());
+    put(r->json, "gyre_version", json_string(gyre_version()));
+    put(r->json, "config", json_config(r->options, m));
+    for (int i = 0; i < n; i++) {
+        const perf_rank_info_t *info = &m->ranks[i];
+        (void)json_array_append_new(devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group",
+                                                       0, "pid", (int)info->pid, "hostname", info->host,
+                                                       "device", -1, "device_info", info->cores));
+    }
+    put(r->json, "devices", devices);
+    put(r->json, "results", json_array());
+}
+
+static void print_header(const perf_options_t *o, int n, const perf_machine_t *m)
+{
+    printf("# gyre-perf %s: %s\n", gyre_version(), o->coll->name);
+    printf("# nThread 1 nGpus 0 minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg "
+           "iters: %d "
+           "validation: %d unalign: %zu\n#\n",
+           o->min_bytes, o->max_bytes, o->step_factor > 1 ? (size_t)o->step_factor : o->step_bytes,
+           o->step_factor > 1 ? "factor" : "bytes", o->warmup, o->iters, o->aggregate, o->check, o->misalign);
+    printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
+    for (int i = 0; i < n; i++)
+        printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid, m->ranks[i].host,
+               m->ranks[i].cores);
+    printf("#\n# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
+           base_setting_string(SET_TRANSPORT), algo_setting(o), base_setting_string(SET_ORDER),
+           coll_kernel_isa(), o->windows ? "gyre_mem_alloc" : "malloc");
+    if (m->large_gbs > 0.0)
+        printf("# memcpy floor (rank 0 alone): %.2f GB/s for %zu MiB, %.2f GB/s for %zu KiB in cache\n",
+               m->large_gbs, m->large_bytes >> 20, m->cache_gbs, m->cache_bytes >> 10);
+    else
+        printf("# memcpy floor: not measured, no memory for two buffers of %zu MiB\n", m->large_bytes >> 20);
+    printf("# load average %.2f %.2f %.2f\n#\n", m->load[0], m->load[1], m->load[2]);
+
+    const char *stamp = o->timestamps ? "  timestamp" : "";
+    printf("# %10s  %12s  %8s  %6s  %6s           %-12s                       %-8s                %-12s      "
+           "%s\n",
+           "", "", "", "", "", "out-of-place", "in-place", "out-of-place", "in-place");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %7s  %7s  %7s%s\n",
+           "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
+           "busbw", "#wrong", "p50", "p99", "p50", "p99", stamp);
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %7s  %7s  %7s\n", "(B)",
+           "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+           "(us)", "(us)", "(us)");
+}
+
+void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char **argv,
+                      const gyre_comm_t *comm, const perf_machine_t *m)
+{
+    *r = (perf_report_t){.options = o};
+    print_header(o, gyre_comm_size(comm), m);
+    if (o->json)
+        open_json(r, argc, argv, gyre_comm_size(comm), m);
+    fflush(stdout);
+}
+
+/* `value` in `width` columns with as many decimals as fit. */
+static void print_figure(double value, int width)
+{
+    int digits = 1;
+    for (double limit = 10.0; value >= limit; limit *= 10.0)
+        digits++;
+    int decimals = digits < width - 2 ? 2 : digits < width - 1 ? 1 : 0;
+    if (digits <= width)
+        printf("  %*.*f", width, decimals, value);
+    else
+        printf("  %*.1e", width, value);
+}
+
+static void print_half(const perf_result_t *h)
+{
+    if (!h->ran) {
+        printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+        return;
+    }
+    print_figure(h->time_us, 7);
+    print_figure(h->algbw, 6);
+    print_figure(h->busbw, 6);
+    if (h->checked)
+        printf("  %6" PRIu64, h->nwrong);
+    else
+        printf("  %6s", "N/A");
+}
+
+static void print_percentiles(const perf_result_t *h)
+{
+    if (!h->ran) {
+        printf("  %7s  %7s", "N/A", "N/A");
+        return;
+    }
+    print_figure(h->p50, 7);
+    print_figure(h->p99, 7);
+}
+
+static json_t *json_half(const perf_result_t *h)
+{
+    if (!h->ran)
+        return json_null();
+    json_t *j = json_object();
+    put(j, "time", json_real(h->time_us));
+    put(j, "alg_bw", json_real(h->algbw));
+    put(j, "bus_bw", json_real(h->busbw));
+    put(j, "nwrong", h->checked ? json_integer((json_int_t)h->nwrong) : json_null());
+    put(j, "p50", json_real(h->p50));
+    put(j, "p95", json_real(h->p95));
+    put(j, "p99", json_real(h->p99));
+    put(j, "avg", json_real(h->avg));
+    put(j, "min", json_real(h->min));
+    put(j, "max", json_real(h->max));
+    put(j, "stdev", json_real(h->stdev));
+    put(j, "cv", json_real(h->avg > 0.0 ? 100.0 * h->stdev / h->avg : 0.0));
+    return j;
+}
+
+void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
+                     const perf_result_t *in_place)
+{
+    const char *type = c->coll->op == COLL_BARRIER ? "none" : gyre_type_name(c->type);
+    const char *op = c->coll->reduces ? perf_op_name(c->op) : "none";
+    printf("%12zu  %12zu  %8s  %6s  %6d", c->bytes, c->param, type, op, c->root);
+    print_half(out_of_place);
+    print_half(in_place);
+    print_percentiles(out_of_place);
+    print_percentiles(in_place);
+    if (r->options->timestamps) {
+        char text[32];
+        time_now(text, sizeof text);
+        printf("  %s", text);
+    }
+    printf("\n");
+    fflush(stdout);
+    for (int half = 0; half < 2; half++) {
+        const perf_result_t *h = half ? in_place : out_of_place;
+        if (!h->ran)
+            continue;
+        r->nwrong += h->nwrong;
+        r->busbw_sum += h->busbw;
+        r->busbw_rows++;
+    }
+    if (!r->json)
+        return;
+    json_t *row = json_object();
+    put(row, "size", json_integer((json_int_t)c->bytes));
+    put(row, "count", json_integer((json_int_t)c->param));
+    put(row, "type", json_string(type));
+    put(row, "redop", json_string(op));
+    put(row, "root", json_integer(c->root));
+    put(row, "out_of_place", json_half(out_of_place));
+    put(row, "in_place", json_half(in_place));
+    put(row, "actual_iterations", json_integer(r->options->iters));
+    put(row, "experiment_name", json_string(c->coll->name));
+    (void)json_array_append_new(json_object_get(r->json, "results"), row);
+}
+
+int perf_report_close(perf_report_t *r, const char *error)
+{
+    const double bandwidth = r->busbw_rows ? r->busbw_sum / r->busbw_rows : 0.0;
+    int result = error ? PERF_ERROR : r->nwrong ? PERF_WRONG : PERF_OK;
+    if (!error) {
+        printf("# %-20s : %" PRIu64 " %s\n", "Out of bounds values", r->nwrong, r->nwrong ? "FAILED" : "OK");
+        printf("# %-20s : %g\n#\n", "Avg bus bandwidth", bandwidth);
+    }
+    if (r->json) {
+        put(r->json, "out_of_bounds",
+            json_pack("{s:I, s:s}", "count", (json_int_t)r->nwrong, "okay", r->nwrong ? "false" : "true"));
+        put(r->json, "average_bus_bandwidth",
+            json_pack("{s:f, s:s}", "bandwidth", bandwidth, "okay", "unchecked"));
+        put(r->json, "errors", error ? json_pack("[s]", error) : json_array());
+        put_time(r->json, "end_time");
+        if (base_json_write(r->options->json, r->json) != GYRE_OK) {
+            fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+            result = result == PERF_OK ? PERF_ERROR : result;
+        }
+        json_decref(r->json);
+        r->json = NULL;
+    }
+    fflush(stdout);
+    return result;
+}
