@@ -10,6 +10,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,10 +172,20 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
 
 /* ---- the worker ---------------------------------------------------------------------------------------- */
 
-static void modify(ucp_config_t *config, const char *name, const char *variable, const char *value)
+/* Sets option `name` unless the user did, who knows better. */
+static void modify(ucp_config_t *config, const char *name, const char *value)
 {
+    char variable[64];
+
+    snprintf(variable, sizeof variable, "UCX_%s", name);
     if (base_env(variable))
-        return; /* the user knows better */
+        return;
+    /* Until 1.14 a transport's options were named without the transport (ucs_config_parser_set_value got its prefix
+     * argument later). */
+    unsigned major, minor, release;
+    ucp_get_version(&major, &minor, &release);
+    if (major == 1 && minor < 15 && strncmp(name, "TCP_", 4) == 0)
+        name += 4;
     if (ucp_config_modify(config, name, value) != UCS_OK)
         log_info("this UCX does not know %s", variable);
 }
@@ -191,10 +202,10 @@ static ucs_status_t make_context(void)
 
     if (status != UCS_OK)
         return status;
-    modify(config, "TLS", "UCX_TLS", "^sm");
-    modify(config, "TCP_KEEPIDLE", "UCX_TCP_KEEPIDLE", "1s");
-    modify(config, "TCP_KEEPINTVL", "UCX_TCP_KEEPINTVL", "1s");
-    modify(config, "TCP_KEEPCNT", "UCX_TCP_KEEPCNT", "3");
+    modify(config, "TLS", "^sm");
+    modify(config, "TCP_KEEPIDLE", "1s");
+    modify(config, "TCP_KEEPINTVL", "1s");
+    modify(config, "TCP_KEEPCNT", "3");
     status = ucp_init(&params, config, &ucx.context);
     ucp_config_release(config);
     return status;

@@ -224,7 +224,7 @@ int ranks_threads(int n, double seconds, ranks_body_t body, void *arg)
         if (starts[r].self.world.watch)
             comm_watch_stop(starts[r].self.world.watch);
         if (starts[r].self.world.boot)
-            comm_boot_leave(starts[r].self.world.boot, 0);
+            comm_boot_leave(starts[r].self.world.boot, failed == 0);
     }
     munmap(shared, sizeof *shared);
     return failed;

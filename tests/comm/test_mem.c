@@ -1,0 +1,310 @@
+/* tests/comm/test_mem.c: windows: allocation, lookup, peers' mappings, limits. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "../support/ranks.h"
+#include "comm/mem.h"
+
+enum { MIB = 1 << 20 };
+
+static int all_zero(const unsigned char *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (at[i])
+            return 0;
+    }
+    return 1;
+}
+
+static void test_alloc(void **state)
+{
+    static const size_t sizes[] = {0, 1, 4096, 4097, 100000, MIB - 4096, MIB - 1, MIB, MIB + 1, 9 * MIB};
+    void *got[sizeof sizes / sizeof sizes[0]];
+    uint64_t id;
+    size_t offset;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        assert_int_equal(comm_mem_alloc(sizes[i], &got[i]), GYRE_OK);
+        assert_int_equal((uintptr_t)got[i] % 4096, 0);
+        assert_true(all_zero(got[i], sizes[i]));
+        memset(got[i], 0x5a, sizes[i]);
+        assert_true(comm_mem_find(got[i], sizes[i], &id, &offset));
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (size_t k = 0; k < sizes[i]; k += 4095)
+            assert_int_equal(((unsigned char *)got[i])[k], 0x5a);
+        assert_int_equal(comm_mem_free(got[i]), GYRE_OK);
+    }
+    /* What is given again is zeroed again. */
+    assert_int_equal(comm_mem_alloc(100000, &got[0]), GYRE_OK);
+    assert_true(all_zero(got[0], 100000));
+    assert_int_equal(comm_mem_free(got[0]), GYRE_OK);
+    assert_int_equal(comm_mem_free(NULL), GYRE_OK);
+}
+
+static void test_bad_input(void **state)
+{
+    unsigned char *ptr, *big;
+    int local;
+
+    (void)state;
+    assert_int_equal(comm_mem_alloc(1, NULL), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_alloc(SIZE_MAX, (void **)&ptr), GYRE_ERR_OVERFLOW);
+    assert_int_equal(comm_mem_alloc((size_t)1 << 62, (void **)&ptr), GYRE_ERR_NO_MEMORY);
+    assert_int_equal(comm_mem_free(&local), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_alloc(20000, (void **)&ptr), GYRE_OK);
+    assert_int_equal(comm_mem_alloc(2 * MIB, (void **)&big), GYRE_OK);
+    assert_int_equal(comm_mem_free(ptr + 1), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_free(ptr + 4096), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_free(big + 4096), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_free(ptr), GYRE_OK);
+    assert_int_equal(comm_mem_free(ptr), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_free(big), GYRE_OK);
+    assert_int_equal(comm_mem_free(big), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(NULL, 1), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(&local, 0), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(&local, sizeof local), GYRE_OK);
+    assert_int_equal(comm_mem_deregister(&local), GYRE_OK);
+    assert_int_equal(comm_mem_deregister(&local), GYRE_ERR_INVALID);
+}
+
+static void test_find(void **state)
+{
+    unsigned char *big, *small;
+    uint64_t id, id2;
+    size_t offset;
+    int local;
+
+    (void)state;
+    assert_int_equal(comm_mem_alloc(2 * MIB, (void **)&big), GYRE_OK);
+    assert_int_equal(comm_mem_alloc(100, (void **)&small), GYRE_OK);
+    assert_true(comm_mem_find(big, 2 * MIB, &id, &offset) && offset == 0);
+    assert_true(comm_mem_find(big + 5, 2 * MIB - 5, &id, &offset) && offset == 5);
+    assert_false(comm_mem_find(big + 5, 2 * MIB - 4, &id, &offset));
+    assert_false(comm_mem_find(big - 1, 2, &id, &offset));
+    assert_false(comm_mem_find(big, SIZE_MAX, &id, &offset));
+    assert_false(comm_mem_find(&local, sizeof local, &id, &offset));
+    assert_true(comm_mem_find(small, 100, &id2, &offset) && id2 != id);
+    assert_int_equal(comm_mem_free(big), GYRE_OK);
+    assert_false(comm_mem_find(big, 1, &id, &offset));
+    assert_int_equal(comm_mem_alloc(2 * MIB, (void **)&big), GYRE_OK);
+    assert_true(comm_mem_find(big, 1, &id2, &offset) && id2 != id); /* numbers are never used again */
+    assert_int_equal(comm_mem_free(big), GYRE_OK);
+    assert_int_equal(comm_mem_free(small), GYRE_OK);
+}
+
+/* Lookups while windows come and go: always the right answer for the one that stays. */
+static _Atomic int stop;
+static void *finder(void *arg)
+{
+    uint64_t id, first = 0;
+    size_t offset;
+    long wrong = 0;
+
+    while (!atomic_load(&stop)) {
+        if (!comm_mem_find((unsigned char *)arg + 7, 100, &id, &offset) || offset != 7)
+            wrong++;
+        else if (first == 0)
+            first = id;
+        else
+            wrong += id != first;
+    }
+    return (void *)wrong;
+}
+
+static void test_find_races(void **state)
+{
+    void *kept, *wrong, *others[100];
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(comm_mem_alloc(2 * MIB, &kept), GYRE_OK);
+    atomic_store(&stop, 0);
+    pthread_create(&thread, NULL, finder, kept);
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < 100; i++)
+            assert_int_equal(comm_mem_alloc(MIB, &others[i]), GYRE_OK);
+        for (int i = 0; i < 100; i++)
+            assert_int_equal(comm_mem_free(others[i]), GYRE_OK);
+    }
+    atomic_store(&stop, 1);
+    pthread_join(thread, &wrong);
+    assert_ptr_equal(wrong, NULL);
+    assert_int_equal(comm_mem_free(kept), GYRE_OK);
+}
+
+/* Few descriptors: small windows share them, and large ones say which limit ended them. */
+static void test_few_descriptors(void **state)
+{
+    struct rlimit before, few = {64, 64};
+    void *small[500], *large[64];
+    gyre_status_t status = GYRE_OK;
+    int count = 0;
+
+    (void)state;
+    getrlimit(RLIMIT_NOFILE, &before);
+    few.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int i = 0; i < 500; i++)
+        assert_int_equal(comm_mem_alloc(10000, &small[i]), GYRE_OK);
+    while (count < 64 && (status = comm_mem_alloc(MIB, &large[count])) == GYRE_OK)
+        count++;
+    assert_int_equal(status, GYRE_ERR_NO_MEMORY);
+    assert_non_null(strstr(gyre_last_error(), "64"));
+    assert_non_null(strstr(gyre_last_error(), "ulimit -n"));
+    while (count > 0)
+        assert_int_equal(comm_mem_free(large[--count]), GYRE_OK);
+    for (int i = 0; i < 500; i++)
+        assert_int_equal(comm_mem_free(small[i]), GYRE_OK);
+    setrlimit(RLIMIT_NOFILE, &before);
+}
+
+/* ---- peers ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    unsigned char address[32];
+    uint64_t id, id2;
+    uint64_t offset, bytes;
+    int32_t made;
+    int32_t pad;
+} told_t;
+
+static long mapped_kib(const char *name)
+{
+    char line[400], want[100];
+    long kib = 0;
+    FILE *file = fopen("/proc/self/smaps", "r");
+
+    snprintf(want, sizeof want, "memfd:%s", name);
+    for (int in = 0; file && fgets(line, sizeof line, file);) {
+        long value;
+        if (strchr(line, '-') && strstr(line, want))
+            in = 1;
+        if (in && sscanf(line, "Rss: %ld kB", &value) == 1) {
+            kib += value;
+            in = 0;
+        }
+    }
+    if (file)
+        fclose(file);
+    return kib;
+}
+
+static int count_maps(void)
+{
+    char line[400];
+    int count = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+
+    while (file && fgets(line, sizeof line, file))
+        count += strstr(line, "memfd:gyre-window") != NULL;
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/* Rank 0 owns windows, rank 1 maps them, and drops the mapping of one that was freed when it maps the next. */
+static int share(ranks_t *self)
+{
+    told_t mine = {.made = self->rank == 0}, all[2];
+    unsigned char *a = NULL, *b = NULL;
+    const unsigned char *view;
+    size_t offset;
+    int maps;
+
+    if (self->rank == 0) {
+        RANKS_CHECK(self, comm_mem_alloc(4 * MIB, (void **)&a) == GYRE_OK);
+        ranks_fill(a, 4 * MIB, 1);
+        RANKS_CHECK(self, comm_mem_find(a + 1000, 3 * MIB, &mine.id, &offset));
+        mine.offset = offset;
+        comm_watch_address(self->world.watch, mine.address);
+    }
+    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    maps = count_maps();
+    if (self->rank == 1) {
+        view = comm_mem_map(self->world.watch, all[0].address, all[0].id, 1000, 3 * MIB, base_deadline(5));
+        RANKS_CHECK(self, view && count_maps() == maps + 1);
+        for (size_t i = 0; i < 3 * MIB; i++)
+            RANKS_CHECK(self, view[i] == ranks_byte(i + 1000, 1));
+        RANKS_CHECK(self, comm_mem_map(self->world.watch, all[0].address, all[0].id, 1000, 3 * MIB,
+                                       base_deadline(5)) == view);
+        /* Beyond its end, and one that does not exist. */
+        RANKS_CHECK(self, !comm_mem_map(self->world.watch, all[0].address, all[0].id, 1000, 4 * MIB,
+                                        base_deadline(5)));
+        RANKS_CHECK(self, !comm_mem_map(self->world.watch, all[0].address, 99999, 0, 1, base_deadline(5)));
+    }
+    ranks_barrier(self);
+    if (self->rank == 0) {
+        RANKS_CHECK(self, comm_mem_free(a) == GYRE_OK);
+        RANKS_CHECK(self, comm_mem_alloc(2 * MIB, (void **)&b) == GYRE_OK);
+        RANKS_CHECK(self, comm_mem_find(b, 1, &mine.id2, &offset));
+    }
+    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    if (self->rank == 1) {
+        RANKS_CHECK(self, mapped_kib("gyre-window") == 0 ||
+                              mapped_kib("gyre-window") <= 8); /* punched: only control pages */
+        RANKS_CHECK(
+            self, comm_mem_map(self->world.watch, all[0].address, all[0].id2, 0, 2 * MIB, base_deadline(5)));
+        RANKS_CHECK(self, count_maps() == maps + 1); /* the old one is gone */
+        RANKS_CHECK(self,
+                    !comm_mem_map(self->world.watch, all[0].address, all[0].id, 0, 1, base_deadline(5)));
+    }
+    ranks_barrier(self);
+    return b ? comm_mem_free(b) != GYRE_OK : 0;
+}
+
+static void test_share(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 30, share, NULL), 0);
+}
+
+/* A window made before the job was joined travels like any other; descriptors and locked memory are short. */
+static int poor(ranks_t *self)
+{
+    struct rlimit files = {64, 64}, locked = {65536, 65536};
+    unsigned char *windows[40];
+
+    RANKS_CHECK(self, setrlimit(RLIMIT_NOFILE, &files) == 0 && setrlimit(RLIMIT_MEMLOCK, &locked) == 0);
+    for (uint32_t k = 0; k < 40; k++) {
+        comm_tag_t tag = {k, 1};
+        RANKS_CHECK(self, comm_mem_alloc(k < 8 ? 2 * MIB : 50000, (void **)&windows[k]) == GYRE_OK);
+        if (self->rank == 0) {
+            ranks_fill(windows[k], 50000, k);
+            RANKS_CHECK(self, ranks_send(self, 1, 0, windows[k], 50000, tag) == GYRE_OK);
+        } else {
+            RANKS_CHECK(self, ranks_recv(self, 0, 0, windows[k], 50000, tag) == GYRE_OK);
+            RANKS_CHECK(self, ranks_wrong(windows[k], 50000, k) == -1);
+        }
+    }
+    for (int k = 0; k < 40; k++)
+        RANKS_CHECK(self, comm_mem_free(windows[k]) == GYRE_OK);
+    return 0;
+}
+
+static void test_poor(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 30, poor, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alloc),           cmocka_unit_test(test_bad_input), cmocka_unit_test(test_find),
+        cmocka_unit_test(test_find_races),      cmocka_unit_test(test_share),     cmocka_unit_test(test_poor),
+        cmocka_unit_test(test_few_descriptors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

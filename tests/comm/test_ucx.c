@@ -1,0 +1,194 @@
+/* tests/comm/test_ucx.c: messages over UCX between processes and threads of one machine, taken for separate hosts. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "../support/ranks.h"
+#include "base/settings.h"
+
+static void set(base_setting_t id, const char *value)
+{
+    assert_int_equal(base_settings_set(id, value, "test"), GYRE_OK);
+}
+
+static int echo(ranks_t *self)
+{
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    unsigned char *buf = malloc(RANKS_ECHO_BYTES);
+
+    RANKS_CHECK(self, link && strcmp(comm_link_transport(link), "ucx") == 0);
+    RANKS_CHECK(self, buf && ranks_echo(self, 0, buf) == 0 && ranks_echo(self, 2, buf) == 0);
+    free(buf);
+    return 0;
+}
+
+static int count_files(const char *path)
+{
+    DIR *dir = opendir(path);
+    int count = 0;
+
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 60, echo, NULL), 0);
+}
+
+static void test_sizes_forced(void **state)
+{
+    int before = count_files("/dev/shm");
+
+    (void)state;
+    set(SET_HOST_RANKS, "0");
+    set(SET_TRANSPORT, "ucx"); /* on one host */
+    assert_int_equal(ranks_fork(2, 60, echo, NULL), 0);
+    assert_int_equal(ranks_threads(2, 60, echo, NULL), 0);
+    assert_true(count_files("/dev/shm") <= before);
+    set(SET_TRANSPORT, "auto");
+    set(SET_HOST_RANKS, "1");
+}
+
+/* 64 open messages, large and small mixed: large ones go by rendezvous and are overtaken, yet arrive in order. */
+enum { FLIGHT = COMM_SENDS_OPEN, BIG = 200000 };
+static size_t flight_bytes(unsigned k)
+{
+    return k % 3 == 0 ? BIG : k % 3 == 1 ? 0 : 100 + k;
+}
+
+static int flight(ranks_t *self)
+{
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    unsigned char *buf = malloc((size_t)FLIGHT * BIG);
+    comm_msg_t msgs[FLIGHT] = {{0}};
+    int open = FLIGHT;
+
+    RANKS_CHECK(self, link && buf);
+    if (self->rank == 1) {
+        for (unsigned k = 0; k < FLIGHT; k++) {
+            RANKS_CHECK(self, ranks_recv(self, 0, 0, buf, flight_bytes(k), (comm_tag_t){k, 9}) == GYRE_OK);
+            RANKS_CHECK(self, ranks_wrong(buf, flight_bytes(k), k) == -1);
+        }
+        free(buf);
+        return 0;
+    }
+    for (unsigned k = 0; k < FLIGHT; k++)
+        ranks_fill(buf + (size_t)k * BIG, flight_bytes(k), k);
+    for (base_time_t end = base_deadline(20); open > 0 && base_now() < end;) {
+        open = 0;
+        for (unsigned k = 0; k < FLIGHT; k++) {
+            gyre_status_t status = msgs[k].pad ? GYRE_OK
+                                               : comm_send(link, buf + (size_t)k * BIG, flight_bytes(k),
+                                                           (comm_tag_t){k, 9}, &msgs[k]);
+            RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
+            msgs[k].pad = status == GYRE_OK;
+            open += status != GYRE_OK;
+        }
+        comm_group_progress(self->group);
+    }
+    RANKS_CHECK(self, open == 0);
+    free(buf);
+    return 0;
+}
+
+static void test_many_in_flight(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 40, flight, NULL), 0);
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+static int late(ranks_t *self)
+{
+    unsigned char byte = 1;
+    double before;
+
+    for (uint32_t k = 1; k <= 3; k++) {
+        if (self->rank == 0) {
+            usleep(300000);
+            RANKS_CHECK(self, ranks_send(self, 1, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
+        } else {
+            before = cpu_seconds();
+            RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
+            RANKS_CHECK(self, cpu_seconds() - before < 0.2);
+        }
+    }
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 20, late, NULL), 0);
+}
+
+/* Rank 1 is killed; rank 0, which sends to it and receives from it, is told so within its deadline. */
+static int death(ranks_t *self)
+{
+    unsigned char *buf = calloc(1, BIG);
+    base_time_t start;
+    gyre_status_t status = GYRE_OK;
+
+    RANKS_CHECK(self, buf != NULL);
+    if (self->rank == 1) {
+        RANKS_CHECK(self, ranks_recv(self, 0, 0, buf, 8, (comm_tag_t){1, 0}) == GYRE_OK);
+        raise(SIGKILL);
+    }
+    RANKS_CHECK(self, ranks_send(self, 1, 0, buf, 8, (comm_tag_t){1, 0}) == GYRE_OK);
+    start = base_now();
+    for (uint32_t k = 2; status == GYRE_OK && k < 1000; k++)
+        status = ranks_send(self, 1, 0, buf, *(int *)self->arg ? BIG : 8, (comm_tag_t){k, 0});
+    RANKS_CHECK(self, status == GYRE_ERR_PEER_DEAD);
+    RANKS_CHECK(self, strstr(gyre_last_error(), "rank 1") != NULL);
+    RANKS_CHECK(self, ranks_recv(self, 1, 1, buf, 8, (comm_tag_t){1, 0}) == GYRE_ERR_PEER_DEAD);
+    RANKS_CHECK(self, base_now() - start < 4000000000);
+    comm_group_destroy(self->group);
+    RANKS_CHECK(self, base_now() - start < 6000000000);
+    free(buf);
+    fflush(NULL);
+    _exit(0); /* no farewell: the other rank is gone */
+}
+
+static void test_death(void **state)
+{
+    int large;
+
+    (void)state;
+    for (large = 0; large < 2; large++)
+        assert_int_equal(ranks_fork(2, 20, death, &large), 1); /* the killed one */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_sizes_forced),
+        cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_death),
+    };
+    if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
