@@ -1,0 +1,75 @@
+#!/bin/bash
+# tests/tools/test_install.sh: make install and uninstall below a DESTDIR; a program built with pkg-config
+# against what was installed; the library's exported symbols.
+# deadline: 300
+. "$(dirname "$0")/../support/lib.sh"
+MAKE=${MAKE:-make}
+D=$W/stage
+DEADLINE=240
+run $MAKE install PREFIX=/opt/gyre DESTDIR="$D"
+want "make install" 0
+at=$D/opt/gyre
+for file in include/gyre/gyre.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc bin/ucx-run share/man/man1/ucx-run.1 \
+    share/man/man7/gyre.7; do
+    check "$file is installed" [ -e "$at/$file" ]
+done
+check "soname" bash -c 'readelf -d "$0" | grep -q "SONAME.*\[libgyre\.so\.0\]"' "$at/lib/libgyre.so.0"
+
+# The exported symbols are exactly those that libgyre.map lists (beside the version's own name).
+nm -D --defined-only "$at/lib/libgyre.so.0" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$W/exported"
+sed -nE 's/^ +(gyre_[a-z0-9_]+);$/\1/p' libgyre.map | sort >"$W/listed"
+check "the map lists something" test -s "$W/listed"
+check "exported symbols are those of libgyre.map" diff "$W/listed" "$W/exported"
+# and the map lists every function of the installed headers
+grep -hoE '^GYRE_API [^(]*\b(gyre_[a-z0-9_]+)\(' include/gyre/*.h | sed -E 's/.*\b(gyre_[a-z0-9_]+)\($/\1/' | sort -u >"$W/declared"
+check "every function of the headers is exported" diff "$W/declared" "$W/listed"
+
+cat >"$W/hello.c" <<'END'
+#include <gyre/gyre.h>
+#include <stdio.h>
+int main(void)
+{
+    gyre_comm_t *world = NULL;
+    float one = 1, sum = 0;
+    if (gyre_init(NULL, &world) != GYRE_OK)
+        return 1;
+    if (gyre_all_reduce(&one, &sum, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), world) != GYRE_OK)
+        return 2;
+    printf("%g\n", (double)sum);
+    return gyre_finalize(world) != GYRE_OK;
+}
+END
+export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=
+export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1
+# The .pc names the final place; --define-prefix finds it from where the file lies now.
+flags() { pkg-config --define-prefix "$@" gyre; }
+# shellcheck disable=SC2046 # words
+run ${CC:-gcc} -Wall -Wextra -Werror -o "$W/hello" "$W/hello.c" $(flags --cflags --libs)
+want "a program compiles against it" 0
+export LD_LIBRARY_PATH=$at/lib
+run "$W/hello"
+want "it runs alone" 0
+out_is "alone" 1
+run "$at/bin/ucx-run" -n 3 --timeout 20 "$W/hello"
+want "it runs as three ranks" 0
+out_is "three ranks" "3
+3
+3"
+# shellcheck disable=SC2046
+run ${CC:-gcc} -o "$W/hello-static" "$W/hello.c" $(flags --cflags) "$at/lib/libgyre.a" $(flags --libs --static | sed 's/-lgyre//')
+want "it links statically" 0
+unset LD_LIBRARY_PATH
+run "$W/hello-static"
+out_is "the static one runs" 1
+if command -v g++ >/dev/null; then
+    cp "$W/hello.c" "$W/hello.cc"
+    # shellcheck disable=SC2046
+    run g++ -Wall -Wextra -Werror -fsyntax-only $(flags --cflags) "$W/hello.cc"
+    want "the headers serve C++" 0
+fi
+
+run $MAKE uninstall PREFIX=/opt/gyre DESTDIR="$D"
+want "make uninstall" 0
+check "nothing is left" test -z "$(find "$D" ! -type d)"
+check "no directory of ours is left" test ! -e "$at/include/gyre"
+finish
