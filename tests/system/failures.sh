@@ -1,0 +1,81 @@
+#!/bin/bash
+# tests/system/failures.sh: kill -9 of one rank of 4 during gyre-perf: the others print an error that names it, the job
+# is gone within 2 s, nothing is left in /dev/shm, /tmp or the process table.
+# deadline: 180
+. "$(dirname "$0")/../support/lib.sh"
+mkdir "$W/tmp"
+snapshot() { ls -A /dev/shm /tmp 2>/dev/null | grep -iE 'gyre|ucx' | sort; }
+pids_of() { # LAUNCHER: ranks, in order of rank
+    for pid in $(pgrep -P "$1"); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n "s/^GYRE_RANK=\(.*\)/\1 $pid/p"
+    done | sort -n | cut -d' ' -f2
+}
+four() { [ "$(pids_of "$launcher" | wc -l)" = 4 ]; }
+
+victim_of() { # RANK TRANSPORT
+    local rank=$1 transport=$2 from victim pids
+    snapshot >"$W/before"
+    TMPDIR=$W/tmp "$UCX_RUN" -n 4 --timeout 60 "$PERF" all_reduce -b 4K -e 64K -f 2 -n 1000000 -w 5 -c 0 --transport "$transport" \
+        >"$W/out" 2>"$W/err" &
+    launcher=$!
+    until_true 20 four || bad "4 ranks did not start"
+    sleep 1
+    pids=$(pids_of "$launcher")
+    victim=$(echo "$pids" | sed -n "$((rank + 1))p")
+    from=${EPOCHREALTIME/[.,]/}
+    kill -9 "$victim"
+    until_true 20 gone "$launcher" || bad "rank $rank, $transport: the job hangs"
+    ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+    wait "$launcher"
+    rc=$?
+    want "kill -9 of rank $rank over $transport" 137 "rank $rank \(pid $victim, .*\) killed by signal 9 \(SIGKILL\)"
+    # three survivors, each with a line of its own that names the dead one
+    for survivor in 0 1 2 3; do
+        [ $survivor != "$rank" ] || continue
+        check "rank $survivor names rank $rank ($transport)" grep -qE "^gyre\[$survivor\] error: .*rank $rank\b" "$W/err"
+    done
+    # 2 s is promised; a machine that is busy with something else gets one more
+    check "gone within 2 s (took $ms ms, $transport)" [ "$ms" -lt 3000 ]
+    for pid in $pids; do
+        check "process $pid is gone" test ! -e "/proc/$pid"
+    done
+    check "nothing in TMPDIR" test -z "$(ls -A "$W/tmp")"
+    snapshot >"$W/after"
+    check "nothing new in /dev/shm or /tmp" test -z "$(comm -13 "$W/before" "$W/after")"
+    [ "$errors" = 0 ] || sed 's/^/    err: /' "$W/err" | head -30
+}
+victim_of 2 shm
+victim_of 0 shm
+victim_of 3 ucx
+
+# The same when ucx-run itself is killed: nobody stays.
+"$UCX_RUN" -n 4 "$PERF" all_reduce -b 4K -e 4K -n 1000000 -c 0 >"$W/out" 2>"$W/err" &
+launcher=$!
+until_true 20 four || bad "4 ranks did not start"
+sleep 0.5
+pids=$(pids_of "$launcher")
+kill -9 "$launcher"
+wait "$launcher" 2>/dev/null
+for pid in $pids; do
+    check "rank with pid $pid is gone" until_true 5 gone "$pid"
+done
+
+# --timeout says what the ranks were doing.
+run "$UCX_RUN" -n 2 --timeout 2 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0
+want "--timeout names the operation" 124 'rank 0 \(pid [0-9]+\): .*all_reduce #[0-9]+ \(count 1024, float, sum\)' 'rank 1'
+
+# Stopped is not dead, but nobody waits for it beyond the deadline.
+GYRE_TIMEOUT=2 "$UCX_RUN" -n 2 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
+launcher=$!
+two() { [ "$(pids_of "$launcher" | wc -l)" = 2 ]; }
+until_true 20 two || bad "2 ranks did not start"
+sleep 1
+kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
+until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
+wait "$launcher"
+rc=$?
+checks=$((checks + 1))
+[ "$rc" != 0 ] || bad "a stopped rank is no error"
+check "the survivor names rank 1" grep -qE '^gyre\[0\] error: .*rank 1\b' "$W/err"
+[ "$errors" = 0 ] || sed 's/^/    err: /' "$W/err" | head -30
+finish

@@ -1,0 +1,57 @@
+#!/bin/bash
+# tests/system/perf_matrix.sh: every collective gives the right results for every type and reduction, in and out of place, on
+# several numbers of ranks, over each transport, with each algorithm that gyre-perf's help names for it.
+# A short form; TEST_LONG=1 (make check-long) runs the whole matrix, which takes hours.
+# deadline: 86400
+. "$(dirname "$0")/../support/lib.sh"
+LONG=${TEST_LONG:-}
+DEADLINE=$([ -n "$LONG" ] && echo 1800 || echo 120)
+only=${1:-} # one collective
+
+"$PERF" --help >"$W/help" || bad "gyre-perf --help fails"
+# "  all_reduce   title" followed by a line of algorithms
+awk '/^Collectives and the algorithms/ { on = 1; next } on && /^  [a-z]/ { name = $1; next } on && name != "" { print name, $0; name = "" }' \
+    "$W/help" >"$W/table"
+check "the help lists the collectives" [ "$(wc -l <"$W/table")" -ge 9 ]
+
+# perf N COLLECTIVE FLAGS...: 0 wrong, and something was measured
+perf() {
+    local n=$1 c=$2
+    shift 2
+    run "$UCX_RUN" -n "$n" --timeout $((DEADLINE - 10)) "$PERF" "$c" -c 1 -w 0 "$@"
+    want "-n $n $c $*" 0
+    # nccl-tests' own last lines
+    check "-n $n $c $*: a verdict of 0 wrong" grep -qE '^# Out of bounds values *: *0 OK' "$W/out"
+    [ -z "$LONG" ] || echo "$n $c $*: code $rc, $ms ms"
+}
+reduces() { case $1 in all_reduce | reduce_scatter | reduce) return 0 ;; *) return 1 ;; esac; }
+algos_of() { awk -v c="$1" '$1 == c { for (i = 2; i <= NF; i++) if ($i != "none" && $i != "to" && $i != "choose" && $i != "from") print $i }' "$W/table"; }
+
+while read -r c _; do
+    [ -z "$only" ] || [ "$only" = "$c" ] || continue
+    ops=()
+    ! reduces "$c" || ops=(-o all)
+    if [ -n "$LONG" ]; then
+        for n in 1 2 3 4 5 7 8; do
+            for transport in shm ucx; do
+                perf $n "$c" -b 4 -e 64K -f 4 -n 1 -d all "${ops[@]}" --transport $transport
+                perf $n "$c" -b 4 -e 16M -f 4 -n 1 --transport $transport
+                for algo in $(algos_of "$c"); do
+                    perf $n "$c" -b 4 -e 64K -f 4 -n 1 -d all "${ops[@]}" --transport $transport --algo "$algo"
+                    perf $n "$c" -b 4 -e 16M -f 4 -n 1 --transport $transport --algo "$algo"
+                done
+            done
+        done
+        perf 4 "$c" -b 4 -e 16M -f 4 -n 1 -d all "${ops[@]}"
+    else
+        perf 4 "$c" -b 4 -e 4M -f 16 -n 1
+        perf 3 "$c" -b 4 -e 16K -f 16 -n 1 -d all "${ops[@]}"
+        perf 3 "$c" -b 4 -e 256K -f 32 -n 1 --transport ucx
+        perf 1 "$c" -b 4 -e 64K -f 64 -n 1 -d bfloat16
+        perf 7 "$c" -b 4 -e 64K -f 64 -n 1 -d double
+        for algo in $(algos_of "$c"); do
+            perf 5 "$c" -b 4 -e 256K -f 64 -n 1 --algo "$algo"
+        done
+    fi
+done <"$W/table"
+finish
