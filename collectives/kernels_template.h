@@ -22,7 +22,8 @@
 #include "collectives/kernels_isa.h"
 
 #if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed" /* loops that are vectors already, or that no vector can do */
+/* Loops that are vectors already, or that no vector can do. */
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define KERNEL_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define KERNEL_LOOP _Pragma("GCC ivdep")
