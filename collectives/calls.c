@@ -29,10 +29,11 @@ static gyre_status_t refuse(gyre_status_t status)
     return status;
 }
 
-static gyre_status_t check_comm(const char *name, const gyre_comm_t *comm)
+static gyre_status_t check_comm(const char *name, gyre_comm_t *comm)
 {
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
+    coll_comm_notice(comm);
     gyre_status_t error = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
     if (error != GYRE_OK)
         return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
@@ -121,7 +122,7 @@ static gyre_status_t start(call_t *c)
                             .op = (uint8_t)c->shape.op,
                             .type = (uint8_t)c->shape.type,
                             .redop = (uint8_t)c->shape.redop,
-                            .flags = (uint8_t)c->shape.scaled,
+                            .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
                             .root = c->shape.root,
                             .sig = plan->sig,
                             .count = c->shown,
@@ -471,7 +472,7 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
     r->call = (comm_call_t){.seq = seq,
                             .op = COLL_SENDRECV,
                             .type = (uint8_t)type,
-                            .flags = kind == COLL_REQ_RECV ? 2 : 0,
+                            .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
                             .root = peer,
                             .count = count,
                             .comm = (uint32_t)comm->id};

@@ -333,7 +333,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_abort: comm is NULL");
     char text[512];
-    snprintf(text, sizeof text, "rank %d aborted: %s", comm->rank, reason ? reason : "no reason given");
+    snprintf(text, sizeof text, "aborted: %s", reason ? reason : "no reason given");
     int none = GYRE_OK;
     coll_drive(comm);
     if (atomic_compare_exchange_strong(&comm->error, &none, GYRE_ERR_ABORTED)) {

@@ -80,6 +80,7 @@ struct gyre_comm {
     _Atomic int driving; /* see above */
     int registered;      /* in the registry; guarded by the registry's mutex */
     gyre_comm_t *next_registered;
+    uint32_t trouble;             /* the watcher's counter when it was last looked at */
     uint64_t operations, sleeps, allocations;
     base_time_t waited;
     coll_traffic_t traffic;
@@ -97,6 +98,8 @@ int coll_comm_advance(gyre_comm_t *comm);
 int coll_comm_idle(const gyre_comm_t *comm); /* no operation under way */
 /* Ends all operations of `comm` with its error; called by the driving thread. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
+/* Takes note of an abort by another rank without waiting for anything: one load while there is no trouble. */
+void coll_comm_notice(gyre_comm_t *comm);
 /* "all_reduce #12 (count 4, float, sum)" */
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
 /* Who the operation waits for, and what these ranks are doing: for timeouts. */

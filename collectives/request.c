@@ -67,8 +67,9 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
 {
     gyre_type_t type = (gyre_type_t)call->type;
     if (call->op == COLL_SENDRECV) {
-        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s)", call->flags & 2 ? "recv from" : "send to",
-                 call->root, call->seq, (unsigned long long)call->count, gyre_type_name(type));
+        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s)",
+                 call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, call->seq,
+                 (unsigned long long)call->count, gyre_type_name(type));
         return;
     }
     coll_op_t op = (coll_op_t)call->op;
@@ -82,7 +83,8 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
     if (rooted)
         snprintf(root, sizeof root, ", root %d", call->root);
     snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s)", (unsigned long long)call->count,
-             gyre_type_name(type), reduces ? ", " : "", reduces && (call->flags & 1) ? "scaled " : "",
+             gyre_type_name(type), reduces ? ", " : "",
+             reduces && (call->flags & COMM_CALL_SCALED) ? "scaled " : "",
              reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root);
 }
 
@@ -90,15 +92,13 @@ static void add_blocker(const gyre_comm_t *comm, int peer, const char *how, char
                         size_t *at)
 {
     comm_call_t call;
-    char doing[160] = "unknown";
+    char doing[160] = "not visible from here";
     if (*at >= bytes)
         return;
-    if (comm_group_peer_call(comm->group, peer, &call)) {
-        if (call.seq == 0)
-            snprintf(doing, sizeof doing, "it has made no call yet");
-        else
-            coll_call_text(&call, doing, sizeof doing);
-    }
+    if (comm_group_peer_call(comm->group, peer, &call))
+        coll_call_text(&call, doing, sizeof doing);
+    else if (comm->host_of[peer] == comm->host_of[comm->rank])
+        snprintf(doing, sizeof doing, "none on this communicator");
     int k = snprintf(text + *at, bytes - *at, "%s%s rank %d (its newest call: %s)", *at ? "; " : "", how,
                      peer, doing);
     *at += k > 0 ? (size_t)k : 0;
@@ -154,27 +154,41 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
     return 0;
 }
 
+static int same_call(const comm_call_t *a, const comm_call_t *b)
+{
+    return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
+           (a->root == b->root || (a->flags & COMM_CALL_P2P));
+}
+
 static void mismatch_text(const gyre_request_t *r, const char *mine, char *text, size_t bytes)
 {
-    comm_call_t theirs;
-    int peer = -1;
-    char other[160];
+    const gyre_comm_t *comm = r->comm;
+    comm_call_t theirs, own = r->call;
+    int peer = -1, p2p = r->kind != COLL_REQ_COLLECTIVE;
+    char other[160], then[200] = "";
     if (!foreign_call(r, &peer, &theirs)) {
-        snprintf(text, bytes,
-                 "rank %d called %s, but what rank %d sent belongs to another call; all ranks must make the "
-                 "same calls in the same order",
-                 r->comm->rank, mine, peer);
+        snprintf(
+            text, bytes,
+            "rank %d called %s, but what rank %d sent belongs to another call: all ranks must make the same "
+            "calls in the same order",
+            comm->rank, mine, peer);
         return;
     }
     coll_call_text(&theirs, other, sizeof other);
+    /* the message may be of a call that this rank has long left: then show what this rank made of it */
+    if (!p2p && theirs.seq != own.seq &&
+        comm_group_find_call(comm->group, comm->rank, theirs.seq, 0, -1, &own)) {
+        char call[160];
+        coll_call_text(&own, call, sizeof call);
+        snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
+    }
     const char *why = "all ranks must make the same calls with the same arguments in the same order";
-    if (theirs.op == r->call.op && theirs.seq == r->call.seq && theirs.count == r->call.count &&
-        theirs.type == r->call.type && theirs.redop == r->call.redop && theirs.root == r->call.root)
+    if (own.seq == theirs.seq && same_call(&own, &theirs))
         why = "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
               "settings "
               "(GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER must be the same everywhere)";
-    snprintf(text, bytes, "rank %d called %s, but rank %d called %s: %s", r->comm->rank, mine, peer, other,
-             why);
+    snprintf(text, bytes, "rank %d called %s, but rank %d %s %s%s: %s", comm->rank, mine, peer,
+             then[0] ? "sent for" : "called", other, then, why);
 }
 
 static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
@@ -218,6 +232,22 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
+}
+
+void coll_comm_notice(gyre_comm_t *comm)
+{
+    if (comm->n == 1 || atomic_load(&comm->error) != GYRE_OK)
+        return;
+    uint32_t trouble = atomic_load_explicit(comm_watch_trouble(comm->world->watch), memory_order_acquire);
+    if (trouble == comm->trouble)
+        return;
+    comm->trouble = trouble;
+    char text[1024];
+    gyre_status_t st = comm_watch_aborted(comm->world->watch, comm->id, text, sizeof text);
+    if (st == GYRE_OK)
+        return;
+    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+    atomic_store(&comm->error, (int)st);
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)

@@ -169,13 +169,26 @@ void comm_group_post_call(comm_group_t *group, const comm_call_t *call)
     comm_board_post(group->board, call);
 }
 
+static comm_board_t *board_of(const comm_group_t *group, int rank)
+{
+    if (rank == group->rank)
+        return group->board;
+    if (!group->seg.base || group->local_of[rank] < 0)
+        return NULL;
+    return comm_segment_board(&group->seg, group->local_of[rank]);
+}
+
 int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call)
 {
-    if (peer == group->rank)
-        return comm_board_read(group->board, call);
-    if (!group->seg.base || group->local_of[peer] < 0)
-        return 0;
-    return comm_board_read(comm_segment_board(&group->seg, group->local_of[peer]), call);
+    comm_board_t *board = board_of(group, peer);
+    return board && comm_board_read(board, call);
+}
+
+int comm_group_find_call(const comm_group_t *group, int rank, uint32_t seq, int p2p, int partner,
+                         comm_call_t *call)
+{
+    comm_board_t *board = board_of(group, rank);
+    return board && comm_board_find(board, seq, p2p, partner, call);
 }
 
 void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)

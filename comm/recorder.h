@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's messages. */
+typedef enum { COMM_CALL_SCALED = 1, COMM_CALL_RECV = 2, COMM_CALL_P2P = 4 } comm_call_flags_t;
+
 /* One call as it was made: enough to say who called what, and to compare ranks. 40 bytes, no pointers: it
  * travels in messages and lies in shared memory. */
 typedef struct {
@@ -17,7 +20,7 @@ typedef struct {
     uint8_t op;     /* coll_op_t; 0: none */
     uint8_t type;   /* gyre_type_t */
     uint8_t redop;  /* gyre_redop_kind_t */
-    uint8_t flags;  /* bit 0: scaled */
+    uint8_t flags;  /* comm_call_flags_t */
     int32_t root;   /* or peer; -1: none */
     uint32_t sig;   /* hash of all that must agree */
     uint64_t count; /* elements as the caller gave them */

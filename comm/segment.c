@@ -202,24 +202,26 @@ comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, 
  * the sequence tells whether it was torn. */
 void comm_board_post(comm_board_t *board, const comm_call_t *call)
 {
-    uint64_t words[COMM_CALL_WORDS], seq = atomic_load_explicit(&board->seq, memory_order_relaxed);
+    comm_board_entry_t *e = &board->entry[board->posts % COMM_BOARD_CALLS];
+    uint64_t words[COMM_CALL_WORDS], seq = 2 * ++board->posts;
 
     memcpy(words, call, sizeof words);
-    atomic_store_explicit(&board->seq, seq + 1, memory_order_relaxed);
+    atomic_store_explicit(&e->seq, seq - 1, memory_order_relaxed);
     /* Each word is stored with release so that whoever reads (acquires) it also sees the odd number before it. On x86
      * this costs nothing; on Arm five stlr per call. */
     for (int i = 0; i < COMM_CALL_WORDS; i++)
-        atomic_store_explicit(&board->words[i], words[i], memory_order_release);
+        atomic_store_explicit(&e->words[i], words[i], memory_order_release);
     /* Release: all words are visible before the even number. */
-    atomic_store_explicit(&board->seq, seq + 2, memory_order_release);
+    atomic_store_explicit(&e->seq, seq, memory_order_release);
 }
 
-int comm_board_read(comm_board_t *board, comm_call_t *call)
+/* The number of the post, or 0: nothing there, or never still (its owner died in the middle of a post). */
+static uint64_t entry_read(comm_board_entry_t *e, comm_call_t *call)
 {
     for (int attempt = 0; attempt < 1000; attempt++) {
         uint64_t words[COMM_CALL_WORDS], before, after;
 
-        before = atomic_load_explicit(&board->seq, memory_order_acquire);
+        before = atomic_load_explicit(&e->seq, memory_order_acquire);
         if (before == 0)
             return 0;
         if (before & 1) {
@@ -229,14 +231,43 @@ int comm_board_read(comm_board_t *board, comm_call_t *call)
         /* Acquire on each word: the second look at the number cannot move before them, and a word of a newer
          * call brings that call's odd number with it. */
         for (int i = 0; i < COMM_CALL_WORDS; i++)
-            words[i] = atomic_load_explicit(&board->words[i], memory_order_acquire);
-        after = atomic_load_explicit(&board->seq, memory_order_relaxed);
+            words[i] = atomic_load_explicit(&e->words[i], memory_order_acquire);
+        after = atomic_load_explicit(&e->seq, memory_order_relaxed);
         if (before == after) {
             memcpy(call, words, sizeof words);
-            return 1;
+            return before;
         }
     }
-    return 0; /* its owner died in the middle of a post */
+    return 0;
+}
+
+int comm_board_read(comm_board_t *board, comm_call_t *call)
+{
+    uint64_t newest = 0;
+    for (int i = 0; i < COMM_BOARD_CALLS; i++) {
+        comm_call_t one;
+        uint64_t seq = entry_read(&board->entry[i], &one);
+        if (seq > newest) {
+            newest = seq;
+            *call = one;
+        }
+    }
+    return newest != 0;
+}
+
+int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
+{
+    for (int i = 0; i < COMM_BOARD_CALLS; i++) {
+        comm_call_t one;
+        if (!entry_read(&board->entry[i], &one) || one.seq != seq ||
+            ((one.flags & COMM_CALL_P2P) != 0) != (p2p != 0))
+            continue;
+        if (p2p && one.root != peer)
+            continue;
+        *call = one;
+        return 1;
+    }
+    return 0;
 }
 
 void comm_bell_ring_slow(comm_bell_t *bell)

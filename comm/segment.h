@@ -37,11 +37,16 @@ typedef struct {
     uint32_t pad[14];
 } __attribute__((aligned(64))) comm_bell_t;
 
-/* A rank's present call, guarded by a sequence number: odd while it is written. */
-enum { COMM_CALL_WORDS = sizeof(comm_call_t) / 8 };
+/* A rank's newest calls, one per line, each guarded by a sequence number: odd while it is written. Several, because a
+ * rank that only sends may have made its next call before a peer finds that the message belongs to another one. */
+enum { COMM_CALL_WORDS = sizeof(comm_call_t) / 8, COMM_BOARD_CALLS = 8 };
 typedef struct {
-    _Atomic uint64_t seq; /* 0: no call yet */
+    _Atomic uint64_t seq; /* 0: no call yet; else 2 * (number of the post) once it is complete */
     _Atomic uint64_t words[COMM_CALL_WORDS];
+} __attribute__((aligned(64))) comm_board_entry_t;
+typedef struct {
+    comm_board_entry_t entry[COMM_BOARD_CALLS];
+    uint64_t posts; /* the owner's own count; nobody else reads it */
 } __attribute__((aligned(64))) comm_board_t;
 
 /* Written by the receiver of a ring, read by its sender. */
@@ -76,7 +81,10 @@ _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, i
 comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane);
 
 void comm_board_post(comm_board_t *board, const comm_call_t *call);
-int comm_board_read(comm_board_t *board, comm_call_t *call); /* 0: none posted, or never still */
+/* The newest call. 0: none posted, or never still. */
+int comm_board_read(comm_board_t *board, comm_call_t *call);
+/* The newest call with number `seq` that is (p2p: with rank `peer`) or is not point to point. 0: not there any more. */
+int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
 
 void comm_bell_ring_slow(comm_bell_t *bell);
 

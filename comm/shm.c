@@ -49,7 +49,8 @@ typedef struct {
 
     ring_rx_t rx;
     uint64_t rndv_received;
-    uint64_t acks; /* what is in rx.ctl->acks */
+    uint64_t acks;        /* what is in rx.ctl->acks */
+    uint32_t foreign_seq; /* number of the call that the unexpected message at the head belongs to; 0: none */
     int peer_pid;
     unsigned next_map;
     shm_map_t maps[MAP_CACHE];
@@ -246,13 +247,14 @@ static gyre_status_t shm_head(shm_link_t *shm, size_t bytes, comm_tag_t tag, rin
         memcpy(rndv, slot->body, sizeof *rndv);
         total = (size_t)rndv->bytes;
     }
-    if (slot->tag.seq != tag.seq || slot->tag.sig != tag.sig || total != bytes)
-        return gyre_fail_quiet(
-            GYRE_ERR_MISMATCH,
-            "rank %d sent %zu bytes (call %u, signature %08x), %zu bytes were expected (call %u, "
-            "signature %08x)",
-            shm->base.peer, total, slot->tag.seq, slot->tag.sig, bytes, tag.seq, tag.sig);
-    return GYRE_OK;
+    if (slot->tag.seq == tag.seq && slot->tag.sig == tag.sig && total == bytes)
+        return GYRE_OK;
+    shm->foreign_seq = slot->tag.seq;
+    return gyre_fail_quiet(
+        GYRE_ERR_MISMATCH,
+        "rank %d sent %zu bytes (call %u, signature %08x), %zu bytes were expected (call %u, "
+        "signature %08x)",
+        shm->base.peer, total, slot->tag.seq, slot->tag.sig, bytes, tag.seq, tag.sig);
 }
 
 static gyre_status_t shm_recv_frags(shm_link_t *shm, unsigned char *buf, size_t bytes, comm_msg_t *msg)
@@ -344,7 +346,13 @@ static void shm_release(comm_link_t *link, comm_msg_t *msg)
 
 static int shm_their_call(comm_link_t *link, comm_call_t *call)
 {
-    return comm_group_peer_call(link->group, link->peer, call);
+    const shm_link_t *shm = (const shm_link_t *)link;
+    const comm_group_t *group = link->group;
+    int p2p = link->lane == COMM_LANE_P2P;
+
+    if (shm->foreign_seq && comm_group_find_call(group, link->peer, shm->foreign_seq, p2p, group->rank, call))
+        return 1;
+    return comm_group_peer_call(group, link->peer, call);
 }
 
 static void shm_close(comm_link_t *link)

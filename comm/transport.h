@@ -68,7 +68,7 @@ gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, co
                              const void **view);
 void comm_release(comm_link_t *link, comm_msg_t *msg);
 
-/* After MISMATCH: what the peer called, as far as known; 0 if unknown. */
+/* After MISMATCH: the call that the peer's message belongs to, as far as known; 0 if unknown. */
 int comm_link_their_call(comm_link_t *link, comm_call_t *call);
 /* "shm", "ucx", "self"; and what the link can do. */
 const char *comm_link_transport(const comm_link_t *link);
@@ -116,6 +116,10 @@ int comm_group_oversubscribed(const comm_group_t *group); /* local ranks outnumb
 void comm_group_post_call(comm_group_t *group, const comm_call_t *call);
 /* 1 and *call: what `peer` is doing or did last; 0: not visible from here. */
 int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call);
+/* One of the last few calls of `rank` (own or local peer): the collective number `seq`, or with p2p the message number
+ * `seq` with rank `partner`. 0: forgotten, or not visible from here. */
+int comm_group_find_call(const comm_group_t *group, int rank, uint32_t seq, int p2p, int partner,
+                         comm_call_t *call);
 
 typedef struct {
     size_t shared_bytes, private_bytes;
