@@ -16,8 +16,9 @@ calls() { # ITERATIONS FILE
 }
 total() { awk '{ sum += $2 } END { print sum + 0 }' "$1"; }
 
-# Spinning turns into sleeping when a peer is late, as it is when somebody else wants the cores: that is no fault,
-# so the best of several tries counts. A call per operation would show as 10,000 and more in each of them.
+# Joining and leaving make a few calls more or less each time, and spinning turns into sleeping when a peer is late
+# because somebody else wants the cores: the best of several tries counts. One call in a hundred operations would show
+# as a hundred in each of them.
 best=''
 for try in 1 2 3 4 5; do
     calls 1000 "$W/short"
@@ -29,7 +30,7 @@ for try in 1 2 3 4 5; do
     check "something was counted" [ "$a" -gt 100 ]
     difference=$((b > a ? b - a : a - b))
     [ -n "$best" ] && [ "$best" -le "$difference" ] || best=$difference
-    [ "$best" != 0 ] || break
+    [ "$best" -gt 20 ] || break
 done
-check "the same number of system calls (best difference $best)" [ "$best" = 0 ]
+check "the number of system calls does not grow (best difference $best)" [ "$best" -le 20 ]
 finish

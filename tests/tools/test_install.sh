@@ -55,8 +55,10 @@ want "it runs as three ranks" 0
 out_is "three ranks" "3
 3
 3"
+# libgyre itself statically, what it needs dynamically (`pkg-config --static` asks for static system libraries, too)
 # shellcheck disable=SC2046
-run ${CC:-gcc} -o "$W/hello-static" "$W/hello.c" $(flags --cflags) "$at/lib/libgyre.a" $(flags --libs --static | sed 's/-lgyre//')
+run ${CC:-gcc} -o "$W/hello-static" "$W/hello.c" $(flags --cflags) "$at/lib/libgyre.a" \
+    $(pkg-config --libs $(flags --print-requires-private)) $(sed -n 's/^Libs.private: //p' "$at/lib/pkgconfig/gyre.pc")
 want "it links statically" 0
 unset LD_LIBRARY_PATH
 run "$W/hello-static"

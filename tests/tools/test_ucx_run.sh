@@ -229,7 +229,7 @@ kill -INT "$launcher"
 until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"
 kill -INT "$launcher"
 finished
-want "a second INT kills" 137 'interrupted again'
+want "a second INT kills" 130 'interrupted again'
 launch "trap 'echo continued' CONT"
 kill -TSTP "$launcher"
 stopped() { grep -q '^State:.T' "/proc/$launcher/status" && grep -q '^State:.T' "/proc/$(cat "$W/up.0")/status"; }

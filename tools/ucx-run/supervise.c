@@ -29,7 +29,9 @@ typedef struct {
     base_time_t next;    /* when the present phase ends */
     base_time_t timeout; /* --timeout */
     int interrupts;
-    int first; /* rank that failed first; -1: none */
+    int suspect;         /* most probably the rank that failed first; -1: none failed */
+    int first;           /* the same once it is decided and said */
+    base_time_t verdict; /* when it is decided at the latest */
     run_result_t *result;
 } watch_t;
 
@@ -101,19 +103,33 @@ static int failed(int status)
     return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* How surely a failed rank is the cause and not a victim, when several are found dead at once (the kernel
- * does not tell in which order they died): killed ranks before those that exited, and among those the ones
- * that had not been told of an error by Gyre. */
+/* How surely a failed rank is the cause and not a victim. The order in which we learn of deaths does not tell: a
+ * rank that is killed closes its connections some time before the kernel reports it, and on a busy machine those
+ * who notice may be gone first. So: whom Gyre had not told of an error before those whom it had, and among
+ * equals killed ranks before those that exited. */
 static int guilt(const run_job_t *job, int rank)
 {
     uint32_t state = atomic_load_explicit(&job->slots[rank].state, memory_order_acquire);
-    return (WIFSIGNALED(job->rank[rank].status) ? 2 : 0) + (state != 3 ? 1 : 0);
+    return (state != 3 ? 2 : 0) + (WIFSIGNALED(job->rank[rank].status) ? 1 : 0);
+}
+
+enum { VERDICT_MS = 300 }; /* how long a likelier suspect than a mere victim is waited for */
+
+static void decide(watch_t *w)
+{
+    if (w->suspect < 0 || w->first >= 0)
+        return;
+    int status = w->job->rank[w->suspect].status;
+    w->first = w->suspect;
+    w->verdict = BASE_TIME_NEVER;
+    w->result->rc = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    run_report_end(w->job, w->suspect);
 }
 
 static void reap(watch_t *w)
 {
     run_job_t *job = w->job;
-    int status, suspect = -1;
+    int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int r = rank_of(job, pid);
@@ -123,16 +139,18 @@ static void reap(watch_t *w)
         job->rank[r].alive = 0;
         job->rank[r].status = status;
         job->alive--;
-        if (failed(status) && (suspect < 0 || guilt(job, r) > guilt(job, suspect)))
-            suspect = r;
+        /* Once TERM or KILL went out, deaths are our own doing. */
+        if (failed(status) && w->phase <= PHASE_FAILED && w->first < 0 &&
+            (w->suspect < 0 || guilt(job, r) > guilt(job, w->suspect)))
+            w->suspect = r;
     }
-    if (suspect < 0 || w->first >= 0 || w->result->rc == RUN_RC_TIMEOUT)
+    if (w->suspect < 0 || w->first >= 0)
         return;
-    w->first = suspect;
-    status = job->rank[suspect].status;
-    w->result->rc = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    run_report_end(job, suspect);
+    if (w->phase < PHASE_FAILED)
+        w->verdict = base_deadline(VERDICT_MS / 1e3);
     enter(w, PHASE_FAILED);
+    if (guilt(job, w->suspect) >= 2 || job->alive == 0)
+        decide(w);
 }
 
 static void forward(watch_t *w, int signal)
@@ -144,7 +162,8 @@ static void forward(watch_t *w, int signal)
         w->result->stopped = 1;
         if (signal == SIGINT && ++w->interrupts >= 2) {
             run_say("ucx-run: interrupted again: killing %d rank%s", job->alive, job->alive == 1 ? "" : "s");
-            if (w->first < 0 && w->result->rc == 0)
+            decide(w);
+            if (w->first < 0)
                 w->result->rc = 128 + SIGINT;
             enter(w, PHASE_KILL);
             return;
@@ -179,7 +198,7 @@ static void on_deadlines(watch_t *w)
     base_time_t now = base_now();
     if (now >= w->timeout) {
         w->timeout = BASE_TIME_NEVER;
-        if (w->first < 0 && w->phase < PHASE_KILL) {
+        if (w->suspect < 0 && w->phase < PHASE_KILL) {
             run_say("ucx-run: --timeout %g s has passed; the ranks were doing:", w->job->options->timeout_s);
             run_report_all(w->job);
             w->result->rc = RUN_RC_TIMEOUT;
@@ -187,6 +206,8 @@ static void on_deadlines(watch_t *w)
             enter(w, PHASE_TERM);
         }
     }
+    if (now >= w->verdict || (w->next <= now && w->phase == PHASE_FAILED))
+        decide(w);
     if (now >= w->next)
         enter(w, w->phase == PHASE_FAILED ? PHASE_TERM : PHASE_KILL);
 }
@@ -202,6 +223,7 @@ static void turn(watch_t *w, struct pollfd *fds)
     if (w->job->alive > 0)
         n += run_input_poll(fds + n);
     base_time_t next = w->next < w->timeout ? w->next : w->timeout;
+    next = w->verdict < next ? w->verdict : next;
     if (poll(fds, n, w->job->alive > 0 ? base_poll_ms(next) : -1) < 0)
         return; /* EINTR: around again */
     for (size_t i = output; i < input; i++)
@@ -259,7 +281,8 @@ static void sweep(void)
 
 void run_supervise(run_job_t *job, run_result_t *result)
 {
-    watch_t w = {.job = job, .next = BASE_TIME_NEVER, .first = -1, .result = result};
+    watch_t w = {.job = job, .suspect = -1, .first = -1, .result = result};
+    w.next = w.verdict = BASE_TIME_NEVER;
     size_t room = 2 + run_output_poll_max() + (size_t)job->options->ranks;
     struct pollfd *fds = calloc(room, sizeof *fds);
     w.timeout = job->deadline;
@@ -273,6 +296,7 @@ void run_supervise(run_job_t *job, run_result_t *result)
     }
     while (fds && job->alive > 0)
         turn(&w, fds);
+    decide(&w);
     run_leash_close(); /* our last child but for orphans */
     sweep();
     run_output_finish();
