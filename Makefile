@@ -82,6 +82,10 @@ ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
 CFLAGS_kernels_avx2   := -mavx2 -mf16c
 CFLAGS_kernels_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 endif
+# model/: selections of a vector loop are blends only where no one watches floating-point exceptions.
+CFLAGS_operators_base   := -fno-trapping-math
+CFLAGS_operators_avx2   := -fno-trapping-math
+CFLAGS_operators_avx512 := -fno-trapping-math
 
 # ---- sources: a room is a folder; everything in it is built ---------------------------------------------
 CORE_ROOMS  := base topo comm collectives

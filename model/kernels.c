@@ -1,0 +1,81 @@
+/* model/kernels.c: the choice of an instruction set, and the door to the BLAS. */
+#include <cblas.h>
+
+#include "model/kernels.h"
+#include "model/operators.h"
+
+const char *model_isa_name(model_isa_t isa)
+{
+    static const char *const names[MODEL_ISA_COUNT] = {"best", "base", "avx2", "avx512"};
+    return (unsigned)isa < MODEL_ISA_COUNT ? names[isa] : "unknown";
+}
+
+static int machine_has(model_isa_t isa)
+{
+    if (isa == MODEL_ISA_BASE)
+        return 1;
+#if MODEL_HAVE_X86_TARGETS
+    if (isa == MODEL_ISA_AVX2)
+        return __builtin_cpu_supports("avx2");
+    if (isa == MODEL_ISA_AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#endif
+    return 0;
+}
+
+static model_isa_t resolve(model_isa_t isa)
+{
+    if (isa != MODEL_ISA_BEST)
+        return isa;
+    if (machine_has(MODEL_ISA_AVX512))
+        return MODEL_ISA_AVX512;
+    return machine_has(MODEL_ISA_AVX2) ? MODEL_ISA_AVX2 : MODEL_ISA_BASE;
+}
+
+const model_kernels_t_f32 *model_kernels_f32(model_isa_t isa)
+{
+    isa = resolve(isa);
+    if (!machine_has(isa))
+        return NULL;
+#if MODEL_HAVE_X86_TARGETS
+    if (isa == MODEL_ISA_AVX512)
+        return &model_table_f32_avx512;
+    if (isa == MODEL_ISA_AVX2)
+        return &model_table_f32_avx2;
+#endif
+    return &model_table_f32_base;
+}
+
+const model_kernels_t_f64 *model_kernels_f64(model_isa_t isa)
+{
+    isa = resolve(isa);
+    if (!machine_has(isa))
+        return NULL;
+#if MODEL_HAVE_X86_TARGETS
+    if (isa == MODEL_ISA_AVX512)
+        return &model_table_f64_avx512;
+    if (isa == MODEL_ISA_AVX2)
+        return &model_table_f64_avx2;
+#endif
+    return &model_table_f64_base;
+}
+
+void model_matmul_init(void)
+{
+    openblas_set_num_threads(1);
+}
+
+void model_matmul_f32(int trans_a, int trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
+                      size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
+{
+    cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
+                (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
+}
+
+void model_matmul_f64(int trans_a, int trans_b, size_t M, size_t N, size_t K, double alpha, const double *A,
+                      size_t lda, const double *B, size_t ldb, double beta, double *C, size_t ldc)
+{
+    cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
+                (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
+}

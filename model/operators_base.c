@@ -1,0 +1,11 @@
+/* model/operators_base.c: the kernels compiled for the compiler's default target. */
+#include "model/operators.h"
+
+#define MODEL_REAL_BITS 32
+#define MODEL_TABLE     model_table_f32_base
+#include "model/operators.inc"
+#undef MODEL_REAL_BITS
+#undef MODEL_TABLE
+#define MODEL_REAL_BITS 64
+#define MODEL_TABLE     model_table_f64_base
+#include "model/operators.inc"

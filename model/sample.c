@@ -1,0 +1,69 @@
+/* model/sample.c: temperature and top-k sampling. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "model/random.h"
+#include "model/sample.h"
+
+static int by_logit_down(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* Draws from softmax(logits / temperature) over the logits that are at least the k-th largest. scratch: [vocab]. */
+static size_t draw(const float *logits, size_t vocab, const model_sample_t *how, uint64_t index,
+                   float *scratch)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    if (how->temperature == 0.0)
+        return best;
+    float least = -INFINITY;
+    if (how->top_k > 0 && how->top_k < vocab) {
+        for (size_t i = 0; i < vocab; i++)
+            scratch[i] = logits[i];
+        qsort(scratch, vocab, sizeof *scratch, by_logit_down);
+        least = scratch[how->top_k - 1];
+    }
+    double sum = 0.0;
+    for (size_t i = 0; i < vocab; i++)
+        if (logits[i] >= least)
+            sum += exp(((double)logits[i] - (double)logits[best]) / how->temperature);
+    double left = sum * model_random_uniform(how->seed, MODEL_RANDOM_SAMPLE, 0, index);
+    for (size_t i = 0; i < vocab; i++) {
+        if (logits[i] < least)
+            continue;
+        left -= exp(((double)logits[i] - (double)logits[best]) / how->temperature);
+        if (left < 0.0)
+            return i;
+    }
+    return best; /* rounding left a sliver behind the last token */
+}
+
+gyre_status_t model_sample(model_gpt_t_f32 *gpt, const model_config_t *config, const model_sample_t *how,
+                           model_token_t *tokens, size_t *length, size_t count)
+{
+    if (*length < 1 || !(how->temperature >= 0.0) || !isfinite(how->temperature))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "sampling needs a prompt (it has %zu tokens) and a temperature of 0 or "
+                         "more (it is %g)",
+                         *length, how->temperature);
+    float *scratch = calloc(config->vocab, sizeof *scratch);
+    if (!scratch)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to sort %zu logits", config->vocab);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < count; i++) {
+        size_t n = *length < config->seq ? *length : config->seq;
+        const float *logits;
+        status = model_gpt_logits_f32(gpt, tokens + *length - n, n, &logits);
+        if (status == GYRE_OK)
+            tokens[(*length)++] =
+                (model_token_t)draw(logits + (n - 1) * config->vocab, config->vocab, how, i, scratch);
+    }
+    free(scratch);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* model/sample.h: text from a model. */
+#ifndef MODEL_SAMPLE_H
+#define MODEL_SAMPLE_H
+
+#include "model/gpt.h"
+
+typedef struct {
+    double temperature; /* > 0; 0: always the likeliest token */
+    size_t top_k;       /* only the k likeliest tokens; 0: all */
+    uint64_t seed;
+} model_sample_t;
+
+/* Appends `count` tokens to tokens[0 .. *length), which must hold at least one and have room for count more. The
+ * model sees the last config.seq of them. Same model, prompt and seed: same text. INVALID. */
+gyre_status_t model_sample(model_gpt_t_f32 *gpt, const model_config_t *config, const model_sample_t *how,
+                           model_token_t *tokens, size_t *length, size_t count);
+
+#endif
