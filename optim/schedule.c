@@ -1,0 +1,14 @@
+/* optim/schedule.c: warm-up and cosine. */
+#include <math.h>
+
+#include "optim/schedule.h"
+
+double optim_schedule_rate(const optim_schedule_t *schedule, size_t step, double progress)
+{
+    if (step < schedule->warmup)
+        return schedule->peak * (double)(step + 1) / (double)schedule->warmup;
+    size_t span = schedule->steps > schedule->warmup ? schedule->steps - schedule->warmup : 1;
+    double done = fmin(1.0, fmax(progress, (double)(step - schedule->warmup) / (double)span));
+    double low = schedule->peak * schedule->floor;
+    return low + 0.5 * (schedule->peak - low) * (1.0 + cos(3.14159265358979323846 * done));
+}

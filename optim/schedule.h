@@ -1,0 +1,19 @@
+/* optim/schedule.h: the learning rate over a run: linear warm-up, then a cosine down to a part of the peak
+ * (Loshchilov and Hutter 2017; the shape that GPT-3 was trained with). */
+#ifndef OPTIM_SCHEDULE_H
+#define OPTIM_SCHEDULE_H
+
+#include <stddef.h>
+
+typedef struct {
+    double peak;   /* the rate behind warm-up */
+    double floor;  /* the rate at the end, as a part of peak */
+    size_t warmup; /* steps */
+    size_t steps;  /* of the run */
+} optim_schedule_t;
+
+/* The rate of step `step` (0-based). `progress` in 0..1 is a lower bound of how far the run is, for runs that end by
+ * the clock rather than by their steps; 0 otherwise. */
+double optim_schedule_rate(const optim_schedule_t *schedule, size_t step, double progress);
+
+#endif
