@@ -82,12 +82,37 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
     return st;
 }
 
-/* A step of a collective replaces an older one that nobody wanted any more (its caller timed out). */
+/* Steps wait in order: a neighbour that gave up on one sends the next before we have come to its first. */
 static void take_step(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t *m)
 {
-    edge->step.from = edge->step.to = 0;
-    if (!boot_buf_add(&edge->step, m->data, m->bytes))
-        boot_note_death(boot, edge->rank, "no memory here for its message", NULL);
+    unsigned char length[8];
+    boot_put64(length, m->bytes);
+    if (boot_buf_len(&edge->steps) > BOOT_MESSAGE_MAX ||
+        !boot_buf_reserve(&edge->steps, sizeof(length) + m->bytes)) {
+        boot_note_death(boot, edge->rank, "no memory here for its messages", NULL);
+        return;
+    }
+    boot_buf_add(&edge->steps, length, sizeof(length)); /* both fit: room was made */
+    boot_buf_add(&edge->steps, m->data, m->bytes);
+}
+
+int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes)
+{
+    if (boot_buf_len(&edge->steps) == 0)
+        return 0;
+    *data = edge->steps.data + edge->steps.from + 8;
+    *bytes = (size_t)boot_get64(edge->steps.data + edge->steps.from);
+    return 1;
+}
+
+void boot_step_pop(boot_edge_t *edge)
+{
+    const unsigned char *data;
+    size_t bytes;
+    if (boot_step_front(edge, &data, &bytes))
+        edge->steps.from += 8 + bytes;
+    if (boot_buf_len(&edge->steps) == 0)
+        boot_buf_free(&edge->steps);
 }
 
 static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t *m)

@@ -38,7 +38,7 @@ typedef struct {
     int open;
     int left; /* it said goodbye: its closing is no death */
     boot_conn_t conn;
-    boot_buf_t step; /* its newest BOOT_UP or BOOT_DOWN, head included; empty: none */
+    boot_buf_t steps; /* its BOOT_UP or BOOT_DOWN messages that wait to be taken, each after a u64 length */
 } boot_edge_t;
 
 typedef struct boot_pair {
@@ -107,6 +107,9 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
 
 /* Waits under the lock until something moved. TIMEOUT (quiet). */
 gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
+/* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or 0. */
+int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes);
+void boot_step_pop(boot_edge_t *edge);
 gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const void *data,
                              size_t bytes);
 

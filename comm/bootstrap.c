@@ -74,10 +74,11 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
                                   const unsigned char **data, size_t *bytes, base_time_t deadline)
 {
     const char *what = kind_name(step->kind);
+    const unsigned char *head;
     for (;;) {
-        if (edge->step.to > 0 && (edge->step.to < STEP_HEAD || boot_get32(edge->step.data) < boot->step))
-            boot_buf_free(&edge->step); /* of a pass that was given up */
-        if (edge->step.to > 0)
+        while (boot_step_front(edge, &head, bytes) && (*bytes < STEP_HEAD || boot_get32(head) < boot->step))
+            boot_step_pop(edge); /* of a pass that was given up */
+        if (boot_step_front(edge, &head, bytes))
             break;
         gyre_status_t st = hopeless(boot, edge, what);
         if (st == GYRE_OK)
@@ -88,10 +89,9 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
         if (st != GYRE_OK)
             return st;
     }
-    const unsigned char *head = edge->step.data;
     uint32_t status = boot_get32(head + 8);
     *data = head + STEP_HEAD;
-    *bytes = edge->step.to - STEP_HEAD;
+    *bytes -= STEP_HEAD;
     if (boot_get32(head) != boot->step)
         return gyre_fail(GYRE_ERR_MISMATCH, "bootstrap %s: rank %d is at step %u, rank %d at step %u", what,
                          edge->rank, boot_get32(head), boot->rank, boot->step);
@@ -104,6 +104,15 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
                          what, step->bytes, edge->rank, kind_name(boot_get32(head + 4)),
                          (size_t)boot_get64(head + 16));
     return GYRE_OK;
+}
+
+/* The edge's message of the present step, if there is one, has been used. */
+static void step_done(const comm_boot_t *boot, boot_edge_t *edge)
+{
+    const unsigned char *head;
+    size_t bytes;
+    if (boot_step_front(edge, &head, &bytes) && (bytes < STEP_HEAD || boot_get32(head) <= boot->step))
+        boot_step_pop(edge);
 }
 
 /* Adds what a child's subtree contributed. */
@@ -138,7 +147,7 @@ static gyre_status_t step_up(comm_boot_t *boot, step_t *step, base_time_t deadli
         st = step_receive(boot, edge, step, &data, &bytes, deadline);
         if (st == GYRE_OK)
             st = step_merge(boot, edge, step, data, bytes);
-        boot_buf_free(&edge->step);
+        step_done(boot, edge);
     }
     if (st == GYRE_OK && step->kind == STEP_FENCE && !boot_kv_pack_fresh(boot, &step->data))
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap fence: no memory");
@@ -174,7 +183,7 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
         }
         if (st != GYRE_OK && step->status == GYRE_OK)
             step_failed(step, st);
-        boot_buf_free(&parent->step);
+        step_done(boot, parent);
     } else if (step->kind == STEP_FENCE) {
         step->data.from = step->data.to = 0; /* the pairs stay here; the others only learn that it is done */
     }
@@ -387,7 +396,7 @@ void comm_boot_leave(comm_boot_t *boot, int graceful)
         if (boot->edges[i].open && graceful)
             edge_linger(&boot->edges[i], deadline);
         boot_conn_close(&boot->edges[i].conn);
-        boot_buf_free(&boot->edges[i].step);
+        boot_buf_free(&boot->edges[i].steps);
     }
     boot_kv_free(boot);
     free(boot->edges);

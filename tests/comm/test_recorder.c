@@ -1,0 +1,158 @@
+/* tests/comm/test_recorder.c: the flight recorder outlives its process, and never writes where it must not. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/recorder.h"
+
+static void settings(int fd, int local_rank)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", fd);
+    base_settings_set(SET_RECORDER_FD, text, "test");
+    snprintf(text, sizeof(text), "%d", local_rank);
+    base_settings_set(SET_LOCAL_RANK, text, "test");
+}
+
+static void layout(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(comm_call_t), 40);
+    assert_int_equal(sizeof(comm_recorder_slot_t) % 64, 0);
+    assert_true(comm_recorder_bytes(7) >= 7 * sizeof(comm_recorder_slot_t));
+    assert_true(comm_recorder_bytes(0) > 0);
+}
+
+static void private_slot(void **state)
+{
+    (void)state;
+    settings(-1, -1);
+    comm_recorder_slot_t *slot = comm_recorder_open(3);
+    assert_non_null(slot);
+    assert_int_equal(slot->rank, 3);
+    assert_int_equal(slot->pid, getpid());
+    assert_int_equal(atomic_load(&slot->state), 1);
+    assert_int_equal(slot->waiting_for, -1);
+    for (uint32_t k = 1; k <= 40; k++) {
+        comm_call_t call = {.seq = k, .count = k * 10, .root = -1};
+        comm_recorder_begin(slot, &call);
+        assert_int_equal(atomic_load(&slot->state), 2);
+        assert_int_equal(atomic_load(&slot->head), k);
+        comm_recorder_end(slot);
+        assert_int_equal(atomic_load(&slot->state), 1);
+    }
+    assert_true(slot->started_ns > 0);
+    for (uint32_t k = 40 - COMM_RECORDER_CALLS; k < 40; k++) /* the newest calls are kept, in their places */
+        assert_int_equal(slot->calls[k % COMM_RECORDER_CALLS].seq, k + 1);
+    char text[2000];
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    comm_recorder_fail(slot, text);
+    comm_recorder_end(slot); /* a failure is not forgotten by the end of its call */
+    assert_int_equal(atomic_load(&slot->state), 3);
+    assert_int_equal(strlen(slot->error), sizeof(slot->error) - 1);
+    comm_recorder_close(slot);
+    comm_recorder_close(NULL);
+}
+
+/* Every slot of a launcher's memory: written by processes that are killed, read afterwards. */
+static void outlives_its_process(void **state)
+{
+    (void)state;
+    enum { SLOTS = 9 }; /* slots that lie across pages among them */
+    int fd = memfd_create("recorder", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)comm_recorder_bytes(SLOTS)), 0);
+    comm_recorder_slot_t *all = mmap(NULL, comm_recorder_bytes(SLOTS), PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(all, MAP_FAILED);
+    for (int i = 0; i < SLOTS; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            settings(fd, i);
+            comm_recorder_slot_t *slot = comm_recorder_open(100 + i);
+            comm_call_t call = {.seq = (uint32_t)i + 1, .op = 5, .count = 77};
+            comm_recorder_begin(slot, &call);
+            slot->waiting_for = i + 1;
+            if (i % 3 == 1)
+                comm_recorder_fail(slot, "it broke");
+            if (i % 3 == 2) {
+                comm_recorder_end(slot);
+                comm_recorder_close(slot);
+            }
+            kill(getpid(), SIGKILL);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(all[i].rank, 100 + i);
+        assert_int_equal(all[i].pid, pid);
+    }
+    static const uint32_t states[] = {2, 3, 4};
+    for (int i = 0; i < SLOTS; i++) { /* nobody wrote into a neighbour's slot */
+        assert_int_equal(all[i].rank, 100 + i);
+        assert_int_equal(atomic_load(&all[i].state), states[i % 3]);
+        assert_int_equal(atomic_load(&all[i].head), 1);
+        assert_int_equal(all[i].calls[0].seq, i + 1);
+        assert_int_equal(all[i].calls[0].count, 77);
+        assert_int_equal(all[i].waiting_for, i + 1);
+        assert_string_equal(all[i].error, i % 3 == 1 ? "it broke" : "");
+    }
+    munmap(all, comm_recorder_bytes(SLOTS));
+    close(fd);
+}
+
+/* Wrong descriptors: the slot is private, the file stays as it was. */
+static void wrong_descriptor(void **state)
+{
+    (void)state;
+    static char zeros[65536];
+    char seen[65536];
+    FILE *file = tmpfile(); /* an ordinary file unless the temporary directory is in memory */
+    assert_non_null(file);
+    assert_int_equal(fwrite(zeros, 1, sizeof(zeros), file), sizeof(zeros));
+    fflush(file);
+    int real_file = fcntl(fileno(file), F_GET_SEALS) < 0; /* what the recorder tells memory by */
+    int small = memfd_create("small", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(small, 100), 0);
+    const int cases[][2] = {{small, 0},  {small, 5},       {999, 0},
+                            {small, -1}, {small, 1 << 20}, {fileno(file), real_file ? 0 : -1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        settings(cases[i][0], cases[i][1]);
+        comm_recorder_slot_t *slot = comm_recorder_open(1);
+        assert_non_null(slot);
+        assert_int_equal(slot->rank, 1);
+        comm_call_t call = {.seq = 1};
+        comm_recorder_begin(slot, &call);
+        comm_recorder_close(slot);
+        assert_int_equal(pread(fileno(file), seen, sizeof(seen), 0), sizeof(seen));
+        assert_memory_equal(seen, zeros, sizeof(seen));
+    }
+    close(small);
+    fclose(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layout),
+        cmocka_unit_test(private_slot),
+        cmocka_unit_test(outlives_its_process),
+        cmocka_unit_test(wrong_descriptor),
+    };
+    base_settings_load();
+    base_log_set_level(BASE_LOG_NONE);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
