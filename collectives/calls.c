@@ -116,7 +116,8 @@ static gyre_status_t start(call_t *c)
     r->run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
     r->finished = c->finished;
     r->user = c->user;
-    r->deadline = base_deadline(comm->timeout_s);
+    r->started = base_now();
+    r->deadline = r->started + comm->timeout_ns;
     r->tag = (comm_tag_t){.seq = ++comm->seq, .sig = plan->sig};
     r->call = (comm_call_t){.seq = comm->seq,
                             .op = (uint8_t)c->shape.op,
@@ -467,7 +468,8 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
     r->buffer = buffer;
     r->bytes = bytes;
     r->peer = peer;
-    r->deadline = base_deadline(comm->timeout_s);
+    r->started = base_now();
+    r->deadline = r->started + comm->timeout_ns;
     r->tag = (comm_tag_t){.seq = seq, .sig = (uint32_t)type};
     r->call = (comm_call_t){.seq = seq,
                             .op = COLL_SENDRECV,

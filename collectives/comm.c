@@ -87,6 +87,10 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
     comm->n = n;
     comm->id = id;
     comm->timeout_s = process.timeout_s;
+    /* no deadline, or one beyond a century: so far off that nothing adds up to an overflow */
+    comm->timeout_ns = process.timeout_s > 0 && process.timeout_s < 3e9
+                           ? (base_time_t)(process.timeout_s * 1e9)
+                           : BASE_TIME_NEVER / 4;
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);
     for (int r = 0; r < n; r++)
         if (comm->host_of[r] == comm->host_of[rank]) {
@@ -392,7 +396,10 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
     if (stats->size < offsetof(gyre_comm_stats_t, bytes_sent))
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_comm_stats: set stats.size to sizeof(gyre_comm_stats_t) first");
+    gyre_comm_t *driven =
+        (gyre_comm_t *)(uintptr_t)comm; /* reading takes a turn, too: the counters belong to the driver */
     comm_group_stats_t g;
+    coll_drive(driven);
     comm_group_stats(comm->group, &g);
     gyre_comm_stats_t s = {.size = stats->size,
                            .operations = comm->operations,
@@ -407,6 +414,7 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                                             plans_bytes(&comm->plans),
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
+    coll_stop_driving(driven);
     memcpy(stats, &s, stats->size < sizeof s ? stats->size : sizeof s);
     return GYRE_OK;
 }

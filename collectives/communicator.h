@@ -34,7 +34,7 @@ struct gyre_request {
     gyre_status_t status;
     comm_call_t call;
     comm_tag_t tag;
-    base_time_t deadline;
+    base_time_t started, deadline;
     coll_finished_fn finished;
     void *user;
     /* collectives */
@@ -64,6 +64,7 @@ struct gyre_comm {
     uint32_t seq;    /* collectives called so far */
     uint32_t splits; /* splits called so far; part of the children's ids */
     double timeout_s;
+    base_time_t timeout_ns; /* the same */
     _Atomic int error; /* gyre_status_t that killed this communicator */
     char error_text[1400];
 

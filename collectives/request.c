@@ -42,14 +42,6 @@ static void request_free_driving(gyre_request_t *r)
     r->comm->free_requests = r;
 }
 
-static void request_free(gyre_request_t *r)
-{
-    gyre_comm_t *comm = r->comm;
-    coll_drive(comm);
-    request_free_driving(r);
-    coll_stop_driving(comm);
-}
-
 /* The caller is driving. */
 void coll_request_finish(gyre_request_t *r, gyre_status_t status)
 {
@@ -297,7 +289,7 @@ static void enqueue(gyre_request_t *r)
     else
         *head = r;
     *tail = r;
-    comm_recorder_begin(comm->world->recorder, &r->call);
+    comm_recorder_begin(comm->world->recorder, &r->call, r->started);
     comm_group_post_call(comm->group, &r->call);
     if (error != GYRE_OK)
         fail_queue(head, tail, error);
@@ -327,6 +319,26 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     return GYRE_OK;
 }
 
+/* The first rank that r waits for goes into the flight recorder. */
+static void note_blocker(gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    int peer = r->peer;
+    if (!coll_try_drive(comm))
+        return;
+    if (r->kind == COLL_REQ_COLLECTIVE && r->run.started && r->run.segment < r->plan->nsegments) {
+        const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
+        for (int c = 0; peer < 0 && c < COLL_MAX_CHANNELS; c++)
+            if (r->run.pc[c] < g->last[c])
+                peer = g->steps[g->order[r->run.pc[c]]].peer;
+        if (peer < 0 && r->run.nopen)
+            peer = g->steps[g->open_sends[0]].peer;
+    }
+    if (peer >= 0)
+        comm_recorder_wait(comm->world->recorder, comm_group_world_rank(comm->group, peer));
+    coll_stop_driving(comm);
+}
+
 /* One look at what went wrong while waiting for r; returns GYRE_OK if nothing did. */
 static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
 {
@@ -343,7 +355,10 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
     /* other communicators need this thread as well, and their doorbells ring elsewhere: sleep briefly only */
     base_time_t soon = base_now() + 1000000;
     wait->deadline = others > 0 && soon < r->deadline ? soon : r->deadline;
+    uint32_t armed = wait->armed;
     gyre_status_t st = comm_wait_idle(wait);
+    if (wait->armed && !armed) /* going to sleep: leave word for whom */
+        note_blocker(r);
     if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)
         return GYRE_OK;
     return st;
@@ -369,14 +384,16 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
         coll_stop_driving(comm);
     }
     comm_wait_end(&wait);
-    comm->sleeps += wait.sleeps;
-    comm->waited += wait.waited;
     gyre_status_t status = r->status;
     if (status != GYRE_OK)
         gyre_fail_quiet(status, "%s", comm->error_text);
-    else if (coll_comm_idle(comm))
+    coll_drive(comm);
+    comm->sleeps += wait.sleeps;
+    comm->waited += wait.waited;
+    if (status == GYRE_OK && coll_comm_idle(comm))
         comm_recorder_end(comm->world->recorder);
-    request_free(r);
+    request_free_driving(r);
+    coll_stop_driving(comm);
     return status;
 }
 

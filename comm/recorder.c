@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/futex.h"
 #include "base/log.h"
 #include "base/settings.h"
 
@@ -106,14 +107,18 @@ void comm_recorder_close(comm_recorder_slot_t *slot)
     munmap((unsigned char *)slot - inside, span(inside, &first));
 }
 
-void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call)
+void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)
 {
+    /* acquire: this thread's stores come after those of the thread that recorded before it */
+    while (atomic_exchange_explicit(&slot->writer, 1, memory_order_acquire))
+        base_relax();
     uint32_t head = atomic_load_explicit(&slot->head, memory_order_relaxed);
     slot->calls[head % COMM_RECORDER_CALLS] = *call;
-    slot->waiting_for = -1;
-    slot->started_ns = base_now();
+    atomic_store_explicit(&slot->waiting_for, -1, memory_order_relaxed);
+    atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
     atomic_store_explicit(&slot->head, head + 1, memory_order_release); /* the call before its number */
     atomic_store_explicit(&slot->state, 2, memory_order_release);
+    atomic_store_explicit(&slot->writer, 0, memory_order_release);
 }
 
 void comm_recorder_end(comm_recorder_slot_t *slot)
@@ -124,7 +129,10 @@ void comm_recorder_end(comm_recorder_slot_t *slot)
 
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text)
 {
+    while (atomic_exchange_explicit(&slot->writer, 1, memory_order_acquire))
+        base_relax();
     snprintf(slot->error, sizeof(slot->error), "%s", text);
     atomic_store_explicit(&slot->state, 3,
                           memory_order_release); /* the text before the state that announces it */
+    atomic_store_explicit(&slot->writer, 0, memory_order_release);
 }

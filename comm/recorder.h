@@ -35,10 +35,10 @@ typedef struct {
     _Atomic uint32_t state; /* 0 unused, 1 idle, 2 in a call, 3 failed, 4 left gracefully */
     int32_t rank;
     int32_t pid;
-    _Atomic uint32_t head; /* calls recorded so far; call k lies in calls[k % COMM_RECORDER_CALLS] */
-    int64_t started_ns;    /* base_now() at the start of the newest call */
-    int32_t waiting_for;   /* rank that the newest call waits for; -1: none */
-    uint32_t pad;
+    _Atomic uint32_t head;       /* calls recorded so far; call k lies in calls[k % COMM_RECORDER_CALLS] */
+    _Atomic int64_t started_ns;  /* base_now() at the start of the newest call */
+    _Atomic int32_t waiting_for; /* rank that the newest call waits for; -1: none */
+    _Atomic uint32_t writer;     /* 1: a thread of the owner is recording */
     comm_call_t calls[COMM_RECORDER_CALLS];
     char error[512]; /* last-error text once state is 3 */
 } __attribute__((aligned(64))) comm_recorder_slot_t;
@@ -48,8 +48,14 @@ size_t comm_recorder_bytes(int slots);
 /* Maps GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or private memory. Never fails: falls back to static memory. */
 comm_recorder_slot_t *comm_recorder_open(int rank);
 void comm_recorder_close(comm_recorder_slot_t *slot);
-/* Hot path: begin and end of a call. */
-void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call);
+/* Hot path: begin and end of a call. Threads of one process take turns. `now`: base_now(), which the caller has read
+ * anyway. */
+void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now);
+/* The newest call has been waiting for `rank` for a while. */
+static inline void comm_recorder_wait(comm_recorder_slot_t *slot, int rank)
+{
+    atomic_store_explicit(&slot->waiting_for, rank, memory_order_relaxed);
+}
 void comm_recorder_end(comm_recorder_slot_t *slot);
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);
 
