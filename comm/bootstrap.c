@@ -81,8 +81,9 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
         if (boot_step_front(edge, &head, bytes))
             break;
         gyre_status_t st = hopeless(boot, edge, what);
-        if (st == GYRE_OK)
-            st = boot_wait(boot, deadline);
+        if (st != GYRE_OK)
+            return st; /* perhaps another rank's TIMEOUT: its text, not ours */
+        st = boot_wait(boot, deadline);
         if (st == GYRE_ERR_TIMEOUT)
             return gyre_fail(st, "bootstrap %s: rank %d waited in vain for rank %d%s", what, boot->rank,
                              edge->rank, edge->rank > boot->rank ? " or those below it" : "");

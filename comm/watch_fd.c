@@ -20,7 +20,7 @@
 #define CLIENT_SECONDS 2.0 /* in which a client must finish */
 #define PAUSE_SECONDS  0.05
 
-enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36 };
+enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36, REFUSALS_LOUD = 8 };
 
 static void mac(const unsigned char key[32], char label, const unsigned char question[QUESTION],
                 const unsigned char nonce[32], uint32_t status, unsigned char out[32])
@@ -196,13 +196,15 @@ int watch_fds_polls(watch_fds_t *fds, struct pollfd polls[WATCH_FD_POLLS], base_
     return WATCH_FD_POLLS;
 }
 
-static void client_close(watch_client_t *client, const char *why)
+/* why: NULL: nothing to complain of. A flood of strangers fills no log. */
+static void client_close(watch_fds_t *fds, watch_client_t *client, const char *why)
 {
     struct ucred who = {.pid = 0, .uid = 0, .gid = 0};
     socklen_t bytes = sizeof(who);
     if (why != NULL) {
         getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes);
-        log_warning("refused a window to process %ld of user %ld: %s", (long)who.pid, (long)who.uid, why);
+        base_log_level_t level = fds->refused++ < REFUSALS_LOUD ? BASE_LOG_WARNING : BASE_LOG_INFO;
+        BASE_LOG(level, "refused a window to process %ld of user %ld: %s", (long)who.pid, (long)who.uid, why);
     }
     close(client->fd);
     client->fd = -1;
@@ -265,14 +267,14 @@ static void client_handle(watch_fds_t *fds, watch_client_t *client)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        client_close(client, client->asked && n == 0
-                                 ? "it left when it saw our proof: its job secret may differ"
-                                 : NULL);
+        client_close(fds, client,
+                     client->asked && n == 0 ? "it left when it saw our proof: its job secret may differ"
+                                             : NULL);
         return;
     }
     if (!client->asked) {
         if (n != QUESTION) {
-            client_close(client, "it does not speak Gyre's protocol");
+            client_close(fds, client, "it does not speak Gyre's protocol");
             return;
         }
         memcpy(client->question, packet, QUESTION);
@@ -281,16 +283,16 @@ static void client_handle(watch_fds_t *fds, watch_client_t *client)
         memcpy(text, client->nonce, 32);
         mac(fds->key, 'S', client->question, client->nonce, 0, text + 32);
         if (send(client->fd, text, CHALLENGE, MSG_NOSIGNAL | MSG_DONTWAIT) != CHALLENGE)
-            client_close(client, NULL);
+            client_close(fds, client, NULL);
         return;
     }
     mac(fds->key, 'C', client->question, client->nonce, 0, expected);
     if (n != PROOF || sodium_memcmp(packet, expected, PROOF) != 0) {
-        client_close(client, "it does not know the job's secret");
+        client_close(fds, client, "it does not know the job's secret");
         return;
     }
     client_answer(fds, client);
-    client_close(client, NULL);
+    client_close(fds, client, NULL);
 }
 
 void watch_fds_handle(watch_fds_t *fds, const struct pollfd *polls, int n)
@@ -301,7 +303,7 @@ void watch_fds_handle(watch_fds_t *fds, const struct pollfd *polls, int n)
         if (client->fd >= 0 && polls[i].revents != 0)
             client_handle(fds, client);
         if (client->fd >= 0 && client->deadline <= now)
-            client_close(client, "it took too long");
+            client_close(fds, client, "it took too long");
     }
     if (polls[0].revents != 0)
         client_accept(fds);

@@ -41,6 +41,7 @@ typedef struct {
     unsigned char key[32];
     int fd;                                    /* listening socket; -1: none yet */
     base_time_t paused;                        /* out of descriptors: no accept before this time */
+    int refused;                               /* the watcher's thread only, as are the clients */
     watch_client_t clients[WATCH_CLIENTS_MAX]; /* the watcher's thread only */
     pthread_mutex_t lock;                      /* guards offers */
     watch_offer_t *offers[WATCH_BUCKETS];

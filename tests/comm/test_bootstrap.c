@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "comm/boot_tree.h"
 #include "tests/support/boot_job.h"
 
@@ -221,13 +222,60 @@ static void keys_agree(void **state)
     assert_int_equal(boot_job_threads(3, 0, key_body, NULL), 0);
 }
 
+/* A member of the job gone mad: well-authenticated nonsense of every type. The others must neither crash nor hang. */
+static int rogue_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    uint32_t seed = *(uint32_t *)arg;
+    static const boot_type_t types[] = {BOOT_JOIN, BOOT_PARENT, BOOT_REJECT, BOOT_UP,    BOOT_DOWN,
+                                        BOOT_GET,  BOOT_VALUE,  BOOT_DEAD,   BOOT_ABORT, (boot_type_t)99};
+    RANK_CHECK(comm_boot_put(boot, "k", "v", 1) == GYRE_OK);
+    RANK_CHECK(comm_boot_fence(boot, SOON) == GYRE_OK);
+    if (comm_boot_rank(boot) == 2) {
+        for (int i = 0; i < 1500; i++) {
+            unsigned char data[300];
+            seed = seed * 1664525u + 1013904223u;
+            size_t bytes = (seed >> 8) % (i % 4 == 0 ? sizeof(data) : 40);
+            for (size_t k = 0; k < bytes; k++) {
+                seed = seed * 1664525u + 1013904223u;
+                data[k] = k % 4 == 0 || i % 2 == 0 ? (unsigned char)((seed >> 20) % 8)
+                                                   : 0; /* small numbers hit more */
+            }
+            pthread_mutex_lock(&boot->lock);
+            boot_edge_t *edge = &boot->edges[(seed >> 9) % (uint32_t)boot->edges_n];
+            gyre_status_t st = boot_edge_send(boot, edge, types[(seed >> 12) % 10], data, bytes);
+            pthread_mutex_unlock(&boot->lock);
+            RANK_CHECK(st == GYRE_OK);
+        }
+        return 0;
+    }
+    base_time_t start = base_now();
+    for (int i = 0; i < 3; i++) {
+        char all[4];
+        size_t bytes = sizeof(all);
+        gyre_status_t st = comm_boot_all_gather(boot, "x", 1, all, base_deadline(0.5));
+        RANK_CHECK(st != GYRE_OK || all[0] == 'x');
+        (void)comm_boot_get(boot, "k", all, &bytes, base_deadline(0.5));
+    }
+    RANK_CHECK(base_now() - start < 6000000000);
+    return 0;
+}
+
+static void rogue_member(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 4; seed++)
+        assert_int_equal(boot_job_threads(4, 1, rogue_body, &seed), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tree_shape), cmocka_unit_test(all_gather), cmocka_unit_test(all_gather_processes),
         cmocka_unit_test(key_values), cmocka_unit_test(limits),     cmocka_unit_test(mismatch),
-        cmocka_unit_test(absent),     cmocka_unit_test(keys_agree),
+        cmocka_unit_test(absent),     cmocka_unit_test(keys_agree), cmocka_unit_test(rogue_member),
     };
+    base_settings_load();
     base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ void boot_job_begin(boot_job_t *job, int n)
     job->n = n;
     job->root_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (job->root_fd < 0 || bind(job->root_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        listen(job->root_fd, 128) != 0 || getsockname(job->root_fd, (struct sockaddr *)&at, &len) != 0) {
+        listen(job->root_fd, 4096) != 0 || getsockname(job->root_fd, (struct sockaddr *)&at, &len) != 0) {
         perror("boot_job_begin");
         exit(99);
     }

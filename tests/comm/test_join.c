@@ -1,0 +1,581 @@
+/* tests/comm/test_join.c: what goes wrong while a job joins: strangers, wrong secrets, wrong numbers, missing ranks. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sodium.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/boot_tree.h"
+#include "tests/support/boot_job.h"
+
+#define SOON base_deadline(10.0)
+
+static void nap(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000L}, NULL);
+}
+
+/* One rank's attempt to join, on a thread of its own. */
+typedef struct {
+    comm_identity_t who;
+    double seconds;
+    gyre_status_t status;
+    char error[512];
+    base_time_t took;
+    pthread_t thread;
+} attempt_t;
+
+static void *attempt_main(void *user)
+{
+    attempt_t *a = user;
+    comm_boot_t *boot = NULL;
+    base_time_t start = base_now();
+    a->status = comm_boot_join(&a->who, base_deadline(a->seconds), &boot);
+    a->took = base_now() - start;
+    snprintf(a->error, sizeof(a->error), "%s", a->status == GYRE_OK ? "" : gyre_last_error());
+    if (a->status == GYRE_OK) {
+        char mine = (char)a->who.rank, all[64];
+        a->status = comm_boot_all_gather(boot, &mine, 1, all, SOON); /* the job works */
+        comm_boot_leave(boot, 1);
+    }
+    return NULL;
+}
+
+static void attempt_start(attempt_t *a, const boot_job_t *job, int rank, double seconds)
+{
+    boot_job_identity(job, rank, &a->who);
+    a->seconds = seconds;
+    assert_int_equal(pthread_create(&a->thread, NULL, attempt_main, a), 0);
+}
+
+static void attempt_end(attempt_t *a)
+{
+    pthread_join(a->thread, NULL);
+}
+
+static int dial(int port)
+{
+    struct sockaddr_in at;
+    memset(&at, 0, sizeof(at));
+    at.sin_family = AF_INET;
+    at.sin_port = htons((uint16_t)port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* ---- the secret ---------------------------------------------------------------------------------------- */
+
+static void wrong_secret(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[4], stranger;
+    boot_job_begin(&job, 4);
+    for (int r = 0; r < 3; r++)
+        attempt_start(&a[r], &job, r, 10.0);
+    boot_job_identity(&job, 3, &stranger.who);
+    stranger.who.secret[31] ^= 1;
+    stranger.seconds = 5.0;
+    attempt_main(&stranger);
+    assert_int_equal(stranger.status, GYRE_ERR_AUTH);
+    assert_non_null(strstr(stranger.error, "GYRE_SECRET"));
+    boot_job_identity(&job, 3, &stranger.who);
+    strcpy(stranger.who.job, "another job");
+    attempt_main(&stranger);
+    assert_int_equal(stranger.status, GYRE_ERR_AUTH);
+    attempt_start(&a[3], &job, 3, 10.0); /* the right one still gets in */
+    for (int r = 0; r < 4; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+    boot_job_end(&job);
+}
+
+static void no_secret(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    comm_identity_t who;
+    comm_boot_t *boot = NULL;
+    boot_job_begin(&job, 2);
+    boot_job_identity(&job, 0, &who);
+    who.have_secret = 0;
+    assert_int_equal(comm_boot_join(&who, SOON, &boot), GYRE_ERR_AUTH);
+    boot_job_end(&job);
+}
+
+/* ---- strangers and garbage -------------------------------------------------------------------------- */
+
+static uint32_t seed = 12345;
+static uint32_t roll(void)
+{
+    seed = seed * 1664525u + 1013904223u; /* Numerical Recipes */
+    return seed >> 8;
+}
+
+/* An authenticated peer that then sends a broken frame: `kind` chooses how. */
+static void garble_after_proof(int port, int rank, int size, int kind)
+{
+    boot_job_t job = {.n = size, .root_fd = -1, .port = port};
+    comm_identity_t who;
+    unsigned char key[32], frame[256];
+    boot_hello_t hello = {BOOT_ROLE_JOIN, rank, size, 0};
+    boot_conn_t conn;
+    comm_boot_t fake;
+    boot_job_identity(&job, rank, &who);
+    memset(&fake, 0, sizeof(fake));
+    memcpy(fake.secret, who.secret, 32);
+    strcpy(fake.job, who.job);
+    comm_boot_key(&fake, "auth", key);
+    assert_int_equal(boot_reach_root(who.root, key, &hello, SOON, &conn), GYRE_OK);
+    memset(frame, 0, sizeof(frame));
+    boot_put32(frame, kind == 0 ? 0xffffffffu : kind == 1 ? BOOT_FRAME_PAYLOAD + 1u : roll() % 100);
+    frame[4] = (unsigned char)roll();
+    for (size_t i = 16; i < sizeof(frame); i++)
+        frame[i] = (unsigned char)roll();
+    if (kind == 3) { /* well-formed, but not what is expected */
+        assert_int_equal(boot_conn_send(&conn, (boot_type_t)(roll() % 12), frame, roll() % 200), GYRE_OK);
+    } else if (kind == 4) { /* half a frame */
+        send(conn.fd, frame, 7, MSG_NOSIGNAL);
+    } else {
+        send(conn.fd, frame, sizeof(frame), MSG_NOSIGNAL);
+    }
+    boot_conn_close(&conn);
+}
+
+static void garbage(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[3];
+    boot_job_begin(&job, 3);
+    attempt_start(&a[0], &job, 0, 30.0);
+    attempt_start(&a[1], &job, 1, 30.0);
+    /* plain noise of every length, some of it beginning like a hello */
+    for (int i = 0; i < 1500; i++) {
+        unsigned char noise[512];
+        int fd = dial(job.port);
+        assert_true(fd >= 0);
+        size_t bytes = roll() % sizeof(noise);
+        for (size_t k = 0; k < bytes; k++)
+            noise[k] = (unsigned char)roll();
+        if (i % 2 == 0)
+            memcpy(noise, "GYREBT1\n\1\0\0\0\2\0\0\0\3\0\0\0", 20);
+        if (bytes > 0)
+            send(fd, noise, bytes, MSG_NOSIGNAL);
+        close(fd);
+    }
+    for (int i = 0; i < 300; i++)
+        garble_after_proof(job.port, 2, 3, i % 5);
+    attempt_start(&a[2], &job, 2, 10.0);
+    for (int r = 0; r < 3; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+    boot_job_end(&job);
+}
+
+/* Strangers that connect and say nothing hold no rank up, though they come first. */
+static void silent_strangers(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[4];
+    int silent[20];
+    boot_job_begin(&job, 4);
+    for (int i = 0; i < 20; i++)
+        silent[i] = dial(job.port);
+    for (int r = 0; r < 4; r++)
+        attempt_start(&a[r], &job, r, 10.0);
+    for (int r = 0; r < 4; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+        assert_true(a[r].took < 3000000000);
+    }
+    for (int i = 0; i < 20; i++)
+        close(silent[i]);
+    boot_job_end(&job);
+}
+
+/* Frames: what boot_conn_next accepts is what boot_conn_send made, and nothing else. */
+static void frames(void **state)
+{
+    (void)state;
+    int pair[2];
+    const char *why = "";
+    boot_conn_t a, b;
+    boot_message_t m;
+    static unsigned char big[200000];
+    for (size_t i = 0; i < sizeof(big); i++)
+        big[i] = (unsigned char)roll();
+    for (int flip = -1; flip < 60; flip++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+        boot_conn_open(&a, pair[0]);
+        boot_conn_open(&b, pair[1]);
+        memset(a.key_out, 1, 32);
+        memset(b.key_in, 1, 32);
+        if (flip < 0) { /* several frames per message, read in pieces */
+            assert_int_equal(boot_conn_send(&a, BOOT_UP, big, sizeof(big)), GYRE_OK);
+            assert_int_equal(boot_conn_send(&a, BOOT_GOODBYE, NULL, 0), GYRE_OK);
+            int got;
+            while ((got = boot_conn_next(&b, &m, &why)) == 0) {
+                boot_conn_flush(&a);
+                assert_int_not_equal(
+                    boot_conn_read(&b, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC),
+                    BOOT_READ_ERROR);
+            }
+            assert_int_equal(got, 1);
+            assert_int_equal(m.type, BOOT_UP);
+            assert_int_equal(m.bytes, sizeof(big));
+            assert_memory_equal(m.data, big, sizeof(big));
+            while ((got = boot_conn_next(&b, &m, &why)) == 0) {
+                boot_conn_flush(&a);
+                boot_conn_read(&b, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC);
+            }
+            assert_int_equal(got, 1);
+            assert_int_equal(m.type, BOOT_GOODBYE);
+        } else { /* one flipped bit anywhere in a frame of 60 bytes is noticed or only makes it wait for more */
+            assert_int_equal(boot_conn_send(&a, BOOT_DEAD, big, 28), GYRE_OK);
+            assert_int_equal(boot_conn_read(&b, 4096), BOOT_READ_SOME);
+            b.in.data[flip] ^= (unsigned char)(1u << (roll() % 8));
+            int got = boot_conn_next(&b, &m, &why);
+            assert_true(got == -1 || (got == 0 && flip < 4));
+        }
+        boot_conn_close(&a);
+        boot_conn_close(&b);
+    }
+    /* a replayed frame */
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    boot_conn_open(&a, pair[0]);
+    boot_conn_open(&b, pair[1]);
+    assert_int_equal(boot_conn_send(&a, BOOT_DEAD, big, 28), GYRE_OK);
+    assert_int_equal(boot_conn_read(&b, 4096), BOOT_READ_SOME);
+    assert_true(boot_buf_add(&b.in, b.in.data, 60));
+    assert_int_equal(boot_conn_next(&b, &m, &why), 1);
+    assert_int_equal(boot_conn_next(&b, &m, &why), -1);
+    assert_string_equal(why, "a frame is out of order");
+    boot_conn_close(&a);
+    boot_conn_close(&b);
+}
+
+/* ---- wrong numbers --------------------------------------------------------------------------------------- */
+
+static void missing_ranks(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[8];
+    boot_job_begin(&job, 8);
+    for (int r = 0; r < 5; r++)
+        if (r != 2)
+            attempt_start(&a[r], &job, r, r == 0 ? 0.6 : 3.0);
+    for (int r = 0; r < 5; r++)
+        if (r != 2)
+            attempt_end(&a[r]);
+    assert_int_equal(a[0].status, GYRE_ERR_TIMEOUT);
+    assert_true(a[0].took < 2000000000);
+    assert_non_null(strstr(a[0].error, "rank(s) 2, 5-7 to join (4 of 8 are here)"));
+    /* the others hear the reason and do not wait for their own deadline */
+    for (int r = 1; r < 5; r++)
+        if (r != 2) {
+            assert_int_not_equal(a[r].status, GYRE_OK);
+            assert_true(a[r].took < 2000000000);
+            if (strstr(a[r].error, "2, 5-7") == NULL)
+                fail_msg("rank %d: %s", r, a[r].error);
+        }
+    boot_job_end(&job);
+}
+
+static void joined_twice(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[4], twin;
+    boot_job_begin(&job, 4);
+    for (int r = 0; r < 4; r++)
+        if (r != 2)
+            attempt_start(&a[r], &job, r, 10.0);
+    nap(150); /* rank 3 now waits for its parent, rank 2 */
+    for (int r = 1; r < 4; r += 2) {
+        boot_job_identity(&job, r, &twin.who);
+        twin.seconds = 5.0;
+        attempt_main(&twin);
+        assert_int_equal(twin.status, GYRE_ERR_BOOTSTRAP);
+        assert_non_null(strstr(twin.error, r == 1 ? "rank 1 joined twice" : "rank 3 joined twice"));
+    }
+    attempt_start(&a[2], &job, 2, 10.0);
+    for (int r = 0; r < 4; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+    boot_job_end(&job);
+}
+
+static void wrong_size(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[3], odd;
+    boot_job_begin(&job, 3);
+    attempt_start(&a[0], &job, 0, 10.0);
+    attempt_start(&a[1], &job, 1, 10.0);
+    boot_job_identity(&job, 2, &odd.who);
+    odd.who.size = 5;
+    odd.seconds = 5.0;
+    attempt_main(&odd);
+    assert_int_equal(odd.status, GYRE_ERR_BOOTSTRAP);
+    assert_non_null(strstr(odd.error, "5 ranks"));
+    assert_non_null(strstr(odd.error, "rank 0 says 3"));
+    attempt_start(&a[2], &job, 2, 10.0);
+    for (int r = 0; r < 3; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+    boot_job_end(&job);
+}
+
+/* A rank that dies while it waits for its parent may be started again. */
+static void died_while_joining(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[4];
+    boot_job_begin(&job, 4);
+    attempt_start(&a[0], &job, 0, 10.0);
+    attempt_start(&a[3], &job, 3, 0.2);
+    attempt_end(&a[3]);
+    assert_int_equal(a[3].status, GYRE_ERR_TIMEOUT);
+    for (int r = 1; r < 4; r++)
+        attempt_start(&a[r], &job, r, 10.0);
+    for (int r = 0; r < 4; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+    boot_job_end(&job);
+}
+
+/* ---- sockets ------------------------------------------------------------------------------------------------ */
+
+static void port_in_use(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a;
+    char port[16];
+    boot_job_begin(&job, 2);
+    boot_job_identity(&job, 0, &a.who);
+    a.who.root_fd = -1; /* so it must bind the port that the job's socket holds */
+    a.seconds = 5.0;
+    attempt_main(&a);
+    snprintf(port, sizeof(port), "port %d", job.port);
+    assert_int_equal(a.status, GYRE_ERR_BOOTSTRAP);
+    assert_non_null(strstr(a.error, port));
+    assert_non_null(strstr(a.error, "in use"));
+    assert_non_null(strstr(a.error, "GYRE_PORT_RANGE"));
+    boot_job_end(&job);
+}
+
+static void nobody_at_the_root(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a;
+    boot_job_begin(&job, 2);
+    boot_job_end(&job);
+    boot_job_identity(&job, 1, &a.who);
+    a.seconds = 0.3;
+    attempt_main(&a);
+    assert_int_equal(a.status, GYRE_ERR_BOOTSTRAP);
+    assert_true(a.took < 2000000000);
+    assert_non_null(strstr(a.error, "refused"));
+    assert_non_null(strstr(a.error, a.who.root));
+}
+
+/* Rank 0 binds the port itself, and comes last. */
+static void root_comes_last(void **state)
+{
+    (void)state;
+    static const char *const roots[] = {"127.0.0.1:%d", "localhost:%d", "[::1]:%d"};
+    for (size_t k = 0; k < 3; k++) {
+        boot_job_t job;
+        attempt_t a[3];
+        boot_job_begin(&job, 3);
+        boot_job_end(&job); /* only to learn of a free port */
+        for (int r = 2; r >= 0; r--) {
+            boot_job_identity(&job, r, &a[r].who);
+            a[r].who.root_fd = -1;
+            a[r].seconds = 10.0;
+            snprintf(a[r].who.root, sizeof(a[r].who.root), roots[k], job.port);
+            if (r == 0)
+                nap(50);
+            assert_int_equal(pthread_create(&a[r].thread, NULL, attempt_main, &a[r]), 0);
+        }
+        for (int r = 0; r < 3; r++) {
+            attempt_end(&a[r]);
+            assert_string_equal(a[r].error, "");
+            assert_int_equal(a[r].status, GYRE_OK);
+        }
+    }
+}
+
+static void port_range(void **state)
+{
+    (void)state;
+    boot_job_t job, other;
+    attempt_t a[4];
+    char range[32];
+    boot_job_begin(&job, 4);
+    boot_job_begin(&other, 1); /* holds the only port of the range */
+    snprintf(range, sizeof(range), "%d-%d", other.port, other.port);
+    base_settings_set(SET_PORT_RANGE, range, "test");
+    for (int r = 0; r < 4; r++)
+        attempt_start(&a[r], &job, r, 0.5);
+    for (int r = 0; r < 4; r++)
+        attempt_end(&a[r]);
+    assert_int_equal(a[2].status, GYRE_ERR_BOOTSTRAP);
+    assert_non_null(strstr(a[2].error, "GYRE_PORT_RANGE"));
+    base_settings_set(SET_PORT_RANGE, "70000-1", "test");
+    attempt_start(&a[0], &job, 0, 0.5);
+    attempt_start(&a[1], &job, 1, 0.5);
+    attempt_end(&a[0]);
+    attempt_end(&a[1]);
+    assert_int_equal(a[1].status, GYRE_ERR_INVALID);
+    base_settings_set(SET_PORT_RANGE, "", "test");
+    boot_job_end(&other);
+    boot_job_end(&job);
+}
+
+static void bad_inherited_socket(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a;
+    boot_job_begin(&job, 2);
+    boot_job_identity(&job, 0, &a.who);
+    a.seconds = 1.0;
+    a.who.root_fd = 2; /* no socket */
+    attempt_main(&a);
+    assert_int_equal(a.status, GYRE_ERR_INVALID);
+    a.who.root_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    attempt_main(&a);
+    assert_int_equal(a.status, GYRE_ERR_INVALID);
+    assert_non_null(strstr(a.error, "GYRE_ROOT_FD"));
+    close(a.who.root_fd);
+    boot_job_end(&job);
+}
+
+/* ---- few descriptors ---------------------------------------------------------------------------------- */
+
+static int tight_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    struct rlimit limit;
+    RANK_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 64);
+    char mine = (char)comm_boot_rank(boot), all[64];
+    RANK_CHECK(comm_boot_all_gather(boot, &mine, 1, all, SOON) == GYRE_OK);
+    for (int r = 0; r < comm_boot_size(boot); r++)
+        RANK_CHECK(all[r] == (char)r);
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void few_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit limit, tight;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    tight = limit;
+    tight.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    int failed = boot_job_processes(40, 1, tight_body, NULL, NULL, 30.0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(failed, 0);
+}
+
+/* Rank 0 without descriptors for all who join: an error that says what to do, not a spin or a hang. */
+static void no_descriptors(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[12];
+    int status = 0;
+    boot_job_begin(&job, 12);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct rlimit tight = {.rlim_cur = 9, .rlim_max = 9};
+        attempt_t root;
+        for (int fd = 3; fd < 9; fd++)
+            if (fd != job.root_fd)
+                close(fd);
+        setrlimit(RLIMIT_NOFILE, &tight);
+        boot_job_identity(&job, 0, &root.who);
+        root.seconds = 10.0;
+        attempt_main(&root);
+        _exit(root.status == GYRE_ERR_NO_MEMORY && strstr(root.error, "ulimit -n") && root.took < 5000000000
+                  ? 0
+                  : 1);
+    }
+    for (int r = 1; r < 12; r++) {
+        if (r == 8) /* which its children wait for */
+            continue;
+        attempt_start(&a[r], &job, r, 4.0);
+    }
+    for (int r = 1; r < 12; r++) {
+        if (r == 8)
+            continue;
+        attempt_end(&a[r]);
+        assert_int_not_equal(a[r].status, GYRE_OK);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    boot_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_secret),
+        cmocka_unit_test(no_secret),
+        cmocka_unit_test(garbage),
+        cmocka_unit_test(silent_strangers),
+        cmocka_unit_test(frames),
+        cmocka_unit_test(missing_ranks),
+        cmocka_unit_test(joined_twice),
+        cmocka_unit_test(wrong_size),
+        cmocka_unit_test(died_while_joining),
+        cmocka_unit_test(port_in_use),
+        cmocka_unit_test(nobody_at_the_root),
+        cmocka_unit_test(root_comes_last),
+        cmocka_unit_test(port_range),
+        cmocka_unit_test(bad_inherited_socket),
+        cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(no_descriptors),
+    };
+    if (sodium_init() < 0)
+        return 99;
+    base_settings_load();
+    base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,428 @@
+/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; windows are handed over; idleness is free. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/boot_tree.h"
+#include "tests/support/boot_job.h"
+
+#define SOON base_deadline(10.0)
+
+static void nap(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000L}, NULL);
+}
+
+static void count_wake(void *user)
+{
+    atomic_fetch_add((_Atomic int *)user, 1);
+}
+
+/* Sleeps, but not past the deadline, until `trouble` has moved on from `seen`. */
+static int troubled(const _Atomic uint32_t *trouble, uint32_t seen, double seconds)
+{
+    base_time_t deadline = base_deadline(seconds);
+    while (atomic_load_explicit(trouble, memory_order_relaxed) == seen && base_poll_ms(deadline) != 0)
+        nap(1);
+    return atomic_load_explicit(trouble, memory_order_relaxed) != seen;
+}
+
+/* ---- deaths ------------------------------------------------------------------------------------------ */
+
+static int dying_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    int victim = *(int *)arg;
+    _Atomic int wakes = 0;
+    char how[128] = "";
+    int all[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
+    RANK_CHECK(comm_watch_on_trouble(watch, count_wake, &wakes) == GYRE_OK);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(comm_watch_dead(watch, all, 8, NULL, 0) == -1);
+    if (comm_boot_rank(boot) == victim) {
+        nap(30);
+        kill(getpid(), SIGKILL);
+    }
+    RANK_CHECK(troubled(trouble, 0, 1.03)); /* within a second of the death */
+    RANK_CHECK(comm_watch_dead(watch, all, 8, how, sizeof(how)) == victim);
+    RANK_CHECK(strstr(how, "connection") != NULL);
+    int others[2] = {(victim + 1) % 8, (victim + 2) % 8};
+    RANK_CHECK(comm_watch_dead(watch, others, 2, NULL, 0) == -1);
+    base_time_t until = base_deadline(1.0);
+    while (atomic_load(&wakes) == 0 && base_poll_ms(until) != 0)
+        nap(1);
+    RANK_CHECK(atomic_load(&wakes) >= 1);
+    comm_watch_off_trouble(watch, &wakes);
+    /* what can no longer work says so at once */
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_PEER_DEAD);
+    char name[16];
+    snprintf(name, sizeof(name), "rank %d", victim);
+    RANK_CHECK(strstr(gyre_last_error(), name) != NULL);
+    nap(200); /* nobody leaves before all have looked */
+    return 0;
+}
+
+static void each_rank_dies(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 8; victim++) {
+        int codes[8];
+        assert_int_equal(boot_job_processes(8, 1, dying_body, &victim, codes, 20.0), 1);
+        assert_true(WIFSIGNALED(codes[victim]) && WTERMSIG(codes[victim]) == SIGKILL);
+    }
+}
+
+/* A rank that says goodbye is not dead, for neighbours and for everybody else. */
+static int leaving_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    int all[5] = {0, 1, 2, 3, 4};
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    if (comm_boot_rank(boot) == 2 || comm_boot_rank(boot) == 4)
+        return 0;
+    nap(150);
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 0);
+    RANK_CHECK(comm_watch_dead(watch, all, 5, NULL, 0) == -1);
+    if (comm_boot_rank(boot) == 0) {
+        RANK_CHECK(comm_boot_connections(boot) == 1);
+        RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_PEER_DEAD);
+        RANK_CHECK(strstr(gyre_last_error(), "has left") != NULL);
+    }
+    return 0;
+}
+
+static void goodbye_is_not_death(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(5, 1, leaving_body, NULL), 0);
+}
+
+/* ---- aborts ------------------------------------------------------------------------------------------ */
+
+static int abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    int who = *(int *)arg;
+    char text[256], small[8];
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(comm_watch_aborted(watch, 77, text, sizeof(text)) == GYRE_OK);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK); /* all have looked */
+    if (comm_boot_rank(boot) == who)
+        comm_watch_abort(watch, 77, GYRE_ERR_MISMATCH, "counts differ");
+    RANK_CHECK(troubled(comm_watch_trouble(watch), 0, 2.0));
+    RANK_CHECK(comm_watch_aborted(watch, 77, text, sizeof(text)) == GYRE_ERR_MISMATCH);
+    char expected[64];
+    snprintf(expected, sizeof(expected), "rank %d: counts differ", who);
+    RANK_CHECK(strcmp(text, expected) == 0);
+    RANK_CHECK(comm_watch_aborted(watch, 77, small, sizeof(small)) == GYRE_ERR_MISMATCH &&
+               strlen(small) == 7);
+    RANK_CHECK(comm_watch_aborted(watch, 78, NULL, 0) == GYRE_OK);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);    /* one communicator's abort is not the job's */
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* told once */
+    comm_watch_forget(watch, 77);
+    RANK_CHECK(comm_watch_aborted(watch, 77, NULL, 0) == GYRE_OK);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    return 0;
+}
+
+static void abort_reaches_all(void **state)
+{
+    (void)state;
+    for (int who = 0; who < 7; who += 3)
+        assert_int_equal(boot_job_threads(7, 1, abort_body, &who), 0);
+}
+
+/* All abort the same communicator at once: each rank notes it once, the barrier still works. */
+static int all_abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    for (uint64_t id = 1; id <= 50; id++)
+        comm_watch_abort(watch, id, GYRE_ERR_ABORTED, "all at once");
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 50);
+    return 0;
+}
+
+static void all_abort(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(6, 1, all_abort_body, NULL), 0);
+}
+
+/* ---- windows ----------------------------------------------------------------------------------------- */
+
+static int window_of(const char *text)
+{
+    int fd = memfd_create("window", MFD_CLOEXEC);
+    if (fd >= 0 && write(fd, text, strlen(text)) != (ssize_t)strlen(text)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int holds(int fd, const char *text)
+{
+    char got[64] = {0};
+    return pread(fd, got, sizeof(got) - 1, 0) == (ssize_t)strlen(text) && strcmp(got, text) == 0;
+}
+
+static int fetch_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    int n = comm_boot_size(boot), rank = comm_boot_rank(boot), fd = -1;
+    unsigned char mine[32], all[4 * 32];
+    char text[32];
+    snprintf(text, sizeof(text), "window of %d", rank);
+    int window = window_of(text);
+    RANK_CHECK(window >= 0);
+    for (uint64_t key = 0; key < 40; key++)
+        RANK_CHECK(comm_watch_offer(watch, key, window) == GYRE_OK);
+    RANK_CHECK(comm_watch_offer(watch, 7, window) == GYRE_ERR_INVALID);
+    RANK_CHECK(comm_watch_offer(watch, 99, -1) == GYRE_ERR_INVALID);
+    close(window); /* the offer holds its own */
+    comm_watch_address(watch, mine);
+    RANK_CHECK(comm_boot_all_gather(boot, mine, 32, all, SOON) == GYRE_OK);
+    for (int r = 0; r < n; r++)
+        for (uint64_t key = 0; key < 40; key += 13) {
+            RANK_CHECK(comm_watch_fetch(watch, all + 32 * r, key, &fd, SOON) == GYRE_OK);
+            snprintf(text, sizeof(text), "window of %d", r);
+            RANK_CHECK(holds(fd, text));
+            RANK_CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+            close(fd);
+        }
+    RANK_CHECK(comm_watch_fetch(watch, all + 32 * ((rank + 1) % n), 1000, &fd, SOON) == GYRE_ERR_NOT_FOUND);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    comm_watch_withdraw(watch, 13);
+    comm_watch_withdraw(watch, 5000); /* never offered: nothing happens */
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(comm_watch_fetch(watch, all + 32 * ((rank + 1) % n), 13, &fd, SOON) == GYRE_ERR_NOT_FOUND);
+    RANK_CHECK(comm_watch_fetch(watch, all + 32 * ((rank + 1) % n), 12, &fd, SOON) == GYRE_OK);
+    close(fd);
+    base_time_t start = base_now();
+    memcpy(mine, all + 32 * ((rank + 1) % n), 32);
+    mine[31] ^= 1; /* another host */
+    RANK_CHECK(comm_watch_fetch(watch, mine, 12, &fd, SOON) == GYRE_ERR_UNSUPPORTED);
+    mine[31] ^= 1;
+    mine[0] ^= 1; /* nobody of this host */
+    RANK_CHECK(comm_watch_fetch(watch, mine, 12, &fd, SOON) == GYRE_ERR_UNSUPPORTED);
+    RANK_CHECK(base_now() - start < 1000000000);
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void fetch(void **state)
+{
+    (void)state;
+    assert_int_equal(boot_job_threads(1, 1, fetch_body, NULL), 0);
+    assert_int_equal(boot_job_threads(2, 1, fetch_body, NULL), 0);
+    assert_int_equal(boot_job_processes(4, 1, fetch_body, NULL, NULL, 20.0), 0);
+}
+
+static int descriptors(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir != NULL && readdir(dir) != NULL)
+        n++;
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
+
+static void alone(comm_identity_t *who, unsigned char fill)
+{
+    memset(who, 0, sizeof(*who));
+    who->size = 1;
+    who->root_fd = -1;
+    who->have_secret = 1;
+    memset(who->secret, fill, sizeof(who->secret));
+    strcpy(who->job, "test");
+}
+
+/* A singleton that offers nothing has no socket and no thread; two with one secret can trade windows. */
+static void singletons(void **state)
+{
+    (void)state;
+    comm_identity_t who;
+    comm_boot_t *boot[3];
+    comm_watch_t *watch[3];
+    unsigned char address[32];
+    int fd = -1;
+    int before = descriptors();
+    for (int i = 0; i < 3; i++) {
+        alone(&who, i == 2 ? 1 : 0); /* the last one has another secret */
+        assert_int_equal(comm_boot_join(&who, SOON, &boot[i]), GYRE_OK);
+        assert_int_equal(comm_watch_start(boot[i], &watch[i]), GYRE_OK);
+    }
+    assert_int_equal(descriptors(), before);
+    assert_int_equal(comm_boot_barrier(boot[0], SOON), GYRE_OK);
+    _Atomic int wakes = 0;
+    assert_int_equal(comm_watch_on_trouble(watch[0], count_wake, &wakes), GYRE_OK);
+    comm_watch_abort(watch[0], 5, GYRE_ERR_ABORTED, NULL);
+    assert_int_equal(atomic_load(&wakes), 1);
+    assert_int_equal(comm_watch_aborted(watch[0], 5, NULL, 0), GYRE_ERR_ABORTED);
+    assert_int_equal(descriptors(), before);
+
+    int window = window_of("alone");
+    assert_int_equal(comm_watch_offer(watch[0], 3, window), GYRE_OK);
+    comm_watch_address(watch[0], address);
+    assert_int_equal(comm_watch_fetch(watch[1], address, 3, &fd, SOON), GYRE_OK);
+    assert_true(holds(fd, "alone"));
+    close(fd);
+    assert_int_equal(comm_watch_fetch(watch[2], address, 3, &fd, SOON), GYRE_ERR_AUTH);
+    for (int i = 0; i < 3; i++) {
+        comm_watch_stop(watch[i]);
+        comm_boot_leave(boot[i], 1);
+    }
+    close(window);
+    assert_int_equal(descriptors(), before);
+}
+
+/* Connects to the window socket of `address` without the library. */
+static int knock(const unsigned char address[32])
+{
+    struct sockaddr_un name;
+    memset(&name, 0, sizeof(name));
+    name.sun_family = AF_UNIX;
+    char *p = name.sun_path + 1;
+    memcpy(p, "gyre-", 5);
+    for (int i = 0; i < 16; i++)
+        snprintf(p + 5 + 2 * i, 3, "%02x", address[i]);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(
+        connect(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 38)), 0);
+    return fd;
+}
+
+/* Strangers that say nothing, or nonsense, get nothing and do not keep others from being served. */
+static void fetch_among_strangers(void **state)
+{
+    (void)state;
+    comm_identity_t who;
+    comm_boot_t *boot[2];
+    comm_watch_t *watch[2];
+    unsigned char address[32], noise[300];
+    int silent[20], fd = -1;
+    for (int i = 0; i < 2; i++) {
+        alone(&who, 0);
+        assert_int_equal(comm_boot_join(&who, SOON, &boot[i]), GYRE_OK);
+        assert_int_equal(comm_watch_start(boot[i], &watch[i]), GYRE_OK);
+    }
+    int window = window_of("among");
+    assert_int_equal(comm_watch_offer(watch[0], 3, window), GYRE_OK);
+    comm_watch_address(watch[0], address);
+    srand(7);
+    for (int i = 0; i < 200; i++) {
+        int s = knock(address);
+        size_t bytes = i % 3 == 0 ? 40 : (size_t)(rand() % 300);
+        for (size_t k = 0; k < bytes; k++)
+            noise[k] = (unsigned char)rand();
+        send(s, noise, bytes, MSG_NOSIGNAL);
+        if (i % 3 == 0) {
+            char challenge[64], rest[64];
+            assert_int_equal(recv(s, challenge, sizeof(challenge), 0), 64);
+            send(s, noise, 32, MSG_NOSIGNAL);
+            assert_true(recv(s, rest, sizeof(rest), 0) <= 0); /* no descriptor for a forged proof */
+        }
+        close(s);
+    }
+    base_time_t start = base_now();
+    for (int i = 0; i < 20;
+         i++) /* more than are served at a time: their places come free by their deadline */
+        silent[i] = knock(address);
+    assert_int_equal(comm_watch_fetch(watch[1], address, 3, &fd, SOON), GYRE_OK);
+    assert_true(base_now() - start < 5000000000);
+    close(fd);
+    for (int i = 0; i < 20; i++)
+        close(silent[i]);
+    for (int i = 0; i < 2; i++) {
+        comm_watch_stop(watch[i]);
+        comm_boot_leave(boot[i], 1);
+    }
+    close(window);
+}
+
+/* ---- idleness ---------------------------------------------------------------------------------------- */
+
+/* Voluntary switches of all threads of this process but the calling one. */
+static long switches(void)
+{
+    long sum = 0;
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        char path[300], line[200];
+        if (entry->d_name[0] == '.' || atoi(entry->d_name) == (int)getpid())
+            continue;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
+        FILE *file = fopen(path, "r");
+        while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+            if (strncmp(line, "voluntary_ctxt_switches:", 24) == 0)
+                sum += atol(line + 24);
+        if (file != NULL)
+            fclose(file);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return sum;
+}
+
+static int idle_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    nap(300);
+    long before = switches();
+    RANK_CHECK(before > 0);
+    nap(1500); /* longer than the kernel's keepalive takes between two probes */
+    long after = switches();
+    RANK_CHECK(after == before);
+    nap(200);
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void idle_costs_nothing(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_THREAD__)
+    skip(); /* the sanitizer has a thread of its own that wakes */
+#endif
+    assert_int_equal(boot_job_processes(4, 1, idle_body, NULL, NULL, 20.0), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rank_dies),
+        cmocka_unit_test(goodbye_is_not_death),
+        cmocka_unit_test(abort_reaches_all),
+        cmocka_unit_test(all_abort),
+        cmocka_unit_test(fetch),
+        cmocka_unit_test(singletons),
+        cmocka_unit_test(fetch_among_strangers),
+        cmocka_unit_test(idle_costs_nothing),
+    };
+    base_settings_load();
+    base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
