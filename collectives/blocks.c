@@ -197,14 +197,20 @@ static void add_packing(coll_builder_t *b, int channel, const coll_piece_t *piec
     }
 }
 
-void coll_add_send_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n)
+coll_ref_t coll_add_pack(coll_builder_t *b, int channel, const coll_piece_t *pieces, size_t n, size_t *total)
 {
     coll_ref_t at;
-    size_t total;
-    if (!contiguous(pieces, n, &at, &total)) {
-        at = coll_tmp(b, total);
+    if (!contiguous(pieces, n, &at, total)) {
+        at = coll_tmp(b, *total);
         add_packing(b, channel, pieces, n, at, 0);
     }
+    return at;
+}
+
+void coll_add_send_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n)
+{
+    size_t total;
+    coll_ref_t at = coll_add_pack(b, channel, pieces, n, &total);
     coll_add_send(b, channel, peer, at, total);
 }
 

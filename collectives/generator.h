@@ -66,6 +66,7 @@ typedef struct {
     coll_ref_t at;
     size_t count;
 } coll_piece_t;
+coll_ref_t coll_add_pack(coll_builder_t *b, int channel, const coll_piece_t *pieces, size_t n, size_t *total);
 void coll_add_send_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n);
 void coll_add_recv_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n);
 

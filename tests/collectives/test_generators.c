@@ -1,0 +1,106 @@
+/* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that is served, all n
+ * from 1 to SWEEP_N, all roots, counts that do not divide, several chunks, in place, out of place and mixed, blocks of
+ * different sizes, host maps, both orders. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/check.h"
+#include "tests/support/schedules.h"
+
+#ifndef SWEEP_N
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SWEEP_N 13
+#else
+#define SWEEP_N 64
+#endif
+#endif
+
+static unsigned long proofs;
+
+static void prove(const sched_case_t *c)
+{
+    if (!sched_case_served(c))
+        return;
+    sched_world_t w;
+    gyre_status_t status;
+    char text[200], why[600] = "";
+    int built = sched_world_build(&w, c, &status);
+    if (built)
+        status = coll_check(w.args, w.schedules, w.n, why, sizeof why);
+    if (status != GYRE_OK) {
+        sched_case_print(c, text, sizeof text);
+        fail_msg("%s: %s: %s", text, gyre_status_string(status), why);
+    }
+    sched_world_free(&w);
+    proofs++;
+}
+
+/* Per (algorithm, operation, n, root): a few counts, the rest of the variants spread over them so that each meets each
+ * in the course of the sweep. */
+static void sweep(coll_algo_t algo, coll_op_t op, int n)
+{
+    int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
+    int blocks = op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER ||
+                 op == COLL_SCATTER || op == COLL_ALL_TO_ALL;
+    size_t un = (size_t)n;
+    const size_t vectors[] = {1, un - 1, un, un + 1, 37, 2 * un + 3, 0};
+    const size_t each[] = {1, 5, 3, 0};
+    unsigned state = (unsigned)n * 131u + (unsigned)algo * 17u + (unsigned)op;
+    for (int root = 0; root < (rooted ? n : 1); root++) {
+        size_t ncounts = op == COLL_BARRIER ? 1 : rooted ? 2 : blocks ? 4 : 7;
+        for (size_t k = 0; k < ncounts; k++) {
+            unsigned mix = sched_random(&state);
+            sched_case_t c = {
+                .algo = algo, .op = op, .n = n, .root = root, .seed = mix, .place = (place_t)(mix % 3)};
+            size_t pick = rooted && n > 4 ? mix / 3 % (blocks ? 4 : 7) : k;
+            c.count = op == COLL_BARRIER ? 0 : blocks ? each[pick % 4] : vectors[pick];
+            c.chunk = mix / 64 % 3 == 0 ? 1000 : mix / 64 % 3 == 1 ? 2 : 7;
+            c.hosts = (hosts_t)(mix / 256 % HOSTS_END);
+            for (int form = 0; form < 4; form++) {
+                c.ragged = form & 1 && blocks;
+                c.fast = form & 1 && !blocks;
+                if (op == COLL_REDUCE_SCATTER)
+                    c.fast = mix / 1024 & 1;
+                c.one_shot = form >> 1;
+                if ((form & 1 && !c.ragged && !c.fast) || (c.one_shot && op != COLL_ALL_REDUCE))
+                    continue;
+                prove(&c);
+                c.place = (place_t)((c.place + 1) % PLACE_END);
+            }
+        }
+    }
+}
+
+static void sweep_all(coll_algo_t algo)
+{
+    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++)
+        for (int n = 1; coll_algo_serves(algo, op, NULL) && n <= SWEEP_N; n++)
+            sweep(algo, op, n);
+}
+
+#define SWEEP_TEST(name, algo)                            \
+    static void name(void **state)                        \
+    {                                                     \
+        (void)state;                                      \
+        proofs = 0;                                       \
+        sweep_all(algo);                                  \
+        assert_true(proofs > 0);                          \
+        print_message("           %lu proofs\n", proofs); \
+    }
+SWEEP_TEST(test_direct, COLL_DIRECT)
+SWEEP_TEST(test_butterfly, COLL_BUTTERFLY)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_butterfly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
