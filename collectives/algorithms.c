@@ -16,6 +16,14 @@ typedef struct {
 
 static const algorithm_t algorithms[COLL_ALGO_END] = {
     [COLL_ALGO_AUTO] = {"auto", NULL, 0, 0},
+    [COLL_RING] = {"ring", coll_generate_ring,
+                   OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE), 0},
+    [COLL_TREE] = {"tree", coll_generate_tree, OP(ALL_REDUCE) | OP(BROADCAST) | OP(REDUCE), 0},
+    [COLL_BINOMIAL] = {"binomial", coll_generate_binomial,
+                       OP(ALL_REDUCE) | OP(BROADCAST) | OP(REDUCE) | OP(BARRIER), OP(GATHER) | OP(SCATTER)},
+    [COLL_BRUCK] = {"bruck", coll_generate_bruck, OP(ALL_GATHER) | OP(BARRIER), OP(ALL_TO_ALL)},
+    [COLL_PAIRWISE] = {"pairwise", coll_generate_pairwise,
+                       OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(ALL_TO_ALL), 0},
     [COLL_DIRECT] = {"direct", coll_generate_direct,
                      OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE) |
                          OP(GATHER) | OP(SCATTER) | OP(ALL_TO_ALL) | OP(BARRIER),

@@ -20,38 +20,16 @@
 
 #include "collectives/generator.h"
 
-/* The two halves that meet at a level, seen from one rank. */
-typedef struct {
-    coll_node_t left, right, mine, other;
-    int is_left, is_last; /* is_last: the merged block is everything */
-} merge_t;
-
-/* 0 if nothing meets this rank's block at this level. */
-static int merge_at(const coll_args_t *a, int level, merge_t *m)
-{
-    coll_node_t both = coll_node_at(a->n, a->rank, level + 1);
-    if (coll_node_size(both) <= 1 << level)
-        return 0;
-    int split = both.lo + (1 << level);
-    m->left = (coll_node_t){both.lo, split};
-    m->right = (coll_node_t){split, both.hi};
-    m->is_left = a->rank < split;
-    m->mine = m->is_left ? m->left : m->right;
-    m->other = m->is_left ? m->right : m->left;
-    m->is_last = coll_node_size(both) == a->n;
-    return 1;
-}
-
 /* ---- recursive doubling: whole vectors ---------------------------------------------------------------- */
 
 /* The ranks of the other block that this rank serves: first, first + step, ... below other.hi. */
-static int first_served(const coll_args_t *a, const merge_t *m)
+static int first_served(const coll_args_t *a, const coll_merge_t *m)
 {
     return m->other.lo + (a->rank - m->mine.lo);
 }
 
 /* The rank of the other block that serves this one. */
-static int server(const coll_args_t *a, const merge_t *m)
+static int server(const coll_args_t *a, const coll_merge_t *m)
 {
     return m->other.lo + (a->rank - m->mine.lo) % coll_node_size(m->other);
 }
@@ -61,8 +39,8 @@ static void all_reduce_doubling(coll_builder_t *b, const coll_args_t *a)
     coll_ref_t partial = coll_in(0), slot = coll_tmp(b, a->count);
     coll_ref_t sums[2] = {coll_tmp(b, a->count), coll_tmp(b, a->count)};
     for (int level = 0, used = 0; level < coll_levels(a->n); level++) {
-        merge_t m;
-        if (!merge_at(a, level, &m))
+        coll_merge_t m;
+        if (!coll_merge_at(a->n, a->rank, level, &m))
             continue;
         for (int peer = first_served(a, &m); peer < m.other.hi; peer += coll_node_size(m.mine))
             coll_add_send(b, 0, peer, partial, a->count);
@@ -131,7 +109,7 @@ typedef struct {
 } level_t;
 
 /* Goes through the runs of (mine, other) inside `owned`; fills `level` if it has room made, else only counts. */
-static size_t divide(const coll_args_t *a, const merge_t *m, const coll_range_t *owned, size_t nowned,
+static size_t divide(const coll_args_t *a, const coll_merge_t *m, const coll_range_t *owned, size_t nowned,
                      level_t *level)
 {
     size_t found = 0;
@@ -156,8 +134,8 @@ static size_t divide(const coll_args_t *a, const merge_t *m, const coll_range_t 
     return found;
 }
 
-static void exchange_halves(coll_builder_t *b, const coll_args_t *a, const merge_t *m, const level_t *level,
-                            coll_ref_t from, coll_ref_t slot)
+static void exchange_halves(coll_builder_t *b, const coll_args_t *a, const coll_merge_t *m,
+                            const level_t *level, coll_ref_t from, coll_ref_t slot)
 {
     for (size_t i = 0; i < level->nshares; i++) {
         const share_t *s = &level->shares[i];
@@ -186,9 +164,9 @@ static void all_reduce_halving(coll_builder_t *b, const coll_args_t *a)
     size_t nowned = a->count != 0;
     coll_ref_t from = coll_in(0), slot = coll_tmp(b, base_min_size(a->chunk, a->count));
     for (int k = 0; k < coll_levels(a->n); k++) {
-        merge_t m;
+        coll_merge_t m;
         level_t *level = &levels[k];
-        if (!merge_at(a, k, &m))
+        if (!coll_merge_at(a->n, a->rank, k, &m))
             continue;
         size_t n = divide(a, &m, owned, nowned, level);
         level->kept = coll_scratch(b, n, sizeof *level->kept);
@@ -215,7 +193,7 @@ static void all_reduce_halving(coll_builder_t *b, const coll_args_t *a)
 
 /* ---- reduce_scatter: blocks with one owner ----------------------------------------------------------------- */
 
-static int goes_left(int block, const merge_t *m)
+static int goes_left(int block, const coll_merge_t *m)
 {
     if (block >= m->left.lo && block < m->right.hi)
         return block < m->left.hi;
@@ -272,7 +250,7 @@ static size_t peer_group(const scatter_t *s, size_t from)
 }
 
 /* Reduces neighbours whose operands are neighbours, too, in one step. */
-static void reduce_group(scatter_t *s, size_t from, size_t end, const merge_t *m, coll_ref_t got,
+static void reduce_group(scatter_t *s, size_t from, size_t end, const coll_merge_t *m, coll_ref_t got,
                          coll_ref_t *sum)
 {
     for (size_t i = from; i < end;) {
@@ -302,7 +280,7 @@ static void reduce_group(scatter_t *s, size_t from, size_t end, const merge_t *m
     }
 }
 
-static void exchange_blocks(scatter_t *s, const merge_t *m)
+static void exchange_blocks(scatter_t *s, const coll_merge_t *m)
 {
     size_t kept_total = 0, kept = 0;
     for (size_t i = 0; i < s->nheld; i++) {
@@ -348,8 +326,8 @@ static void reduce_scatter(coll_builder_t *b, const coll_args_t *a)
     for (size_t i = 0; i < n; i++)
         s.held[i] = (holding_t){.block = (int)i, .at = coll_in(a->displs[i])};
     for (int level = 0; level < coll_levels(a->n); level++) {
-        merge_t m;
-        if (merge_at(a, level, &m))
+        coll_merge_t m;
+        if (coll_merge_at(a->n, a->rank, level, &m))
             exchange_blocks(&s, &m);
     }
 }
@@ -369,8 +347,8 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
         return;
     coll_add_own_copy(b, a);
     for (int level = 0; level < coll_levels(a->n); level++) {
-        merge_t m;
-        if (!merge_at(a, level, &m))
+        coll_merge_t m;
+        if (!coll_merge_at(a->n, a->rank, level, &m))
             continue;
         fill_pieces(a, m.mine, pieces);
         size_t total;
@@ -385,8 +363,8 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
 static void barrier(coll_builder_t *b, const coll_args_t *a)
 {
     for (int level = 0; level < coll_levels(a->n); level++) {
-        merge_t m;
-        if (!merge_at(a, level, &m))
+        coll_merge_t m;
+        if (!coll_merge_at(a->n, a->rank, level, &m))
             continue;
         for (int peer = first_served(a, &m); peer < m.other.hi; peer += coll_node_size(m.mine))
             coll_add_sync_send(b, 0, peer);

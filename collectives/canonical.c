@@ -66,3 +66,19 @@ coll_node_t coll_node_first_inside(int n, int lo, int hi)
     }
     return node;
 }
+
+int coll_merge_at(int n, int rank, int level, coll_merge_t *m)
+{
+    coll_node_t both = coll_node_at(n, rank, level + 1);
+    if (coll_node_size(both) <= 1 << level)
+        return 0;
+    int split = both.lo + (1 << level);
+    m->both = both;
+    m->left = (coll_node_t){both.lo, split};
+    m->right = (coll_node_t){split, both.hi};
+    m->is_left = rank < split;
+    m->mine = m->is_left ? m->left : m->right;
+    m->other = m->is_left ? m->right : m->left;
+    m->is_last = coll_node_size(both) == n;
+    return 1;
+}

@@ -37,6 +37,15 @@ coll_node_t coll_node_of_split(int n, int split);
 /* The node of level k (up to 2^k ranks) that holds `rank`. */
 coll_node_t coll_node_at(int n, int rank, int level);
 
+/* The two halves that meet at a level, seen from one rank. */
+typedef struct {
+    coll_node_t both, left, right, mine, other;
+    int is_left, is_last; /* is_last: `both` is the whole tree */
+} coll_merge_t;
+
+/* The merge of level `level` (0: pairs) that this rank's block takes part in; 0 if nothing meets it there. */
+int coll_merge_at(int n, int rank, int level, coll_merge_t *merge);
+
 /* The largest node that starts at lo and lies within [lo, hi): repeated use from lo = hi of the last one lists the
  * maximal nodes inside an interval in rank order, at most 2 log2 n of them. */
 coll_node_t coll_node_first_inside(int n, int lo, int hi);

@@ -95,12 +95,20 @@ static void sweep_all(coll_algo_t algo)
     }
 SWEEP_TEST(test_direct, COLL_DIRECT)
 SWEEP_TEST(test_butterfly, COLL_BUTTERFLY)
+SWEEP_TEST(test_ring, COLL_RING)
+SWEEP_TEST(test_tree, COLL_TREE)
+SWEEP_TEST(test_binomial, COLL_BINOMIAL)
+SWEEP_TEST(test_bruck, COLL_BRUCK)
+SWEEP_TEST(test_pairwise, COLL_PAIRWISE)
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct),
-        cmocka_unit_test(test_butterfly),
+        cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly), cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),  cmocka_unit_test(test_bruck),
+        cmocka_unit_test(test_pairwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
