@@ -88,6 +88,8 @@ comm_recorder_slot_t *comm_recorder_open(int rank)
     slot->pid = (int32_t)getpid();
     slot->started_ns = 0;
     slot->waiting_for = -1;
+    atomic_store_explicit(&slot->writer, 0,
+                          memory_order_relaxed); /* its former owner may have died as a writer */
     atomic_store_explicit(&slot->head, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->state, 1,
                           memory_order_release); /* a reader that sees 1 sees the fields above */

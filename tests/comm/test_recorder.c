@@ -48,13 +48,13 @@ static void private_slot(void **state)
     assert_int_equal(slot->waiting_for, -1);
     for (uint32_t k = 1; k <= 40; k++) {
         comm_call_t call = {.seq = k, .count = k * 10, .root = -1};
-        comm_recorder_begin(slot, &call);
+        comm_recorder_begin(slot, &call, 12345);
         assert_int_equal(atomic_load(&slot->state), 2);
         assert_int_equal(atomic_load(&slot->head), k);
         comm_recorder_end(slot);
         assert_int_equal(atomic_load(&slot->state), 1);
     }
-    assert_true(slot->started_ns > 0);
+    assert_int_equal(slot->started_ns, 12345);
     for (uint32_t k = 40 - COMM_RECORDER_CALLS; k < 40; k++) /* the newest calls are kept, in their places */
         assert_int_equal(slot->calls[k % COMM_RECORDER_CALLS].seq, k + 1);
     char text[2000];
@@ -84,14 +84,15 @@ static void outlives_its_process(void **state)
             settings(fd, i);
             comm_recorder_slot_t *slot = comm_recorder_open(100 + i);
             comm_call_t call = {.seq = (uint32_t)i + 1, .op = 5, .count = 77};
-            comm_recorder_begin(slot, &call);
-            slot->waiting_for = i + 1;
+            comm_recorder_begin(slot, &call, 12345);
+            comm_recorder_wait(slot, i + 1);
             if (i % 3 == 1)
                 comm_recorder_fail(slot, "it broke");
             if (i % 3 == 2) {
                 comm_recorder_end(slot);
                 comm_recorder_close(slot);
             }
+            atomic_store(&slot->writer, 1); /* as if it were killed in the middle of a record */
             kill(getpid(), SIGKILL);
         }
         int status;
@@ -110,6 +111,23 @@ static void outlives_its_process(void **state)
         assert_int_equal(all[i].waiting_for, i + 1);
         assert_string_equal(all[i].error, i % 3 == 1 ? "it broke" : "");
     }
+    /* A restarted rank takes its slot over, whatever state its predecessor left it in. */
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(10);
+        settings(fd, 4);
+        comm_recorder_slot_t *slot = comm_recorder_open(104);
+        comm_call_t call = {.seq = 9};
+        comm_recorder_begin(slot, &call, 1);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(all[4].pid, pid);
+    assert_int_equal(atomic_load(&all[4].head), 1);
+    assert_int_equal(all[4].calls[0].seq, 9);
+    assert_string_equal(all[4].error, "");
     munmap(all, comm_recorder_bytes(SLOTS));
     close(fd);
 }
@@ -135,7 +153,7 @@ static void wrong_descriptor(void **state)
         assert_non_null(slot);
         assert_int_equal(slot->rank, 1);
         comm_call_t call = {.seq = 1};
-        comm_recorder_begin(slot, &call);
+        comm_recorder_begin(slot, &call, 12345);
         comm_recorder_close(slot);
         assert_int_equal(pread(fileno(file), seen, sizeof(seen), 0), sizeof(seen));
         assert_memory_equal(seen, zeros, sizeof(seen));
