@@ -53,7 +53,7 @@ typedef struct {
     guest_t *guests;
     int guests_n, guests_cap;
     int refused;
-    int full;            /* out of descriptors: takes nobody until a guest has gone */
+    int full;            /* out of descriptors: takes nobody until a guest has gone, or none will */
     boot_addr_t *places; /* rank 0: [size], where each rank listens; family 0: has not joined */
     int missing;         /* rank 0: ranks that have not joined */
 } gate_t;
@@ -249,6 +249,15 @@ static int strangers(const gate_t *gate)
     return n;
 }
 
+/* Guests that may go soon. */
+static int passing(const gate_t *gate)
+{
+    int n = strangers(gate);
+    for (int i = 0; i < gate->guests_n; i++)
+        n += gate->guests[i].state == GUEST_LEAVING;
+    return n;
+}
+
 /* Takes whoever knocks. */
 static gyre_status_t gate_accept(gate_t *gate)
 {
@@ -272,11 +281,8 @@ static gyre_status_t gate_accept(gate_t *gate)
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return GYRE_OK;
         } else if (errno == EMFILE || errno == ENFILE) {
-            int leaving = strangers(gate);
-            for (int i = 0; i < gate->guests_n; i++)
-                leaving += gate->guests[i].state == GUEST_LEAVING;
-            if (leaving > 0) {
-                gate->full = 1; /* their places become free soon */
+            if (passing(gate) > 0) {
+                gate->full = 1; /* some of their places become free soon */
                 return GYRE_OK;
             }
             return gyre_fail_errno(
@@ -309,9 +315,10 @@ static base_time_t gate_tidy(gate_t *gate, base_time_t deadline)
             gate->guests[kept] = *guest;
         kept++;
     }
-    if (kept < gate->guests_n)
-        gate->full = 0;
+    int fewer = kept < gate->guests_n;
     gate->guests_n = kept;
+    if (fewer || passing(gate) == 0)
+        gate->full = 0;
     return deadline;
 }
 

@@ -540,7 +540,7 @@ static void no_descriptors(void **state)
     for (int r = 1; r < 12; r++) {
         if (r == 8) /* which its children wait for */
             continue;
-        attempt_start(&a[r], &job, r, 4.0);
+        attempt_start(&a[r], &job, r, 2.5);
     }
     for (int r = 1; r < 12; r++) {
         if (r == 8)
