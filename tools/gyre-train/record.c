@@ -1,0 +1,153 @@
+/* tools/gyre-train/record.c: the history of a run and its JSON-lines log.
+ *
+ * Losses, norms and rates are written with 17 digits, so a line up to "tokens_per_second" is the same text exactly
+ * when the bits are the same. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "tools/gyre-train/train.h"
+
+gyre_status_t train_record_open(train_record_t *record, const char *log_path)
+{
+    if (log_path && !(record->log = fopen(log_path, "we")))
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot create the log %s: name another with --log",
+                               log_path);
+    return GYRE_OK;
+}
+
+static gyre_status_t written(const train_record_t *record)
+{
+    if (record->log && (fflush(record->log) != 0 || ferror(record->log)))
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+    return GYRE_OK;
+}
+
+gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
+                                 const model_data_t *data)
+{
+    if (!record->log)
+        return GYRE_OK;
+    const char *name;
+    char value[4096];
+    json_t *object = json_object();
+    for (size_t i = 0; train_options_row(options, i, &name, value, sizeof value); i++)
+        json_object_set_new(object, name, json_string(value)); /* NULL where a path is not UTF-8: left out */
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    if (!text)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the first line of the log");
+    fprintf(record->log,
+            "{\"config\":%s,\"ranks\":%d,\"parameters\":%zu,\"bytes\":%zu,\"files\":%zu,\"unigram_entropy\":%"
+            ".17g}\n",
+            text, record->ranks, record->parameters, data->bytes, data->files, record->unigram);
+    free(text);
+    return written(record);
+}
+
+gyre_status_t train_record_step(train_record_t *record, const train_step_t *step)
+{
+    if (record->steps == record->room) {
+        size_t room = record->room ? 2 * record->room : 1024;
+        train_step_t *grown = realloc(record->step, room * sizeof *grown);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the history of %zu steps", room);
+        record->step = grown;
+        record->room = room;
+    }
+    record->step[record->steps++] = *step;
+    if (!record->log)
+        return GYRE_OK;
+    fprintf(record->log, "{\"step\":%llu,\"loss\":%.17g,", (unsigned long long)step->step, step->loss);
+    if (!isnan(step->val))
+        fprintf(record->log, "\"val_loss\":%.17g,", step->val);
+    fprintf(
+        record->log,
+        "\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens_per_second\":%.1f,\"compute_s\":%.6f,\"exposed_s\":%.6f,"
+        "\"hidden_s\":%.6f}\n",
+        step->grad_norm, step->lr, (double)record->tokens_per_step / fmax(step->seconds, 1e-9),
+        step->compute_s, step->exposed_s, step->hidden_s);
+    return written(record);
+}
+
+gyre_status_t train_record_finish(train_record_t *record)
+{
+    gyre_status_t status = GYRE_OK;
+    if (record->log) {
+        fprintf(record->log,
+                "{\"steps\":%zu,\"val_loss\":%.17g,\"weights_hash\":\"%016llx\",\"seconds\":%.3f}\n",
+                record->steps, record->final_val, (unsigned long long)record->hash, record->seconds);
+        status = written(record);
+        if (fclose(record->log) != 0 && status == GYRE_OK)
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+        record->log = NULL;
+    }
+    return status;
+}
+
+void train_record_free(train_record_t *record)
+{
+    if (record->log)
+        fclose(record->log);
+    free(record->step);
+    free(record->sample);
+    memset(record, 0, sizeof *record);
+}
+
+train_step_t train_record_total(const train_record_t *record)
+{
+    train_step_t total = {0};
+    for (size_t i = 0; i < record->steps; i++) {
+        total.seconds += record->step[i].seconds;
+        total.compute_s += record->step[i].compute_s;
+        total.exposed_s += record->step[i].exposed_s;
+        total.hidden_s += record->step[i].hidden_s;
+    }
+    return total;
+}
+
+/* Bytes of the UTF-8 sequence at p, at most `left`; 0 if it is not one (overlong forms and surrogates are not). */
+static size_t utf8_length(const unsigned char *p, size_t left)
+{
+    size_t n = p[0] < 0x80                   ? 1
+               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+               : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+               : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                             : 0;
+    if (n == 0 || n > left)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
+        (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+char *train_readable(const unsigned char *bytes, size_t count)
+{
+    char *text = malloc(3 * count + 1), *to = text;
+    if (!text)
+        return NULL;
+    for (size_t i = 0; i < count;) {
+        size_t n = utf8_length(bytes + i, count - i);
+        int control =
+            n == 1 && ((bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') || bytes[i] == 0x7f);
+        control |= n == 2 && bytes[i] == 0xc2 && bytes[i + 1] < 0xa0;
+        if (n > 0 && !control) {
+            memcpy(to, bytes + i, n);
+            to += n;
+        } else {
+            memcpy(to, "\xef\xbf\xbd", 3);
+            to += 3;
+        }
+        i += n > 0 ? n : 1;
+    }
+    *to = 0;
+    return text;
+}

@@ -1,0 +1,437 @@
+/* tools/gyre-train/run.c: a training run from set-up to report. Every rank runs all of it; rank 0 also speaks. */
+#include <errno.h>
+#include <libgen.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "model/sample.h"
+#include "optim/adamw.h"
+#include "optim/ddp.h"
+#include "optim/schedule.h"
+#include "tools/gyre-train/train.h"
+
+typedef struct {
+    train_options_t *options;
+    model_config_t shape;
+    gyre_comm_t *comm;
+    int rank;
+    model_data_t *data;
+    model_params_t *params;
+    float *flat; /* [params->total] */
+    model_gpt_t_f32 *gpt;
+    optim_adamw_t *adamw;
+    optim_ddp_t *ddp;
+    size_t val_count;  /* validation sequences in use */
+    uint64_t next;     /* 0-based number of the step whose batch is fetched */
+    double progress;   /* part of the time limit that is gone, as rank 0 told it last */
+    base_time_t start; /* of training */
+    train_record_t record;
+    train_progress_t bar;
+} run_t;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1; /* the run ends behind the present step; a second signal kills */
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------------------ */
+
+/* The checkpoint's shape where --load is given, else the flags'. A flag that contradicts the checkpoint is an error. */
+static gyre_status_t find_shape(const train_options_t *options, model_config_t *shape)
+{
+    *shape = (model_config_t){.vocab = MODEL_DATA_VOCAB,
+                              .seq = options->seq,
+                              .layers = options->layers,
+                              .hidden = options->hidden,
+                              .heads = options->heads};
+    if (options->load) {
+        model_config_t found;
+        gyre_status_t status = model_checkpoint_config(options->load, &found);
+        if (status != GYRE_OK)
+            return status;
+        if (found.vocab != MODEL_DATA_VOCAB)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s has a vocabulary of %zu: gyre-train reads bytes, which are %d",
+                             options->load, found.vocab, MODEL_DATA_VOCAB);
+        if (found.heads == 0)
+            found.heads = shape->heads; /* the file does not say */
+        const struct {
+            const char *name;
+            size_t flag, file;
+        } pair[] = {{"seq", shape->seq, found.seq},
+                    {"layers", shape->layers, found.layers},
+                    {"hidden", shape->hidden, found.hidden},
+                    {"heads", shape->heads, found.heads}};
+        for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++)
+            if (train_options_given(options, pair[i].name) && pair[i].flag != pair[i].file)
+                return gyre_fail(GYRE_ERR_INVALID, "--%s is %zu, but the model in %s has %zu: leave --%s out",
+                                 pair[i].name, pair[i].flag, options->load, pair[i].file, pair[i].name);
+        *shape = found;
+    }
+    return model_config_check(shape);
+}
+
+static gyre_status_t join(run_t *run)
+{
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    if (run->options->progress_thread)
+        config.progress_thread = 1;
+    gyre_status_t status = gyre_init(&config, &run->comm);
+    if (status == GYRE_OK)
+        run->rank = gyre_comm_rank(run->comm);
+    return status;
+}
+
+/* Checks that need all ranks' number or the text; the same answer on every rank, told by rank 0. */
+static gyre_status_t check_input(run_t *run)
+{
+    const train_options_t *options = run->options;
+    const optim_ddp_config_t config = {.batch = options->batch, .accum = options->accum};
+    size_t ranks = (size_t)gyre_comm_size(run->comm);
+    int level = base_log_limit;
+    if (run->rank != 0)
+        base_log_set_level(BASE_LOG_NONE);
+    gyre_status_t status = optim_ddp_check(&config, ranks);
+    if (status == GYRE_OK)
+        status = model_data_check(run->data, options->data, run->shape.seq);
+    base_log_set_level((base_log_level_t)level);
+    if (status == GYRE_OK && run->rank == 0 && !optim_ddp_invariant(&config, ranks))
+        log_warning("batch %zu on %zu ranks: only powers of two give the same bits on other numbers of ranks",
+                    config.batch, ranks);
+    return status;
+}
+
+/* The folder of `path` must take a file: better known now than at the end of the run. */
+static gyre_status_t check_writable(const char *path, const char *flag)
+{
+    char *copy = path ? strdup(path) : NULL;
+    gyre_status_t status = GYRE_OK;
+    if (copy && access(dirname(copy), W_OK) != 0)
+        status =
+            gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s: name another file with --%s", path, flag);
+    free(copy);
+    return status;
+}
+
+static gyre_status_t open_outputs(run_t *run)
+{
+    gyre_status_t status = check_writable(run->options->report, "report");
+    if (status == GYRE_OK)
+        status = check_writable(run->options->save, "save");
+    return status == GYRE_OK ? train_record_open(&run->record, run->options->log) : status;
+}
+
+static gyre_status_t make_model(run_t *run)
+{
+    const train_options_t *options = run->options;
+    const optim_adamw_config_t adamw = {.beta1 = options->beta1,
+                                        .beta2 = options->beta2,
+                                        .epsilon = 1e-8,
+                                        .weight_decay = options->weight_decay};
+    const optim_ddp_config_t ddp = {
+        .batch = options->batch, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
+    gyre_status_t status = model_params_create(&run->shape, &run->params);
+    if (status != GYRE_OK)
+        return status;
+    if (!(run->flat = calloc(run->params->total, sizeof *run->flat)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu parameters: take a smaller model",
+                         run->params->total);
+    if (options->load)
+        status = model_checkpoint_load(options->load, run->params, run->flat);
+    else
+        model_params_init(run->params, options->seed, run->flat);
+    if (status == GYRE_OK)
+        status = model_gpt_create_f32(run->params, run->flat, MODEL_ISA_BEST, &run->gpt);
+    if (status == GYRE_OK)
+        status = optim_adamw_create(run->params, &adamw, &run->adamw);
+    if (status == GYRE_OK)
+        status = optim_ddp_create(run->comm, run->params, run->gpt, &ddp, &run->ddp);
+    if (status == GYRE_OK) /* the ranks' files may differ */
+        status = optim_ddp_verify(run->ddp, run->flat, &run->record.hash);
+    return status;
+}
+
+static gyre_status_t set_up(run_t *run)
+{
+    gyre_status_t status = model_data_open(run->options->data, &run->data);
+    if (status == GYRE_OK)
+        status = check_input(run);
+    if (status == GYRE_OK && run->rank == 0)
+        status = open_outputs(run);
+    if (status == GYRE_OK)
+        status = make_model(run);
+    if (status != GYRE_OK)
+        return status;
+    size_t all = model_data_validation_count(run->data, run->shape.seq);
+    run->val_count = all < run->options->eval_sequences ? all : run->options->eval_sequences;
+    run->record.unigram = run->data->unigram_entropy;
+    run->record.ranks = gyre_comm_size(run->comm);
+    run->record.parameters = run->params->total;
+    run->record.tokens_per_step = run->options->batch * run->shape.seq;
+    run->record.first_val = run->record.final_val = NAN;
+    return GYRE_OK;
+}
+
+/* ---- training -------------------------------------------------------------------------------------------------- */
+
+static void fetch_train(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
+{
+    const run_t *run = user;
+    model_data_train(run->data, run->options->seed, run->next, index, run->shape.seq, tokens, targets);
+}
+
+static void fetch_val(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
+{
+    const run_t *run = user;
+    size_t all = model_data_validation_count(run->data, run->shape.seq);
+    size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
+    model_data_validation(run->data, place < all ? place : all - 1, run->shape.seq, tokens, targets);
+}
+
+static double elapsed(const run_t *run)
+{
+    return (double)(base_now() - run->start) * 1e-9;
+}
+
+/* Rank 0 says whether this step is the last and how far the clock has come; its words reach all with the loss. */
+static void take_notes(const run_t *run, double longest_step, optim_ddp_step_t *step)
+{
+    double limit = run->options->time_limit;
+    double part = limit > 0.0 ? elapsed(run) / limit : 0.0;
+    step->note[0] = interrupted || (limit > 0.0 && elapsed(run) + longest_step >= limit);
+    step->note[1] = part < 1.0 ? part : 1.0;
+}
+
+/* One update. *stop: rank 0 wants it to be the last. */
+static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_step_t *out, int *stop)
+{
+    const train_options_t *options = run->options;
+    base_time_t start = base_now();
+    optim_ddp_step_t step = {0};
+    take_notes(run, out->seconds, &step);
+    gyre_status_t status = optim_ddp_step(run->ddp, fetch_train, run, &step);
+    double norm = 0.0, scale = 1.0 / (double)options->batch;
+    if (status == GYRE_OK)
+        status = optim_grad_norm(run->params, optim_ddp_grads(run->ddp), &norm);
+    if (status != GYRE_OK)
+        return status;
+    norm *= scale;
+    double rate = optim_schedule_rate(schedule, run->next, run->progress);
+    if (!isfinite(step.loss) || !isfinite(norm)) { /* on all ranks alike */
+        if (run->rank != 0)
+            return gyre_fail_quiet(GYRE_ERR_INVALID, "the loss is no longer finite");
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "step %llu: the loss (%g) or the gradient's norm (%g) is no longer finite: take a smaller "
+            "--lr (it is %g), a longer --warmup or --clip 1",
+            (unsigned long long)run->next + 1, step.loss, norm, options->lr);
+    }
+    optim_adamw_step(run->adamw, run->flat, optim_ddp_grads(run->ddp),
+                     (float)(scale * optim_clip_factor(norm, options->clip)), rate);
+    run->progress = step.note[1];
+    *stop = step.note[0] != 0.0;
+    double seconds = (double)(base_now() - start) * 1e-9;
+    *out = (train_step_t){.step = ++run->next,
+                          .loss = step.loss,
+                          .grad_norm = norm,
+                          .lr = rate,
+                          .val = NAN,
+                          .seconds = seconds,
+                          .compute_s = seconds - step.exposed_s,
+                          .exposed_s = step.exposed_s,
+                          .hidden_s = step.hidden_s};
+    return GYRE_OK;
+}
+
+static gyre_status_t train(run_t *run)
+{
+    const train_options_t *options = run->options;
+    const optim_schedule_t schedule = {
+        .peak = options->lr, .floor = options->min_lr, .warmup = options->warmup, .steps = options->steps};
+    train_step_t step = {0};
+    run->start = base_now();
+    gyre_status_t status =
+        optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &run->record.first_val);
+    run->record.final_val = run->record.first_val;
+    if (run->rank == 0)
+        train_progress_start(&run->bar, stderr, options->steps, options->time_limit);
+    for (int stop = 0; status == GYRE_OK && !stop && run->next < options->steps;) {
+        status = update(run, &schedule, &step, &stop);
+        stop |= run->next == options->steps;
+        if (status == GYRE_OK &&
+            (stop || (options->eval_every > 0 && run->next % options->eval_every == 0))) {
+            status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &step.val);
+            run->record.final_val = step.val;
+        }
+        if (status == GYRE_OK && run->rank == 0) {
+            status = train_record_step(&run->record, &step);
+            train_progress_step(&run->bar, &step, run->record.tokens_per_step, stop);
+        }
+    }
+    if (run->rank == 0)
+        train_progress_end(&run->bar);
+    run->record.seconds = elapsed(run);
+    return status == GYRE_OK ? optim_ddp_verify(run->ddp, run->flat, &run->record.hash) : status;
+}
+
+/* ---- what rank 0 leaves behind ------------------------------------------------------------------------------------ */
+
+static gyre_status_t make_sample(run_t *run)
+{
+    const train_options_t *options = run->options;
+    size_t length = strlen(options->prompt), room = length + options->sample_tokens;
+    const model_sample_t how = {
+        .temperature = options->temperature, .top_k = options->top_k, .seed = options->seed};
+    model_token_t *tokens = calloc(room, sizeof *tokens);
+    unsigned char *bytes = calloc(room, 1);
+    gyre_status_t status =
+        tokens && bytes ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu bytes of text", room);
+    if (status == GYRE_OK) {
+        for (size_t i = 0; i < length; i++)
+            tokens[i] = (unsigned char)options->prompt[i];
+        status = model_sample(run->gpt, &run->shape, &how, tokens, &length, options->sample_tokens);
+    }
+    if (status == GYRE_OK) {
+        for (size_t i = 0; i < length; i++)
+            bytes[i] = (unsigned char)tokens[i];
+        if (!(run->record.sample = train_readable(bytes, length)))
+            status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu bytes of text", room);
+    }
+    free(tokens);
+    free(bytes);
+    return status;
+}
+
+static void print_start(const run_t *run)
+{
+    printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step\n",
+           (double)run->params->total / 1e6, run->record.ranks, run->record.ranks == 1 ? "" : "s",
+           (unsigned long long)run->options->batch, run->shape.seq);
+    printf("%zu bytes of text in %zu file%s from %s, the last tenth for validation\n", run->data->bytes,
+           run->data->files, run->data->files == 1 ? "" : "s", run->options->data);
+    fflush(stdout);
+}
+
+static void print_end(const run_t *run)
+{
+    const train_record_t *record = &run->record;
+    train_step_t total = train_record_total(record);
+    if (interrupted)
+        printf("stopped by a signal\n");
+    if (record->sample) {
+        printf("\n---- a sample of text, temperature %g ----\n%s\n", run->options->temperature,
+               record->sample);
+        printf("----------------------------------------\n");
+    }
+    printf("\nunigram entropy  %.4f nats/byte (what byte frequencies alone can reach)\n", record->unigram);
+    printf("validation loss  %.4f nats/byte, %.0f %% of it; %.4f before training\n", record->final_val,
+           100.0 * record->final_val / record->unigram, record->first_val);
+    if (record->steps > 0)
+        printf("training         %zu steps in %.1f s, %.0f tokens/s; communication: %.2f s exposed, %.2f s "
+               "hidden\n",
+               record->steps, record->seconds,
+               (double)record->steps * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
+               total.exposed_s, total.hidden_s);
+    if (run->options->log)
+        printf("log              %s\n", run->options->log);
+    if (run->options->save)
+        printf("weights          %s\n", run->options->save);
+    if (run->options->report)
+        printf("report           %s\n", run->options->report);
+}
+
+static gyre_status_t leave_results(run_t *run)
+{
+    gyre_status_t status = train_record_finish(&run->record);
+    if (status == GYRE_OK && run->options->save)
+        status = model_checkpoint_save(run->options->save, run->params, run->flat);
+    if (status == GYRE_OK && run->options->sample_tokens > 0)
+        status = make_sample(run);
+    if (status == GYRE_OK && run->options->report)
+        status = train_report_write(run->options->report, run->options, &run->record, run->data);
+    if (status != GYRE_OK)
+        return status;
+    print_end(run);
+    if (fflush(stdout) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the results to standard output");
+    return GYRE_OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+
+static gyre_status_t run_together(run_t *run)
+{
+    gyre_status_t status = set_up(run);
+    if (status != GYRE_OK)
+        return status;
+    if (run->rank == 0) {
+        print_start(run);
+        if ((status = train_record_start(&run->record, run->options, run->data)) != GYRE_OK)
+            return status;
+    }
+    watch_signals();
+    return train(run);
+}
+
+/* Leaves the job; other ranks do not wait for one that failed. */
+static gyre_status_t leave(run_t *run, gyre_status_t status)
+{
+    if (status != GYRE_OK) {
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", gyre_last_error());
+        gyre_comm_abort(run->comm, reason);
+    }
+    optim_ddp_destroy(run->ddp);
+    run->ddp = NULL;
+    gyre_status_t left = gyre_finalize(run->comm);
+    run->comm = NULL;
+    return status != GYRE_OK ? status : left;
+}
+
+static int exit_code(gyre_status_t status, int trained)
+{
+    if (status == GYRE_OK)
+        return TRAIN_OK;
+    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT;
+    return input && !trained ? TRAIN_USAGE : TRAIN_ERROR;
+}
+
+int train_run(train_options_t *options)
+{
+    run_t run = {.options = options};
+    int trained = 0;
+    gyre_status_t status = find_shape(options, &run.shape);
+    if (status == GYRE_OK)
+        status = join(&run);
+    if (status == GYRE_OK) {
+        status = run_together(&run);
+        trained = run.next > 0;
+        status = leave(&run, status);
+    }
+    if (status == GYRE_OK && run.rank == 0)
+        status = leave_results(&run);
+    train_record_free(&run.record);
+    optim_adamw_destroy(run.adamw);
+    model_gpt_destroy_f32(run.gpt);
+    free(run.flat);
+    model_params_destroy(run.params);
+    model_data_destroy(run.data);
+    return exit_code(status, trained);
+}

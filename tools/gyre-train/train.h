@@ -1,0 +1,113 @@
+/* tools/gyre-train/train.h: what the parts of gyre-train share.
+ *
+ *   options.c   flags and config file      run.c       the run: set-up, steps, evaluation, sample, checkpoint
+ *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
+ *   report.c    the HTML page              svg.c       its drawings
+ */
+#ifndef GYRE_TRAIN_H
+#define GYRE_TRAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <gyre/gyre.h>
+
+#include "base/clock.h"
+#include "model/data.h"
+#include "model/params.h"
+
+enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
+
+/* ---- options --------------------------------------------------------------------------------------------- */
+
+/* Values as given by flags, then the config file, then defaults. Strings: NULL where there is none. steps is
+ * UINT64_MAX where only the clock ends the run. */
+typedef struct {
+    char *data, *log, *report, *save, *load, *config, *prompt;
+    uint64_t layers, hidden, heads, seq;
+    uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
+    uint64_t eval_every, eval_sequences, sample_tokens, top_k;
+    double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
+    int progress_thread;
+    uint64_t given; /* one bit per row of the table in options.c */
+} train_options_t;
+
+/* Writes to `options`, which train_options_free frees. -1: go on; else the exit status (--help and --version have been
+ * answered on stdout, an error has been told on stderr if `speak`). */
+int train_options_parse(int argc, char **argv, train_options_t *options, int speak);
+void train_options_free(train_options_t *options);
+/* 1 if the option was given by flag or config file. */
+int train_options_given(const train_options_t *options, const char *name);
+/* Row i of the table: its name and present value as text; 0 behind the last row. */
+int train_options_row(const train_options_t *options, size_t i, const char **name, char *value, size_t bytes);
+
+/* ---- the record of a run (rank 0) ------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t step; /* 1-based: after this many updates */
+    double loss, grad_norm, lr;
+    double val; /* NaN: not evaluated behind this step */
+    double seconds, compute_s, exposed_s, hidden_s;
+} train_step_t;
+
+typedef struct {
+    train_step_t *step; /* [steps], owned */
+    size_t steps, room;
+    FILE *log; /* NULL: none */
+    double unigram, first_val, final_val;
+    double seconds; /* of training, evaluations included */
+    uint64_t hash;  /* of the final weights */
+    uint64_t tokens_per_step;
+    int ranks;
+    size_t parameters;
+    char *sample; /* UTF-8, owned */
+} train_record_t;
+
+gyre_status_t train_record_open(train_record_t *record, const char *log_path);
+gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
+                                 const model_data_t *data);
+gyre_status_t train_record_step(train_record_t *record, const train_step_t *step);
+/* Writes the last line and closes the log. */
+gyre_status_t train_record_finish(train_record_t *record);
+void train_record_free(train_record_t *record);
+/* Sums over all steps. */
+train_step_t train_record_total(const train_record_t *record);
+
+/* ---- the terminal (rank 0) ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    FILE *out;
+    int tty;
+    int columns;
+    uint64_t steps;
+    double time_limit;
+    base_time_t start, last; /* of the run; of the last line */
+    double val;              /* latest, NaN: none yet */
+    double rate;             /* tokens per second, smoothed */
+} train_progress_t;
+
+void train_progress_start(train_progress_t *progress, FILE *out, uint64_t steps, double time_limit);
+/* `last`: this is the run's last step. */
+void train_progress_step(train_progress_t *progress, const train_step_t *step, uint64_t tokens, int last);
+/* Ends the bar's line, so that something else can be printed. */
+void train_progress_end(train_progress_t *progress);
+
+/* ---- the report ------------------------------------------------------------------------------------------------ */
+
+gyre_status_t train_report_write(const char *path, const train_options_t *options,
+                                 const train_record_t *record, const model_data_t *data);
+/* Inline SVG. */
+void train_svg_loss(FILE *out, const train_record_t *record);
+void train_svg_time(FILE *out, const train_record_t *record);
+
+/* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees; NULL: no
+ * memory. */
+char *train_readable(const unsigned char *bytes, size_t count);
+
+/* ---- the run ------------------------------------------------------------------------------------------------------ */
+
+/* The exit status; errors have been told. */
+int train_run(train_options_t *options);
+
+#endif
