@@ -60,6 +60,7 @@ struct comm_group {
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
+    int lateness;          /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
     int on_trouble;        /* 1: registered with the watcher */
     comm_ucx_group_t *ucx; /* NULL: no rank needs UCX */
     size_t private_bytes;

@@ -1,11 +1,13 @@
 /* comm/wait.c: spin, then yield, then sleep (see wait.h).
  *
- *                        enough cores                      more ranks than cores
- *     first              spin for GYRE_SPIN (10 ms)        spin for about 100 turns (or GYRE_SPIN)
- *     then               -                                 sched_yield for some turns
- *     then               sleep on the doorbell (futex), or in UCX's event descriptor, a bounded time; again
+ *              enough cores, peers on time    enough cores, peers often late   more ranks than cores
+ *     first    spin for GYRE_SPIN (10 ms)     spin for 100 turns               spin for 100 turns (or GYRE_SPIN)
+ *     then     -                              sched_yield, to 10 ms in all     32 times sched_yield
+ *     then     sleep on the doorbell (futex), or in UCX's event descriptor, a bounded time; again
  *
- * While peers are on time nothing here makes a system call. */
+ * While peers are on time nothing here makes a system call. The middle column is for machines whose cores are busy with
+ * other work: the scheduler may have put two ranks on one core, where each message costs a time slice for as long
+ * as both spin. */
 #include "comm/wait.h"
 
 #include <sched.h>
@@ -24,6 +26,12 @@ enum {
     UCX_SLEEP_MS = 5, /* UCX's descriptor does not hear doorbells of shared memory */
     UCX_SHM_SLEEP_MS = 1
 };
+enum {
+    LATE_STEP = 16, /* a wait of more than LATE_NS */
+    LATE_MANY = 40, /* three of them in a few dozen waits: peers are often late */
+    LATE_MOST = 128
+};
+#define LATE_NS (1 * MS)
 #define MS      ((base_time_t)1000000)
 #define SPIN_NS (10 * MS)
 
@@ -46,11 +54,19 @@ static void disarm(comm_wait_t *wait)
 
 void comm_wait_moved(comm_wait_t *wait)
 {
+    base_time_t waited = wait->since != 0 ? base_now() - wait->since : 0;
+    int *lateness = &wait->group->lateness;
+
     disarm(wait);
-    if (wait->since != 0)
-        wait->waited += base_now() - wait->since;
+    /* Waits that were short only thanks to yielding say nothing about the times without. */
+    if (waited > LATE_NS)
+        *lateness = *lateness + LATE_STEP < LATE_MOST ? *lateness + LATE_STEP : LATE_MOST;
+    else if (wait->turns > 0 && wait->yields == 0 && *lateness > 0)
+        --*lateness;
+    wait->waited += waited;
     wait->since = 0;
     wait->turns = 0;
+    wait->yields = 0;
 }
 
 void comm_wait_end(comm_wait_t *wait)
@@ -90,33 +106,42 @@ static base_time_t spin_ns(int crowded)
     return crowded ? 0 : SPIN_NS;
 }
 
-/* 1: time to sleep. Reads the clock now and then. */
+static void yield(comm_wait_t *wait)
+{
+    sched_yield();
+    wait->yields++;
+}
+
+/* More ranks than cores. 1: time to sleep. */
+static int crowded_turn(comm_wait_t *wait, base_time_t now)
+{
+    if (now - wait->since < spin_ns(1))
+        return 0;
+    if (wait->yields >= YIELD_TURNS)
+        return 1;
+    yield(wait);
+    return 0;
+}
+
+/* One turn of waiting that is not a sleep. 1: time to sleep. *now is set if the clock was read. */
 static int patience_is_over(comm_wait_t *wait, base_time_t *now)
 {
-    int crowded = comm_group_oversubscribed(wait->group);
+    int crowded = comm_group_oversubscribed(wait->group), late = wait->group->lateness >= LATE_MANY;
 
-    if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !crowded)) {
-        base_relax();
+    base_relax();
+    /* Beside a yield the clock is cheap; in a spin it is read now and then. */
+    if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !crowded && !late))
         return 0;
-    }
-    if (crowded) {
-        *now = base_now(); /* cheap beside a yield */
-        if (wait->since == 0)
-            wait->since = *now;
-        if (*now - wait->since < spin_ns(1)) {
-            wait->turns = SPIN_TURNS - 1;
-            return 0;
-        }
-        if (wait->turns - SPIN_TURNS < YIELD_TURNS) {
-            sched_yield();
-            return 0;
-        }
-        return 1;
-    }
     *now = base_now();
     if (wait->since == 0)
         wait->since = *now;
-    return *now - wait->since >= spin_ns(0);
+    if (crowded)
+        return crowded_turn(wait, *now);
+    if (*now - wait->since >= spin_ns(0))
+        return 1;
+    if (late)
+        yield(wait);
+    return 0;
 }
 
 static void sleep_a_bit(comm_wait_t *wait, base_time_t now)

@@ -24,6 +24,7 @@ typedef struct {
     uint32_t armed; /* 1: sleep was announced with `bell` as the doorbell's value */
     uint32_t bell;
     uint32_t trouble;   /* the watcher's counter as last checked */
+    uint32_t yields;    /* since idling began */
     uint64_t sleeps;    /* times that this wait slept */
     base_time_t waited; /* nanoseconds spent idling */
 } comm_wait_t;

@@ -1,5 +1,6 @@
 /* tests/comm/test_shm.c: messages between ranks of one host, each way of copying forced and verified. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -300,7 +301,8 @@ static int token(ranks_t *self)
 
 static int crowd(ranks_t *self)
 {
-    RANKS_CHECK(self, comm_group_oversubscribed(self->group) == (self->n > (int)sysconf(_SC_NPROCESSORS_ONLN)));
+    RANKS_CHECK(self,
+                comm_group_oversubscribed(self->group) == (self->n > (int)sysconf(_SC_NPROCESSORS_ONLN)));
     return token(self);
 }
 
@@ -415,6 +417,110 @@ static void test_hosts(void **state)
     set(SET_HOST_RANKS, "0");
 }
 
+/* ---- trouble --------------------------------------------------------------------------------------------- */
+
+static int death(ranks_t *self)
+{
+    unsigned char byte = 0;
+    base_time_t start;
+
+    RANKS_CHECK(self, ranks_link(self, 1 - self->rank, 0) != NULL);
+    ranks_barrier(self);
+    if (self->rank == 1) {
+        usleep(150000); /* the other one sleeps by now */
+        raise(SIGKILL);
+    }
+    start = base_now();
+    RANKS_CHECK(self, ranks_recv(self, 1, 0, &byte, 1, (comm_tag_t){1, 0}) == GYRE_ERR_PEER_DEAD);
+    RANKS_CHECK(self, base_now() - start < 2000000000 && strstr(gyre_last_error(), "rank 1"));
+    comm_group_destroy(self->group);
+    fflush(NULL);
+    _exit(0);
+}
+
+/* An abort of another communicator is none of our business; one of ours ends the wait. */
+static int aborted(ranks_t *self)
+{
+    unsigned char byte = 5;
+
+    RANKS_CHECK(self, ranks_link(self, 1 - self->rank, 0) != NULL);
+    ranks_barrier(self);
+    if (self->rank == 1) {
+        usleep(100000);
+        comm_watch_abort(self->world.watch, 4711, GYRE_ERR_ABORTED, "not this one");
+        usleep(100000);
+        RANKS_CHECK(self, ranks_send(self, 0, 0, &byte, 1, (comm_tag_t){1, 0}) == GYRE_OK);
+        usleep(100000);
+        comm_watch_abort(self->world.watch, comm_group_id(self->group), GYRE_ERR_ABORTED,
+                         "rank 1 has had enough");
+        return 0;
+    }
+    RANKS_CHECK(self, ranks_recv(self, 1, 0, &byte, 1, (comm_tag_t){1, 0}) == GYRE_OK && byte == 5);
+    RANKS_CHECK(self, ranks_recv(self, 1, 0, &byte, 1, (comm_tag_t){2, 0}) == GYRE_ERR_ABORTED);
+    RANKS_CHECK(self, strstr(gyre_last_error(), "had enough") != NULL);
+    return 0;
+}
+
+static void test_trouble(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 20, death, NULL), 1); /* the killed one */
+    assert_int_equal(ranks_fork(2, 20, aborted, NULL), 0);
+    assert_int_equal(ranks_threads(2, 20, aborted, NULL), 0);
+}
+
+/* ---- groups that are not the whole job ---------------------------------------------------------------------- */
+
+static gyre_status_t exchange_in_half(void *user, const void *mine, size_t bytes, void *all)
+{
+    ranks_t *self = user;
+    unsigned char everyone[4 * RANKS_EXCHANGE];
+    gyre_status_t status = ranks_exchange(self, mine, bytes, everyone);
+
+    for (int i = 0; i < 2; i++)
+        memcpy((unsigned char *)all + (size_t)i * bytes, everyone + (size_t)(2 * i + self->rank % 2) * bytes,
+               bytes);
+    return status;
+}
+
+/* Ranks 0 and 2, and 1 and 3, each pair in reverse order, beside the group of all. */
+static int halves(ranks_t *self)
+{
+    int members[2] = {self->rank % 2, self->rank % 2 + 2}, place = self->rank / 2;
+    comm_group_t *half = NULL, *whole = self->group;
+    uint64_t value = 10u + (uint64_t)self->rank;
+
+    for (int round = 0; round < 3; round++) {
+        RANKS_CHECK(self,
+                    comm_group_create(&self->world, 1000u + (uint64_t)(round * 2 + self->rank % 2), members,
+                                      2, place, exchange_in_half, self, base_deadline(10), &half) == GYRE_OK);
+        RANKS_CHECK(self, comm_group_world_rank(half, 1 - place) == members[1 - place]);
+        self->group = half;
+        RANKS_CHECK(self, ranks_send(self, 1 - place, 0, &value, 8, (comm_tag_t){1, 2}) == GYRE_OK);
+        RANKS_CHECK(self, ranks_recv(self, 1 - place, 0, &value, 8, (comm_tag_t){1, 2}) == GYRE_OK);
+        RANKS_CHECK(self, value == 10u + (uint64_t)(round % 2 == 0 ? members[1 - place] : self->rank));
+        self->group = whole;
+        RANKS_CHECK(self, ranks_send(self, self->rank ^ 1, 0, &self->rank, 4, (comm_tag_t){1, 2}) == GYRE_OK);
+        int other = -1;
+        RANKS_CHECK(self, ranks_recv(self, self->rank ^ 1, 0, &other, 4, (comm_tag_t){1, 2}) == GYRE_OK);
+        RANKS_CHECK(self, other == (self->rank ^ 1));
+        ranks_barrier(self);
+        comm_group_destroy(half);
+    }
+    return 0;
+}
+
+static void test_halves(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(4, 20, halves, NULL), 0);
+    assert_int_equal(ranks_threads(4, 20, halves, NULL), 0);
+    set(SET_TRANSPORT, "ucx");
+    assert_int_equal(ranks_fork(4, 20, halves, NULL), 0);
+    assert_int_equal(ranks_threads(4, 20, halves, NULL), 0);
+    set(SET_TRANSPORT, "auto");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_self),
         cmocka_unit_test(test_budget),         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_trouble),        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
