@@ -116,6 +116,43 @@ static size_t size_of(coll_node_t node, size_t block)
     return (size_t)coll_node_size(node) * block;
 }
 
+/* 1 if the blocks of `node` lie back to back in the root's buffer. */
+static int back_to_back(const coll_args_t *a, coll_node_t node)
+{
+    for (int r = node.lo + 1; r < node.hi; r++)
+        if (a->displs[r] != a->displs[r - 1] + a->counts[r - 1])
+            return 0;
+    return 1;
+}
+
+/* The root takes the blocks of `node` in one message; where they do not lie together (a segment of a larger call), through TMP. */
+static void receive_blocks(coll_builder_t *b, const coll_args_t *a, int giver, coll_node_t node)
+{
+    size_t block = a->counts[a->rank];
+    if (back_to_back(a, node)) {
+        coll_add_recv(b, 0, giver, coll_out(a->displs[node.lo]), size_of(node, block));
+        return;
+    }
+    coll_ref_t at = coll_tmp(b, size_of(node, block));
+    coll_add_recv(b, 0, giver, at, size_of(node, block));
+    for (int r = node.lo; r < node.hi; r++)
+        coll_add_copy(b, 0, coll_out(a->displs[r]), coll_ref_add(at, (size_t)(r - node.lo) * block), block,
+                      0);
+}
+
+static void send_blocks(coll_builder_t *b, const coll_args_t *a, int taker, coll_node_t node)
+{
+    size_t block = a->counts[a->rank];
+    if (back_to_back(a, node)) {
+        coll_add_send(b, 0, taker, coll_in(a->displs[node.lo]), size_of(node, block));
+        return;
+    }
+    coll_ref_t at = coll_tmp(b, size_of(node, block));
+    for (int r = node.lo; r < node.hi; r++)
+        coll_add_copy(b, 0, coll_ref_add(at, (size_t)(r - node.lo) * block), coll_in(a->displs[r]), block, 0);
+    coll_add_send(b, 0, taker, at, size_of(node, block));
+}
+
 static void gather(coll_builder_t *b, const coll_args_t *a)
 {
     size_t block = a->counts[a->rank];
@@ -137,9 +174,11 @@ static void gather(coll_builder_t *b, const coll_args_t *a)
             return;
         }
         size_t first = (size_t)r.merge.other.lo * block;
-        coll_ref_t to =
-            a->rank == a->root ? coll_out(first) : coll_ref_add(at, first - (size_t)a->rank * block);
-        coll_add_recv(b, 0, r.giver, to, size_of(r.merge.other, block));
+        if (a->rank == a->root)
+            receive_blocks(b, a, r.giver, r.merge.other);
+        else
+            coll_add_recv(b, 0, r.giver, coll_ref_add(at, first - (size_t)a->rank * block),
+                          size_of(r.merge.other, block));
     }
 }
 
@@ -160,9 +199,11 @@ static void scatter(coll_builder_t *b, const coll_args_t *a)
             continue;
         }
         size_t first = (size_t)r.merge.other.lo * block;
-        coll_ref_t from =
-            a->rank == a->root ? coll_in(first) : coll_ref_add(at, first - (size_t)a->rank * block);
-        coll_add_send(b, 0, r.giver, from, size_of(r.merge.other, block));
+        if (a->rank == a->root)
+            send_blocks(b, a, r.giver, r.merge.other);
+        else
+            coll_add_send(b, 0, r.giver, coll_ref_add(at, first - (size_t)a->rank * block),
+                          size_of(r.merge.other, block));
     }
     if (passes)
         coll_add_copy(b, 0, coll_out(0), at, block, 0);

@@ -79,7 +79,7 @@ typedef struct {
     size_t count;
     const size_t *counts, *displs;   /* [n] */
     const size_t *rcounts, *rdispls; /* [n], all_to_all only */
-    int uniform;                     /* all counts are equal (and displs packed in order) on all ranks */
+    int uniform; /* all counts are equal on all ranks; the places are still those of displs */
     int in_place;
     int fast_order;  /* 1: reductions need not follow the canonical tree */
     size_t chunk;    /* elements per pipelined chunk, > 0 */
