@@ -30,6 +30,10 @@ static const algorithm_t algorithms[COLL_ALGO_END] = {
                      0},
     [COLL_BUTTERFLY] = {"butterfly", coll_generate_butterfly,
                         OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BARRIER), 0},
+    [COLL_HIERARCHICAL] = {"hierarchical", coll_generate_hierarchical,
+                           OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE) |
+                               OP(BARRIER),
+                           0},
 };
 
 static const char *const op_names[COLL_OP_END + 1] = {

@@ -21,10 +21,7 @@ typedef struct {
 static slots_t receive_slots(coll_builder_t *b, const coll_args_t *a, size_t most)
 {
     slots_t slots = {.stride = base_round_up(base_min_size(a->chunk, most), 64)};
-    size_t all;
-    if (!base_mul((size_t)a->n - 1, slots.stride, &all))
-        all = SIZE_MAX; /* refused by coll_tmp */
-    slots.at = coll_tmp(b, all);
+    slots.at = coll_tmp_slots(b, (size_t)a->n - 1, slots.stride);
     slots.sources = coll_scratch(b, (size_t)a->n, sizeof *slots.sources);
     return slots;
 }

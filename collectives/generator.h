@@ -16,6 +16,13 @@ coll_generator_t coll_generate_ring, coll_generate_tree, coll_generate_butterfly
 /* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
 void *coll_scratch(coll_builder_t *b, size_t count, size_t size);
 
+/* `slots` places of `stride` elements in TMP (one coll_tmp). */
+static inline coll_ref_t coll_tmp_slots(coll_builder_t *b, size_t slots, size_t stride)
+{
+    size_t all;
+    return coll_tmp(b, base_mul(slots, stride, &all) ? all : SIZE_MAX); /* coll_tmp refuses that much */
+}
+
 static inline coll_ref_t coll_in(size_t offset)
 {
     return (coll_ref_t){offset, COLL_IN};

@@ -25,11 +25,9 @@ static void reduce_chunk(coll_builder_t *b, const coll_args_t *a, size_t k, coll
 
 static void reduce_blocks(coll_builder_t *b, const coll_args_t *a)
 {
-    size_t most = coll_reduced_most(a), stride = base_round_up(base_min_size(most, a->chunk), 64), all;
+    size_t most = coll_reduced_most(a), stride = base_round_up(base_min_size(most, a->chunk), 64);
     coll_ref_t *sources = coll_scratch(b, (size_t)a->n, sizeof *sources);
-    if (!base_mul((size_t)a->n - 1, stride, &all))
-        all = SIZE_MAX; /* refused by coll_tmp */
-    coll_ref_t room = coll_tmp(b, all);
+    coll_ref_t room = coll_tmp_slots(b, (size_t)a->n - 1, stride);
     for (size_t k = 0; sources && k < coll_chunks(most, a->chunk); k++)
         reduce_chunk(b, a, k, room, stride, sources);
 }

@@ -49,10 +49,7 @@ static ring_t ring_of(coll_builder_t *b, const coll_args_t *a, size_t most)
     ring_t ring = {.b = b, .a = a, .next = coll_rank_after(a, 1), .before = coll_rank_before(a, 1)};
     ring.places = a->fast_order ? 2 : 2 * (size_t)coll_levels(a->n) + 1;
     ring.stride = base_round_up(base_min_size(most, a->chunk), 64);
-    size_t all;
-    if (!base_mul(SETS * ring.places, ring.stride, &all))
-        all = SIZE_MAX; /* refused by coll_tmp */
-    ring.room = coll_tmp(b, all);
+    ring.room = coll_tmp_slots(b, SETS * ring.places, ring.stride);
     return ring;
 }
 

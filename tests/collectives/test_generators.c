@@ -100,15 +100,16 @@ SWEEP_TEST(test_tree, COLL_TREE)
 SWEEP_TEST(test_binomial, COLL_BINOMIAL)
 SWEEP_TEST(test_bruck, COLL_BRUCK)
 SWEEP_TEST(test_pairwise, COLL_PAIRWISE)
+SWEEP_TEST(test_hierarchical, COLL_HIERARCHICAL)
 
 int main(int argc, char **argv)
 {
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),  cmocka_unit_test(test_bruck),
-        cmocka_unit_test(test_pairwise),
+        cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly),    cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),     cmocka_unit_test(test_bruck),
+        cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
