@@ -34,17 +34,19 @@ gyre_status_t comm_identity_find(const gyre_config_t *config, comm_identity_t *o
 
 typedef struct comm_boot comm_boot_t;
 
-/* Joins; returns when this rank is connected to its parent and all its children. Errors: BOOTSTRAP (port in use,
+/* Joins; returns when all ranks are connected to their parents and children, or on all with an error. Errors: BOOTSTRAP (port in use,
  * unreachable root: says what to do), AUTH, TIMEOUT (names the ranks that have not arrived, at rank 0). */
 gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
 
-/* Collective. all: [size * bytes], in rank order. 2 ceil(log2 n) rounds. */
+/* Collective. all: [size * bytes], in rank order. 2 ceil(log2 n) rounds. A rank that fails (TIMEOUT, PEER_DEAD,
+ * MISMATCH: it names who called what) makes the call fail on all ranks with its text; the next one starts afresh. */
 gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t bytes, void *all,
                                    base_time_t deadline);
 gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline);
 
 /* Key-value exchange: put is local; fence (collective) makes all puts visible; get asks up the tree for what
- * is not known here. Keys < 256 bytes; values < 64 KiB. get: *bytes in: capacity, out: length. NOT_FOUND. */
+ * is not known here. Keys < 256 bytes; values < 64 KiB; a key is put by one rank. get: *bytes in: capacity, out: length.
+ * NOT_FOUND (quiet). Before the watcher runs, the ranks above answer only while they are in a call of the bootstrap. */
 gyre_status_t comm_boot_put(comm_boot_t *boot, const char *key, const void *value, size_t bytes);
 gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline);
 gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, size_t *bytes,

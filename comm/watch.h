@@ -27,12 +27,14 @@ void comm_watch_stop(comm_watch_t *watch);
  * whether to look closer. */
 const _Atomic uint32_t *comm_watch_trouble(const comm_watch_t *watch);
 
-/* Called from the watcher thread on every death or abort, so that sleepers can be woken. Must not block. */
+/* Called after every death or abort, so that sleepers can be woken: from the watcher's thread, or in a job of one rank
+ * from the thread that aborts. Must not block and must not call on_trouble or off_trouble; it may ask who is dead.
+ * After off_trouble has returned it is not called any more. */
 typedef void (*comm_watch_wake_fn)(void *user);
 gyre_status_t comm_watch_on_trouble(comm_watch_t *watch, comm_watch_wake_fn wake, void *user);
 void comm_watch_off_trouble(comm_watch_t *watch, void *user);
 
-/* The first dead world rank among ranks[0..n), or -1. `how` (may be NULL) gets a text like "its connection closed". */
+/* The world rank among ranks[0..n) that died first, or -1. `how` (may be NULL) gets a text like "its connection closed". */
 int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes);
 
 /* Declares communicator `id` dead on all ranks of the job; they see it through comm_watch_aborted. */
@@ -41,14 +43,15 @@ void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, co
 gyre_status_t comm_watch_aborted(const comm_watch_t *watch, uint64_t id, char *text, size_t bytes);
 void comm_watch_forget(comm_watch_t *watch, uint64_t id); /* the communicator is gone */
 
-/* Memory windows. offer: local peers may fetch a duplicate of `fd` under `key` (not taken over; dup'ed). */
+/* Memory windows. offer: local peers may fetch a duplicate of `fd` under `key` (not taken over; dup'ed).
+ * INVALID if the key is offered already. */
 gyre_status_t comm_watch_offer(comm_watch_t *watch, uint64_t key, int fd);
 void comm_watch_withdraw(comm_watch_t *watch, uint64_t key);
 /* This process's address for fetch: 32 bytes to be passed to peers by whatever means. */
 void comm_watch_address(const comm_watch_t *watch, unsigned char address[32]);
 /* Fetches a descriptor (close-on-exec, owned by the caller) from the process behind `address`. Fails with
  * UNSUPPORTED at once if that process is not on this host (or in another network namespace), NOT_FOUND if it does not
- * offer `key`, TIMEOUT. */
+ * offer `key`, TIMEOUT (these are quiet), AUTH if it belongs to another job, NO_MEMORY without a free descriptor here or there. */
 gyre_status_t comm_watch_fetch(comm_watch_t *watch, const unsigned char address[32], uint64_t key, int *fd,
                                base_time_t deadline);
 
