@@ -241,12 +241,15 @@ DEFINE_SCALE(f64, kernel_f64, s[i] * factor)
         for (size_t i = 0; i < count; i++)                    \
             d[i] = EXPRESSION;                                \
     }
-DEFINE_DIVIDE(i8, kernel_i8, int32_t, (int8_t)(d[i] / by))
-DEFINE_DIVIDE(u8, kernel_u8, int32_t, (uint8_t)(d[i] / by))
-DEFINE_DIVIDE(i16, kernel_i16, int32_t, (int16_t)(d[i] / by))
-DEFINE_DIVIDE(u16, kernel_u16, int32_t, (uint16_t)(d[i] / by))
-DEFINE_DIVIDE(i32, kernel_i32, int32_t, d[i] / by)
-DEFINE_DIVIDE(u32, kernel_u32, uint32_t, d[i] / by)
+/* Integers that a float holds exactly are divided as floats, which has vectors; truncating gives the integer quotient:
+ * a true quotient that is no integer is at least 1/n away from the next, rounding moves it by less than x / 2^24 / n
+ * (fp64: x / 2^53 / n), and x is below 2^16 (2^32). */
+DEFINE_DIVIDE(i8, kernel_i8, float, (int8_t)(int32_t)((float)d[i] / by))
+DEFINE_DIVIDE(u8, kernel_u8, float, (uint8_t)(int32_t)((float)d[i] / by))
+DEFINE_DIVIDE(i16, kernel_i16, float, (int16_t)(int32_t)((float)d[i] / by))
+DEFINE_DIVIDE(u16, kernel_u16, float, (uint16_t)(int32_t)((float)d[i] / by))
+DEFINE_DIVIDE(i32, kernel_i32, double, (int32_t)(d[i] / by))
+DEFINE_DIVIDE(u32, kernel_u32, double, (uint32_t)(d[i] / by))
 DEFINE_DIVIDE(i64, kernel_i64, int64_t, d[i] / by)
 DEFINE_DIVIDE(u64, kernel_u64, uint64_t, d[i] / by)
 DEFINE_DIVIDE(b16, kernel_u16, float, kernel_to_bfloat(kernel_from_bfloat(d[i]) / by))

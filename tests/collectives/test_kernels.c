@@ -481,6 +481,25 @@ static void dividing(void)
     int64_t i64[] = {INT64_MIN, -1};
     coll_kernel_divide(GYRE_INT64, i64, 2, 2);
     assert_true(i64[0] == INT64_MIN / 2 && i64[1] == 0);
+    static const int divisors[] = {1, 2, 3, 7, 64, 127, 255, 256, 1000, 32767, 65536, 1000003, INT32_MAX};
+    for (gyre_type_t type = 0; type < GYRE_FLOAT16; type++) {
+        size_t size = gyre_type_size(type);
+        for (size_t k = 0; k < sizeof divisors / sizeof *divisors; k++) {
+            const int n = divisors[k];
+            fill_sources(type, 1, MAX_COUNT);
+            for (size_t i = 0; i < 70; i++) { /* around multiples of n, and the ends of the range */
+                uint64_t near = i < 64 ? i / 3 * (uint64_t)n + i % 3 - 1 : ~(uint64_t)0 >> (i - 64);
+                memcpy(sources[0] + i * size, &near, size);
+            }
+            memcpy(output, sources[0], MAX_COUNT * size);
+            coll_kernel_divide(type, output, MAX_COUNT, n);
+            for (size_t i = 0; i < MAX_COUNT; i++) {
+                uint64_t x = get(sources[0] + i * size, size);
+                uint64_t want = is_signed(type) ? (uint64_t)(sign_extend(x, size) / n) : x / (uint64_t)n;
+                assert_memory_equal(output + i * size, &want, size);
+            }
+        }
+    }
     for (gyre_type_t type = GYRE_FLOAT16; type < GYRE_TYPE_COUNT; type++) {
         size_t size = gyre_type_size(type);
         for (size_t count = 0; count <= 40; count++) {

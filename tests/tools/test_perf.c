@@ -308,17 +308,19 @@ static void test_all_to_all_expected(void **state)
 static void test_check(void **state)
 {
     (void)state;
-    static unsigned char room[1024 + 2 * PERF_GUARD_BYTES];
+    /* more than two periods of inputs in every block; and a few elements only */
+    static const size_t sizes[] = {PERF_PERIOD * 2 * 3 * 3, 600};
+    static unsigned char room[PERF_PERIOD * 2 * 3 * 3 + 2 * PERF_GUARD_BYTES];
     unsigned char *base = room + PERF_GUARD_BYTES;
     static const char *const colls[] = {"all_reduce", "all_gather", "reduce_scatter",
                                         "reduce",     "scatter",    "all_to_allv"};
     FILE *saved = stderr; /* what it says is not looked at here */
     FILE *out = tmpfile();
     assert_non_null(out);
-    for (size_t k = 0; k < sizeof colls / sizeof *colls; k++) {
+    for (size_t k = 0; k < sizeof colls / sizeof *colls * 2; k++) {
         for (int in_place = 0; in_place < 2; in_place++) {
             int told = 0;
-            perf_case_t c = case_of(colls[k], GYRE_FLOAT16, PERF_SUM, 0, 1, 3, 600);
+            perf_case_t c = case_of(colls[k / 2], GYRE_FLOAT16, PERF_SUM, 0, 1, 3, sizes[k % 2]);
             size_t at = in_place ? perf_case_recv_offset(&c) : 0;
             perf_fill_poison(base, c.bytes);
             if (in_place)

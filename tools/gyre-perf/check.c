@@ -1,100 +1,174 @@
 /* tools/gyre-perf/check.c: every element of both buffers, and what lies beside them.
  *
- * Before a checked run the buffers and PERF_GUARD_BYTES on both sides are filled with a pattern, then the input is put in. After it each element
- * must be the result, the input, or still the pattern, whichever the collective promises. */
+ * Before a checked run the buffers and PERF_GUARD_BYTES on both sides are filled with a pattern, then the input is put
+ * in. After it each element must be the result, the input, or still the pattern, whichever the collective promises.
+ *
+ * All of these repeat: inputs after PERF_PERIOD elements (a prime, so that no block or chunk is a period long and one
+ * in the wrong place shows), the pattern after 256 bytes. So a run of elements of one kind is compared with a
+ * table of one period, at the speed of memory. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_TOLD = 3 };
+#include "base/checked.h"
 
-static unsigned char poison(size_t at)
+enum {
+    MAX_TOLD = 3,
+    PATTERN_BYTES = 256 * 64 /* a multiple of the pattern's period and of every element's size */
+};
+
+typedef enum { IS_RESULT, IS_INPUT, IS_PATTERN, IS_ANYTHING } kind_t;
+
+/* One range under check. */
+typedef struct {
+    const perf_case_t *c;
+    int rep, in_place, is_send;
+    size_t send_at, recv_at; /* where this rank's input and result lie in it, elements */
+} range_t;
+
+static unsigned char pattern(size_t at) /* at: bytes from the start of the guard before the buffer */
 {
     return (unsigned char)(at * 37 + 11);
 }
 
 void perf_fill_poison(unsigned char *base, size_t bytes)
 {
-    for (size_t i = 0; i < bytes + 2 * PERF_GUARD_BYTES; i++)
-        base[i - PERF_GUARD_BYTES] = poison(i);
+    unsigned char table[PATTERN_BYTES];
+    const size_t total = bytes + 2 * PERF_GUARD_BYTES;
+    for (size_t i = 0; i < PATTERN_BYTES && i < total; i++)
+        table[i] = pattern(i);
+    for (size_t i = 0; i < total; i += PATTERN_BYTES)
+        memcpy(base - PERF_GUARD_BYTES + i, table, base_min_size(PATTERN_BYTES, total - i));
 }
 
 void perf_fill_input(const perf_case_t *c, int rep, int in_place, unsigned char *base)
 {
     unsigned char *at = base + (in_place ? perf_case_send_offset(c) * c->elem : 0);
-    for (size_t i = 0; i < c->send_count; i++) {
+    const size_t first = base_min_size(c->send_count, PERF_PERIOD), period = first * c->elem;
+    const size_t total = c->send_count * c->elem;
+    for (size_t i = 0; i < first; i++) {
         uint64_t bits = perf_input(c, c->rank, rep, i);
         memcpy(at + i * c->elem, &bits, c->elem); /* little-endian: the low bytes */
     }
+    for (size_t done = period; done < total; done += period)
+        memcpy(at + done, at, base_min_size(period, total - done));
+}
+
+/* What kind element i is, and up to where the elements are of that kind and in one piece. */
+static kind_t kind_of(const range_t *r, size_t i, size_t *end)
+{
+    const perf_case_t *c = r->c;
+    const size_t all = c->bytes / c->elem, send_end = r->send_at + c->send_count,
+                 recv_end = r->recv_at + c->recv_count;
+    *end = all;
+    if (!r->is_send && i >= r->recv_at && i < recv_end) {
+        *end = i + perf_expected_run(c, i - r->recv_at);
+        return IS_RESULT;
+    }
+    if (!r->is_send && i < r->recv_at && c->recv_count > 0)
+        *end = r->recv_at;
+    if (r->in_place && c->coll->op == COLL_REDUCE_SCATTER)
+        return IS_ANYTHING; /* the other blocks are the library's to use */
+    if ((r->is_send || r->in_place) && c->send_count > 0) {
+        if (i >= r->send_at && i < send_end) {
+            *end = base_min_size(*end, send_end);
+            return IS_INPUT;
+        }
+        if (i < r->send_at)
+            *end = base_min_size(*end, r->send_at);
+    }
+    return IS_PATTERN;
+}
+
+static uint64_t wanted(const range_t *r, kind_t kind, size_t i)
+{
+    const perf_case_t *c = r->c;
+    uint64_t bits = 0;
+    if (kind == IS_RESULT) {
+        (void)perf_expected(c, r->rep, i - r->recv_at, &bits); /* kind_of made sure that there is one */
+    } else if (kind == IS_INPUT) {
+        bits = perf_input(c, c->rank, r->rep, i - r->send_at);
+    } else {
+        unsigned char bytes[8] = {0};
+        for (size_t j = 0; j < c->elem; j++)
+            bytes[j] = pattern(PERF_GUARD_BYTES + i * c->elem + j);
+        memcpy(&bits, bytes, sizeof bits);
+    }
+    return bits;
+}
+
+static void tell(const range_t *r, size_t i, const unsigned char *got, const unsigned char *want)
+{
+    const perf_case_t *c = r->c;
+    uint64_t has = 0, should = 0;
+    memcpy(&has, got, c->elem);
+    memcpy(&should, want, c->elem);
+    fprintf(stderr,
+            "gyre-perf: rank %d: %s %s %s root %d, %zu bytes, %s: element %zu of the %s buffer is 0x%" PRIx64
+            ", not 0x%" PRIx64 "\n",
+            c->rank, c->coll->name, gyre_type_name(c->type), c->coll->reduces ? perf_op_name(c->op) : "none",
+            c->root, c->bytes, r->in_place ? "in place" : "out of place", i, r->is_send ? "send" : "receive",
+            has, should);
+}
+
+/* Elements [from, end), all of one kind. */
+static uint64_t check_run(const range_t *r, kind_t kind, const unsigned char *base, size_t from, size_t end,
+                          int *told)
+{
+    static unsigned char table[PERF_PERIOD * 8]; /* one period, from `from` on */
+    const size_t elem = r->c->elem;
+    const size_t period = base_min_size(end - from, kind == IS_PATTERN ? PATTERN_BYTES / elem : PERF_PERIOD);
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < period; i++) {
+        uint64_t bits = wanted(r, kind, from + i);
+        memcpy(table + i * elem, &bits, elem);
+    }
+    for (size_t at = from; at < end; at += period) {
+        const size_t count = base_min_size(period, end - at);
+        const unsigned char *got = base + at * elem;
+        if (memcmp(got, table, count * elem) == 0)
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            if (memcmp(got + i * elem, table + i * elem, elem) == 0)
+                continue;
+            wrong++;
+            if ((*told)++ < MAX_TOLD)
+                tell(r, at + i, got + i * elem, table + i * elem);
+        }
+    }
+    return wrong;
 }
 
 static uint64_t guard_errors(const unsigned char *base, size_t bytes)
 {
     uint64_t wrong = 0;
     for (size_t i = 0; i < PERF_GUARD_BYTES; i++) {
-        wrong += base[i - PERF_GUARD_BYTES] != poison(i);
-        wrong += base[bytes + i] != poison(PERF_GUARD_BYTES + bytes + i);
+        wrong += base[i - PERF_GUARD_BYTES] != pattern(i);
+        wrong += base[bytes + i] != pattern(PERF_GUARD_BYTES + bytes + i);
     }
     return wrong;
-}
-
-static uint64_t poison_bits(const perf_case_t *c, size_t i)
-{
-    unsigned char bytes[8] = {0};
-    uint64_t bits;
-    for (size_t j = 0; j < c->elem; j++)
-        bytes[j] = poison(PERF_GUARD_BYTES + i * c->elem + j);
-    memcpy(&bits, bytes, sizeof bits);
-    return bits;
-}
-
-static void tell(const perf_case_t *c, const char *buffer, int in_place, size_t i, uint64_t got,
-                 uint64_t want)
-{
-    fprintf(stderr,
-            "gyre-perf: rank %d: %s %s %s root %d, %zu bytes, %s: element %zu of the %s buffer is 0x%" PRIx64
-            ", not 0x%" PRIx64 "\n",
-            c->rank, c->coll->name, gyre_type_name(c->type), c->coll->reduces ? perf_op_name(c->op) : "none",
-            c->root, c->bytes, in_place ? "in place" : "out of place", i, buffer, got, want);
-}
-
-/* What element i of a checked range must be; 0: anything. */
-static int wanted(const perf_case_t *c, int rep, int in_place, int is_send, size_t i, uint64_t *bits)
-{
-    const size_t send_at = in_place ? perf_case_send_offset(c) : 0,
-                 recv_at = in_place ? perf_case_recv_offset(c) : 0;
-    if (!is_send && i >= recv_at && perf_expected(c, rep, i - recv_at, bits))
-        return 1;
-    if (in_place && c->coll->op == COLL_REDUCE_SCATTER)
-        return 0; /* the other blocks are the library's to use */
-    if ((is_send || in_place) && i >= send_at && i - send_at < c->send_count)
-        *bits = perf_input(c, c->rank, rep, i - send_at);
-    else
-        *bits = poison_bits(c, i);
-    return 1;
 }
 
 uint64_t perf_check_range(const perf_case_t *c, int rep, int in_place, int is_send, const unsigned char *base,
                           int *told)
 {
+    const range_t r = {.c = c,
+                       .rep = rep,
+                       .in_place = in_place,
+                       .is_send = is_send,
+                       .send_at = in_place ? perf_case_send_offset(c) : 0,
+                       .recv_at = in_place ? perf_case_recv_offset(c) : 0};
     uint64_t wrong = guard_errors(base, c->bytes);
-    const char *name = is_send ? "send" : "receive";
     if (wrong)
-        fprintf(stderr,
-                "gyre-perf: rank %d: %s %s: %" PRIu64
-                " bytes beside the %s buffer of %zu bytes were changed\n",
-                c->rank, c->coll->name, gyre_type_name(c->type), wrong, name, c->bytes);
-    for (size_t i = 0; i < c->bytes / c->elem; i++) {
-        uint64_t got = 0, want;
-        if (!wanted(c, rep, in_place, is_send, i, &want))
-            continue;
-        memcpy(&got, base + i * c->elem, c->elem);
-        if (got == want)
-            continue;
-        wrong++;
-        if ((*told)++ < MAX_TOLD)
-            tell(c, name, in_place, i, got, want);
+        fprintf(
+            stderr,
+            "gyre-perf: rank %d: %s %s: %" PRIu64 " bytes beside the %s buffer of %zu bytes were changed\n",
+            c->rank, c->coll->name, gyre_type_name(c->type), wrong, is_send ? "send" : "receive", c->bytes);
+    for (size_t i = 0, end = 0; i < c->bytes / c->elem; i = end) {
+        kind_t kind = kind_of(&r, i, &end);
+        if (kind != IS_ANYTHING)
+            wrong += check_run(&r, kind, base, i, end, told);
     }
     return wrong;
 }

@@ -12,7 +12,7 @@
  *  products    +-1, and on at most 10 ranks per element also 2 or 1/2: exponents stay within half's.
  *  min, max    whole numbers up to cap, and zeros of both signs (-0 is less than +0).
  *
- * All are compared as bits. */
+ * All are compared as bits. Inputs repeat after PERF_PERIOD elements, so that a check need not compute them all. */
 #include "tools/gyre-perf/perf.h"
 
 #include <math.h>
@@ -132,6 +132,7 @@ static uint64_t low_bits(uint64_t x, size_t bytes)
 
 uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i)
 {
+    i %= PERF_PERIOD;
     const uint64_t key = element_key(rep, i);
     if (!c->coll->reduces)
         return low_bits(rank_bits(key, rank), c->elem);
@@ -188,6 +189,7 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
 
 static uint64_t reduced_float(const perf_case_t *c, int rep, size_t i)
 {
+    i %= PERF_PERIOD;
     const uint64_t key = element_key(rep, i);
     double acc = number(c, key, i, 0) * (c->op == PERF_MULSUM ? perf_scale(0) : 1.0);
     for (int r = 1; r < c->n; r++) {
@@ -270,4 +272,22 @@ int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
         break;
     }
     return 0;
+}
+
+size_t perf_expected_run(const perf_case_t *c, size_t i)
+{
+    const size_t *counts, *displs;
+    switch (c->coll->op) {
+    case COLL_ALL_GATHER:
+    case COLL_GATHER:
+        counts = c->counts, displs = c->displs;
+        break;
+    case COLL_ALL_TO_ALL:
+        counts = c->rcounts, displs = c->rdispls;
+        break;
+    default:
+        return c->recv_count - i;
+    }
+    int from = block_of(displs, c->n, i);
+    return displs[from] + counts[from] - i;
 }

@@ -96,10 +96,14 @@ gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
 void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, double *busbw); /* GB/s */
 
 /* ---- data ---- */
+enum { PERF_PERIOD = 16381 }; /* elements after which inputs repeat; a prime */
 /* Bits of element i of the send buffer of `rank`, in run number `rep`. */
 uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i);
 /* Bits that element i of this rank's receive buffer must have; 0 and no answer in *bits if it must be left alone. */
 int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits);
+/* From element i of the receive buffer on, so many elements come from one place in one piece: they repeat like inputs. At
+ * least 1; i < recv_count. */
+size_t perf_expected_run(const perf_case_t *c, size_t i);
 double perf_scale(int rank); /* the factor of mulsum */
 
 /* ---- checking ---- */
