@@ -78,7 +78,7 @@ LIBS += -libverbs
 endif
 
 # files that are built for more than the compiler's baseline: only collectives/kernels.c calls them, after asking the CPU
-ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
+ifneq ($(findstring x86_64,$(MACHINE)),)
 CFLAGS_kernels_avx2   := -mavx2 -mf16c
 CFLAGS_kernels_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 endif
@@ -263,6 +263,7 @@ build/config.mk: Makefile $(SETUP_STAMP)
 	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
 	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && echo "TRAIN_LIBS := $$train" && \
 	  if $(CC) --version | grep -q clang; then name=clang; else name=gcc; fi && \
+	  echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
 clean:

@@ -45,13 +45,21 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+/* Some algorithms need blocks of one size: they serve a collective but not its v-variant. */
+static int serves(const perf_coll_t *coll, coll_algo_t algo)
+{
+    static const int host[2] = {0, 0};
+    coll_args_t args = {.op = coll->op, .n = 2, .uniform = !coll->uneven, .host = host};
+    return coll->op < COLL_OP_END && coll_algo_serves(algo, coll->op, &args);
+}
+
 /* Which algorithms serve a collective, in words. */
 static void list_algos(const perf_coll_t *coll, char *text, size_t bytes)
 {
     size_t at = 0;
     text[0] = '\0';
-    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END && coll->op < COLL_OP_END && at < bytes; a++) {
-        if (coll_algo_serves(a, coll->op, NULL))
+    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END && at < bytes; a++) {
+        if (serves(coll, a))
             at += (size_t)snprintf(text + at, bytes - at, "%s%s", at ? " " : "", coll_algo_name(a));
     }
     if (at == 0)
@@ -267,8 +275,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     }
     if (o->algo && strcmp(o->algo, "auto") != 0) {
         coll_algo_t algo = coll_algo_parse(o->algo);
-        if (o->coll->op >= COLL_OP_END || algo == COLL_ALGO_END ||
-            !coll_algo_serves(algo, o->coll->op, NULL)) {
+        if (algo == COLL_ALGO_END || !serves(o->coll, algo)) {
             char algos[160];
             list_algos(o->coll, algos, sizeof algos);
             snprintf(why, bytes, "--algo %s: %s; %s has: %s", o->algo,
