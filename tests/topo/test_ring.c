@@ -72,8 +72,7 @@ static int trip_length(int n, const unsigned char *near, const int *order)
     return sum;
 }
 
-/* Places on a line, shuffled: nearest neighbour alone may jump, the best trip is there and back. And no 2-opt swap
- * may be left that helps, on distances without any order. */
+/* Distances without any order: nearest neighbour alone leaves much, and no 2-opt swap may be left that helps. */
 static void local_optimum(void **state)
 {
     (void)state;

@@ -55,7 +55,6 @@ static void cores(report_t *report)
     }
     topo_summary(topo, &sum);
     topo_free(topo);
-    report->facts.cpus = sum.pus;
     report_add(report, FOUND_OK, "cores", "",
                "%d core%s (%d hardware threads) on %d package%s, %d NUMA node%s", sum.cores,
                sum.cores == 1 ? "" : "s", sum.pus, sum.packages, sum.packages == 1 ? "" : "s", sum.numa_nodes,

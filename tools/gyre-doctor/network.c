@@ -33,7 +33,6 @@ static void interfaces(report_t *report)
             continue;
         snprintf(word, sizeof(word), "%s=%s", i->ifa_name, host);
         report_word(text, sizeof(text), word);
-        report_word(report->facts.interfaces, sizeof(report->facts.interfaces), i->ifa_name);
     }
     freeifaddrs(list);
     if (*text != '\0')

@@ -30,9 +30,8 @@ typedef struct {
     const char *section; /* of the findings that follow */
     struct {
         int windows, cma; /* shared memory between local ranks by memfd; by process_vm_readv */
-        int gpus, rdma_devices, cpus;
+        int gpus, rdma_devices;
         char transports[256]; /* UCX's, that reach other hosts: "tcp rc_mlx5" */
-        char interfaces[256]; /* network interfaces that are up, without the loopback */
     } facts;
 } report_t;
 
