@@ -351,8 +351,9 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
         if (!coll_merge_at(a->n, a->rank, level, &m))
             continue;
         fill_pieces(a, m.mine, pieces);
+        int served = first_served(a, &m) < m.other.hi;
         size_t total;
-        coll_ref_t mine = coll_add_pack(b, 0, pieces, (size_t)coll_node_size(m.mine), &total);
+        coll_ref_t mine = coll_add_pack(b, 0, pieces, served ? (size_t)coll_node_size(m.mine) : 0, &total);
         for (int peer = first_served(a, &m); peer < m.other.hi; peer += coll_node_size(m.mine))
             coll_add_send(b, 0, peer, mine, total);
         fill_pieces(a, m.other, pieces);
