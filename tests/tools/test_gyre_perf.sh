@@ -78,7 +78,7 @@ run "$UCX_RUN" -n 3 "$PERF" all_reduce --algo nonesuch
 want "an unknown algorithm" 2 'no such algorithm; all_reduce has: .*(ring|direct)'
 check "said once" [ "$(grep -c 'no such algorithm' "$W/err")" = 1 ]
 run "$PERF" all_reduce --algo bruck
-want "an algorithm of other collectives" 2 '; all_reduce has: '
+want "an algorithm of other collectives" 2 'does not serve this collective; all_reduce has: '
 run "$UCX_RUN" -n 2 "$PERF" broadcast -r 2 -b 8 -e 8
 want "a root that does not exist" 2 'the ranks are 0..1'
 run "$PERF" all_reduce -b 8 -e 8 -J "$W/none/perf.json"

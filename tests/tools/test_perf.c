@@ -129,7 +129,8 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce -b", "needs an argument"},
         {"gyre-perf sendrecv --inplace 1", "no in-place form"},
         {"gyre-perf all_reduce --algo nonesuch", "no such algorithm; all_reduce has: "},
-        {"gyre-perf all_reduce --algo bruck", "; all_reduce has: "},
+        {"gyre-perf all_reduce --algo bruck", "does not serve this collective; all_reduce has: "},
+        {"gyre-perf all_to_allv --algo bruck", "does not serve"}, /* it needs equal blocks */
         {"gyre-perf sendrecv --algo ring", "none to choose from"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
