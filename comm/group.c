@@ -60,10 +60,17 @@ static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
-    /* All ranks must decide alike, so the setting is not asked alone: locate told everyone the hosts. */
-    if (group->force_ucx || (group->hosts > 1 && !group->force_shm))
+    /* All ranks decide alike: locate has compared the setting and told everyone the hosts. */
+    if (group->transport == COMM_FORCE_UCX || (group->transport == COMM_AUTO && group->hosts > 1))
         return comm_ucx_prepare(group, exchange, user);
     return GYRE_OK;
+}
+
+static comm_transport_t chosen_transport(void)
+{
+    const char *word = base_setting_string(SET_TRANSPORT);
+
+    return strcmp(word, "ucx") == 0 ? COMM_FORCE_UCX : strcmp(word, "shm") == 0 ? COMM_FORCE_SHM : COMM_AUTO;
 }
 
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
@@ -88,8 +95,8 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->bell = &group->own_bell;
     group->board = &group->own_board;
     group->hosts = 1;
-    group->force_ucx = strcmp(base_setting_string(SET_TRANSPORT), "ucx") == 0;
-    group->force_shm = strcmp(base_setting_string(SET_TRANSPORT), "shm") == 0;
+    group->transport = chosen_transport();
+    group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
     status = allocate(group, world_ranks);
     if (status == GYRE_OK && n > 1)
         status = join(group, exchange, user, deadline);

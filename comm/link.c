@@ -58,9 +58,9 @@ static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_
 {
     if (peer == group->rank)
         return comm_self_connect(group, lane, out);
-    if (group->local_of[peer] >= 0 && !group->force_ucx)
+    if (group->local_of[peer] >= 0 && group->transport != COMM_FORCE_UCX)
         return comm_shm_connect(group, peer, lane, out);
-    if (group->force_shm)
+    if (group->transport == COMM_FORCE_SHM)
         return gyre_fail(
             GYRE_ERR_UNSUPPORTED,
             "rank %d cannot share memory with rank %d (world rank %d): they are on different hosts, or in "

@@ -26,6 +26,8 @@ struct comm_link {
     size_t bytes;  /* heap memory of this link, for the statistics */
 };
 
+typedef enum { COMM_AUTO = 0, COMM_FORCE_SHM = 1, COMM_FORCE_UCX = 2 } comm_transport_t;
+
 /* What every rank tells every other when a group is made. Fixed size; same build on all ranks. */
 typedef struct {
     uint32_t magic;            /* differs between incompatible builds */
@@ -34,7 +36,7 @@ typedef struct {
     uint64_t hint; /* equal for ranks that are probably on one host; only saves attempts, decides nothing */
     uint64_t probe_address, probe_value; /* a word of its memory and what is in it: for trying CMA */
     int32_t pid;
-    uint32_t pad;
+    int32_t transport;  /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
     uint64_t cores[16]; /* affinity mask, 1024 cores */
 } comm_card_t;
 
@@ -51,8 +53,8 @@ struct comm_group {
     comm_card_t *cards;  /* [n]; NULL in a group of one */
     comm_link_t **links; /* [n * COMM_LANES], NULL: not connected */
     int oversubscribed;
-    int force_ucx;        /* GYRE_TRANSPORT=ucx */
-    int force_shm;        /* GYRE_TRANSPORT=shm */
+    comm_transport_t transport;
+    base_time_t spin_ns;  /* GYRE_SPIN; 0: chosen by comm/wait.c */
     comm_segment_t seg;   /* seg.base NULL: no peers on this host */
     comm_bell_t own_bell; /* used when there is no segment */
     comm_bell_t *bell;    /* this rank's: in the segment or own_bell */
@@ -60,10 +62,11 @@ struct comm_group {
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
-    int lateness;          /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
-    int on_trouble;        /* 1: registered with the watcher */
-    comm_ucx_group_t *ucx; /* NULL: no rank needs UCX */
-    size_t private_bytes;
+    uint32_t waits;        /* that took more than a turn */
+    int lateness;   /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
+    int on_trouble; /* 1: registered with the watcher */
+    comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
+    _Atomic size_t private_bytes; /* another thread's UCX callback may make an inbox for this group */
     uint64_t connections;
 };
 

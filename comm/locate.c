@@ -74,6 +74,7 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     memset(card, 0, sizeof *card);
     card->magic = CARD_MAGIC + (uint32_t)sizeof *card;
     card->pid = (int32_t)getpid();
+    card->transport = (int32_t)group->transport;
     card->hint = host_hint(group->world);
     group->probe = random_word();
     card->probe_address = (uint64_t)(uintptr_t)&group->probe;
@@ -177,12 +178,11 @@ static gyre_status_t worst(const comm_group_t *group, const round_t *said)
     return GYRE_OK;
 }
 
-/* Assigns hosts from what members said; a leader is always on its own host. */
-static int assign(comm_group_t *group, const round_t *said, int me)
+/* Assigns hosts from what members said; a leader is always on its own host. Returns how many have none yet. */
+static int assign(comm_group_t *group, const round_t *said)
 {
-    int left = 0, mine = me >= 0 ? group->host_of[me] : -1;
+    int left = 0;
 
-    (void)mine;
     for (int r = 0; r < group->n; r++) {
         if (group->host_of[r] < 0 && said[r].host >= 0)
             group->host_of[r] = said[r].host; /* a leader's rank for now */
@@ -241,7 +241,7 @@ static gyre_status_t round_once(comm_group_t *group, comm_exchange_fn exchange, 
     if (status == GYRE_OK)
         status = worst(group, said);
     if (status == GYRE_OK) {
-        *left = assign(group, said, me);
+        *left = assign(group, said);
         if (say.host >= 0)
             number_locals(group, places, leader);
     }
@@ -283,12 +283,20 @@ static int count_crowd(const comm_group_t *group)
 
 static gyre_status_t check_cards(const comm_group_t *group)
 {
-    for (int r = 0; r < group->n; r++) {
-        if (group->cards[r].magic != group->cards[group->rank].magic)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "rank %d (world rank %d) runs another version of Gyre; use the same "
-                             "build on all ranks",
-                             r, group->world_ranks[r]);
+    const comm_card_t *first = &group->cards[0];
+
+    for (int r = 1; r < group->n; r++) {
+        if (group->cards[r].magic != first->magic)
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "rank %d (world rank %d) runs another version of Gyre than rank 0; use the same build on all "
+                "ranks",
+                r, group->world_ranks[r]);
+        if (group->cards[r].transport != first->transport)
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "rank %d (world rank %d) has another GYRE_TRANSPORT than rank 0; set it alike on all ranks",
+                r, group->world_ranks[r]);
     }
     return GYRE_OK;
 }

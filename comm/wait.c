@@ -1,13 +1,13 @@
 /* comm/wait.c: spin, then yield, then sleep (see wait.h).
  *
- *              enough cores, peers on time    enough cores, peers often late   more ranks than cores
- *     first    spin for GYRE_SPIN (10 ms)     spin for 100 turns               spin for 100 turns (or GYRE_SPIN)
- *     then     -                              sched_yield, to 10 ms in all     32 times sched_yield
+ *              peers are on time              more ranks than cores, or peers often late
+ *     first    spin for GYRE_SPIN (10 ms)     spin for 100 turns (or GYRE_SPIN)
+ *     then     -                              32 times sched_yield
  *     then     sleep on the doorbell (futex), or in UCX's event descriptor, a bounded time; again
  *
- * While peers are on time nothing here makes a system call. The middle column is for machines whose cores are busy with
+ * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy with
  * other work: the scheduler may have put two ranks on one core, where each message costs a time slice for as long
- * as both spin. */
+ * as both spin, while a rank that sleeps is run as soon as it is woken. */
 #include "comm/wait.h"
 
 #include <sched.h>
@@ -15,21 +15,22 @@
 
 #include "base/error.h"
 #include "base/futex.h"
-#include "base/settings.h"
 #include "comm/link.h"
 
 enum {
     CLOCK_TURNS = 64, /* the clock is read every so many turns */
-    SPIN_TURNS = 100, /* oversubscribed: turns before the first yield */
+    SPIN_TURNS = 100, /* where cores are scarce: turns before the first yield */
     YIELD_TURNS = 32, /* and yields before sleeping: each lets every other runnable rank of the core run */
     SLEEP_MS = 50,    /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
     UCX_SLEEP_MS = 5, /* UCX's descriptor does not hear doorbells of shared memory */
     UCX_SHM_SLEEP_MS = 1
 };
 enum {
-    LATE_STEP = 16, /* a wait of more than LATE_NS */
-    LATE_MANY = 40, /* three of them in a few dozen waits: peers are often late */
-    LATE_MOST = 128
+    LATE_STEP = 16,  /* a wait of more than LATE_NS */
+    LATE_MANY = 100, /* seven of them within a hundred waits or so: peers are often late */
+    LATE_MOST = 160,
+    PROBE_WAITS =
+        64 /* of those, one in so many spins patiently again, to see whether that has become better */
 };
 #define LATE_NS (1 * MS)
 #define MS      ((base_time_t)1000000)
@@ -52,17 +53,29 @@ static void disarm(comm_wait_t *wait)
     }
 }
 
+/* Learns from a wait that took `waited`. Waits that were short only thanks to yielding teach nothing. */
+static void learn(comm_wait_t *wait, base_time_t waited)
+{
+    comm_group_t *group = wait->group;
+
+    if (waited > LATE_NS)
+        group->lateness += LATE_STEP;
+    else if (wait->yields == 0)
+        group->lateness -= group->waits % PROBE_WAITS == 0 ? LATE_STEP : 1;
+    if (group->lateness < 0)
+        group->lateness = 0;
+    if (group->lateness > LATE_MOST)
+        group->lateness = LATE_MOST;
+    group->waits++;
+}
+
 void comm_wait_moved(comm_wait_t *wait)
 {
     base_time_t waited = wait->since != 0 ? base_now() - wait->since : 0;
-    int *lateness = &wait->group->lateness;
 
     disarm(wait);
-    /* Waits that were short only thanks to yielding say nothing about the times without. */
-    if (waited > LATE_NS)
-        *lateness = *lateness + LATE_STEP < LATE_MOST ? *lateness + LATE_STEP : LATE_MOST;
-    else if (wait->turns > 0 && wait->yields == 0 && *lateness > 0)
-        --*lateness;
+    if (wait->turns > 0)
+        learn(wait, waited);
     wait->waited += waited;
     wait->since = 0;
     wait->turns = 0;
@@ -99,48 +112,38 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
     return GYRE_OK;
 }
 
-static base_time_t spin_ns(int crowded)
+static base_time_t spin_ns(const comm_group_t *group, int scarce)
 {
-    if (!base_setting_is_default(SET_SPIN))
-        return base_setting_int(SET_SPIN) * 1000;
-    return crowded ? 0 : SPIN_NS;
+    if (group->spin_ns > 0)
+        return group->spin_ns;
+    return scarce ? 0 : SPIN_NS;
 }
 
-static void yield(comm_wait_t *wait)
+/* Are cores scarce, by count or by what was learnt? */
+static int cores_are_scarce(const comm_group_t *group)
 {
-    sched_yield();
-    wait->yields++;
-}
-
-/* More ranks than cores. 1: time to sleep. */
-static int crowded_turn(comm_wait_t *wait, base_time_t now)
-{
-    if (now - wait->since < spin_ns(1))
-        return 0;
-    if (wait->yields >= YIELD_TURNS)
-        return 1;
-    yield(wait);
-    return 0;
+    return comm_group_oversubscribed(group) ||
+           (group->lateness >= LATE_MANY && group->waits % PROBE_WAITS != 0);
 }
 
 /* One turn of waiting that is not a sleep. 1: time to sleep. *now is set if the clock was read. */
 static int patience_is_over(comm_wait_t *wait, base_time_t *now)
 {
-    int crowded = comm_group_oversubscribed(wait->group), late = wait->group->lateness >= LATE_MANY;
+    int scarce = cores_are_scarce(wait->group);
 
     base_relax();
     /* Beside a yield the clock is cheap; in a spin it is read now and then. */
-    if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !crowded && !late))
+    if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !scarce))
         return 0;
     *now = base_now();
     if (wait->since == 0)
         wait->since = *now;
-    if (crowded)
-        return crowded_turn(wait, *now);
-    if (*now - wait->since >= spin_ns(0))
+    if (*now - wait->since < spin_ns(wait->group, scarce))
+        return 0;
+    if (!scarce || wait->yields >= YIELD_TURNS)
         return 1;
-    if (late)
-        yield(wait);
+    sched_yield();
+    wait->yields++;
     return 0;
 }
 
@@ -151,7 +154,7 @@ static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
     base_time_t until;
 
     if (group->ucx)
-        ms = group->seg.base && !group->force_ucx ? UCX_SHM_SLEEP_MS : UCX_SLEEP_MS;
+        ms = group->seg.base && group->transport != COMM_FORCE_UCX ? UCX_SHM_SLEEP_MS : UCX_SLEEP_MS;
     until = now + ms * MS;
     if (until > wait->deadline)
         until = wait->deadline;

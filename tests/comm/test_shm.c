@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -82,6 +83,50 @@ static void test_ways(void **state)
             assert_int_equal(ranks_threads(2, 60, echo, &way), 0);
     }
     set(SET_SHM_COPY, "auto");
+}
+
+/* An ordinary user whose processes may not look into each other, as in many containers. */
+static void become_nobody(int rank)
+{
+    (void)rank;
+    if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+        perror("setuid");
+    prctl(PR_SET_DUMPABLE, 0);
+}
+
+static void test_no_ptrace(void **state)
+{
+    way_t way = {"auto", 0, COMM_CAN_LOAD, 1 << COMM_SHM_EAGER | 1 << COMM_SHM_BULK, 0};
+
+    (void)state;
+    ranks_before_join = become_nobody;
+    assert_int_equal(ranks_fork(2, 60, echo, &way), 0);
+    set(SET_SHM_COPY, "cma"); /* where it can work at all: here it cannot */
+    way.caps = 0;
+    assert_int_equal(ranks_fork(2, 60, echo, &way), 0);
+    set(SET_SHM_COPY, "auto");
+    ranks_before_join = NULL;
+}
+
+/* Ranks that were started with different settings hear of it, all of them. */
+static void other_transport(int rank)
+{
+    if (rank == 1 && base_settings_set(SET_TRANSPORT, "ucx", "test") != GYRE_OK)
+        exit(9);
+}
+
+static int never(ranks_t *self)
+{
+    (void)self;
+    return 0;
+}
+
+static void test_settings_differ(void **state)
+{
+    (void)state;
+    ranks_before_join = other_transport;
+    assert_int_equal(ranks_fork(3, 20, never, NULL), 3);
+    ranks_before_join = NULL;
 }
 
 /* The smallest rings: four slots, so every message but the smallest is in fragments that wrap around. */
@@ -529,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_self),
         cmocka_unit_test(test_budget),         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_no_ptrace),      cmocka_unit_test(test_settings_differ),
         cmocka_unit_test(test_trouble),        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

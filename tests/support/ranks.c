@@ -29,6 +29,8 @@ typedef struct {
     int result;
 } start_t;
 
+void (*ranks_before_join)(int rank);
+
 void ranks_barrier(ranks_t *self)
 {
     ranks_shared_t *shared = self->shared;
@@ -147,6 +149,8 @@ static _Noreturn void child(start_t *start)
     int result;
 
     base_log_set_rank(start->self.rank);
+    if (ranks_before_join)
+        ranks_before_join(start->self.rank);
     if (start->self.rank != 0)
         close(start->listen_fd);
     result = run(start);

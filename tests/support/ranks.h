@@ -19,6 +19,9 @@ typedef struct {
 /* 0: fine. Anything else fails the test; print why on stderr first. */
 typedef int (*ranks_body_t)(ranks_t *self);
 
+/* Called by every forked rank before it joins, if set. */
+extern void (*ranks_before_join)(int rank);
+
 /* Runs `body` on n ranks and returns how many of them failed or did not end within `seconds`. */
 int ranks_fork(int n, double seconds, ranks_body_t body, void *arg);
 int ranks_threads(int n, double seconds, ranks_body_t body, void *arg);
