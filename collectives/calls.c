@@ -23,13 +23,7 @@ typedef struct {
     void *user;
 } call_t;
 
-static gyre_status_t refuse(gyre_status_t status)
-{
-    coll_group_note_error(status);
-    return status;
-}
-
-static gyre_status_t check_comm(const char *name, gyre_comm_t *comm)
+gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
 {
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
@@ -40,7 +34,7 @@ static gyre_status_t check_comm(const char *name, gyre_comm_t *comm)
     return GYRE_OK;
 }
 
-static gyre_status_t check_type(const char *name, gyre_type_t type)
+gyre_status_t coll_check_type(const char *name, gyre_type_t type)
 {
     if (gyre_type_size(type) == 0)
         return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a type (gyre_type_t)", name, (int)type);
@@ -98,7 +92,7 @@ static gyre_status_t start(call_t *c)
     size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
     gyre_status_t st = check_buffers(c, esize);
     if (st != GYRE_OK)
-        return refuse(st);
+        return coll_refuse(st);
     coll_plan_t *plan;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);
@@ -106,11 +100,11 @@ static gyre_status_t start(call_t *c)
         plan->busy++; /* kept from eviction; given back by coll_request_finish */
     coll_stop_driving(comm);
     if (st != GYRE_OK)
-        return refuse(st);
+        return coll_refuse(st);
     gyre_request_t *r = coll_request_new(comm);
     if (!r) {
         plan->busy--;
-        return refuse(GYRE_ERR_NO_MEMORY);
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
     }
     r->plan = plan;
     r->run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
@@ -132,10 +126,10 @@ static gyre_status_t start(call_t *c)
     return coll_request_start(r, c->request);
 }
 
-static gyre_status_t check_request(const char *name, gyre_request_t **request)
+gyre_status_t coll_check_request(const char *name, gyre_request_t **request)
 {
     if (!request)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "%s: request is NULL", name));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: request is NULL", name));
     return GYRE_OK;
 }
 
@@ -156,7 +150,7 @@ static int extent(const size_t *counts, const size_t *displs, int n, size_t *out
 
 static gyre_status_t overflow(const char *name)
 {
-    return refuse(
+    return coll_refuse(
         gyre_fail(GYRE_ERR_OVERFLOW, "%s: counts and displs add up to more than size_t holds", name));
 }
 
@@ -175,19 +169,19 @@ static const void *at(const void *buffer, size_t elements, gyre_type_t type)
     return (const char *)buffer + elements * gyre_type_size(type);
 }
 
-#define CHECK(call)                    \
-    do {                               \
-        gyre_status_t check_ = (call); \
-        if (check_ != GYRE_OK)         \
-            return refuse(check_);     \
+#define CHECK(call)                     \
+    do {                                \
+        gyre_status_t check_ = (call);  \
+        if (check_ != GYRE_OK)          \
+            return coll_refuse(check_); \
     } while (0)
 
 /* The checks that do not depend on the operation; sets up what all calls share. */
 static gyre_status_t begin(call_t *c, const char *name, coll_op_t op, const void *send, void *recv,
                            size_t count, gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
 {
-    CHECK(check_comm(name, comm));
-    CHECK(check_type(name, type));
+    CHECK(coll_check_comm(name, comm));
+    CHECK(coll_check_type(name, type));
     *c = (call_t){.name = name,
                   .comm = comm,
                   .shape = {.op = op, .type = type, .root = -1, .count = count},
@@ -251,7 +245,7 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
     CHECK(begin(&c, "reduce_scatterv", COLL_REDUCE_SCATTER, send, recv, 0, type, comm, request));
     CHECK(with_redop(&c, op));
     if (!counts)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "reduce_scatterv: counts is NULL"));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "reduce_scatterv: counts is NULL"));
     if (!extent(counts, NULL, comm->n, &c.send_count))
         return overflow(c.name);
     c.recv_count = c.shown = counts[comm->rank];
@@ -280,7 +274,7 @@ static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *cou
     call_t c;
     CHECK(begin(&c, "all_gatherv", COLL_ALL_GATHER, send, recv, 0, type, comm, request));
     if (!counts)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "all_gatherv: counts is NULL"));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_gatherv: counts is NULL"));
     if (!extent(counts, displs, comm->n, &c.recv_count))
         return overflow(c.name);
     c.send_count = c.shown = counts[comm->rank];
@@ -359,16 +353,17 @@ static gyre_status_t rooted_v(call_t *c, const void *whole, const void *mine, si
     c->shape.root = root;
     c->shown = my_count;
     if (!comm->own_count && !(comm->own_count = calloc((size_t)comm->n, sizeof *comm->own_count)))
-        return refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d counts", c->name, comm->n));
+        return coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d counts", c->name, comm->n));
     comm->own_count[comm->rank] = my_count;
     c->shape.counts = comm->own_count;
     if (comm->rank != root)
         return GYRE_OK;
     if (!counts)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "%s: counts is NULL at the root", c->name));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: counts is NULL at the root", c->name));
     if (counts[root] != my_count)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "%s: the root's own count is %zu, but counts[%d] is %zu",
-                                c->name, my_count, root, counts[root]));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
+                                     "%s: the root's own count is %zu, but counts[%d] is %zu", c->name,
+                                     my_count, root, counts[root]));
     if (!extent(counts, displs, comm->n, whole_count))
         return overflow(c->name);
     c->shape.counts = counts;
@@ -418,12 +413,12 @@ static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, co
     call_t c;
     CHECK(begin(&c, "all_to_allv", COLL_ALL_TO_ALL, send, recv, 0, type, comm, request));
     if (!send_counts || !recv_counts)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "all_to_allv: %s is NULL",
-                                send_counts ? "recv_counts" : "send_counts"));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_to_allv: %s is NULL",
+                                     send_counts ? "recv_counts" : "send_counts"));
     if (send_counts[comm->rank] != recv_counts[comm->rank])
-        return refuse(gyre_fail(GYRE_ERR_INVALID,
-                                "all_to_allv: rank %d sends %zu elements to itself but receives %zu",
-                                comm->rank, send_counts[comm->rank], recv_counts[comm->rank]));
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
+                                     "all_to_allv: rank %d sends %zu elements to itself but receives %zu",
+                                     comm->rank, send_counts[comm->rank], recv_counts[comm->rank]));
     if (!extent(send_counts, send_displs, comm->n, &c.send_count) ||
         !extent(recv_counts, recv_displs, comm->n, &c.recv_count))
         return overflow(c.name);
@@ -442,45 +437,6 @@ static gyre_status_t barrier(gyre_comm_t *comm, gyre_request_t **request)
     return start(&c);
 }
 
-static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
-                         int peer, gyre_comm_t *comm, gyre_request_t **request)
-{
-    CHECK(check_comm(name, comm));
-    CHECK(check_type(name, type));
-    size_t bytes;
-    if (peer < 0 || peer >= comm->n)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->n - 1));
-    if (!base_mul(count, gyre_type_size(type), &bytes) || bytes > PTRDIFF_MAX)
-        return overflow(name);
-    if (bytes && !buffer)
-        return refuse(gyre_fail(GYRE_ERR_INVALID, "%s: buffer is NULL but count is %zu", name, count));
-    if (peer == comm->rank && !request && !coll_group_open())
-        return refuse(gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
-    CHECK(coll_p2p_prepare(comm));
-    gyre_request_t *r = coll_request_new(comm);
-    if (!r)
-        return refuse(GYRE_ERR_NO_MEMORY);
-    coll_p2p_peer_t *with = &comm->p2p[peer];
-    uint32_t seq = kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
-    r->kind = kind;
-    r->buffer = buffer;
-    r->bytes = bytes;
-    r->peer = peer;
-    r->started = base_now();
-    r->deadline = r->started + comm->timeout_ns;
-    r->tag = (comm_tag_t){.seq = seq, .sig = (uint32_t)type};
-    r->call = (comm_call_t){.seq = seq,
-                            .op = COLL_SENDRECV,
-                            .type = (uint8_t)type,
-                            .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
-                            .root = peer,
-                            .count = count,
-                            .comm = (uint32_t)comm->id};
-    return coll_request_start(r, request);
-}
-
 gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
                                     gyre_comm_t *comm, coll_finished_fn finished, void *user,
                                     gyre_request_t **request)
@@ -497,8 +453,8 @@ gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const siz
 
 /* --- the public names --- */
 
-#define ASYNC(name, call)                                \
-    gyre_status_t check_ = check_request(name, request); \
+#define ASYNC(name, call)                                     \
+    gyre_status_t check_ = coll_check_request(name, request); \
     return check_ == GYRE_OK ? (call) : check_
 
 gyre_status_t gyre_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
@@ -668,26 +624,4 @@ gyre_status_t gyre_barrier(gyre_comm_t *comm)
 gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request)
 {
     ASYNC("ibarrier", barrier(comm, request));
-}
-
-gyre_status_t gyre_send(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
-{
-    return p2p("send", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, NULL);
-}
-
-gyre_status_t gyre_isend(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
-                         gyre_request_t **request)
-{
-    ASYNC("isend", p2p("isend", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, request));
-}
-
-gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
-{
-    return p2p("recv", COLL_REQ_RECV, buffer, count, type, peer, comm, NULL);
-}
-
-gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
-                         gyre_request_t **request)
-{
-    ASYNC("irecv", p2p("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request));
 }

@@ -65,7 +65,7 @@ struct gyre_comm {
     uint32_t splits; /* splits called so far; part of the children's ids */
     double timeout_s;
     base_time_t timeout_ns; /* the same */
-    _Atomic int error; /* gyre_status_t that killed this communicator */
+    _Atomic int error;      /* gyre_status_t that killed this communicator */
     char error_text[1400];
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
@@ -81,7 +81,7 @@ struct gyre_comm {
     _Atomic int driving; /* see above */
     int registered;      /* in the registry; guarded by the registry's mutex */
     gyre_comm_t *next_registered;
-    uint32_t trouble;             /* the watcher's counter when it was last looked at */
+    uint32_t trouble; /* the watcher's counter when it was last looked at */
     uint64_t operations, sleeps, allocations;
     base_time_t waited;
     coll_traffic_t traffic;
@@ -112,7 +112,19 @@ int coll_group_open(void);
 /* An open group of this thread will end with this error. */
 void coll_group_note_error(gyre_status_t status);
 
-/* --- calls.c: in place, with a callback when finished; for buckets --- */
+/* --- calls.c --- */
+/* The checks that every call begins with. A dead communicator answers with the error that killed it. */
+gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm);
+gyre_status_t coll_check_type(const char *name, gyre_type_t type);
+/* Non-blocking calls need a place for their request. */
+gyre_status_t coll_check_request(const char *name, gyre_request_t **request);
+/* Passes `status` on, and lets an open group end with it. */
+static inline gyre_status_t coll_refuse(gyre_status_t status)
+{
+    coll_group_note_error(status);
+    return status;
+}
+/* In place, with a callback when finished; for buckets. */
 gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
                                     gyre_comm_t *comm, coll_finished_fn finished, void *user,
                                     gyre_request_t **request);
@@ -121,7 +133,6 @@ gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const siz
                                          void *user, gyre_request_t **request);
 
 /* --- p2p.c --- */
-gyre_status_t coll_p2p_prepare(gyre_comm_t *comm); /* makes comm->p2p on first use */
 int coll_p2p_advance(gyre_comm_t *comm);
 
 /* --- progress.c --- */

@@ -1,12 +1,14 @@
-/* collectives/p2p.c: send and recv: messages of their own lane, matched in the order of their calls per peer, so that
- * any number may be under way in both directions. */
+/* collectives/p2p.c: send and recv: messages of their own lane, matched in the order of their calls per peer, so that any
+ * number may be under way in both directions. They run beside the collectives, not in their order. */
 #include "collectives/communicator.h"
 
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 
-gyre_status_t coll_p2p_prepare(gyre_comm_t *comm)
+/* Makes comm->p2p on first use. */
+static gyre_status_t prepare(gyre_comm_t *comm)
 {
     if (comm->p2p)
         return GYRE_OK;
@@ -75,4 +77,77 @@ int coll_p2p_advance(gyre_comm_t *comm)
         r = next;
     }
     return moved;
+}
+
+static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
+                         int peer, gyre_comm_t *comm, gyre_request_t **request)
+{
+    size_t bytes;
+    gyre_status_t st = coll_check_comm(name, comm);
+    if (st == GYRE_OK)
+        st = coll_check_type(name, type);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    if (peer < 0 || peer >= comm->n)
+        return coll_refuse(
+            gyre_fail(GYRE_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->n - 1));
+    if (!base_mul(count, gyre_type_size(type), &bytes) || bytes > PTRDIFF_MAX)
+        return coll_refuse(gyre_fail(GYRE_ERR_OVERFLOW,
+                                     "%s: count %zu x %zu bytes is more than memory can hold", name, count,
+                                     gyre_type_size(type)));
+    if (bytes && !buffer)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: buffer is NULL but count is %zu", name, count));
+    if (peer == comm->rank && !request && !coll_group_open())
+        return coll_refuse(gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
+    st = prepare(comm);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    gyre_request_t *r = coll_request_new(comm);
+    if (!r)
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    coll_p2p_peer_t *with = &comm->p2p[peer];
+    uint32_t seq = kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
+    r->kind = kind;
+    r->buffer = buffer;
+    r->bytes = bytes;
+    r->peer = peer;
+    r->started = base_now();
+    r->deadline = r->started + comm->timeout_ns;
+    r->tag = (comm_tag_t){.seq = seq, .sig = (uint32_t)type};
+    r->call = (comm_call_t){.seq = seq,
+                            .op = COLL_SENDRECV,
+                            .type = (uint8_t)type,
+                            .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
+                            .root = peer,
+                            .count = count,
+                            .comm = (uint32_t)comm->id};
+    return coll_request_start(r, request);
+}
+
+gyre_status_t gyre_send(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
+{
+    return p2p("send", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, NULL);
+}
+
+gyre_status_t gyre_isend(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
+                         gyre_request_t **request)
+{
+    gyre_status_t st = coll_check_request("isend", request);
+    return st != GYRE_OK
+               ? st
+               : p2p("isend", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, request);
+}
+
+gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
+{
+    return p2p("recv", COLL_REQ_RECV, buffer, count, type, peer, comm, NULL);
+}
+
+gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
+                         gyre_request_t **request)
+{
+    gyre_status_t st = coll_check_request("irecv", request);
+    return st != GYRE_OK ? st : p2p("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request);
 }
