@@ -171,6 +171,25 @@ run sh -c '"$1" -n 2 echo x >&- 2>&-' sh "$R"
 want "closed stdout and stderr" 0
 check "a slow reader loses nothing" [ "$(timeout 20 "$R" -n 2 seq 1 200000 | (sleep 0.5; wc -l))" = 400000 ]
 
+# A terminal on our side is one for the ranks, too; checked with python's pty, which is a terminal on a pipe.
+on_terminal() {
+    run /usr/bin/python3 -c '
+import os, pty, sys
+status = pty.spawn(sys.argv[1:], lambda fd: os.read(fd, 65536))
+sys.exit(os.waitstatus_to_exitcode(status))' "$@"
+    tr -d '\r' <"$W/out" >"$W/plain" && mv "$W/plain" "$W/out"
+}
+if [ -x /usr/bin/python3 ]; then
+    on_terminal "$R" -n 2 sh -c '[ -t 1 ] && echo terminal; echo end'
+    want "on a terminal" 0
+    check "both ranks see one" [ "$(grep -c terminal "$W/out")" = 2 ]
+    check "nothing is lost" [ "$(grep -c end "$W/out")" = 2 ]
+    on_terminal "$R" -n 2 --tag seq 1 5000
+    check "many lines through a terminal" [ "$(sort -u "$W/out" | grep -cE '^\[[01]\] [0-9]+$')" = 10000 ]
+    on_terminal "$R" -n 2 sh -c '[ $RANK = 1 ] || { printf "\rbar"; sleep 1; }; [ $RANK = 0 ] || { sleep 0.5; echo line; }'
+    check "a progress bar shows at once, and lines do not run into it" [ "$(tr '\n' '|' <"$W/out")" = "bar|line|" ]
+fi
+
 # --- input ---
 echo hello >"$W/in"
 run sh -c '"$1" -n 2 --tag cat <"$2"' sh "$R" "$W/in"

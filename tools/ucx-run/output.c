@@ -1,6 +1,7 @@
 /* tools/ucx-run/output.c: what the ranks print, to our own stdout and stderr.
  *
- * Each rank writes to two pipes. Whole lines (also those that end with a carriage return, as progress bars do)
+ * Each rank writes to two pipes, or to pseudo-terminals where we have a terminal ourselves, so that programs show
+ * progress bars and colours as they would without us. Whole lines (also those that end with a carriage return, as progress bars do)
  * move into one queue per destination, and from there to the descriptor without ever blocking: a write of at
  * most PIPE_BUF bytes after POLLOUT. So a reader that sleeps stops the ranks in time, but never stops us from
  * hearing signals. A line longer than LINE_MAX_BYTES goes out in pieces; should another rank write before its
@@ -15,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "tools/ucx-run/run.h"
@@ -37,7 +40,8 @@ typedef struct {
 typedef struct {
     int fd;
     int plain_file; /* takes any amount without blocking */
-    int broken;     /* nobody reads it any more */
+    int terminal;
+    int broken; /* nobody reads it any more */
     buffer_t queue;
     const stream_t *open_line; /* who wrote the unfinished line at its end; NULL: it ends with a whole line */
 } sink_t;
@@ -161,7 +165,8 @@ static void emit_lines(stream_t *s)
         const char *data = b->data + b->head;
         size_t n = b->tail - b->head;
         size_t whole = options->tag ? first_line(data, n) : last_line(data, n);
-        if (whole == 0 && n > LINE_MAX_BYTES)
+        /* Too long to be kept, or a progress bar that begins with a carriage return and has no end. */
+        if (whole == 0 && (n > LINE_MAX_BYTES || (sink->terminal && b->head > 0 && data[-1] == '\r')))
             whole = n;
         if (whole == 0)
             return;
@@ -210,6 +215,7 @@ static void open_sink(sink_t *sink, int fd)
     memset(sink, 0, sizeof *sink);
     sink->fd = fd;
     sink->plain_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    sink->terminal = isatty(fd);
 }
 
 int run_output_open(const run_options_t *given)
@@ -256,10 +262,36 @@ static int attach_files(int rank, int attempt, run_stdio_t *stdio)
     return stdio->out < 0 || stdio->err < 0 ? RUN_RC_SYSTEM : 0;
 }
 
+/* A raw pseudo-terminal as wide as ours: ends[0] its master, ends[1] what the rank gets. 0 if there is none. */
+static int open_terminal(int like, int ends[2])
+{
+    char name[64];
+    struct termios mode;
+    struct winsize size;
+    ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0)
+        return 0;
+    if (grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0 && ptsname_r(ends[0], name, sizeof name) == 0 &&
+        (ends[1] = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC)) >= 0) {
+        if (tcgetattr(ends[1], &mode) == 0) {
+            cfmakeraw(&mode); /* our own terminal does what is to be done with line ends */
+            tcsetattr(ends[1], TCSANOW, &mode);
+        }
+        if (ioctl(like, TIOCGWINSZ, &size) == 0) {
+            if (options->tag && size.ws_col > 16)
+                size.ws_col = (unsigned short)(size.ws_col - 8);
+            ioctl(ends[1], TIOCSWINSZ, &size);
+        }
+        return 1;
+    }
+    close(ends[0]);
+    return 0;
+}
+
 static int attach_pipe(int rank, int to, int *write_end)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
+    if (!(sinks[to].terminal && open_terminal(sinks[to].fd, ends)) && pipe2(ends, O_CLOEXEC) != 0) {
         run_say("ucx-run: cannot make a pipe for rank %d: %s", rank, strerror(errno));
         return RUN_RC_SYSTEM;
     }
