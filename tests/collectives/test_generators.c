@@ -102,6 +102,29 @@ SWEEP_TEST(test_bruck, COLL_BRUCK)
 SWEEP_TEST(test_pairwise, COLL_PAIRWISE)
 SWEEP_TEST(test_hierarchical, COLL_HIERARCHICAL)
 
+/* Vectors that are long enough for shards to be rounded up, and more ranks than the sweep has. */
+static void test_samples(void **state)
+{
+    (void)state;
+    for (coll_algo_t algo = COLL_RING; algo < COLL_ALGO_END; algo++) {
+        for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++) {
+            for (unsigned i = 0; coll_algo_serves(algo, op, NULL) && i < (SWEEP_N == 64 ? 18u : 6u); i++) {
+                const int few[] = {1, 2, 3, 5, 7, 8}, many[] = {65, 100, 129};
+                int beyond = i % 6 == 5 && SWEEP_N == 64; /* not under sanitizers */
+                sched_case_t c = {
+                    .algo = algo, .op = op, .seed = i, .place = (place_t)(i % 3), .fast = i % 5 == 4};
+                c.n = beyond ? many[i / 6] : few[i % 6];
+                c.root = c.n - 1 - (int)i % c.n;
+                c.count = op == COLL_BARRIER ? 0 : beyond ? 3 + i : 2000 + 119 * i;
+                c.chunk = i % 2 ? 300 : 1001;
+                c.one_shot = i % 3 == 2 && op == COLL_ALL_REDUCE;
+                c.hosts = (hosts_t)(i % HOSTS_END);
+                prove(&c);
+            }
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -109,7 +132,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly),    cmocka_unit_test(test_ring),
         cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),     cmocka_unit_test(test_bruck),
-        cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical),
+        cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
