@@ -5,9 +5,14 @@
 . "$(dirname "$0")/../support/lib.sh"
 mkdir "$W/tmp"
 snapshot() { ls -A /dev/shm /tmp 2>/dev/null | grep -iE 'gyre|ucx' | sort; }
-pids_of() { # LAUNCHER: ranks, in order of rank
-    for pid in $(pgrep -P "$1"); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | sed -n "s/^GYRE_RANK=\(.*\)/\1 $pid/p"
+pids_of() { # LAUNCHER: its ranks, in order of rank
+    local dir stat
+    for dir in /proc/[0-9]*; do
+        { read -r stat <"$dir/stat"; } 2>/dev/null || continue
+        stat=${stat##*) }
+        stat=${stat#* }
+        [ "${stat%% *}" = "$1" ] || continue
+        tr '\0' '\n' 2>/dev/null <"$dir/environ" | sed -n "s/^GYRE_RANK=\(.*\)/\1 ${dir#/proc/}/p"
     done | sort -n | cut -d' ' -f2
 }
 four() { [ "$(pids_of "$launcher" | wc -l)" = 4 ]; }
