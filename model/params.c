@@ -85,7 +85,7 @@ static gyre_status_t add_row(model_params_t *params, model_kind_t kind, size_t l
                            .cut = k->cut,
                            .cut_groups = k->cut_groups,
                            .init = k->init,
-                           .std = 0.02,
+                           .std = 0.02 * sqrt(768.0 / (double)config->hidden),
                            .decay = k->dims == 2};
     if (k->residual)
         row->std /= sqrt(2.0 * (double)config->layers);

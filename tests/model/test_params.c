@@ -84,8 +84,9 @@ static void initial_values(void **state)
         if (row->init == MODEL_INIT_NORMAL && row->count > 5000) {
             double residual =
                 row->kind == MODEL_MLP_PROJ_W || row->kind == MODEL_ATTN_PROJ_W ? sqrt(6.0) : 1.0;
-            assert_true(fabs(sqrt(squares / (double)row->count) - 0.02 / residual) < 0.05 * 0.02 / residual);
-            assert_true(fabs(sum / (double)row->count) < 0.002);
+            double std = 0.02 * sqrt(768.0 / 96.0) / residual;
+            assert_true(fabs(sqrt(squares / (double)row->count) - std) < 0.05 * std);
+            assert_true(fabs(sum / (double)row->count) < 0.05 * std);
         } else if (row->init != MODEL_INIT_NORMAL) {
             assert_true(sum == (row->init == MODEL_INIT_ONE ? (double)row->count : 0.0));
         }

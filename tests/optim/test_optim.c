@@ -1,0 +1,200 @@
+/* AdamW against a plain reference, the norm, clipping, the schedule, and the order of sums. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "model/random.h"
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+#include "optim/tree.h"
+
+static const model_config_t config = {.vocab = 17, .seq = 6, .layers = 1, .hidden = 12, .heads = 2};
+
+static double normal(uint32_t stream, uint64_t i)
+{
+    return model_random_normal(3, MODEL_RANDOM_DATA, stream, i);
+}
+
+static void adamw_against_reference(void **state)
+{
+    (void)state;
+    const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.2};
+    model_params_t *params = NULL;
+    optim_adamw_t *adamw = NULL;
+    assert_int_equal(model_params_create(&config, &params), GYRE_OK);
+    assert_int_equal(optim_adamw_create(params, &how, &adamw), GYRE_OK);
+    size_t n = params->total;
+    float *flat = calloc(n, sizeof *flat), *grad = calloc(n, sizeof *grad);
+    double *w = calloc(n, sizeof *w), *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v);
+    float **grads = calloc(params->rows, sizeof *grads);
+    assert_true(flat && grad && w && m && v && grads);
+    for (size_t r = 0; r < params->rows; r++)
+        grads[r] = grad + params->row[r].offset;
+    for (size_t i = 0; i < n; i++)
+        w[i] = (double)(flat[i] = (float)normal(1, i));
+
+    const double scale = 0.125;
+    for (int t = 1; t <= 20; t++) {
+        double rate = 0.01 * t;
+        for (size_t i = 0; i < n; i++)
+            grad[i] = (float)normal((uint32_t)(10 + t), i);
+        optim_adamw_step(adamw, flat, grads, (float)scale, rate);
+        for (size_t r = 0; r < params->rows; r++)
+            for (size_t j = 0; j < params->row[r].count; j++) {
+                size_t i = params->row[r].offset + j;
+                double g = (double)grad[i] * scale;
+                if (params->row[r].dims == 2)
+                    w[i] -= rate * 0.2 * w[i];
+                m[i] = 0.9 * m[i] + 0.1 * g;
+                v[i] = 0.95 * v[i] + 0.05 * g * g;
+                w[i] -= rate * (m[i] / (1 - pow(0.9, t))) / (sqrt(v[i] / (1 - pow(0.95, t))) + 1e-8);
+            }
+    }
+    double worst = 0.0;
+    for (size_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)flat[i] - w[i]) / fmax(1.0, fabs(w[i])));
+    print_message("AdamW, 20 steps: %.1e\n", worst);
+    assert_true(worst < 2e-6);
+    optim_adamw_destroy(adamw);
+    model_params_destroy(params);
+    free(flat);
+    free(grad);
+    free(w);
+    free(m);
+    free(v);
+    free(grads);
+}
+
+static void norm_and_clipping(void **state)
+{
+    (void)state;
+    model_params_t *params = NULL;
+    model_config_t wide = config;
+    wide.vocab = 1001; /* the embedding has several blocks and a tail */
+    assert_int_equal(model_params_create(&wide, &params), GYRE_OK);
+    float *grad = calloc(params->total, sizeof *grad);
+    float **grads = calloc(params->rows, sizeof *grads);
+    assert_true(grad && grads);
+    long double sum = 0.0L;
+    for (size_t r = 0; r < params->rows; r++)
+        grads[r] = grad + params->row[r].offset;
+    for (size_t i = 0; i < params->total; i++) {
+        grad[i] = (float)normal(2, i);
+        sum += (long double)grad[i] * (long double)grad[i];
+    }
+    double norm = 0.0;
+    assert_int_equal(optim_grad_norm(params, grads, &norm), GYRE_OK);
+    assert_true(fabs(norm - (double)sqrtl(sum)) < 1e-12 * norm);
+    grad[params->total - 1] = NAN;
+    assert_int_equal(optim_grad_norm(params, grads, &norm), GYRE_OK);
+    assert_true(isnan(norm));
+    free(grad);
+    free(grads);
+    model_params_destroy(params);
+
+    assert_true(optim_clip_factor(0.5, 1.0) == 1.0);
+    assert_true(fabs(optim_clip_factor(4.0, 1.0) - 0.25) < 1e-6);
+    assert_true(optim_clip_factor(4.0, 0.0) == 1.0);
+    assert_true(optim_clip_factor(0.0, 1.0) == 1.0);
+}
+
+static void schedule(void **state)
+{
+    (void)state;
+    const optim_schedule_t s = {.peak = 2.0, .floor = 0.1, .warmup = 10, .steps = 110};
+    assert_true(fabs(optim_schedule_rate(&s, 0, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&s, 9, 0.0) - 2.0) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&s, 10, 0.0) - 2.0) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&s, 60, 0.0) - 1.1) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&s, 110, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&s, 5000, 0.0) - 0.2) < 1e-12);
+    for (size_t i = 11; i < 110; i++)
+        assert_true(optim_schedule_rate(&s, i, 0.0) < optim_schedule_rate(&s, i - 1, 0.0));
+    assert_true(fabs(optim_schedule_rate(&s, 10, 0.5) - 1.1) < 1e-12); /* half of the time is gone */
+    assert_true(fabs(optim_schedule_rate(&s, 3, 0.9) - 0.8) < 1e-12);  /* warm-up is by steps */
+    const optim_schedule_t none = {.peak = 1.0, .floor = 0.0, .warmup = 0, .steps = 0};
+    assert_true(fabs(optim_schedule_rate(&none, 0, 0.0) - 1.0) < 1e-12);
+}
+
+/* The contract's tree, written as it is defined. */
+static float tree(const float *leaf, size_t n)
+{
+    size_t half = 1;
+    if (n == 1)
+        return leaf[0];
+    while (2 * half < n)
+        half *= 2;
+    return tree(leaf, half) + tree(leaf + half, n - half);
+}
+
+static void stack_follows_the_tree(void **state)
+{
+    (void)state;
+    enum { MOST = 33, LENGTH = 5 };
+    size_t chain_differs = 0;
+    for (size_t n = 1; n <= MOST; n++) {
+        float leaf[LENGTH][MOST], value[LENGTH];
+        optim_stack_t *stack = NULL;
+        assert_int_equal(optim_stack_create(n, LENGTH, &stack), GYRE_OK);
+        size_t bits = 0;
+        while ((n - 1) >> bits)
+            bits++;
+        assert_int_equal(optim_stack_levels(stack), bits);
+        for (size_t i = 0; i < n; i++) {
+            float *place = optim_stack_place(stack, i), *to = place ? place : value;
+            for (size_t e = 0; e < LENGTH; e++) /* of very different size, so that the order shows */
+                to[e] = leaf[e][i] =
+                    (float)(normal(20, n * 1000 + i * LENGTH + e) * pow(10.0, (double)(i % 7)));
+            if (i + 1 < n) { /* in two ranges, the second first */
+                optim_stack_push(stack, i, to + 2, 2, LENGTH - 2);
+                optim_stack_push(stack, i, to, 0, 2);
+            }
+        }
+        optim_stack_finish(stack, value + 3, 3, LENGTH - 3);
+        optim_stack_finish(stack, value, 0, 3);
+        for (size_t e = 0; e < LENGTH; e++) {
+            float chain = 0.0f, want = tree(leaf[e], n);
+            for (size_t i = 0; i < n; i++)
+                chain += leaf[e][i];
+            assert_memory_equal(&value[e], &want, sizeof want);
+            chain_differs += chain != want;
+        }
+        optim_stack_destroy(stack);
+    }
+    assert_true(chain_differs > 20);
+}
+
+/* Splitting the leaves into equal runs, each summed by itself, and then those: the same bits. */
+static void tree_sum_does_not_see_ranks(void **state)
+{
+    (void)state;
+    double leaf[64], part[64];
+    for (size_t i = 0; i < 64; i++)
+        leaf[i] = normal(30, i) * pow(10.0, (double)(i % 9));
+    double whole = optim_tree_sum(leaf, 64);
+    for (size_t ranks = 1; ranks <= 64; ranks *= 2) {
+        for (size_t r = 0; r < ranks; r++)
+            part[r] = optim_tree_sum(leaf + r * (64 / ranks), 64 / ranks);
+        assert_true(optim_tree_sum(part, ranks) == whole);
+    }
+    assert_true(optim_tree_sum(leaf, 0) == 0.0);
+}
+
+int main(void)
+{
+    base_log_set_level(BASE_LOG_NONE);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw_against_reference),
+        cmocka_unit_test(norm_and_clipping),
+        cmocka_unit_test(schedule),
+        cmocka_unit_test(stack_follows_the_tree),
+        cmocka_unit_test(tree_sum_does_not_see_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
