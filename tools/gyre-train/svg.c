@@ -60,7 +60,7 @@ static void axes(FILE *out, const frame_t *f, const char *x_name, const char *y_
     }
     for (double x = ceil(f->x0 / dx - 1e-9) * dx; x <= f->x1 + 1e-9 * dx; x += dx)
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"%s\">%.7g</text>\n", px(f, x),
-                f->height - BOTTOM + 18, MUTED, x);
+                f->height - BOTTOM + 18, MUTED, fabs(x) < 1e-12 ? 0.0 : x);
     fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"%s\">%s</text>\n", WIDTH - RIGHT,
             f->height - 6, MUTED, x_name);
     fprintf(out,
@@ -115,23 +115,34 @@ static frame_t loss_frame(const train_record_t *record)
                      .height = 340};
 }
 
+/* The mean loss of the steps around step i: centred, so that it does not lag behind. */
+static double around(const train_record_t *record, size_t i)
+{
+    size_t reach = record->steps / 100 + 1;
+    size_t from = i > reach ? i - reach : 0, to = i + reach < record->steps ? i + reach + 1 : record->steps;
+    if (i - from != to - 1 - i) { /* as far to one side as to the other, also near the ends */
+        size_t half = i - from < to - 1 - i ? i - from : to - 1 - i;
+        from = i - half;
+        to = i + half + 1;
+    }
+    double sum = 0.0;
+    for (size_t k = from; k < to; k++)
+        sum += record->step[k].loss;
+    return sum / (double)(to - from);
+}
+
 /* At most one point per half unit of width: long runs stay small. */
 static void train_line(FILE *out, const frame_t *f, const train_record_t *record, int smooth)
 {
     size_t stride = record->steps / (2 * (WIDTH - LEFT - RIGHT)) + 1;
-    double mean = 0.0, weight = 0.0;
     fprintf(out,
             "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" stroke-opacity=\"%s\" "
             "stroke-linejoin=\"round\" points=\"",
             BLUE, smooth ? "2" : "1", smooth ? "1" : "0.28");
-    for (size_t i = 0; i < record->steps; i++) {
-        mean = 0.95 * mean +
-               0.05 * record->step[i].loss; /* divided by its weight, it is unbiased from the start */
-        weight = 0.95 * weight + 0.05;
+    for (size_t i = 0; i < record->steps; i++)
         if (i % stride == 0 || i + 1 == record->steps)
             fprintf(out, "%.1f,%.1f ", px(f, (double)record->step[i].step),
-                    py(f, smooth ? mean / weight : record->step[i].loss));
-    }
+                    py(f, smooth ? around(record, i) : record->step[i].loss));
     fprintf(out, "\"/>\n");
 }
 

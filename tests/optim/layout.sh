@@ -1,0 +1,119 @@
+#!/bin/bash
+# tests/optim/layout.sh: the same training run on 1, 2 and 4 ranks, with micro-batches, small buckets, another transport
+# and the progress thread, gives the same log and the same weights, byte for byte; and what is told of wrong input.
+. "$(dirname "$0")/../support/lib.sh"
+TRAIN=$B/bin/gyre-train
+SMALL=(--layers 2 --hidden 48 --heads 3 --seq 48 --batch 8 --steps 12 --eval-every 5 --eval-sequences 9 --warmup 4
+    --sample-tokens 0 --report none)
+
+# A text of our own: the test must not depend on what the machine has.
+awk 'BEGIN { for (i = 0; i < 900; i++) printf "line %d of %s has %d words, and %s\n", i, (i % 3 ? "verse" : "prose"),
+    i * 7 % 23, (i % 5 ? "more follow." : "that is all."); }' >"$W/text"
+
+# curve NAME RANKS OPTION...: trains; leaves the log's exact part in $W/NAME.curve and weights in $W/NAME.st
+curve() {
+    local name=$1 ranks=$2
+    shift 2
+    DEADLINE=100 run "$UCX_RUN" -n "$ranks" --timeout 90 "$TRAIN" --data "$W/text" "${SMALL[@]}" --log "$W/$name.jsonl" \
+        --save "$W/$name.st" "$@"
+    want "$name trains" 0
+    sed -E '/"config"/d; s/,"tokens_per_second".*//; s/,"seconds".*//' "$W/$name.jsonl" >"$W/$name.curve"
+}
+same() {
+    check "$1: the curve is that of one rank" cmp "$W/one.curve" "$W/$1.curve"
+    check "$1: the weights are those of one rank" cmp "$W/one.st" "$W/$1.st"
+}
+
+curve one 1
+check "a line for each step, and the end's" [ "$(wc -l <"$W/one.curve")" = 13 ]
+check "validation every five steps and at the end" [ "$(grep -c val_loss "$W/one.curve")" = 4 ]
+check "the loss falls" python3 - "$W/one.jsonl" <<'PY'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+steps = [line for line in lines if "step" in line]
+assert steps[-1]["loss"] < 0.85 * steps[0]["loss"], (steps[0]["loss"], steps[-1]["loss"])
+assert lines[-1]["val_loss"] == steps[-1]["val_loss"]
+PY
+curve two 2
+same two
+curve four 4 --bucket-bytes 16K
+same four
+curve micro 2 --accum 4
+same micro
+GYRE_TRANSPORT=ucx curve ucx 2
+same ucx
+curve thread 2 --progress-thread
+same thread
+curve other 1 --seed 2
+check "another seed is another run" bash -c "! cmp -s '$W/one.st' '$W/other.st'"
+
+# weights go on where they were, in their own shape; a sample is the same each time
+for i in 1 2; do
+    run "$TRAIN" --data "$W/text" --load "$W/one.st" --steps 0 --sample-tokens 60 --eval-sequences 9 --report "$W/r$i.html"
+    want "samples from a checkpoint" 0
+    cp "$W/out" "$W/sample$i"
+done
+check "the same sample" diff <(sed 's/r1.html//' "$W/sample1") <(sed 's/r2.html//' "$W/sample2")
+loss=$(sed -nE 's/^validation loss +([0-9.]+).*/\1/p' "$W/sample1")
+final=$(sed -nE '$s/.*"val_loss":([0-9.]{5}).*/\1/p' "$W/one.jsonl")
+check "its loss ($loss) is the one it ended with ($final)" [ "${loss:0:5}" = "$final" ]
+check "the report is a page with its drawing inside" grep -q '<svg' "$W/r1.html"
+check "the report fetches nothing" bash -c "! grep -qE '(src|href)=' '$W/r1.html'"
+
+# a config file; flags win
+echo '{"layers": 1, "hidden": 32, "heads": 2, "seq": 16, "batch": 2, "steps": 3, "eval_every": 0, "report": "none", "lr": 1e-3}' \
+    >"$W/config.json"
+run "$TRAIN" --config "$W/config.json" --data "$W/text" --steps 2 --sample-tokens 0 --log "$W/config.jsonl"
+want "reads a config file" 0
+check "flags win over it" [ "$(grep -c '"step":' "$W/config.jsonl")" = 2 ]
+
+# the clock ends a run, on all ranks at the same step
+run "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" --data "$W/text" "${SMALL[@]:0:10}" --report none --sample-tokens 0 --time-limit 1
+want "stops by the clock" 0
+check "soon" [ "$ms" -lt 15000 ]
+
+# wrong input: a message that names it and the way out, status 2
+refuse() { # NAME PATTERN OPTION...
+    local name=$1 pattern=$2
+    shift 2
+    run "$TRAIN" --report none "$@"
+    want "$name" 2 "$pattern"
+}
+: >"$W/empty"
+head -c 200 "$W/text" >"$W/short"
+echo '{"layers": "many"}' >"$W/bad1.json"
+echo '{"layer": 3}' >"$W/bad2.json"
+echo '{"layers": 3' >"$W/bad3.json"
+echo '[1]' >"$W/bad4.json"
+refuse "no such text" "$W/none.*--data" --data "$W/none"
+refuse "empty text" "$W/empty is empty.*--data" --data "$W/empty"
+refuse "short text" "too short for one sequence of 128.*--seq" --data "$W/short"
+refuse "heads" "hidden 128 is not divisible by heads 3: take heads 2 or 4" --heads 3
+refuse "batch" "batch 7 is not divisible by 1 ranks x 2" --batch 7 --accum 2 --data "$W/text"
+refuse "unknown option" "no option --layer;" --layer 3
+refuse "no value" "--layers wants a value" --layers
+refuse "malformed number" "--layers wants a whole number from 1 to 4096, not '2x'" --layers 2x
+refuse "negative" "--batch wants a whole number from 1" --batch -4
+refuse "not finite" "--lr wants a number" --lr nan
+refuse "an argument too many" "does not know what to do with 'x'" x
+refuse "config value" "bad1.json: layers wants a whole number" --config "$W/bad1.json"
+refuse "config name" "bad2.json: layer: there is no such option" --config "$W/bad2.json"
+refuse "config syntax" "bad3.json" --config "$W/bad3.json"
+refuse "config kind" "bad4.json: is not a JSON object" --config "$W/bad4.json"
+refuse "no config" "nothere.json" --config "$W/nothere.json"
+refuse "no checkpoint" "cannot open the checkpoint" --load "$W/none.st"
+refuse "not a checkpoint" "not a safetensors file" --load "$W/text"
+refuse "checkpoint of another shape" "--layers is 5, but the model in .* has 2" --load "$W/one.st" --layers 5
+run "$TRAIN" --data "$W/text" "${SMALL[@]}" --log "$W/no/such/log"
+want "log in no folder" 1 "cannot create the log $W/no/such/log.*--log"
+run "$TRAIN" --data "$W/text" "${SMALL[@]}" --report "$W/no/r.html"
+want "report in no folder" 1 "cannot write $W/no/r.html.*--report"
+run "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200
+want "a run that blows up" 1 "no longer finite.*--lr"
+run "$UCX_RUN" -n 3 "$TRAIN" --data "$W/text" "${SMALL[@]}"
+want "ranks that do not divide the batch" 2 "batch 8 is not divisible by 3 ranks"
+check "told once" [ "$(grep -c 'not divisible' "$W/err")" = 1 ]
+run "$UCX_RUN" -n 2 "$TRAIN" --layers 0
+want "flags of many ranks" 2 "--layers wants"
+check "told once" [ "$(grep -c 'layers wants' "$W/err")" = 1 ]
+finish
