@@ -1,5 +1,5 @@
-/* collectives/algorithms.c: the table of algorithms: which operations each serves, its generator and its name.
- * A new algorithm is one new generator and one new row here. */
+/* collectives/algorithms.c: the table of algorithms: which operations each serves, its generator and its
+ * name. A new algorithm is one new generator and one new row here. */
 #include <string.h>
 
 #include "base/error.h"

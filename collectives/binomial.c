@@ -1,9 +1,12 @@
-/* collectives/binomial.c: binomial trees over the blocks of the canonical tree: log2 n rounds, for short messages.
+/* collectives/binomial.c: binomial trees over the blocks of the canonical tree: log2 n rounds, for short
+ * messages.
  *
- * A block of ranks is represented by `root` if it lies in it, else by its first rank. Upwards (reduce, gather) the representative of
- * one half sends what the half has to the representative of both; downwards (broadcast, scatter) the other way round.
+ * A block of ranks is represented by `root` if it lies in it, else by its first rank. Upwards (reduce,
+ * gather) the representative of one half sends what the half has to the representative of both; downwards
+ * (broadcast, scatter) the other way round.
  *
- *  reduce, broadcast   in chunks, any root.       all_reduce   reduce to 0, then broadcast.
+ *  reduce, broadcast   in chunks, any root.
+ *  all_reduce          reduce to 0, then broadcast.
  *  gather, scatter     equal blocks only: a rank that passes blocks on must know their sizes.
  *  barrier             gather and broadcast of nothing.
  * TMP: reduce 3 chunks (all_reduce 1); gather, scatter: the blocks that a rank passes on, at most n / 2. */
@@ -125,7 +128,8 @@ static int back_to_back(const coll_args_t *a, coll_node_t node)
     return 1;
 }
 
-/* The root takes the blocks of `node` in one message; where they do not lie together (a segment of a larger call), through TMP. */
+/* The root takes the blocks of `node` in one message; where they do not lie together (a segment of a larger
+ * call), through TMP. */
 static void receive_blocks(coll_builder_t *b, const coll_args_t *a, int giver, coll_node_t node)
 {
     size_t block = a->counts[a->rank];

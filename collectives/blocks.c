@@ -1,4 +1,5 @@
-/* collectives/blocks.c: where things lie: shards, chunks, blocks, in-place aliasing, and messages of several pieces. */
+/* collectives/blocks.c: where things lie: shards, chunks, blocks, in-place aliasing, and messages of several
+ * pieces. */
 #include "collectives/generator.h"
 
 coll_range_t coll_shard(size_t count, int n, int j)

@@ -1,10 +1,11 @@
-/* collectives/bruck.c: the dissemination pattern (Bruck et al. 1997): in round k talk to the ranks 2^k away, ceil(log2 n) rounds,
- * for short messages.
+/* collectives/bruck.c: the dissemination pattern (Bruck et al. 1997): in round k talk to the ranks 2^k
+ * away, ceil(log2 n) rounds, for short messages.
  *
- *  all_gather   After k rounds a rank has the blocks of 2^k ranks, its own and the next ones (cyclically); it gets as many
- *               more from the rank 2^k further on. Blocks lie in OUT from the start. TMP only where displacements have gaps.
- *  all_to_all   Equal blocks. The block for the rank i further on travels the distances 2^k of the bits of i. Blocks that go
- *               together are packed. TMP: 2 n blocks.
+ *  all_gather   After k rounds a rank has the blocks of 2^k ranks, its own and the next ones (cyclically);
+ *               it gets as many more from the rank 2^k further on. Blocks lie in OUT from the start. TMP
+ *               only where displacements have gaps.
+ *  all_to_all   Equal blocks. The block for the rank i further on travels the distances 2^k of the bits of
+ *               i. Blocks that go together are packed. TMP: 2 n blocks.
  *  barrier      all_gather of nothing. */
 #include "collectives/generator.h"
 
@@ -47,7 +48,8 @@ static void all_to_all(coll_builder_t *b, const coll_args_t *a)
     unsigned char *moved = coll_scratch(b, n, 1);
     if (!pieces || !moved)
         return;
-    /* Block i is for the rank i further on. It lies in IN until it has travelled once, then at held + i * block. */
+    /* Block i is for the rank i further on. It lies in IN until it has travelled once, then at held + i *
+     * block. */
     coll_ref_t held = coll_tmp(b, n * block), packed = coll_tmp(b, (n + 1) / 2 * block),
                got = coll_tmp(b, (n + 1) / 2 * block);
     for (int distance = 1; distance < a->n; distance *= 2) {

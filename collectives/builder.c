@@ -1,8 +1,8 @@
 /* collectives/builder.c: puts schedules together for the generators.
  *
- * Steps, sources and dependencies grow in malloc'd arrays. coll_builder_finish finds the dependencies that memory reuse
- * demands (hazards.c), and moves everything into an arena of exactly the right size. A failed allocation is remembered and
- * makes every later call do nothing, so generators need not check. */
+ * Steps, sources and dependencies grow in malloc'd arrays. coll_builder_finish finds the dependencies that
+ * memory reuse demands (hazards.c), and moves everything into an arena of exactly the right size. A failed
+ * allocation is remembered and makes every later call do nothing, so generators need not check. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,20 +1,23 @@
-/* collectives/butterfly.c: recursive halving and doubling over any number of ranks (Rabenseifner 2004; the treatment of
- * odd sizes is ours, made so that the result keeps the canonical order).
+/* collectives/butterfly.c: recursive halving and doubling over any number of ranks (Rabenseifner 2004; the
+ * treatment of odd sizes is ours, made so that the result keeps the canonical order).
  *
- * At level k the left block L = [b, b + 2^k) and the right block R = [b + 2^k, min(b + 2^(k+1), n)) of the canonical tree are
- * merged, nearest blocks first. R may be smaller or absent.
+ * At level k the left block L = [b, b + 2^k) and the right block R = [b + 2^k, min(b + 2^(k+1), n)) of the
+ * canonical tree are merged, nearest blocks first. R may be smaller or absent.
  *
- *  all_reduce one_shot  Recursive doubling: all ranks of a block hold its partial vector. Rank j of R gets L's from rank j of L;
- *                       rank i of L gets R's from rank i mod |R| of R. log2 n rounds. TMP: 3 * count.
- *  all_reduce           Before the merge each element has one owner in L and one in R. The vector falls into runs with
- *                       the same pair of owners; of each run L's owner keeps the part |L| / (|L| + |R|), R's owner the
- *                       rest, and each sends the other its partial of what that one keeps. In the end every element has one
- *                       owner; the gather goes the same way back. For powers of two this is the usual
- *                       butterfly. Partial results lie in OUT. TMP: one chunk.
- *  reduce_scatter       The same by blocks: block x is owned, in a merged block M, by rank x if x is in M; else by the owner in L or the
- *                       owner in R, in proportion to their sizes. Blocks for one peer travel as one
- *                       message, packed in TMP. TMP: at most 3 times the vector.
- *  all_gather           Recursive doubling, blocks of ranks instead of partial vectors. TMP only where displacements have gaps.
+ *  all_reduce one_shot  Recursive doubling: all ranks of a block hold its partial vector. Rank j of R gets
+ *                       L's from rank j of L; rank i of L gets R's from rank i mod |R| of R. log2 n rounds.
+ *                       TMP: 3 * count.
+ *  all_reduce           Before the merge each element has one owner in L and one in R. The vector falls into
+ *                       runs with the same pair of owners; of each run L's owner keeps the part |L| / (|L| +
+ *                       |R|), R's owner the rest, and each sends the other its partial of what that one
+ *                       keeps. In the end every element has one owner; the gather goes the same way back.
+ *                       For powers of two this is the usual butterfly. Partial results lie in OUT. TMP: one
+ *                       chunk.
+ *  reduce_scatter       The same by blocks: block x is owned, in a merged block M, by rank x if x is in M;
+ *                       else by the owner in L or the owner in R, in proportion to their sizes. Blocks for
+ *                       one peer travel as one message, packed in TMP. TMP: at most 3 times the vector.
+ *  all_gather           Recursive doubling, blocks of ranks instead of partial vectors. TMP only where
+ *                       displacements have gaps.
  *  barrier              all_gather of nothing. */
 #include <stdlib.h>
 
@@ -46,8 +49,8 @@ static void all_reduce_doubling(coll_builder_t *b, const coll_args_t *a)
             coll_add_send(b, 0, peer, partial, a->count);
         coll_add_recv(b, 0, server(a, &m), slot, a->count);
         coll_ref_t sources[2] = {m.is_left ? partial : slot, m.is_left ? slot : partial};
-        /* In place the last sum must not land in OUT while IN, the same memory, is still being sent: the peer's sum may wait
-         * for ours in the same way. */
+        /* In place the last sum must not land in OUT while IN, the same memory, is still being sent: the
+         * peer's sum may wait for ours in the same way. */
         int copy = m.is_last && a->in_place && partial.buf == COLL_IN;
         coll_ref_t to = m.is_last && !copy ? coll_out(0) : sums[used++ % 2];
         coll_add_reduce(b, 0, to, sources, 2, a->count, m.is_last ? COLL_FINAL : 0);
@@ -57,7 +60,8 @@ static void all_reduce_doubling(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
-/* ---- recursive halving: runs with one owner -------------------------------------------------------------- */
+/* ---- recursive halving: runs with one owner --------------------------------------------------------------
+ */
 
 typedef struct {
     size_t lo, hi;
@@ -70,7 +74,8 @@ static size_t proportion(size_t length, int part, int whole)
     return length / w * p + length % w * p / w; /* no overflow: both are ranks */
 }
 
-/* The run of `block` that holds element e. Full blocks need no recursion: their runs are halved again and again. */
+/* The run of `block` that holds element e. Full blocks need no recursion: their runs are halved again and
+ * again. */
 static run_t run_at(size_t count, coll_node_t block, size_t e)
 {
     int size = coll_node_size(block);
@@ -108,7 +113,8 @@ typedef struct {
     size_t nkept;
 } level_t;
 
-/* Goes through the runs of (mine, other) inside `owned`; fills `level` if it has room made, else only counts. */
+/* Goes through the runs of (mine, other) inside `owned`; fills `level` if it has room made, else only counts.
+ */
 static size_t divide(const coll_args_t *a, const coll_merge_t *m, const coll_range_t *owned, size_t nowned,
                      level_t *level)
 {
@@ -117,7 +123,8 @@ static size_t divide(const coll_args_t *a, const coll_merge_t *m, const coll_ran
         size_t end = owned[i].offset + owned[i].count;
         for (size_t e = owned[i].offset, next; e < end; e = next, found++) {
             run_t other = run_at(a->count, m->other, e);
-            /* a full block's own runs are exactly `owned`; so are ours, as they came out of the same division */
+            /* a full block's own runs are exactly `owned`; so are ours, as they came out of the same division
+             */
             size_t lo = base_max_size(other.lo, owned[i].offset);
             next = base_min_size(other.hi, end);
             if (!level->shares)
@@ -191,7 +198,8 @@ static void all_reduce_halving(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
-/* ---- reduce_scatter: blocks with one owner ----------------------------------------------------------------- */
+/* ---- reduce_scatter: blocks with one owner
+ * ----------------------------------------------------------------- */
 
 static int goes_left(int block, const coll_merge_t *m)
 {
@@ -332,7 +340,8 @@ static void reduce_scatter(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
-/* ---- all_gather and barrier ------------------------------------------------------------------------------------ */
+/* ---- all_gather and barrier
+ * ------------------------------------------------------------------------------------ */
 
 static void fill_pieces(const coll_args_t *a, coll_node_t ranks, coll_piece_t *pieces)
 {

@@ -1,7 +1,8 @@
 /* collectives/canonical.h: the canonical reduction tree over ranks 0..n-1, as arithmetic.
  *
- * The tree splits [lo, hi) at lo + the largest power of two below hi - lo, so its nodes are the aligned blocks
- * [b * 2^k, min(n, (b + 1) * 2^k)). A node is named by its range; everything here is O(log n) and needs no memory. */
+ * The tree splits [lo, hi) at lo + the largest power of two below hi - lo, so its nodes are the aligned
+ * blocks [b * 2^k, min(n, (b + 1) * 2^k)). A node is named by its range; everything here is O(log n) and
+ * needs no memory. */
 #ifndef COLL_CANONICAL_H
 #define COLL_CANONICAL_H
 
@@ -46,8 +47,8 @@ typedef struct {
 /* The merge of level `level` (0: pairs) that this rank's block takes part in; 0 if nothing meets it there. */
 int coll_merge_at(int n, int rank, int level, coll_merge_t *merge);
 
-/* The largest node that starts at lo and lies within [lo, hi): repeated use from lo = hi of the last one lists the
- * maximal nodes inside an interval in rank order, at most 2 log2 n of them. */
+/* The largest node that starts at lo and lies within [lo, hi): repeated use from lo = hi of the last one
+ * lists the maximal nodes inside an interval in rank order, at most 2 log2 n of them. */
 coll_node_t coll_node_first_inside(int n, int lo, int hi);
 
 #endif

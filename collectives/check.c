@@ -1,11 +1,12 @@
 /* collectives/check.c: runs all ranks' schedules symbolically and says whether they are right (see check.h).
  *
- * The run. A channel goes on until it meets a RECV whose message was not sent or a dependency that is not complete; a SEND
- * is posted at once and complete when it was received (or, if the receiver can use it as a view, when the last step that reads it
- * is done: the latest moment that an executor may choose). Steps never compete for anything, so every order of execution makes the
- * same progress and one maximal run decides about deadlock; values and races do not depend on it either, because
- * any two conflicting accesses must be ordered. Cost: O(elements moved), plus O(ranks) per step where vector clocks are
- * needed (two channels). Memory: the messages of the whole run. */
+ * The run. A channel goes on until it meets a RECV whose message was not sent or a dependency that is not
+ * complete; a SEND is posted at once and complete when it was received (or, if the receiver can use it as a
+ * view, when the last step that reads it is done: the latest moment that an executor may choose). Steps never
+ * compete for anything, so every order of execution makes the same progress and one maximal run decides about
+ * deadlock; values and races do not depend on it either, because any two conflicting accesses must be
+ * ordered. Cost: O(elements moved), plus O(ranks) per step where vector clocks are needed (two channels).
+ * Memory: the messages of the whole run. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* collectives/check_expected.c: what each element of OUT must hold in the end, and whether it does. */
 #include "collectives/check_internal.h"
 
-/* The reduction over all ranks of the elements at `offset` of each IN (counted from each rank's own block start). */
+/* The reduction over all ranks of the elements at `offset` of each IN (counted from each rank's own block
+ * start). */
 static uint32_t reduction(check_t *c, const coll_args_t *args, int block, size_t offset)
 {
     for (int r = 0; r < c->n; r++) {

@@ -1,5 +1,5 @@
-/* collectives/check_internal.h: the checker's state, shared by check.c (the run), check_memory.c (what a step does to
- * memory, races) and check_expected.c (what the result must be). */
+/* collectives/check_internal.h: the checker's state, shared by check.c (the run), check_memory.c (what a step
+ * does to memory, races) and check_expected.c (what the result must be). */
 #ifndef COLL_CHECK_INTERNAL_H
 #define COLL_CHECK_INTERNAL_H
 
@@ -37,7 +37,7 @@ typedef struct {
     uint64_t arrived;
 } queue_t;
 
-/* SENDs that are complete when a step is done (the receive was read from the sender's memory by that step). */
+/* SENDs that are complete when a step is done (a view of the data was read by it). */
 typedef struct held held_t;
 struct held {
     held_t *next;

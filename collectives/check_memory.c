@@ -1,9 +1,9 @@
 /* collectives/check_memory.c: what a step does to its rank's memory: bounds, values, and races.
  *
- * Races. Two accesses to a cell, one a write, must be ordered whatever the timing. Within a channel COPY, REDUCE and RECV are
- * ordered by the list; between channels by vector clocks. A SEND reads until it is complete, which only a step that depends on it
- * (or comes after one that does) may rely on: that its message was received does not prove it, since a
- * receiver may read the memory later (views). */
+ * Races. Two accesses to a cell, one a write, must be ordered whatever the timing. Within a channel COPY,
+ * REDUCE and RECV are ordered by the list; between channels by vector clocks. A SEND reads until it is
+ * complete, which only a step that depends on it (or comes after one that does) may rely on: that its message
+ * was received does not prove it, since a receiver may read the memory later (views). */
 #include "collectives/check_internal.h"
 
 static cell_t *cells_at(proc_t *p, coll_ref_t ref)
@@ -86,7 +86,7 @@ int coll_check_shape(check_t *c, int rank, uint32_t step)
     return message || check_local_shape(c, rank, step);
 }
 
-/* 1 if `earlier` (step + 1, or 0: none) of the same rank is over before `step` starts, whatever the timing. */
+/* 1 if `earlier` (step + 1, or 0: none) of this rank is over before `step` starts, whatever the timing. */
 static int before(const check_t *c, int rank, uint32_t earlier, uint32_t step)
 {
     const proc_t *p = &c->proc[rank];
@@ -232,8 +232,9 @@ int coll_check_compute(check_t *c, int rank, uint32_t step)
     return !c->values.failed;
 }
 
-/* A RECV into TMP that is only read by COPY and REDUCE steps of its channel may be a view: the executor then reads the
- * sender's memory in those steps, and the SEND is complete when the last of them is done. Found by walking the list. */
+/* A RECV into TMP that is only read by COPY and REDUCE steps of its channel may be a view: the executor then
+ * reads the sender's memory in those steps, and the SEND is complete when the last of them is done. Found by
+ * walking the list. */
 int coll_check_find_views(check_t *c, int rank)
 {
     proc_t *p = &c->proc[rank];

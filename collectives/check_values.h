@@ -1,5 +1,5 @@
-/* collectives/check_values.h: symbolic elements for the checker: expressions over contributions, each stored once, so
- * that equal expressions have equal numbers. Internal to the checker. */
+/* collectives/check_values.h: symbolic elements for the checker: expressions over contributions, each stored
+ * once, so that equal expressions have equal numbers. Internal to the checker. */
 #ifndef COLL_CHECK_VALUES_H
 #define COLL_CHECK_VALUES_H
 
@@ -30,8 +30,8 @@ uint32_t coll_value_sum(coll_values_t *v, uint32_t left, uint32_t right);
 uint32_t coll_value_final(coll_values_t *v, uint32_t of);
 /* operands: [k] in order, combined in the canonical tree over k operands. */
 uint32_t coll_value_reduce(coll_values_t *v, const uint32_t *operands, size_t k);
-/* 1 if both are built of the same contributions, each once in both, whatever the order. ranks: how many there are; seen: [ranks],
- * any content, scratch. */
+/* 1 if both are built of the same contributions, each once in both, whatever the order. ranks: how many there
+ * are; seen: [ranks], any content, scratch. */
 int coll_value_same_leaves(const coll_values_t *v, uint32_t x, uint32_t y, uint32_t *seen, int ranks);
 /* Writes the expression as text, ranks only: "((0+1)+2)!" where ! marks FINAL; cut off with "..." if long. */
 void coll_value_print(const coll_values_t *v, uint32_t x, char *text, size_t bytes);

@@ -1,13 +1,15 @@
-/* collectives/direct.c: everyone talks to everyone, in one hop. The schedule for shared memory, where a receive that is
- * only read by a reduction costs nothing: the reduction reads the peers' memory itself.
+/* collectives/direct.c: everyone talks to everyone, in one hop. The schedule for shared memory, where a
+ * receive that is only read by a reduction costs nothing: the reduction reads the peers' memory itself.
  *
- *  all_reduce      rank j adds shard j of all ranks (one multi-source step) and sends the sum to all. In chunks: while the sums of
- *                  chunk k travel, chunk k + 1 is added. one_shot: everyone sends everything to everyone and adds all.
- *  reduce_scatter  the first half of that.       the others: one message per pair that has something to say.
+ *  all_reduce      rank j adds shard j of all ranks (one multi-source step) and sends the sum to all. In
+ *                  chunks: while the sums of chunk k travel, chunk k + 1 is added. one_shot: everyone sends
+ *                  everything to everyone and adds all.
+ *  reduce_scatter  the first half of that.
+ *  the others      one message per pair that has something to say.
  * Peers are visited from rank + 1 on, so that nobody is hit by all at once.
  *
- * TMP: (n - 1) * chunk for the reductions (one_shot in place: n * chunk); all_to_all in place: all of the received blocks.
- * Steps per rank: O(n) per chunk. */
+ * TMP: (n - 1) * chunk for the reductions (one_shot in place: n * chunk); all_to_all in place: all of the
+ * received blocks. Steps per rank: O(n) per chunk. */
 #include "collectives/generator.h"
 
 /* One place in TMP per peer for a chunk of its contribution. */
@@ -91,8 +93,8 @@ static void all_reduce_one_shot(coll_builder_t *b, const coll_args_t *a)
 {
     size_t chunks = coll_chunks(a->count, a->chunk);
     slots_t slots = receive_slots(b, a, a->count);
-    /* In place the sum must not land in OUT while peers still read IN there, and everyone's sum would wait for everyone else's:
-     * it is made in TMP and copied. */
+    /* In place the sum must not land in OUT while peers still read IN there, and everyone's sum would wait
+     * for everyone else's: it is made in TMP and copied. */
     coll_ref_t sum = a->in_place ? coll_tmp(b, base_min_size(a->chunk, a->count)) : coll_out(0);
     if (!slots.sources)
         return;
@@ -183,8 +185,9 @@ static void all_to_all(coll_builder_t *b, const coll_args_t *a)
             coll_add_recv(b, 0, peer, to, a->rcounts[peer]);
             continue;
         }
-        /* The copy waits for our send to `peer`, and runs on another channel than the receive, so that the block is fetched before:
-         * if it were read from the peer's memory as late as in the copy, both would wait for each other. */
+        /* The copy waits for our send to `peer`, and runs on another channel than the receive, so that the
+         * block is fetched before: if it were read from the peer's memory as late as in the copy, both would
+         * wait for each other. */
         coll_ref_t slot = coll_tmp(b, a->rcounts[peer]);
         uint32_t got = coll_add_recv(b, 0, peer, slot, a->rcounts[peer]);
         coll_add_dep(b, coll_add_copy(b, 1, to, slot, a->rcounts[peer], 0), got);

@@ -7,8 +7,8 @@
 #include "collectives/canonical.h"
 #include "collectives/schedule.h"
 
-/* One per algorithm. n >= 2; args are valid and served (algorithms.c has seen to both). Failures of memory are kept in
- * the builder. */
+/* One per algorithm. n >= 2; args are valid and served (algorithms.c has seen to both). Failures of memory
+ * are kept in the builder. */
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 coll_generator_t coll_generate_ring, coll_generate_tree, coll_generate_butterfly, coll_generate_direct,
     coll_generate_binomial, coll_generate_bruck, coll_generate_pairwise, coll_generate_hierarchical;
@@ -40,15 +40,15 @@ typedef struct {
     size_t offset, count;
 } coll_range_t;
 
-/* Shard j of a vector cut in n: equal but for the last ones, which may be shorter or empty. Large shards start on
- * multiples of 16 elements, so that two ranks do not write to one cache line. */
+/* Shard j of a vector cut in n: equal but for the last ones, which may be shorter or empty. Large shards
+ * start on multiples of 16 elements, so that two ranks do not write to one cache line. */
 coll_range_t coll_shard(size_t count, int n, int j);
 /* The k-th chunk of at most `chunk` elements; empty past the end. */
 coll_range_t coll_chunk(coll_range_t range, size_t chunk, size_t k);
 size_t coll_chunks(size_t count, size_t chunk);
 
-/* all_reduce and reduce_scatter: the part of IN whose reduction rank j ends up with first (its shard or block), and where
- * that lies in OUT of rank j. */
+/* all_reduce and reduce_scatter: the part of IN whose reduction rank j ends up with first (its shard or
+ * block), and where that lies in OUT of rank j. */
 coll_range_t coll_reduced_block(const coll_args_t *args, int j);
 size_t coll_reduced_out(const coll_args_t *args);
 /* The largest count among those blocks, over all ranks. */
@@ -57,18 +57,18 @@ size_t coll_reduced_most(const coll_args_t *args);
 /* all_gather: block j of OUT. For all_reduce: shard j, whose gather phase is an all_gather in place. */
 coll_range_t coll_gathered_block(const coll_args_t *args, int j);
 
-/* 1 if IN and OUT share memory on this rank: then IN offset i is address i + *in_shift and OUT offset i is address
- * i + *out_shift of one memory. */
+/* 1 if IN and OUT share memory on this rank: then IN offset i is address i + *in_shift and OUT offset i is
+ * address i + *out_shift of one memory. */
 int coll_aliased(const coll_args_t *args, size_t *in_shift, size_t *out_shift);
 /* Elements of IN and OUT that this rank has. */
 void coll_extent(const coll_args_t *args, size_t *in, size_t *out);
 
-/* Copies this rank's own contribution of an all_gather, gather, scatter or all_to_all from IN to its place in OUT, unless
- * it lies there already (in place). */
+/* Copies this rank's own contribution of an all_gather, gather, scatter or all_to_all from IN to its place in
+ * OUT, unless it lies there already (in place). */
 void coll_add_own_copy(coll_builder_t *b, const coll_args_t *args);
 
-/* One message made of several pieces of memory (empty ones allowed). Contiguous pieces travel as they lie, others are packed
- * or unpacked through TMP; the message is the same either way. */
+/* One message made of several pieces of memory (empty ones allowed). Contiguous pieces travel as they lie,
+ * others are packed or unpacked through TMP; the message is the same either way. */
 typedef struct {
     coll_ref_t at;
     size_t count;

@@ -1,8 +1,9 @@
 /* collectives/hazards.c: finds which steps must wait for an earlier SEND because they overwrite its source.
  *
- * The sends are sorted by (memory, start) and become the leaves of a segment tree that holds the furthest end among the
- * sends that are posted and not yet known to be complete. Walking the steps in order, a write asks the tree for the posted
- * sends that it overlaps; one that it covers wholly is complete afterwards and leaves the tree. O(steps log steps + edges). */
+ * The sends are sorted by (memory, start) and become the leaves of a segment tree that holds the furthest end
+ * among the sends that are posted and not yet known to be complete. Walking the steps in order, a write asks
+ * the tree for the posted sends that it overlaps; one that it covers wholly is complete afterwards and leaves
+ * the tree. O(steps log steps + edges). */
 #include <stdlib.h>
 
 #include "collectives/builder.h"

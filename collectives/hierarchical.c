@@ -1,21 +1,24 @@
 /* collectives/hierarchical.c: first within hosts, then between them, so that the slow links carry little.
  *
- * Hosts may have any ranks and any sizes. For each rank r every other host has one rank that stands in for r, its
- * deputy: the one with r's index on its own host, modulo the host's size. Ranks on r's host need no deputy.
+ * Hosts may have any ranks and any sizes. For each rank r every other host has one rank that stands in for
+ * r, its deputy: the one with r's index on its own host, modulo the host's size. Ranks on r's host need no
+ * deputy.
  *
- *  reductions  Rank r is to have block r. On each host the ranks send r's deputy there their block r (on r's own host: r itself),
- *              which adds what forms maximal canonical subtrees inside its host's set of ranks (whole hosts, if a host's ranks are
- *              an aligned block; single contributions in the worst case, if ranks are dealt out in turn) and sends these pieces to
- *              r, which finishes the tree. reduce_scatter ends here; for all_reduce (shards as blocks) an all_gather
- *              follows, for reduce the blocks go to root.
- *  all_gather  Rank r sends its block to its host's ranks and to its deputies, which send it to theirs: each byte crosses
- *              once per ordered pair of hosts.
- *  broadcast   In as many parts as the largest host has ranks. Part j goes down a binomial tree of hosts, from one
- *              host's deputy for j to the next host's, and from each to the ranks of its host.
+ *  reductions  Rank r is to have block r. On each host the ranks send r's deputy there their block r (on r's
+ *              own host: r itself), which adds what forms maximal canonical subtrees inside its host's set
+ *              of ranks (whole hosts, if a host's ranks are an aligned block; single contributions in the
+ *              worst case, if ranks are dealt out in turn) and sends these pieces to r, which finishes the
+ *              tree. reduce_scatter ends here; for all_reduce (shards as blocks) an all_gather follows, for
+ *              reduce the blocks go to root.
+ *  all_gather  Rank r sends its block to its host's ranks and to its deputies, which send it to theirs: each
+ *              byte crosses once per ordered pair of hosts.
+ *  broadcast   In as many parts as the largest host has ranks. Part j goes down a binomial tree of hosts,
+ *              from one host's deputy for j to the next host's, and from each to the ranks of its host.
  *  barrier     Ranks report to their host's first rank; these run a dissemination barrier and let theirs go.
  *
- * Reductions and all_gather go in rounds of one chunk per block. TMP: reductions: chunk * n for what the deputies receive
- * and add up, twice that at most, and n pieces of a chunk. Setting up needs O(n) memory and O(n log n) time per rank. */
+ * Reductions and all_gather go in rounds of one chunk per block. TMP: reductions: chunk * n for what the
+ * deputies receive and add up, twice that at most, and n pieces of a chunk. Setting up needs O(n) memory
+ * and O(n log n) time per rank. */
 #include <stdlib.h>
 
 #include "collectives/generator.h"
@@ -98,7 +101,8 @@ static int list_blocks(const hosts_t *h, int keeper, int *list)
     return count;
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------ */
+/* ---- reductions ------------------------------------------------------------------------------------------
+ */
 
 /* A partial result that is at hand. */
 typedef struct {
@@ -153,7 +157,8 @@ static int set_up_reduction(reduction_t *r, hosts_t *h, size_t most)
     for (int i = 0; i < h->hosts; i++)
         r->starts[i + 1] = r->starts[i] + list_nodes(h, i, r->nodes + r->starts[i]);
     blocks = (size_t)list_blocks(h, h->a->rank, r->blocks);
-    /* what is received within the host; its sums, and those of the end, fewer than n; what is received from other hosts */
+    /* what is received within the host; its sums, and those of the end, fewer than n; what is received from
+     * other hosts */
     r->contributions = coll_tmp_slots(h->b, blocks * (size_t)size_of(h, h->mine), r->stride);
     r->sums =
         coll_tmp_slots(h->b, blocks * (size_t)(r->starts[h->mine + 1] - r->starts[h->mine]) + n, r->stride);
@@ -166,9 +171,9 @@ static coll_ref_t new_sum(reduction_t *r)
     return coll_ref_add(r->sums, r->used++ * r->stride);
 }
 
-/* Adds up the pieces that make up `node`, the list's first *used ones of n; 1 step where they are equal blocks (the
- * canonical tree over equal aligned blocks is the canonical tree over their number), else by halves. to: where the result of
- * this node goes if it takes a step (buf IN: to a new sum). */
+/* Adds up the pieces that make up `node`, the list's first *used ones of n; 1 step where they are equal
+ * blocks (the canonical tree over equal aligned blocks is the canonical tree over their number), else by
+ * halves. to: where the result of this node goes if it takes a step (buf IN: to a new sum). */
 static coll_ref_t combine(reduction_t *r, coll_node_t node, const partial_t *pieces, int *used, coll_ref_t to,
                           size_t count, int final)
 {
@@ -203,8 +208,8 @@ static coll_ref_t combine(reduction_t *r, coll_node_t node, const partial_t *pie
     return to;
 }
 
-/* Receives the contributions of this host to one block, which this rank is deputy for or owns, and adds up what it can.
- * Returns the number of pieces. */
+/* Receives the contributions of this host to one block, which this rank is deputy for or owns, and adds up
+ * what it can. Returns the number of pieces. */
 static int reduce_in_host(reduction_t *r, coll_range_t part, size_t *slot, partial_t *pieces)
 {
     hosts_t *h = r->h;
@@ -232,7 +237,8 @@ static int piece_order(const void *x, const void *y)
     return p->node.lo < q->node.lo ? -1 : p->node.lo > q->node.lo;
 }
 
-/* Receives the pieces of the other hosts for this rank's block and finishes the tree. Returns where the result is. */
+/* Receives the pieces of the other hosts for this rank's block and finishes the tree. Returns where the
+ * result is. */
 static coll_ref_t finish_block(reduction_t *r, coll_range_t part, int count, coll_ref_t to)
 {
     hosts_t *h = r->h;
@@ -275,7 +281,8 @@ static coll_ref_t reduce_round(reduction_t *r, size_t k, coll_ref_t to)
     return finish_block(r, coll_chunk(coll_reduced_block(a, a->rank), a->chunk, k), count, to);
 }
 
-/* ---- all_gather ---------------------------------------------------------------------------------------------- */
+/* ---- all_gather
+ * ---------------------------------------------------------------------------------------------- */
 
 static void send_to_host(const hosts_t *h, coll_ref_t from, size_t count)
 {
@@ -360,7 +367,8 @@ static void all_gather(hosts_t *h)
     coll_add_own_copy(h->b, a);
 }
 
-/* ---- broadcast and barrier ------------------------------------------------------------------------------------- */
+/* ---- broadcast and barrier
+ * ------------------------------------------------------------------------------------- */
 
 /* Who has part j first on the v-th host after root's. */
 static int holder(const hosts_t *h, int v, int part)

@@ -1,10 +1,13 @@
-/* collectives/pairwise.c: one peer per step, n - 1 steps: the volume of a ring, in one hop, with one partner at a time.
+/* collectives/pairwise.c: one peer per step, n - 1 steps: the volume of a ring, in one hop, with one
+ * partner at a time.
  *
- *  reduce_scatter  In step i a rank sends the block of the rank i further on and receives its own block of the rank i before it; in
- *                  the end the owner adds the n contributions in canonical order. In chunks. TMP: (n - 1) * chunk.
- *  all_gather      The same pattern with whole blocks, no TMP.      all_reduce  reduce_scatter by shards, all_gather.
- *  all_to_all      In step i the partners are the ranks whose numbers add up to i modulo n, so that each pair swaps its
- *                  blocks in one step. TMP: in place 2 blocks. */
+ *  reduce_scatter  In step i a rank sends the block of the rank i further on and receives its own block of
+ *                  the rank i before it; in the end the owner adds the n contributions in canonical order.
+ *                  In chunks. TMP: (n - 1) * chunk.
+ *  all_gather      The same pattern with whole blocks, no TMP.
+ *  all_reduce      reduce_scatter by shards, all_gather.
+ *  all_to_all      In step i the partners are the ranks whose numbers add up to i modulo n, so that each
+ *                  pair swaps its blocks in one step. TMP: in place 2 blocks. */
 #include "collectives/generator.h"
 
 static void reduce_chunk(coll_builder_t *b, const coll_args_t *a, size_t k, coll_ref_t room, size_t stride,

@@ -1,23 +1,27 @@
 /* collectives/ring.c: everyone talks to the next rank only.
  *
- * Reductions. Shard (or block) o starts at rank o + 1, travels o + 2, ..., and ends at its owner o, each rank adding its own
- * contribution. In step s rank r works on the shard of owner r - 1 - s, so all links are busy all the time.
+ * Reductions. Shard (or block) o starts at rank o + 1, travels o + 2, ..., and ends at its owner o, each
+ * rank adding its own contribution. In step s rank r works on the shard of owner r - 1 - s, so all links
+ * are busy all the time.
  *
  *  fast_order   The classic ring: what travels is one partial sum. Volume per link: one vector, whatever n.
- *  otherwise    The canonical ring. A partial sum in ring order is not a node of the canonical tree, so what travels is the
- *               list of partial sums of the maximal canonical subtrees inside the set of ranks visited so far, which is a
- *               cyclic interval: at most 2 log2 n pieces, about log2 n on average. A rank adds its own
- *               contribution as a leaf and combines as long as the sibling of what it has is in the list; the other
- *               pieces pass through. So the result has the bits of every other algorithm, for any n, at the
- *               price of a volume that is larger by the average number of pieces.
+ *  otherwise    The canonical ring. A partial sum in ring order is not a node of the canonical tree, so what
+ *               travels is the list of partial sums of the maximal canonical subtrees inside the set of
+ *               ranks visited so far, which is a cyclic interval: at most 2 log2 n pieces, about log2 n on
+ *               average. A rank adds its own contribution as a leaf and combines as long as the sibling of
+ *               what it has is in the list; the other pieces pass through. So the result has the bits of
+ *               every other algorithm, for any n, at the price of a volume that is larger by the average
+ *               number of pieces.
  *
- *  all_reduce      reductions by shards, then all_gather.       reduce_scatter  the reductions.
+ *  all_reduce      reductions by shards, then all_gather.
+ *  reduce_scatter  the reductions.
  *  reduce          one reduction, with owner `root` and the whole vector: a chain.
- *  all_gather      blocks go round, chunk by chunk.             broadcast       a chain from root, chunk by chunk.
+ *  all_gather      blocks go round, chunk by chunk.
+ *  broadcast       a chain from root, chunk by chunk.
  *
- * The chunks of a shard go round in pairs: a rank reuses the memory of a message only when the next rank has long used it, and
- * must never wait for its neighbour to get ahead of itself. TMP: 8 chunks (fast_order), else 4 * (2 log2 n + 1) chunks.
- * Steps per rank and chunk: O(n), canonical O(n log n). */
+ * The chunks of a shard go round in pairs: a rank reuses the memory of a message only when the next rank
+ * has long used it, and must never wait for its neighbour to get ahead of itself. TMP: 8 chunks
+ * (fast_order), else 4 * (2 log2 n + 1) chunks. Steps per rank and chunk: O(n), canonical O(n log n). */
 #include "collectives/generator.h"
 
 enum {

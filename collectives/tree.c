@@ -1,18 +1,26 @@
-/* collectives/tree.c: the double binary tree (Sanders, Speck, Traeff 2009), built on the canonical tree, pipelined.
+/* collectives/tree.c: the double binary tree (Sanders, Speck, Traeff 2009), built on the canonical tree,
+ * pipelined.
  *
- * The vector's halves go through two trees, one per channel. The inner node of the canonical tree whose split lies between ranks i and
- * i + 1 lives at rank i in tree 0 and at rank i + 1 in tree 1, so each rank hosts at most one inner node per tree, and
- * ranks that do real work in one tree are leaves in the other:
+ * The vector's halves go through two trees, one per channel. The inner node of the canonical tree whose
+ * split lies between ranks i and i + 1 lives at rank i in tree 0 and at rank i + 1 in tree 1, so each rank
+ * hosts at most one inner node per tree, and ranks that do real work in one tree are leaves in the other:
  *
- *      tree 0, n = 5         3 (split 4)          reduction: an inner node receives its children's partial vectors (a leaf is a
- *                           /  \                  rank's own IN; a leaf's own node needs no message), adds, sends up
- *                  1 (2)        leaf 4            broadcast: down the hosts; each rank is a host exactly once, but for
- *                 /    \                          rank n - 1 in tree 0 and rank 0 in tree 1, which hang on as leaves
+ *      tree 0, n = 5         3 (split 4)
+ *                           /  \
+ *                  1 (2)        leaf 4
+ *                 /    \
  *           0 (1)      2 (3)
  *
- *  all_reduce  reduction, then broadcast from the tree's root, as many chunks later as the way up and down is long.
+ *  up    An inner node receives its children's partial vectors (a leaf is a rank's own IN; the one beside its
+ *        own node needs no message), adds them and sends the sum up.
+ *  down  From host to host. Each rank is a host exactly once, but for rank n - 1 in tree 0 and rank 0 in
+ *        tree 1, which hang on as leaves.
+ *
+ *  all_reduce  reduction, then broadcast from the tree's root, as many chunks later as the way up and down
+ *              is long.
  *  reduce      reduction; the tree's root passes the result on to `root`.
- *  broadcast   ranks renumbered from `root`, which is thus rank 0, never an inner host; it feeds the trees' roots.
+ *  broadcast   ranks renumbered from `root`, which is thus rank 0, never an inner host; it feeds the trees'
+ *              roots.
  *
  * TMP per channel: 2 chunks for receives, and for reduce 2 for sums. Steps per rank: O(chunks). */
 #include "collectives/generator.h"
@@ -84,9 +92,9 @@ static tree_t tree_of(coll_builder_t *b, const coll_args_t *a, int tree, int shi
     return t;
 }
 
-/* Sends this rank's own contribution. leaf_host may also get results from this rank on the same channel, and expects the result of
- * a chunk after the contributions to `ahead` more chunks than this rank would have sent by then. Messages match in order, so
- * the order here must be the receiver's. */
+/* Sends this rank's own contribution. leaf_host may also get results from this rank on the same channel, and
+ * expects the result of a chunk after the contributions to `ahead` more chunks than this rank would have sent
+ * by then. Messages match in order, so the order here must be the receiver's. */
 static void send_leaf(const tree_t *t, size_t k)
 {
     if (t->leaf_host == t->rank)
@@ -97,7 +105,8 @@ static void send_leaf(const tree_t *t, size_t k)
     }
 }
 
-/* Adds one chunk up the tree. The sum of this rank's node ends in OUT if `into_out`, else in TMP. Returns where. */
+/* Adds one chunk up the tree. The sum of this rank's node ends in OUT if `into_out`, else in TMP. Returns
+ * where. */
 static coll_ref_t reduce_chunk(tree_t *t, size_t k, int into_out)
 {
     coll_range_t part = coll_chunk(t->range, t->a->chunk, k);
@@ -179,9 +188,9 @@ static void reduce(coll_builder_t *b, const coll_args_t *a, int tree)
     tree_t t = tree_of(b, a, tree, 0);
     int passes_on = is_root(&t) && a->rank != a->root, receives = a->rank == a->root && !is_root(&t);
     size_t chunks = coll_chunks(t.range.count, a->chunk);
-    /* The result of a chunk may be at `root` so many chunks later. Not more: the tree's root waits for `root` to take it before it
-     * reuses the memory, two chunks on, and `root` can get two chunks ahead of it per level, provided that no contribution of a
-     * leaf holds it up: those are sent early. */
+    /* The result of a chunk may be at `root` so many chunks later. Not more: the tree's root waits for `root`
+     * to take it before it reuses the memory, two chunks on, and `root` can get two chunks ahead of it per
+     * level, provided that no contribution of a leaf holds it up: those are sent early. */
     size_t lag = receives ? (size_t)t.depth + 1 : 0;
     t.ahead = (size_t)coll_levels(a->n) + 1;
     if (passes_on && t.leaf_host == a->root)

@@ -1,5 +1,5 @@
-/* tests/collectives/test_canonical.c: the arithmetic of the canonical tree against its definition, shards and chunks, and the
- * time that large schedules take. */
+/* tests/collectives/test_canonical.c: the arithmetic of the canonical tree against its definition, shards and
+ * chunks, and the time that large schedules take. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 enum { MOST = 130 };
 
-/* Visits the tree over n ranks from the top by the definition: split at the largest power of two below the size. */
+/* Visits the tree over n ranks from the top by the definition: split at the largest power of two below the
+ * size. */
 static void visit(int n, coll_node_t node, coll_node_t parent, coll_node_t sibling)
 {
     if (coll_node_size(node) < n) {
@@ -116,8 +117,8 @@ static void test_shards(void **state)
     assert_int_equal(coll_chunks(SIZE_MAX, SIZE_MAX), 1);
 }
 
-/* One rank's schedule costs time in its own steps, not in n * n. The limit is generous; a quadratic generator would miss it
- * by far. */
+/* One rank's schedule costs time in its own steps, not in n * n. The limit is generous; a quadratic generator
+ * would miss it by far. */
 static void test_large(void **state)
 {
     (void)state;

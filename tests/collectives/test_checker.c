@@ -1,5 +1,5 @@
-/* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each algorithm, and says
- * where; and accepts and rejects hand-made ones for the right reason. */
+/* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each
+ * algorithm, and says where; and accepts and rejects hand-made ones for the right reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 #include "collectives/check.h"
 #include "tests/support/schedules.h"
 
-/* ---- breaking generated schedules --------------------------------------------------------------------------- */
+/* ---- breaking generated schedules
+ * --------------------------------------------------------------------------- */
 
 typedef enum {
     DROP_STEP,     /* a SEND, RECV, COPY or REDUCE is missing */
@@ -37,7 +38,8 @@ static const char *const mutation_names[MUTATIONS] = {
     "wrong buffer", "missing deps",  "extra write", "double term", "final missing",
     "final double", "cycle",         "read early"};
 
-/* A schedule's arrays are its own; a copy with room for one step, source and dependency more can be broken freely. */
+/* A schedule's arrays are its own; a copy with room for one step, source and dependency more can be broken
+ * freely. */
 static coll_schedule_t copy_schedule(base_arena_t *arena, const coll_schedule_t *from)
 {
     coll_schedule_t s = *from;
@@ -91,7 +93,8 @@ static int same_ref(coll_ref_t x, coll_ref_t y)
     return x.buf == y.buf && x.offset == y.offset;
 }
 
-/* Moves the REDUCE or COPY at `at` before the RECV that writes exactly one of its sources; 0 if there is none. */
+/* Moves the REDUCE or COPY at `at` before the RECV that writes exactly one of its sources; 0 if there is
+ * none. */
 static int read_early(coll_schedule_t *s, uint32_t at)
 {
     coll_step_t step = s->steps[at];
@@ -289,10 +292,11 @@ static void test_mutations(void **state)
     }
 }
 
-/* ---- hand-made schedules --------------------------------------------------------------------------------------- */
+/* ---- hand-made schedules
+ * --------------------------------------------------------------------------------------- */
 
-/* Two ranks, one element each unless said; steps are appended through the builder, so its hazards are in, unless the test
- * takes them out. */
+/* Two ranks, one element each unless said; steps are appended through the builder, so its hazards are in,
+ * unless the test takes them out. */
 typedef struct {
     coll_args_t args[2];
     coll_builder_t *b[2];
@@ -357,8 +361,8 @@ static void test_accepts(void **state)
     pair_end(&p);
 }
 
-/* In place both sums wait until the other's SEND is complete, which a view makes wait for the sum: a deadlock that only
- * shows where memory is shared. */
+/* In place both sums wait until the other's SEND is complete, which a view makes wait for the sum: a deadlock
+ * that only shows where memory is shared. */
 static void test_waiting_views(void **state)
 {
     (void)state;
@@ -434,7 +438,8 @@ static void test_race_between_channels(void **state)
     }
 }
 
-/* The value is right by luck of the order in which the checker runs channels; the race must be seen all the same. */
+/* The value is right by luck of the order in which the checker runs channels; the race must be seen all the
+ * same. */
 static void test_race_write_write(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that is served, all n
- * from 1 to SWEEP_N, all roots, counts that do not divide, several chunks, in place, out of place and mixed, blocks of
- * different sizes, host maps, both orders. */
+/* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that
+ * is served, all n from 1 to SWEEP_N, all roots, counts that do not divide, several chunks, in place, out of
+ * place and mixed, blocks of different sizes, host maps, both orders. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,8 +41,8 @@ static void prove(const sched_case_t *c)
     proofs++;
 }
 
-/* Per (algorithm, operation, n, root): a few counts, the rest of the variants spread over them so that each meets each
- * in the course of the sweep. */
+/* Per (algorithm, operation, n, root): a few counts, the rest of the variants spread over them so that each
+ * meets each in the course of the sweep. */
 static void sweep(coll_algo_t algo, coll_op_t op, int n)
 {
     int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;

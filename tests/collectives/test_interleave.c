@@ -1,7 +1,7 @@
-/* tests/collectives/test_interleave.c: runs schedules with numbers instead of symbols and in random order, sharing nothing with the
- * checker's run: channels of all ranks take turns at random, a message is copied when it is posted, when it is received or
- * as late as the first step that may use it (as with a view), and a SEND is told complete later still. The result must not
- * depend on any of that. */
+/* tests/collectives/test_interleave.c: runs schedules with numbers instead of symbols and in random order,
+ * sharing nothing with the checker's run: channels of all ranks take turns at random, a message is copied
+ * when it is posted, when it is received or as late as the first step that may use it (as with a view), and a
+ * SEND is told complete later still. The result must not depend on any of that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

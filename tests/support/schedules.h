@@ -1,4 +1,5 @@
-/* tests/support/schedules.h: builds the schedules of all ranks for one case, for the tests of generators and checker. */
+/* tests/support/schedules.h: builds the schedules of all ranks for one case, for the tests of generators and
+ * checker. */
 #ifndef TESTS_SUPPORT_SCHEDULES_H
 #define TESTS_SUPPORT_SCHEDULES_H
 
