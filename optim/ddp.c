@@ -193,7 +193,7 @@ gyre_status_t optim_ddp_step(optim_ddp_t *ddp, optim_fetch_fn fetch, void *user,
     if ((status = gyre_buckets_times(ddp->buckets, &total, &exposed)) != GYRE_OK)
         return status;
     step->exposed_s = exposed;
-    step->hidden_s = total > exposed ? total - exposed : 0.0;
+    step->hidden_s = total > exposed && ddp->ranks > 1 ? total - exposed : 0.0; /* alone: nothing travels */
     return reduce_loss(ddp, step);
 }
 

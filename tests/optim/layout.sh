@@ -72,6 +72,18 @@ run "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" --data "$W/text" "${SMALL[@]:0:10}" --
 want "stops by the clock" 0
 check "soon" [ "$ms" -lt 15000 ]
 
+# a signal ends a run behind the present step, with all its results
+"$UCX_RUN" -n 2 --timeout 60 "$TRAIN" --data "$W/text" "${SMALL[@]:0:10}" --steps 1000000 --sample-tokens 0 --report none \
+    --log "$W/signal.jsonl" --save "$W/signal.st" >"$W/signal.out" 2>&1 &
+pid=$!
+until_true 20 grep -qs '"step":3' "$W/signal.jsonl"
+kill -TERM $pid
+check "ends soon after a signal" until_true 20 gone $pid
+wait $pid
+check "and says so" grep -q "stopped by a signal" "$W/signal.out"
+check "with the weights written" [ -s "$W/signal.st" ]
+check "and the log's last line" grep -q weights_hash "$W/signal.jsonl"
+
 # wrong input: a message that names it and the way out, status 2
 refuse() { # NAME PATTERN OPTION...
     local name=$1 pattern=$2

@@ -27,7 +27,7 @@ static const row_t rows[] = {
     {"seq", COUNT, AT(seq), "128", 1, 65536, "N", "tokens (bytes) per sequence"},
     {"batch", COUNT, AT(batch), "8", 1, 1048576, "N", "sequences per step, over all ranks"},
     {"accum", COUNT, AT(accum), "1", 1, 1048576, "N", "micro-batches that a rank's share is cut into"},
-    {"steps", COUNT, AT(steps), "2000", 0, 1e12, "N", "updates; 0: only evaluate and sample"},
+    {"steps", COUNT, AT(steps), "1500", 0, 1e12, "N", "updates; 0: only evaluate and sample"},
     {"time-limit", REAL, AT(time_limit), "0", 0, 1e9, "S",
      "stop after about S seconds, then also without --steps; 0: never"},
     {"lr", REAL, AT(lr), "0.003", 1e-12, 100, "X", "learning rate behind warm-up"},

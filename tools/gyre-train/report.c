@@ -107,7 +107,8 @@ static void times(FILE *out, const train_record_t *record)
         return;
     }
     share(out, "compute", "#9dbbe3", total.compute_s, total.seconds);
-    share(out, "exposed communication: compute waits for it", "#d9601a", total.exposed_s, total.seconds);
+    share(out, "exposed communication: compute waits for it, or for a slower rank", "#d9601a",
+          total.exposed_s, total.seconds);
     share(out, "hidden communication: beside backward, costs no time of its own", "#2f9e6e", total.hidden_s,
           total.seconds);
     train_svg_time(out, record);

@@ -46,9 +46,14 @@ static void on_signal(int number)
 static void watch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    const int numbers[] = {SIGINT, SIGTERM};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        struct sigaction before;
+        if (sigaction(numbers[i], NULL, &before) == 0 &&
+            before.sa_handler != SIG_IGN) /* as a shell's & leaves SIGINT */
+            sigaction(numbers[i], &action, NULL);
+    }
 }
 
 /* ---- set-up ------------------------------------------------------------------------------------------------ */
