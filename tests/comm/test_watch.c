@@ -103,7 +103,9 @@ static int leaving_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 0);
     RANK_CHECK(comm_watch_dead(watch, all, 5, NULL, 0) == -1);
     if (comm_boot_rank(boot) == 0) {
-        RANK_CHECK(comm_boot_connections(boot) == 1);
+        for (int turn = 0; turn < 500 && comm_boot_connections(boot) > 1; turn++) /* a busy machine is late */
+            nap(10);
+        RANK_CHECK(comm_boot_connections(boot) <= 1); /* that of rank 1, unless it has left by now, too */
         RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_PEER_DEAD);
         RANK_CHECK(strstr(gyre_last_error(), "has left") != NULL);
     }
