@@ -119,6 +119,15 @@ static gyre_status_t check_config(gyre_comm_t *comm, const gyre_buckets_config_t
                          sizeof *c);
     if (gyre_type_size(c->type) == 0)
         return gyre_fail(GYRE_ERR_TYPE, "gyre_buckets_create: %d is not a type", (int)c->type);
+    if ((int)c->op.kind < 0 || (int)c->op.kind >= GYRE_REDOP_COUNT ||
+        (c->op.scaled && c->op.kind != GYRE_SUM))
+        return gyre_fail(GYRE_ERR_TYPE, "gyre_buckets_create: %d%s is not a reduction", (int)c->op.kind,
+                         c->op.scaled ? " (scaled)" : "");
+    size_t shards;
+    if (!base_add(tensors, 1, &shards) || !base_mul(shards, (size_t)comm->n, &shards) ||
+        !base_mul(shards, sizeof(bucket_t), &shards) || shards > PTRDIFF_MAX)
+        return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_buckets_create: %zu tensors are more than memory can hold",
+                         tensors);
     if (c->mode != GYRE_BUCKET_ALL_REDUCE && c->mode != GYRE_BUCKET_REDUCE_SCATTER)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_create: %d is not a mode", (int)c->mode);
     return GYRE_OK;
@@ -150,8 +159,8 @@ gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t
     else if (!layout(b, counts, &total))
         st = gyre_fail(GYRE_ERR_OVERFLOW,
                        "gyre_buckets_create: the tensors' sizes add up to more than memory");
-    if (st == GYRE_OK && total)
-        st = comm_mem_alloc(total * b->esize, (void **)&b->memory);
+    if (st == GYRE_OK)
+        st = comm_mem_alloc(total ? total * b->esize : 1, (void **)&b->memory);
     if (st != GYRE_OK) {
         gyre_buckets_destroy(b);
         return st;
@@ -225,6 +234,8 @@ gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
 {
     if (!b || tensor >= b->tensors)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready: there is no tensor %zu", tensor);
+    if (coll_group_open())
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready cannot be part of a group");
     if (b->ready[tensor])
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_buckets_ready: tensor %zu was marked ready before in this round", tensor);
@@ -258,6 +269,8 @@ gyre_status_t gyre_buckets_wait(gyre_buckets_t *b)
 {
     if (!b)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_wait: buckets is NULL");
+    if (coll_group_open())
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_wait cannot be part of a group");
     for (size_t i = 0; i < b->tensors && b->failed == GYRE_OK; i++)
         if (!b->ready[i])
             return gyre_fail(GYRE_ERR_INVALID,

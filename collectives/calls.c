@@ -27,7 +27,10 @@ gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
 {
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
-    coll_comm_notice(comm);
+    if (coll_try_drive(comm)) {
+        coll_comm_notice(comm);
+        coll_stop_driving(comm);
+    }
     gyre_status_t error = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
     if (error != GYRE_OK)
         return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
@@ -110,11 +113,8 @@ static gyre_status_t start(call_t *c)
     r->run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
     r->finished = c->finished;
     r->user = c->user;
-    r->started = base_now();
-    r->deadline = r->started + comm->timeout_ns;
-    r->tag = (comm_tag_t){.seq = ++comm->seq, .sig = plan->sig};
-    r->call = (comm_call_t){.seq = comm->seq,
-                            .op = (uint8_t)c->shape.op,
+    r->tag.sig = plan->sig;
+    r->call = (comm_call_t){.op = (uint8_t)c->shape.op,
                             .type = (uint8_t)c->shape.type,
                             .redop = (uint8_t)c->shape.redop,
                             .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),

@@ -21,52 +21,98 @@ static struct {
     int threaded;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+typedef struct {
+    comm_world_t *world;
+    base_time_t deadline;
+} joining_t;
+
 static gyre_status_t exchange_by_bootstrap(void *user, const void *mine, size_t bytes, void *all)
 {
-    comm_world_t *world = user;
-    base_time_t deadline = base_deadline(base_setting_seconds(SET_INIT_TIMEOUT));
-    if (world->size == 1) {
+    const joining_t *j = user;
+    if (j->world->size == 1) {
         memcpy(all, mine, bytes);
         return GYRE_OK;
     }
-    return comm_boot_all_gather(world->boot, mine, bytes, all, deadline);
+    return comm_boot_all_gather(j->world->boot, mine, bytes, all, j->deadline);
 }
 
-/* The members of a split exchange over the parent's point-to-point lane, so that ranks of other colors need not take part. */
+/* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or none, take part in each
+ * round all the same, so that a split is nothing but collectives of the parent. */
 typedef struct {
     gyre_comm_t *parent;
     const int *members; /* [n] parent ranks */
-    int n, rank;
+    int n;
 } subset_t;
 
-static gyre_status_t swap_blocks(const subset_t *s, int to, int from, char *blocks, int have, int get,
-                                 size_t bytes)
+typedef struct {
+    uint64_t bytes; /* that this rank wants to exchange in this round */
+    int32_t needs;  /* 0: it has all it needs and only helps the others */
+    int32_t failed;
+} split_round_t;
+
+/* One round. *busy: somebody still needed one; *failed: the lowest member that has given up, or -1. */
+static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, const void *mine, void *all,
+                                 int *busy, int *failed)
 {
-    gyre_request_t *r[2] = {NULL, NULL};
-    gyre_status_t st = gyre_isend(blocks, (size_t)get * bytes, GYRE_UINT8, s->members[to], s->parent, &r[0]);
-    gyre_status_t st2 = gyre_irecv(blocks + (size_t)have * bytes, (size_t)get * bytes, GYRE_UINT8,
-                                   s->members[from], s->parent, &r[1]);
-    gyre_status_t st3 = gyre_wait_all(2, r);
-    return st != GYRE_OK ? st : st2 != GYRE_OK ? st2 : st3;
+    size_t n = (size_t)s->parent->n, most = 0;
+    split_round_t *asks = malloc(n * sizeof *asks);
+    char *everything = NULL, *padded = NULL;
+    gyre_status_t st = asks ? gyre_all_gather(ask, asks, sizeof *ask, GYRE_UINT8, s->parent)
+                            : gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %zu ranks", n);
+    *busy = 0;
+    *failed = -1;
+    for (size_t r = 0; st == GYRE_OK && r < n; r++) {
+        *busy |= asks[r].needs;
+        most = asks[r].needs && asks[r].bytes > most ? asks[r].bytes : most;
+    }
+    for (int i = s->n; st == GYRE_OK && i-- > 0;)
+        *failed = asks[s->members[i]].failed ? i : *failed;
+    if (st == GYRE_OK && most) {
+        everything = malloc(n * most);
+        padded = calloc(1, most);
+        if (!everything || !padded)
+            st = gyre_fail(GYRE_ERR_NO_MEMORY,
+                           "gyre_comm_split: no memory to exchange %zu bytes with %zu ranks", most, n);
+    }
+    if (st == GYRE_OK && most) {
+        if (ask->needs)
+            memcpy(padded, mine, ask->bytes);
+        st = gyre_all_gather(padded, everything, most, GYRE_UINT8, s->parent);
+    }
+    for (int i = 0; st == GYRE_OK && ask->needs && i < s->n; i++)
+        memcpy((char *)all + (size_t)i * ask->bytes, everything + (size_t)s->members[i] * most, ask->bytes);
+    free(padded);
+    free(everything);
+    free(asks);
+    return st;
 }
 
-/* All-gather by Bruck's algorithm (1997): blocks of the next ranks, doubling; ceil(log2 n) steps. */
 static gyre_status_t exchange_by_parent(void *user, const void *mine, size_t bytes, void *all)
 {
     const subset_t *s = user;
-    char *blocks = malloc((size_t)s->n * bytes); /* block i belongs to member (rank + i) mod n */
-    if (!blocks)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to exchange %zu bytes with %d ranks", bytes, s->n);
-    memcpy(blocks, mine, bytes);
-    gyre_status_t st = GYRE_OK;
-    for (int have = 1; st == GYRE_OK && have < s->n; have *= 2) {
-        int get = have < s->n - have ? have : s->n - have;
-        st =
-            swap_blocks(s, (s->rank - have + s->n) % s->n, (s->rank + have) % s->n, blocks, have, get, bytes);
-    }
-    for (int i = 0; st == GYRE_OK && i < s->n; i++)
-        memcpy((char *)all + (size_t)((s->rank + i) % s->n) * bytes, blocks + (size_t)i * bytes, bytes);
-    free(blocks);
+    split_round_t ask = {.bytes = bytes, .needs = 1};
+    int busy, failed;
+    gyre_status_t st = split_round(s, &ask, mine, all, &busy, &failed);
+    if (st == GYRE_OK && failed >= 0)
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator could not go on",
+                       failed);
+    return st;
+}
+
+/* Helps the others until nobody needs a round any more; all ranks of the new communicator then agree on whether it was made. */
+static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
+{
+    split_round_t ask = {.failed = mine != GYRE_OK};
+    int busy, failed;
+    gyre_status_t st;
+    do
+        st = split_round(s, &ask, NULL, NULL, &busy, &failed);
+    while (st == GYRE_OK && busy);
+    if (mine != GYRE_OK)
+        return mine;
+    if (st == GYRE_OK && failed >= 0)
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator failed to make it",
+                       failed);
     return st;
 }
 
@@ -82,6 +128,13 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
         free(comm);
         return st;
     }
+    comm->world_ranks = malloc((size_t)n * sizeof *comm->world_ranks);
+    if (!comm->world_ranks) {
+        comm_group_destroy(comm->group);
+        free(comm);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
+    }
+    memcpy(comm->world_ranks, world_ranks, (size_t)n * sizeof *comm->world_ranks);
     comm->world = world;
     comm->rank = rank;
     comm->n = n;
@@ -104,13 +157,7 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
 static void comm_free(gyre_comm_t *comm)
 {
     coll_registry_remove(comm);
-    coll_drive(comm);
-    if (!coll_comm_idle(comm)) {
-        log_warning("a communicator is destroyed while operations are under way: they end with \"aborted\"");
-        atomic_store(&comm->error, GYRE_ERR_ABORTED);
-        coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, "destroyed");
-    }
-    coll_stop_driving(comm);
+    coll_drive(comm); /* whoever took it from the registry is done with it now; nobody finds it any more */
     for (gyre_request_t *r = comm->free_requests, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -121,6 +168,7 @@ static void comm_free(gyre_comm_t *comm)
     if (comm->world->watch)
         comm_watch_forget(comm->world->watch, comm->id);
     comm_group_destroy(comm->group);
+    free(comm->world_ranks);
     free(comm->own_count);
     free(comm->p2p);
     free(comm);
@@ -172,10 +220,13 @@ static gyre_status_t world_communicator(comm_world_t *world, base_time_t deadlin
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", world->size);
     for (int r = 0; r < world->size; r++)
         ranks[r] = r;
-    const char *job = comm_boot_job(world->boot);
-    uint64_t id = base_hash64(job, strlen(job), 1);
+    unsigned char key[32]; /* strangers cannot guess the id that messages carry */
+    uint64_t id;
+    comm_boot_key(world->boot, "communicator", key);
+    memcpy(&id, key, sizeof id);
+    joining_t joining = {.world = world, .deadline = deadline};
     gyre_status_t st =
-        comm_make(world, id, ranks, world->size, world->rank, exchange_by_bootstrap, world, deadline, out);
+        comm_make(world, id, ranks, world->size, world->rank, exchange_by_bootstrap, &joining, deadline, out);
     free(ranks);
     return st;
 }
@@ -232,6 +283,23 @@ gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world)
     return st;
 }
 
+/* Requests point into their communicator: it goes last. */
+static gyre_status_t check_unused(const char *name, gyre_comm_t *comm)
+{
+    if (coll_group_open())
+        return gyre_fail(GYRE_ERR_INVALID, "%s cannot be part of a group: call gyre_group_end first", name);
+    coll_drive(comm);
+    uint32_t open = comm->open;
+    coll_stop_driving(comm);
+    if (open)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s: %u requests of the communicator were not waited for (gyre_wait; gyre_comm_abort ends "
+            "what cannot finish)",
+            name, open);
+    return GYRE_OK;
+}
+
 gyre_status_t gyre_finalize(gyre_comm_t *world)
 {
     if (!world)
@@ -240,7 +308,9 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_finalize takes the communicator of gyre_init; others are destroyed "
                          "with gyre_comm_destroy");
-    gyre_status_t st = GYRE_OK;
+    gyre_status_t st = check_unused("gyre_finalize", world);
+    if (st != GYRE_OK)
+        return st;
     if (gyre_comm_error(world) == GYRE_OK && world->n > 1)
         st = gyre_barrier(world);
     int graceful = gyre_comm_error(world) == GYRE_OK;
@@ -284,14 +354,25 @@ static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int 
 {
     split_ask_t mine = asks[comm->rank];
     int rank = 0;
+    subset_t subset = {.parent = comm, .members = members};
+    if (mine.color < 0)
+        return split_finish(&subset, GYRE_OK);
     int n = split_members(asks, comm->n, comm->rank, members, &rank);
     for (int i = 0; i < n; i++)
         world_ranks[i] = comm_group_world_rank(comm->group, members[i]);
     uint64_t words[3] = {comm->id, comm->splits, (uint64_t)(uint32_t)mine.color};
     uint64_t id = base_hash64(words, sizeof words, 3);
-    subset_t subset = {.parent = comm, .members = members, .n = n, .rank = rank};
     base_time_t deadline = base_deadline(comm->timeout_s);
-    return comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, out);
+    gyre_comm_t *made = NULL;
+    subset.n = n;
+    gyre_status_t st =
+        comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, &made);
+    gyre_status_t agreed = split_finish(&subset, st);
+    if (agreed != GYRE_OK && st == GYRE_OK)
+        comm_free(made);
+    if (agreed == GYRE_OK)
+        *out = made;
+    return agreed;
 }
 
 gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
@@ -311,7 +392,7 @@ gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t
         st = gyre_all_gather(&mine, asks, sizeof mine, GYRE_UINT8, comm);
     comm->splits++;
     gyre_comm_t *made = NULL;
-    if (st == GYRE_OK && color >= 0)
+    if (st == GYRE_OK)
         st = split_make(comm, asks, members, world_ranks, &made);
     free(asks);
     free(members);
@@ -328,8 +409,10 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
     if (comm->is_world)
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_comm_destroy: this is the job's communicator; call gyre_finalize");
-    comm_free(comm);
-    return GYRE_OK;
+    gyre_status_t st = check_unused("gyre_comm_destroy", comm);
+    if (st == GYRE_OK)
+        comm_free(comm);
+    return st;
 }
 
 gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
@@ -378,17 +461,6 @@ int gyre_comm_local_size(const gyre_comm_t *comm)
     return comm ? comm->local_size : -1;
 }
 
-static size_t plans_bytes(const coll_plan_cache_t *cache)
-{
-    size_t sum = 0;
-    for (const coll_plan_t *p = cache->plans; p; p = p->next) {
-        sum += sizeof *p + p->arena.bytes;
-        for (uint32_t i = 0; i < p->ndistinct; i++)
-            sum += p->segments[i].arena.bytes + p->segments[i].schedule.arena.bytes;
-    }
-    return sum;
-}
-
 gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
 {
     if (!comm || !stats)
@@ -410,8 +482,8 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .allocations = comm->allocations,
                            .sleeps = comm->sleeps,
                            .shared_bytes = g.shared_bytes,
-                           .private_bytes = g.private_bytes + sizeof *comm + comm->scratch.bytes +
-                                            plans_bytes(&comm->plans),
+                           .private_bytes =
+                               g.private_bytes + sizeof *comm + comm->scratch.bytes + comm->plans.bytes,
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);

@@ -59,9 +59,11 @@ struct gyre_comm {
     comm_group_t *group;
     int rank, n, local_rank, local_size, hosts;
     int is_world;
+    int *world_ranks;   /* [n] */
     const int *host_of; /* [n] */
     uint64_t id;
     uint32_t seq;    /* collectives called so far */
+    uint32_t open;   /* requests that somebody still has to wait for */
     uint32_t splits; /* splits called so far; part of the children's ids */
     double timeout_s;
     base_time_t timeout_ns; /* the same */
@@ -79,7 +81,9 @@ struct gyre_comm {
     coll_scratch_t scratch;
 
     _Atomic int driving; /* see above */
-    int registered;      /* in the registry; guarded by the registry's mutex */
+    uint64_t
+        visited;    /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
+    int registered; /* in the registry; guarded by the registry's mutex */
     gyre_comm_t *next_registered;
     uint32_t trouble; /* the watcher's counter when it was last looked at */
     uint64_t operations, sleeps, allocations;
@@ -94,12 +98,14 @@ gyre_request_t *coll_request_new(gyre_comm_t *comm); /* NULL: no memory (reporte
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
 gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
 /* Moves everything of `comm` a step: > 0 something moved, 0 nothing, or somebody else is driving. Errors end up in
- * the requests. */
+ * the requests; a death or an abort is noticed here, too. */
 int coll_comm_advance(gyre_comm_t *comm);
-int coll_comm_idle(const gyre_comm_t *comm); /* no operation under way */
-/* Ends all operations of `comm` with its error; called by the driving thread. */
+int coll_comm_advance_driving(gyre_comm_t *comm); /* the caller is driving */
+int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
+/* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole story where it is
+ * known from elsewhere (and others know it, too), or NULL. The caller is driving. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
-/* Takes note of an abort by another rank without waiting for anything: one load while there is no trouble. */
+/* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
 /* "all_reduce #12 (count 4, float, sum)" */
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
@@ -137,7 +143,7 @@ int coll_p2p_advance(gyre_comm_t *comm);
 
 /* --- progress.c --- */
 void coll_registry_add(gyre_comm_t *comm);
-void coll_registry_remove(gyre_comm_t *comm); /* for good: nobody drives it once this returns */
+void coll_registry_remove(gyre_comm_t *comm);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
 /* Starts or stops using the process's progress thread. */

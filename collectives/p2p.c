@@ -107,17 +107,12 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
     gyre_request_t *r = coll_request_new(comm);
     if (!r)
         return coll_refuse(GYRE_ERR_NO_MEMORY);
-    coll_p2p_peer_t *with = &comm->p2p[peer];
-    uint32_t seq = kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
     r->kind = kind;
     r->buffer = buffer;
     r->bytes = bytes;
     r->peer = peer;
-    r->started = base_now();
-    r->deadline = r->started + comm->timeout_ns;
-    r->tag = (comm_tag_t){.seq = seq, .sig = (uint32_t)type};
-    r->call = (comm_call_t){.seq = seq,
-                            .op = COLL_SENDRECV,
+    r->tag.sig = (uint32_t)type;
+    r->call = (comm_call_t){.op = COLL_SENDRECV,
                             .type = (uint8_t)type,
                             .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
                             .root = peer,

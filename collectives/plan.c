@@ -333,44 +333,57 @@ static gyre_status_t plan_build(const gyre_comm_t *comm, const coll_shape_t *sha
     return GYRE_OK;
 }
 
-/* Drops the least recently used plan that no request holds. */
-static void cache_evict(coll_plan_cache_t *cache)
+static size_t plan_bytes(const coll_plan_t *p)
+{
+    size_t sum = sizeof *p + p->arena.bytes;
+    for (uint32_t i = 0; i < p->ndistinct; i++)
+        sum += p->segments[i].arena.bytes + p->segments[i].schedule.arena.bytes;
+    return sum;
+}
+
+/* Drops the least recently used plan that no request holds; 0 if there is none. */
+static int cache_evict(coll_plan_cache_t *cache)
 {
     coll_plan_t **victim = NULL;
-    for (coll_plan_t **at = &cache->plans; *at; at = &(*at)->next)
-        if (!(*at)->busy)
-            victim = at;
+    for (int c = 0; c < COLL_PLAN_CHAINS; c++)
+        for (coll_plan_t **at = &cache->chain[c]; *at; at = &(*at)->next)
+            if (!(*at)->busy && (!victim || (*at)->used < (*victim)->used))
+                victim = at;
     if (!victim)
-        return;
+        return 0;
     coll_plan_t *p = *victim;
     *victim = p->next;
-    plan_free(p);
     cache->count--;
+    cache->bytes -= p->bytes;
+    plan_free(p);
+    return 1;
 }
 
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
 {
     coll_plan_cache_t *cache = &comm->plans;
     uint64_t key = shape_key(shape, comm->n);
-    for (coll_plan_t **at = &cache->plans; *at; at = &(*at)->next) {
-        coll_plan_t *p = *at;
-        if (p->key != key || !same_shape(p, shape, comm->n))
-            continue;
-        *at = p->next;
-        p->next = cache->plans;
-        cache->plans = p;
-        *out = p;
-        return GYRE_OK;
-    }
-    if (cache->count >= COLL_PLAN_CACHE)
-        cache_evict(cache);
+    coll_plan_t **chain = &cache->chain[key % COLL_PLAN_CHAINS];
+    cache->uses++;
+    for (coll_plan_t *p = *chain; p; p = p->next)
+        if (p->key == key && same_shape(p, shape, comm->n)) {
+            p->used = cache->uses;
+            *out = p;
+            return GYRE_OK;
+        }
     coll_plan_t *p = NULL;
     gyre_status_t st = plan_build(comm, shape, key, &p);
     if (st != GYRE_OK)
         return st;
-    p->next = cache->plans;
-    cache->plans = p;
+    p->bytes = plan_bytes(p);
+    while ((cache->count >= COLL_PLANS_MOST || cache->bytes + p->bytes > COLL_PLAN_BYTES_MOST) &&
+           cache_evict(cache))
+        ;
+    p->used = cache->uses;
+    p->next = *chain;
+    *chain = p;
     cache->count++;
+    cache->bytes += p->bytes;
     cache->built++;
     *out = p;
     return GYRE_OK;
@@ -378,10 +391,11 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
 
 void coll_plan_cache_free(coll_plan_cache_t *cache)
 {
-    while (cache->plans) {
-        coll_plan_t *p = cache->plans;
-        cache->plans = p->next;
-        plan_free(p);
-    }
+    for (int c = 0; c < COLL_PLAN_CHAINS; c++)
+        while (cache->chain[c]) {
+            coll_plan_t *p = cache->chain[c];
+            cache->chain[c] = p->next;
+            plan_free(p);
+        }
     *cache = (coll_plan_cache_t){0};
 }

@@ -66,7 +66,9 @@ typedef struct {
 
 typedef struct coll_plan coll_plan_t;
 struct coll_plan {
-    coll_plan_t *next; /* in the cache, most recently used first */
+    coll_plan_t *next; /* in its chain of the cache */
+    uint64_t used;     /* coll_plan_cache_t.uses at the last lookup */
+    size_t bytes;      /* memory that it holds */
     uint64_t key;
     coll_shape_t shape; /* arrays owned; equal blocks and packed displs are spelled out here */
     unsigned given;     /* bit i: the caller passed array i of counts, displs, rcounts, rdispls */
@@ -86,12 +88,16 @@ struct coll_plan {
     base_arena_t arena;
 };
 
+/* A hash table; a model has as many shapes as it has buckets of different sizes. The least recently used go first once
+ * there are too many, or too large ones. */
+enum { COLL_PLAN_CHAINS = 64, COLL_PLANS_MOST = 1024, COLL_PLAN_BYTES_MOST = 32 << 20 };
 typedef struct {
-    coll_plan_t *plans;
+    coll_plan_t *chain[COLL_PLAN_CHAINS];
     uint32_t count;
+    size_t bytes;
+    uint64_t uses; /* lookups so far: the clock of `used` */
     uint64_t built;
 } coll_plan_cache_t;
-enum { COLL_PLAN_CACHE = 64 };
 
 typedef struct {
     void *base;

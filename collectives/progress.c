@@ -15,6 +15,7 @@ static struct {
     pthread_mutex_t lock;
     gyre_comm_t *list;
     _Atomic int count;
+    _Atomic uint64_t pass;       /* passes of coll_registry_advance begun so far */
     _Atomic uint32_t bell;       /* changes when the list gets longer or the thread must stop */
     pthread_mutex_t thread_lock; /* guards `users` and starting and joining */
     pthread_t thread;
@@ -66,27 +67,37 @@ void coll_registry_remove(gyre_comm_t *comm)
     pthread_mutex_unlock(&registry.lock);
 }
 
-int coll_registry_advance(gyre_comm_t *except, int *others)
+/* The next communicator of this pass, with this thread driving it, or NULL. Taken under the lock, driven without it: nobody
+ * waits for somebody else's copying. A communicator cannot go away meanwhile, since freeing it takes a turn at driving. */
+static gyre_comm_t *take_next(const gyre_comm_t *except, uint64_t pass, int *others)
 {
-    *others = 0;
-    int count = atomic_load_explicit(&registry.count, memory_order_acquire);
-    if (count == 0 || pthread_mutex_trylock(&registry.lock))
-        return 0;
-    int moved = 0;
-    for (gyre_comm_t *comm = registry.list, *next; comm; comm = next) {
-        next = comm->next_registered;
-        if (comm == except)
+    gyre_comm_t *found = NULL;
+    pthread_mutex_lock(&registry.lock);
+    for (gyre_comm_t *comm = registry.list; comm && !found; comm = comm->next_registered) {
+        if (comm == except || comm->visited >= pass)
             continue;
-        moved += coll_comm_advance(comm);
+        comm->visited = pass;
         ++*others;
-        if (coll_try_drive(comm)) {
-            int idle = coll_comm_idle(comm);
-            coll_stop_driving(comm);
-            if (idle)
-                unlink_locked(comm);
-        }
+        if (coll_try_drive(comm))
+            found = comm;
     }
     pthread_mutex_unlock(&registry.lock);
+    return found;
+}
+
+int coll_registry_advance(gyre_comm_t *except, int *others)
+{
+    int moved = 0;
+    *others = 0;
+    if (atomic_load_explicit(&registry.count, memory_order_acquire) == 0)
+        return 0;
+    uint64_t pass = atomic_fetch_add(&registry.pass, 1) + 1;
+    for (gyre_comm_t *comm; (comm = take_next(except, pass, others));) {
+        moved += coll_comm_advance_driving(comm);
+        if (coll_comm_idle(comm))
+            coll_registry_remove(comm);
+        coll_stop_driving(comm);
+    }
     return moved;
 }
 

@@ -23,6 +23,7 @@ gyre_request_t *coll_request_new(gyre_comm_t *comm)
     gyre_request_t *r = comm->free_requests;
     if (r)
         comm->free_requests = r->next;
+    comm->open += r != NULL;
     coll_stop_driving(comm);
     if (!r) {
         r = malloc(sizeof *r);
@@ -30,7 +31,10 @@ gyre_request_t *coll_request_new(gyre_comm_t *comm)
             gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a request");
             return NULL;
         }
+        coll_drive(comm);
         comm->allocations++;
+        comm->open++;
+        coll_stop_driving(comm);
     }
     *r = (gyre_request_t){.comm = comm, .peer = -1};
     return r;
@@ -175,7 +179,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
         snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
     }
     const char *why = "all ranks must make the same calls with the same arguments in the same order";
-    if (own.seq == theirs.seq && same_call(&own, &theirs))
+    if (r->call.seq == theirs.seq && same_call(&r->call, &theirs))
         why = "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
               "settings "
               "(GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER must be the same everywhere)";
@@ -194,33 +198,50 @@ static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status
     }
 }
 
+/* The story of a failure for gyre_last_error. */
+static void failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
+                         const char *why, char *text, size_t bytes)
+{
+    char mine[160], blockers[512];
+    coll_call_text(&r->call, mine, sizeof mine);
+    if (status == GYRE_ERR_TIMEOUT) {
+        coll_request_blockers(r, blockers, sizeof blockers);
+        snprintf(text, bytes, "%s on rank %d did not finish within %g s: %s", mine, comm->rank,
+                 comm->timeout_s, blockers[0] ? blockers : why);
+        return;
+    }
+    snprintf(text, bytes, "%s on rank %d: %s", mine, comm->rank, why[0] ? why : gyre_status_string(status));
+}
+
+static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
+{
+    char why[1024], text[1400];
+    snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
+    if (!r) {
+        snprintf(text, sizeof text, "%s", why);
+    } else if (status == GYRE_ERR_MISMATCH && !detail) {
+        char mine[160];
+        coll_call_text(&r->call, mine, sizeof mine);
+        mismatch_text(r, mine, text, sizeof text);
+    } else {
+        failure_text(comm, r, status, why, text, sizeof text);
+    }
+    /* what would kill an operation only, had it happened before anything was sent, leaves the others waiting now */
+    if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
+        status = GYRE_ERR_ABORTED;
+    gyre_fail(status, "%s", text);
+    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+    atomic_store(&comm->error, (int)status);
+    comm_recorder_fail(comm->world->recorder, text);
+    /* a death reaches everyone by itself, an abort came from somebody who told everyone */
+    if (status != GYRE_ERR_PEER_DEAD && !detail && comm->world->watch)
+        comm_watch_abort(comm->world->watch, comm->id, status, text);
+}
+
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
 {
-    if (atomic_load(&comm->error) == GYRE_OK) {
-        char mine[160], blockers[512], text[1400];
-        char why[1024];
-        snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
-        coll_call_text(&r->call, mine, sizeof mine);
-        if (status == GYRE_ERR_MISMATCH && !detail) {
-            mismatch_text(r, mine, text, sizeof text);
-        } else if (status == GYRE_ERR_TIMEOUT) {
-            coll_request_blockers(r, blockers, sizeof blockers);
-            snprintf(text, sizeof text, "%s on rank %d did not finish within %g s: %s", mine, comm->rank,
-                     comm->timeout_s, blockers[0] ? blockers : why);
-        } else {
-            snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank,
-                     why[0] ? why : gyre_status_string(status));
-        }
-        if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
-            log_warning("%s: the communicator cannot go on", gyre_status_string(status));
-        gyre_fail(status, "%s", text);
-        snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-        atomic_store(&comm->error, (int)status);
-        comm_recorder_fail(comm->world->recorder, text);
-        /* a death reaches everyone by itself, an abort came from somebody who told everyone */
-        if (status != GYRE_ERR_PEER_DEAD && !detail && comm->world->watch)
-            comm_watch_abort(comm->world->watch, comm->id, status, text);
-    }
+    if (atomic_load(&comm->error) == GYRE_OK)
+        note_failure(comm, r, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
@@ -228,18 +249,24 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
 
 void coll_comm_notice(gyre_comm_t *comm)
 {
-    if (comm->n == 1 || atomic_load(&comm->error) != GYRE_OK)
+    if (comm->n == 1)
         return;
     uint32_t trouble = atomic_load_explicit(comm_watch_trouble(comm->world->watch), memory_order_acquire);
-    if (trouble == comm->trouble)
+    if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
         return;
     comm->trouble = trouble;
-    char text[1024];
+    char how[256], text[1024];
+    gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
     gyre_status_t st = comm_watch_aborted(comm->world->watch, comm->id, text, sizeof text);
-    if (st == GYRE_OK)
+    if (st != GYRE_OK) {
+        coll_comm_fail(comm, r, st, text);
         return;
-    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-    atomic_store(&comm->error, (int)st);
+    }
+    int dead = comm_watch_dead(comm->world->watch, comm->world_ranks, comm->n, how, sizeof how);
+    if (dead >= 0) {
+        snprintf(text, sizeof text, "rank %d died: %s", dead, how);
+        coll_comm_fail(comm, r, GYRE_ERR_PEER_DEAD, text);
+    }
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)
@@ -247,11 +274,10 @@ int coll_comm_idle(const gyre_comm_t *comm)
     return !comm->head && !comm->p2p_head;
 }
 
-int coll_comm_advance(gyre_comm_t *comm)
+int coll_comm_advance_driving(gyre_comm_t *comm)
 {
-    if (!coll_try_drive(comm))
-        return 0;
     int moved = 0;
+    coll_comm_notice(comm);
     comm_group_progress(comm->group);
     while (comm->head) {
         gyre_request_t *r = comm->head;
@@ -260,8 +286,7 @@ int coll_comm_advance(gyre_comm_t *comm)
             break;
         if (st != GYRE_OK) {
             coll_comm_fail(comm, r, st, NULL);
-            moved = 1;
-            break;
+            return 1;
         }
         comm->head = r->next;
         if (!comm->head)
@@ -271,8 +296,27 @@ int coll_comm_advance(gyre_comm_t *comm)
     }
     if (comm->p2p_head)
         moved |= coll_p2p_advance(comm);
+    return moved;
+}
+
+int coll_comm_advance(gyre_comm_t *comm)
+{
+    if (!coll_try_drive(comm))
+        return 0;
+    int moved = coll_comm_advance_driving(comm);
     coll_stop_driving(comm);
     return moved;
+}
+
+/* Numbers are given here and not when a call is collected: a group that is refused leaves no gap. */
+static void number(gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    coll_p2p_peer_t *with = r->kind == COLL_REQ_COLLECTIVE ? NULL : &comm->p2p[r->peer];
+    r->tag.seq = !with ? ++comm->seq : r->kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
+    r->call.seq = r->tag.seq;
+    r->started = base_now();
+    r->deadline = r->started + comm->timeout_ns;
 }
 
 /* Appends to the communicator's queue. */
@@ -281,6 +325,7 @@ static void enqueue(gyre_request_t *r)
     gyre_comm_t *comm = r->comm;
     coll_drive(comm);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
+    number(r);
     gyre_request_t **head = r->kind == COLL_REQ_COLLECTIVE ? &comm->head : &comm->p2p_head;
     gyre_request_t **tail = r->kind == COLL_REQ_COLLECTIVE ? &comm->tail : &comm->p2p_tail;
     r->next = NULL;
@@ -390,6 +435,7 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
     coll_drive(comm);
     comm->sleeps += wait.sleeps;
     comm->waited += wait.waited;
+    comm->open--;
     if (status == GYRE_OK && coll_comm_idle(comm))
         comm_recorder_end(comm->world->recorder);
     request_free_driving(r);
@@ -477,8 +523,10 @@ static void group_discard(gyre_request_t *list, gyre_status_t status)
         r->collected = 0;
         coll_drive(r->comm);
         coll_request_finish(r, status);
-        if (blocking)
+        if (blocking) {
+            r->comm->open--;
             request_free_driving(r);
+        }
         coll_stop_driving(r->comm);
     }
 }

@@ -72,6 +72,11 @@ static coll_algo_t first_that_serves(const coll_args_t *args, const coll_algo_t 
     return COLL_DIRECT;
 }
 
+static int reduces(coll_op_t op)
+{
+    return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER;
+}
+
 static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int small)
 {
     int multi = comm->hosts > 1, crowded = comm->hosts < args->n; /* several hosts; several ranks on some */
@@ -79,6 +84,7 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int 
                            COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
     coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
     coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
+    coll_algo_t ring[] = {COLL_RING}; /* least volume, in an order of its own */
     coll_algo_t large_net[] = {args->op == COLL_BROADCAST || args->op == COLL_REDUCE ? COLL_TREE
                                                                                      : COLL_BUTTERFLY,
                                COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
@@ -86,6 +92,8 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int 
         return first_that_serves(args, local, 5);
     if (crowded)
         return first_that_serves(args, crowd, 4);
+    if (args->fast_order && !small && reduces(args->op))
+        return first_that_serves(args, ring, 1);
     return first_that_serves(args, small ? small_net : large_net, 4);
 }
 

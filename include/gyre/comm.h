@@ -38,14 +38,16 @@ typedef struct {
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
 /* Waits until all ranks are done with `world`, then leaves the job. Every other communicator must have been
- * destroyed. After an error on `world` it does not wait. NULL is allowed. */
+ * destroyed. After an error on `world` it does not wait. INVALID, and nothing happens, while requests were not waited for.
+ * NULL is allowed. */
 GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 
 /* Collective over `comm`: ranks with the same `color` form a new communicator, ordered by (key, rank). A
  * negative color gives *out = NULL. The new one takes no part of the old one's resources. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
-/* Frees a communicator made by gyre_comm_split. Not collective. */
+/* Frees a communicator made by gyre_comm_split. Not collective. INVALID, and nothing is freed, while requests of it were
+ * not waited for. */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends every operation of `comm` on all its ranks with GYRE_ERR_ABORTED; `reason` travels with it. Does not

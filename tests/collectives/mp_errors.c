@@ -51,9 +51,58 @@ static void bad_arguments(void)
     MP_OK(gyre_iall_reduce(a, b, 4, GYRE_FLOAT32, sum, world, &r));
     MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "the group's end tells the error again");
     MP_CHECK(gyre_wait(&r) == GYRE_ERR_INVALID, "and so do its requests");
+    /* the refused group left no gap in the numbering: ranks that made no mistake still agree with this one */
+    if (rank == 0) {
+        MP_OK(gyre_group_start());
+        refused(gyre_broadcast(NULL, b, 4, GYRE_FLOAT32, 0, world), GYRE_ERR_INVALID, "send is NULL");
+        refused(gyre_isend(NULL, 4, GYRE_FLOAT32, n - 1, world, &r), GYRE_ERR_INVALID, "buffer is NULL");
+        MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "refused");
+    }
+    MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, sum, world));
     gyre_comm_t *second;
     refused(gyre_init(NULL, &second), GYRE_ERR_INVALID, "before");
     MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, sum, world)); /* still alive */
+}
+
+/* What still has requests or an open group cannot be freed under them. */
+static void not_yet_unused(void)
+{
+    gyre_comm_t *comm;
+    float x = 1, y;
+    gyre_request_t *r;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_iall_reduce(&x, &y, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &r));
+    refused(gyre_comm_destroy(comm), GYRE_ERR_INVALID, "not waited for");
+    MP_OK(gyre_wait(&r));
+    MP_OK(gyre_group_start());
+    refused(gyre_comm_destroy(comm), GYRE_ERR_INVALID, "group");
+    refused(gyre_finalize(world), GYRE_ERR_INVALID, "group");
+    refused(gyre_comm_destroy(world), GYRE_ERR_INVALID, "gyre_finalize");
+    MP_OK(gyre_group_end());
+    refused(gyre_finalize(comm), GYRE_ERR_INVALID, "gyre_comm_destroy");
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_comm_destroy(NULL));
+}
+
+static void bad_buckets(void)
+{
+    size_t counts[2] = {1, SIZE_MAX / 4};
+    gyre_buckets_t *b;
+    gyre_buckets_config_t c = {.size = sizeof c, .type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM)};
+    refused(gyre_buckets_create(world, &c, SIZE_MAX, counts, &b), GYRE_ERR_OVERFLOW, "tensors");
+    refused(gyre_buckets_create(world, &c, 2, counts, &b), GYRE_ERR_OVERFLOW, "sizes");
+    c.op.kind = (gyre_redop_kind_t)99;
+    refused(gyre_buckets_create(world, &c, 1, counts, &b), GYRE_ERR_TYPE, "99");
+    c.op = GYRE_OP(GYRE_SUM);
+    c.size = 3;
+    refused(gyre_buckets_create(world, &c, 1, counts, &b), GYRE_ERR_INVALID, "size");
+    c.size = sizeof c;
+    size_t empty = 0;
+    MP_OK(gyre_buckets_create(world, &c, 1, &empty, &b));
+    MP_CHECK(gyre_buckets_tensor(b, 0) && !gyre_buckets_tensor(b, 1), "an empty tensor has a place, too");
+    MP_OK(gyre_buckets_ready(b, 0));
+    MP_OK(gyre_buckets_wait(b));
+    MP_OK(gyre_buckets_destroy(b));
 }
 
 /* Runs `wrong` on a communicator of its own: it must fail on every rank, soon, with a text that has both words. */
@@ -118,6 +167,23 @@ static gyre_status_t other_message(gyre_comm_t *comm)
     return st == GYRE_OK ? gyre_barrier(comm) : st;
 }
 
+/* Whoever polls must be told as well as whoever blocks. */
+static gyre_status_t poll_for_abort(gyre_comm_t *comm)
+{
+    gyre_request_t *r;
+    gyre_status_t st;
+    if (rank == 0) {
+        MP_OK(gyre_comm_abort(comm, "enough"));
+        return gyre_barrier(comm);
+    }
+    st = gyre_ibarrier(comm, &r); /* rank 0 never comes */
+    if (st != GYRE_OK)
+        return st; /* the news was faster */
+    while ((st = gyre_test(&r)) == GYRE_IN_PROGRESS)
+        ;
+    return st;
+}
+
 static gyre_status_t abort_it(gyre_comm_t *comm)
 {
     if (rank == 0) {
@@ -153,12 +219,15 @@ int main(void)
     n = gyre_comm_size(world);
     rank = gyre_comm_rank(world);
     bad_arguments();
+    not_yet_unused();
+    bad_buckets();
     if (n > 1) {
         disagree(other_count, GYRE_ERR_MISMATCH, "count 20");
         disagree(other_operation, GYRE_ERR_MISMATCH, "all_gather");
         disagree(other_type, GYRE_ERR_MISMATCH, "int32");
         disagree(other_root, GYRE_ERR_MISMATCH, "root 1");
         disagree(other_message, GYRE_ERR_MISMATCH, "count 9");
+        disagree(poll_for_abort, GYRE_ERR_ABORTED, "enough");
         disagree(abort_it, GYRE_ERR_ABORTED, "the test says so");
         late();
     }

@@ -273,6 +273,36 @@ static void splits(void)
     MP_OK(gyre_comm_destroy(reversed));
 }
 
+/* A receive that was posted early must not be taken for one of the split's own messages. */
+static void split_beside_messages(void)
+{
+    gyre_comm_t *half;
+    gyre_request_t *r = NULL;
+    int64_t got = -1, mine = rank + 1000;
+    int next = (rank + 1) % n, prev = (rank + n - 1) % n;
+    if (n < 2)
+        return;
+    MP_OK(gyre_irecv(&got, 1, GYRE_INT64, prev, world, &r));
+    MP_OK(gyre_comm_split(world, rank % 2, 0, &half));
+    MP_OK(gyre_send(&mine, 1, GYRE_INT64, next, world));
+    MP_OK(gyre_wait(&r));
+    MP_CHECK(got == prev + 1000, "got %lld", (long long)got);
+    MP_OK(gyre_comm_destroy(half));
+}
+
+/* More shapes than a small cache would hold, again and again. */
+static void many_shapes(void)
+{
+    gyre_comm_stats_t before = {.size = sizeof before}, after = {.size = sizeof after};
+    for (int round = 0; round < 3; round++) {
+        for (size_t count = 1; count <= 150; count++)
+            MP_OK(gyre_all_reduce(in, out, count, GYRE_INT64, GYRE_OP(GYRE_SUM), world));
+        MP_OK(gyre_comm_stats(world, round ? &after : &before));
+    }
+    MP_CHECK(after.plans_built == before.plans_built, "%llu plans were built again",
+             (unsigned long long)(after.plans_built - before.plans_built));
+}
+
 static void steady_state(void)
 {
     gyre_comm_stats_t before = {.size = sizeof before}, after = {.size = sizeof after};
@@ -307,6 +337,8 @@ static void everything(const size_t *counts, size_t ncounts)
     many_at_once();
     messages();
     splits();
+    split_beside_messages();
+    many_shapes();
     steady_state();
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_destroy(world));
