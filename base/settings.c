@@ -123,8 +123,8 @@ static gyre_status_t malformed(base_setting_t id, const char *text, const char *
     char accepts[256];
     base_setting_accepts(rows[id].kind, rows[id].unit, accepts, sizeof(accepts));
     if (source == from_environment)
-        return gyre_fail(GYRE_ERR_INVALID, "%s=\"%.80s\" is malformed: it must be %s; %s is used instead",
-                         rows[id].name, text, accepts, rows[id].standard[0] ? rows[id].standard : "nothing");
+        return gyre_fail(GYRE_ERR_INVALID, "%s=\"%.80s\" is malformed: it must be %s", rows[id].name, text,
+                         accepts);
     return gyre_fail(GYRE_ERR_INVALID, "%s (%s): \"%.80s\" is malformed: it must be %s", rows[id].name,
                      source, text, accepts);
 }

@@ -207,6 +207,7 @@ static void malformed_values(void **state)
         assert_non_null(strstr(gyre_last_error(), cases[i].value));
         assert_non_null(strstr(gyre_last_error(), cases[i].accepts));
         assert_non_null(strstr(text, cases[i].accepts)); /* and it was logged */
+        assert_null(strstr(text, "instead"));            /* whether to go on is the caller's to say */
         assert_true(base_setting_is_default(cases[i].id));
         assert_string_equal(base_setting_string(cases[i].id), base_setting_row(cases[i].id).standard);
 
