@@ -419,8 +419,21 @@ gyre_status_t comm_mem_free(void *ptr)
     return status;
 }
 
+/* A registration that has bytes in common with [ptr, ptr + bytes), or NULL. Under the lock. */
+static const reg_t *registered(const void *ptr, size_t bytes)
+{
+    const reg_t *reg = mem.regs;
+    uintptr_t at = (uintptr_t)ptr;
+
+    while (reg && (at >= (uintptr_t)reg->base + reg->bytes || (uintptr_t)reg->base >= at + bytes))
+        reg = reg->next;
+    return reg;
+}
+
 gyre_status_t comm_mem_register(void *ptr, size_t bytes)
 {
+    gyre_status_t status = GYRE_OK;
+    const reg_t *other;
     reg_t *reg;
 
     if (!ptr || bytes == 0)
@@ -435,10 +448,19 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes)
     reg->base = ptr;
     reg->bytes = bytes;
     pthread_mutex_lock(&mem.lock);
-    reg->next = mem.regs;
-    mem.regs = reg;
+    other = registered(ptr, bytes);
+    if (other)
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "gyre_mem_register: %zu bytes at %p overlap %zu bytes at %p, which are registered",
+                           bytes, ptr, other->bytes, (void *)other->base);
+    if (!other) {
+        reg->next = mem.regs;
+        mem.regs = reg;
+    }
     pthread_mutex_unlock(&mem.lock);
-    return GYRE_OK;
+    if (other)
+        free(reg);
+    return status;
 }
 
 gyre_status_t comm_mem_deregister(void *ptr)

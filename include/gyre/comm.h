@@ -83,8 +83,9 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
  * zeroed. Usable like any other memory; may be allocated before gyre_init. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
-/* Promises that [ptr, ptr + bytes) stays mapped until gyre_mem_deregister: transports may then pin it or
- * remember how to reach it. Never required. */
+/* Promises that [ptr, ptr + bytes) stays mapped until gyre_mem_deregister(ptr): transports may then pin it or
+ * remember how to reach it. Never required; no transport of this version makes use of it yet. INVALID: ptr is NULL,
+ * bytes is 0, or the range overlaps one that is registered. */
 GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
 GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
 

@@ -57,6 +57,7 @@ static void test_bad_input(void **state)
 {
     unsigned char *ptr, *big;
     int local;
+    char array[16];
 
     (void)state;
     assert_int_equal(comm_mem_alloc(1, NULL), GYRE_ERR_INVALID);
@@ -73,10 +74,18 @@ static void test_bad_input(void **state)
     assert_int_equal(comm_mem_free(big), GYRE_OK);
     assert_int_equal(comm_mem_free(big), GYRE_ERR_INVALID);
     assert_int_equal(comm_mem_register(NULL, 1), GYRE_ERR_INVALID);
-    assert_int_equal(comm_mem_register(&local, 0), GYRE_ERR_INVALID);
-    assert_int_equal(comm_mem_register(&local, sizeof local), GYRE_OK);
-    assert_int_equal(comm_mem_deregister(&local), GYRE_OK);
-    assert_int_equal(comm_mem_deregister(&local), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(array, 0), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(array + 4, 8), GYRE_OK);
+    assert_int_equal(comm_mem_register(array + 4, 8), GYRE_ERR_INVALID); /* again */
+    assert_int_equal(comm_mem_register(array + 11, 1), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(array, 5), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(array, 16), GYRE_ERR_INVALID);
+    assert_int_equal(comm_mem_register(array, 4), GYRE_OK); /* beside it */
+    assert_int_equal(comm_mem_register(array + 12, 4), GYRE_OK);
+    assert_int_equal(comm_mem_deregister(array + 5), GYRE_ERR_INVALID);
+    for (int i = 0; i <= 12; i += i == 0 ? 4 : 8)
+        assert_int_equal(comm_mem_deregister(array + i), GYRE_OK);
+    assert_int_equal(comm_mem_deregister(array + 4), GYRE_ERR_INVALID);
 }
 
 static void test_find(void **state)
