@@ -91,7 +91,7 @@ static gyre_status_t step_link(gyre_request_t *r, coll_pstep_t *s)
 {
     if (s->link)
         return GYRE_OK;
-    return comm_group_link(r->comm->group, s->peer, s->lane, r->deadline, &s->link);
+    return comm_group_link(r->comm->group, s->peer, s->lane, &s->link);
 }
 
 /* 1 if an earlier send of `link`'s lane still waits for its place, so that a later one may not be started. */

@@ -26,7 +26,7 @@ static gyre_status_t advance_one(gyre_request_t *r, coll_p2p_peer_t *peer, uint3
     if (*blocked == pass && r->msg.phase == 0)
         return GYRE_IN_PROGRESS;
     if (!r->link) {
-        gyre_status_t st = comm_group_link(r->comm->group, r->peer, COMM_LANE_P2P, r->deadline, &r->link);
+        gyre_status_t st = comm_group_link(r->comm->group, r->peer, COMM_LANE_P2P, &r->link);
         if (st != GYRE_OK)
             return st;
     }

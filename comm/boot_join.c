@@ -409,9 +409,10 @@ static gyre_status_t gate_keep(gate_t *gate, base_time_t deadline)
         const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
         if (abort != NULL)
             return gyre_fail(abort->status, "%s", abort->text);
-        if (boot->deaths_n > 0)
-            return gyre_fail(GYRE_ERR_PEER_DEAD, "rank %d died while the job was joining: %s",
-                             boot->deaths[0].rank, boot->deaths[0].how);
+        const boot_death_t *death = boot_first_death(boot, NULL, 0);
+        if (death != NULL)
+            return gyre_fail(GYRE_ERR_PEER_DEAD, "rank %d died while the job was joining: %s", death->rank,
+                             death->left ? "it left after an error" : death->how);
         for (int i = 0; i < boot->edges_n; i++)
             if (boot->edges[i].left)
                 return gyre_fail(GYRE_ERR_BOOTSTRAP, "rank %d left while the job was joining",

@@ -136,6 +136,9 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
         edge->left = 1;
         log_debug("bootstrap: rank %d left", edge->rank);
         return;
+    case BOOT_LEFT:
+        boot_take_left(boot, edge, m);
+        return;
     case BOOT_DEAD:
         boot_take_dead(boot, edge, m);
         return;

@@ -51,6 +51,7 @@ typedef struct boot_pair {
 
 typedef struct {
     int rank;
+    int left; /* 1: it said that it leaves after an error; 0: it died */
     char how[BOOT_TEXT];
 } boot_death_t;
 
@@ -86,7 +87,7 @@ struct comm_boot {
     boot_asked_t asked[BOOT_GETS_MAX];
     uint32_t asked_last;
 
-    boot_death_t *deaths; /* in the order in which they were noted */
+    boot_death_t *deaths; /* and leavings after an error, in the order in which they were noted */
     int deaths_n;
     boot_abort_t *aborts;
     int aborts_n;
@@ -115,11 +116,17 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
 
 /* boot_trouble.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from);
+void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
 const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
+/* What explains the rest: the death among ranks[0..n) (NULL: all ranks) that was noted first; without one, the leaving
+ * after an error that was. NULL: neither. */
+const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, int n);
+void boot_death_text(const boot_death_t *death, char *text, size_t bytes); /* "died: ..." or "left ..." */
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 
 /* boot_kv.c */

@@ -1,4 +1,4 @@
-/* comm/boot_trouble.c: deaths and aborts: noted once, flooded along the tree.
+/* comm/boot_trouble.c: deaths, leavings after an error, and aborts: noted once, flooded along the tree.
  *
  * A flood on a tree reaches every rank once for each rank that starts it; what is known already goes no further.
  * The neighbours of a dead rank all start one, so that every part of the cut tree learns of it. */
@@ -45,6 +45,37 @@ const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank)
     return NULL;
 }
 
+static int is_among(int rank, const int *ranks, int n)
+{
+    for (int i = 0; ranks != NULL && i < n; i++)
+        if (ranks[i] == rank)
+            return 1;
+    return ranks == NULL;
+}
+
+const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, int n)
+{
+    const boot_death_t *left = NULL;
+    for (int i = 0; i < boot->deaths_n; i++) {
+        const boot_death_t *death = &boot->deaths[i];
+        if (!is_among(death->rank, ranks, n))
+            continue;
+        if (!death->left)
+            return death;
+        if (left == NULL)
+            left = death;
+    }
+    return left;
+}
+
+void boot_death_text(const boot_death_t *death, char *text, size_t bytes)
+{
+    if (death->left)
+        snprintf(text, bytes, "left after an error");
+    else
+        snprintf(text, bytes, "died: %s", death->how);
+}
+
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id)
 {
     for (int i = 0; i < boot->aborts_n; i++)
@@ -53,18 +84,40 @@ const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id)
     return NULL;
 }
 
-void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from)
+/* A new entry for `rank`; NULL: it has one, or there is no memory. */
+static boot_death_t *note(comm_boot_t *boot, int rank)
 {
     if (rank < 0 || rank >= boot->size || rank == boot->rank || boot_death_of(boot, rank) != NULL)
-        return;
+        return NULL;
     boot_death_t *deaths = realloc(boot->deaths, (size_t)(boot->deaths_n + 1) * sizeof(*deaths));
     if (deaths == NULL) {
-        log_error("bootstrap: no memory to note that rank %d died", rank);
-        return;
+        log_error("bootstrap: no memory to note the end of rank %d", rank);
+        return NULL;
     }
     boot->deaths = deaths;
     boot_death_t *death = &deaths[boot->deaths_n++];
-    death->rank = rank;
+    *death = (boot_death_t){.rank = rank};
+    return death;
+}
+
+void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
+{
+    boot_death_t *death = note(boot, rank);
+    if (death == NULL)
+        return;
+    death->left = 1;
+    log_info("rank %d left after an error", rank);
+    trouble(boot);
+    unsigned char head[4];
+    boot_put32(head, (uint32_t)rank);
+    flood(boot, BOOT_LEFT, head, sizeof(head), "", from);
+}
+
+void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from)
+{
+    boot_death_t *death = note(boot, rank);
+    if (death == NULL)
+        return;
     snprintf(death->how, sizeof(death->how), "%s", how);
     if (from == NULL)
         log_warning("rank %d died: %s", rank, how);
@@ -108,6 +161,16 @@ void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *
         return;
     copy_text(how, m->data + 4, m->bytes - 4);
     boot_note_death(boot, (int)boot_get32(m->data), how, from);
+}
+
+void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
+{
+    if (m->bytes != 4)
+        return;
+    int rank = (int)boot_get32(m->data);
+    if (rank == from->rank)
+        from->left = 1; /* its closing says nothing new */
+    boot_note_left(boot, rank, from);
 }
 
 void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)

@@ -43,7 +43,8 @@ typedef enum {
     BOOT_VALUE = 7,   /* u32 id, u32 origin, u8 found, value */
     BOOT_GOODBYE = 8, /* leaves on purpose */
     BOOT_DEAD = 9,    /* u32 rank, text */
-    BOOT_ABORT = 10   /* u64 id, u32 status, text */
+    BOOT_ABORT = 10,  /* u64 id, u32 status, text */
+    BOOT_LEFT = 11    /* u32 rank: it leaves after an error; from that rank itself: its goodbye */
 } boot_type_t;
 
 typedef struct {

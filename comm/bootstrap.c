@@ -61,9 +61,12 @@ static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, 
     const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
     if (abort != NULL)
         return gyre_fail(abort->status, "bootstrap %s: %s", what, abort->text);
-    if (boot->deaths_n > 0)
-        return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d died: %s", what, boot->deaths[0].rank,
-                         boot->deaths[0].how);
+    const boot_death_t *death = boot_first_death(boot, NULL, 0);
+    if (death != NULL) {
+        char how[BOOT_TEXT + 16];
+        boot_death_text(death, how, sizeof(how));
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d %s", what, death->rank, how);
+    }
     if (!edge->open)
         return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d has left the job", what, edge->rank);
     return GYRE_OK;
@@ -390,11 +393,14 @@ void comm_boot_leave(comm_boot_t *boot, int graceful)
     if (boot == NULL)
         return;
     base_time_t deadline = base_deadline(1.0);
-    for (int i = 0; i < boot->edges_n && graceful; i++)
-        if (boot->edges[i].open && boot_conn_send(&boot->edges[i].conn, BOOT_GOODBYE, NULL, 0) != GYRE_OK)
+    unsigned char me[4];
+    boot_put32(me, (uint32_t)boot->rank);
+    for (int i = 0; i < boot->edges_n; i++)
+        if (boot->edges[i].open && boot_conn_send(&boot->edges[i].conn, graceful ? BOOT_GOODBYE : BOOT_LEFT,
+                                                  me, graceful ? 0 : sizeof(me)) != GYRE_OK)
             log_warning("bootstrap: rank %d will take our leaving for a death", boot->edges[i].rank);
     for (int i = 0; i < boot->edges_n; i++) {
-        if (boot->edges[i].open && graceful)
+        if (boot->edges[i].open)
             edge_linger(&boot->edges[i], deadline);
         boot_conn_close(&boot->edges[i].conn);
         boot_buf_free(&boot->edges[i].steps);

@@ -60,7 +60,8 @@ void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char k
 /* Number of open bootstrap connections: O(log n), tested. */
 int comm_boot_connections(const comm_boot_t *boot);
 
-/* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it just closes. */
+/* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it says that it
+ * leaves after an error: whoever waits for this rank is told at once (comm_watch_dead). At most 1 s. */
 void comm_boot_leave(comm_boot_t *boot, int graceful);
 
 #endif

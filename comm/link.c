@@ -1,7 +1,7 @@
 /* comm/link.c: the calls of comm/transport.h that go through a link, and how a link gets its transport. */
 #include "comm/link.h"
 
-#include <string.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -37,21 +37,43 @@ const char *comm_link_transport(const comm_link_t *link)
     return link->ops->name;
 }
 
-unsigned comm_link_caps(const comm_link_t *link)
+/* "rank 3", with its world rank where that is another number. */
+static void name_rank(const comm_group_t *group, int rank, char *text, size_t bytes)
 {
-    return link->caps;
+    int world = group->world_ranks[rank];
+
+    if (world == rank)
+        snprintf(text, bytes, "rank %d", rank);
+    else
+        snprintf(text, bytes, "rank %d (world rank %d)", rank, world);
+}
+
+gyre_status_t comm_group_lost(const comm_group_t *group)
+{
+    char how[300] = "", who[64];
+    int dead, rank = 0;
+
+    if (!group->world->watch)
+        return GYRE_OK;
+    dead = comm_watch_dead(group->world->watch, group->world_ranks, group->n, how, sizeof how);
+    if (dead < 0)
+        return GYRE_OK;
+    while (group->world_ranks[rank] != dead)
+        rank++;
+    name_rank(group, rank, who, sizeof who);
+    return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "%s %s", who, how);
 }
 
 gyre_status_t comm_link_broken(const comm_link_t *link, const char *why)
 {
-    const comm_group_t *group = link->group;
-    int peer = group->world_ranks[link->peer];
-    char how[160] = "";
+    gyre_status_t status = comm_group_lost(link->group);
+    char who[64];
 
-    if (group->world->watch && comm_watch_dead(group->world->watch, &peer, 1, how, sizeof how) == peer)
-        return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "rank %d (world rank %d) died: %s", link->peer, peer, how);
-    return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "%s link with rank %d (world rank %d), lane %d: %s",
-                           link->ops->name, link->peer, peer, link->lane, why);
+    if (status != GYRE_OK)
+        return status;
+    name_rank(link->group, link->peer, who, sizeof who);
+    return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "%s link with %s, lane %d: %s", link->ops->name, who,
+                           link->lane, why);
 }
 
 static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_link_t **out)
@@ -69,13 +91,11 @@ static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_
     return comm_ucx_connect(group, peer, lane, out);
 }
 
-gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, base_time_t deadline,
-                              comm_link_t **out)
+gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     comm_link_t **place, *made = NULL;
     gyre_status_t status;
 
-    (void)deadline; /* no transport waits for anyone here: windows and connections are completed by use */
     if (peer < 0 || peer >= group->n || lane < 0 || lane >= COMM_LANES)
         return gyre_fail(GYRE_ERR_INVALID,
                          "no link to rank %d on lane %d: the group has %d ranks and %d lanes", peer, lane,
@@ -88,8 +108,7 @@ gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, base_time
         *place = made;
         group->private_bytes += made->bytes;
         group->connections++;
-        log_debug("link to rank %d, lane %d: %s%s%s", peer, lane, made->ops->name,
-                  made->caps & COMM_CAN_LOAD ? ", windows" : "", made->caps & COMM_CAN_PULL ? ", CMA" : "");
+        log_debug("link to rank %d, lane %d: %s", peer, lane, made->ops->name);
     }
     *out = *place;
     return GYRE_OK;

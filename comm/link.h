@@ -22,8 +22,7 @@ struct comm_link {
     comm_group_t *group; /* borrowed */
     int peer;            /* rank in the group */
     int lane;
-    unsigned caps; /* comm_link_caps_t */
-    size_t bytes;  /* heap memory of this link, for the statistics */
+    size_t bytes; /* heap memory of this link, for the statistics */
 };
 
 typedef enum { COMM_AUTO = 0, COMM_FORCE_SHM = 1, COMM_FORCE_UCX = 2 } comm_transport_t;
@@ -94,7 +93,9 @@ int comm_cma_works(int pid, uint64_t address, uint64_t expected);
 /* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
 int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
 
-/* Quiet: PEER_DEAD or TRANSPORT text naming the ranks. */
+/* OK, or a quiet PEER_DEAD that names the member whose end came first: others often leave because of it. */
+gyre_status_t comm_group_lost(const comm_group_t *group);
+/* Quiet: what comm_group_lost says, else TRANSPORT with `why` and the peer's rank. */
 gyre_status_t comm_link_broken(const comm_link_t *link, const char *why);
 
 #endif

@@ -119,8 +119,7 @@ gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out
 
     if (!self)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link");
-    self->base =
-        (comm_link_t){&self_ops, group, group->rank, lane, COMM_CAN_LOAD | COMM_CAN_PULL, sizeof *self};
+    self->base = (comm_link_t){&self_ops, group, group->rank, lane, sizeof *self};
     *out = &self->base;
     return GYRE_OK;
 }

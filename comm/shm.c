@@ -377,7 +377,7 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
 
     if (!shm)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
-    shm->base = (comm_link_t){&shm_ops, group, peer, lane, 0, sizeof *shm};
+    shm->base = (comm_link_t){&shm_ops, group, peer, lane, sizeof *shm};
     shm->bell = comm_segment_bell(seg, them);
     shm->peer_pid = group->cards[peer].pid;
     ring_tx_open(&shm->tx, comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
@@ -387,11 +387,6 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
                    atomic_load_explicit(comm_segment_cma(seg, them, us), memory_order_acquire);
     shm->eager_most = base_min_size(EAGER_MOST, ring_packet_bytes(&shm->tx));
     shm->cma_least = automatic ? CMA_LEAST : 0;
-    if (shm->use_windows)
-        shm->base.caps |= COMM_CAN_LOAD;
-    if ((automatic || strcmp(copy, "cma") == 0) &&
-        atomic_load_explicit(comm_segment_cma(seg, us, them), memory_order_acquire))
-        shm->base.caps |= COMM_CAN_PULL;
     *out = &shm->base;
     return GYRE_OK;
 }

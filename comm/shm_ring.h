@@ -5,7 +5,7 @@
  *     word (8)                    tag (8)      body (48)                    | slot | slot ...
  *     turn:32 | kind:8 | len:24   seq, sig     first 48 bytes of payload    | payload, 64 bytes each
  *
- * `turn` is the number of the lap around the ring, from 1, so a header is new exactly when its turn is the one
+ * `turn` is the number of the lap around the ring, modulo 2^32 - 1 and from 1 (0 is a slot never written), so a header is new exactly when its turn is the one
  * that the receiver is in: there is no separate head index, and a small message moves one cache line. The word is
  * written last, with release, and read with acquire: whoever sees it sees the payload.
  *
@@ -88,7 +88,7 @@ static inline size_t ring_packet_bytes(const ring_tx_t *tx)
 
 static inline uint64_t ring_turn(uint64_t position, uint64_t count)
 {
-    return (position / count + 1) & 0xffffffffu; /* count is a power of two */
+    return position / count % 0xffffffffu + 1; /* count is a power of two */
 }
 
 /* True if a packet of `need` slots fits, with the free slot after it. */

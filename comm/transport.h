@@ -30,11 +30,6 @@ typedef struct {
     uint32_t sig; /* hash of what the ranks must agree on */
 } comm_tag_t;
 
-typedef enum {
-    COMM_CAN_LOAD = 1, /* payload in a window can be read where it lies (views) */
-    COMM_CAN_PULL = 2  /* payload elsewhere can be pulled with one copy (CMA, RDMA read) */
-} comm_link_caps_t;
-
 typedef struct comm_group comm_group_t;
 typedef struct comm_link comm_link_t;
 
@@ -70,9 +65,8 @@ void comm_release(comm_link_t *link, comm_msg_t *msg);
 
 /* After MISMATCH: the call that the peer's message belongs to, as far as known; 0 if unknown. */
 int comm_link_their_call(comm_link_t *link, comm_call_t *call);
-/* "shm", "ucx", "self"; and what the link can do. */
+/* "shm", "ucx", "self". */
 const char *comm_link_transport(const comm_link_t *link);
-unsigned comm_link_caps(const comm_link_t *link);
 
 /* Passes `bytes` from every member to every member, in group-rank order, over the parent communicator or the
  * bootstrap. Collective over the group. */
@@ -97,10 +91,9 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
 
-/* Lazy: connects on first use (may block until `deadline` on the peer's watcher, never on the peer's program).
+/* The link is made on first use; that waits for nobody: connections and windows are completed by use.
  * peer == own rank gives the self link. */
-gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, base_time_t deadline,
-                              comm_link_t **out);
+gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link_t **out);
 /* Moves whatever needs moving (UCX worker); cheap when nothing does. */
 void comm_group_progress(comm_group_t *group);
 

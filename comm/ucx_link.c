@@ -315,7 +315,7 @@ gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_lin
 
     if (!link)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
-    link->base = (comm_link_t){&ucx_ops, group, peer, lane, 0, sizeof *link};
+    link->base = (comm_link_t){&ucx_ops, group, peer, lane, sizeof *link};
     ucx_lock();
     link->inbox = ucx_inbox(group->ucx, peer, lane);
     ucx_unlock();

@@ -95,7 +95,6 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
     char text[400] = "";
     gyre_status_t status;
     uint32_t now;
-    int dead;
 
     if (!watch)
         return GYRE_OK;
@@ -105,9 +104,9 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
     status = comm_watch_aborted(watch, group->id, text, sizeof text);
     if (status != GYRE_OK)
         return gyre_fail_quiet(status, "%s", text);
-    dead = comm_watch_dead(watch, group->world_ranks, group->n, text, sizeof text);
-    if (dead >= 0)
-        return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "rank %d died: %s", dead, text);
+    status = comm_group_lost(group);
+    if (status != GYRE_OK)
+        return status;
     group->trouble_seen = wait->trouble = now; /* it concerned others */
     return GYRE_OK;
 }

@@ -236,24 +236,24 @@ void comm_watch_off_trouble(comm_watch_t *watch, void *user)
 
 int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes)
 {
-    int dead = -1;
     pthread_mutex_lock(&watch->boot->lock);
-    for (int d = 0; d < watch->boot->deaths_n && dead < 0;
-         d++) /* the earliest death explains the later ones */
-        for (int i = 0; i < n && dead < 0; i++)
-            if (ranks[i] == watch->boot->deaths[d].rank) {
-                dead = ranks[i];
-                if (how != NULL)
-                    snprintf(how, bytes, "%s", watch->boot->deaths[d].how);
-            }
+    const boot_death_t *death = boot_first_death(watch->boot, ranks, n);
+    int rank = death != NULL ? death->rank : -1;
+    if (death != NULL && how != NULL)
+        boot_death_text(death, how, bytes);
     pthread_mutex_unlock(&watch->boot->lock);
-    return dead;
+    return rank;
 }
 
 void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text)
 {
-    char why[BOOT_TEXT];
-    snprintf(why, sizeof(why), "rank %d: %s", watch->boot->rank, text != NULL ? text : "no reason given");
+    char why[BOOT_TEXT], me[24];
+    int length = snprintf(me, sizeof(me), "rank %d", watch->boot->rank);
+    if (text != NULL && strncmp(text, me, (size_t)length) == 0 &&
+        (text[length] == ' ' || text[length] == ':'))
+        snprintf(why, sizeof(why), "%s", text); /* it says so already */
+    else
+        snprintf(why, sizeof(why), "%s: %s", me, text != NULL ? text : "no reason given");
     pthread_mutex_lock(&watch->boot->lock);
     boot_note_abort(watch->boot, id, status, why, NULL);
     pthread_mutex_unlock(&watch->boot->lock);

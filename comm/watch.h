@@ -2,7 +2,8 @@
  *
  * It owns the bootstrap connections after init and a Unix socket (abstract name, no file). It sleeps in poll(2)
  * without a timeout, so it costs no system call while nothing happens. It
- *  - turns a closed connection into "rank r died" and floods that through the tree;
+ *  - turns a closed connection into "rank r died" and floods that through the tree; a rank that leaves after an error
+ *    says so instead;
  *  - floods and receives aborts: (communicator id, status, text);
  *  - hands descriptors of memory windows to local peers that prove they know the job secret. */
 #ifndef COMM_WATCH_H
@@ -34,7 +35,9 @@ typedef void (*comm_watch_wake_fn)(void *user);
 gyre_status_t comm_watch_on_trouble(comm_watch_t *watch, comm_watch_wake_fn wake, void *user);
 void comm_watch_off_trouble(comm_watch_t *watch, void *user);
 
-/* The world rank among ranks[0..n) that died first, or -1. `how` (may be NULL) gets a text like "its connection closed". */
+/* The world rank among ranks[0..n) whose death was noted here first, whatever its number; if none died, the one that
+ * left after an error first (so a leaving never hides the death that was its cause); or -1. `how` (may be NULL) gets
+ * "died: its connection closed" or "left after an error". */
 int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes);
 
 /* Declares communicator `id` dead on all ranks of the job; they see it through comm_watch_aborted. */

@@ -17,6 +17,7 @@
 #include "base/settings.h"
 #include "comm/link.h"
 #include "comm/mem.h"
+#include "comm/shm_ring.h"
 
 static void set(base_setting_t id, const char *value)
 {
@@ -28,7 +29,6 @@ static void set(base_setting_t id, const char *value)
 typedef struct {
     const char *mode;
     int in_window; /* the buffers come from comm_mem_alloc */
-    unsigned caps; /* expected */
     unsigned used; /* bit per comm_shm_way_t */
     int lane;
 } way_t;
@@ -40,7 +40,6 @@ static int echo(ranks_t *self)
     unsigned char *buf = NULL;
 
     RANKS_CHECK(self, link && strcmp(comm_link_transport(link), "shm") == 0);
-    RANKS_CHECK(self, comm_link_caps(link) == way->caps);
     if (way->in_window)
         RANKS_CHECK(self, comm_mem_alloc(RANKS_ECHO_BYTES, (void **)&buf) == GYRE_OK);
     else
@@ -65,13 +64,9 @@ static void test_ways(void **state)
         BULK = 1 << COMM_SHM_BULK
     };
     static const way_t ways[] = {
-        {"auto", 1, COMM_CAN_LOAD | COMM_CAN_PULL, EAGER | WINDOW, 0},
-        {"auto", 0, COMM_CAN_LOAD | COMM_CAN_PULL, EAGER | BULK | CMA, 1},
-        {"window", 1, COMM_CAN_LOAD, EAGER | WINDOW, 2},
-        {"window", 0, COMM_CAN_LOAD, EAGER | BULK, 0},
-        {"cma", 1, COMM_CAN_PULL, EAGER | CMA, 0},
-        {"copy", 1, 0, EAGER | BULK, 0},
-        {"copy", 0, 0, EAGER | BULK, 2},
+        {"auto", 1, EAGER | WINDOW, 0}, {"auto", 0, EAGER | BULK | CMA, 1}, {"window", 1, EAGER | WINDOW, 2},
+        {"window", 0, EAGER | BULK, 0}, {"cma", 1, EAGER | CMA, 0},         {"copy", 1, EAGER | BULK, 0},
+        {"copy", 0, EAGER | BULK, 2},
     };
 
     (void)state;
@@ -96,13 +91,12 @@ static void become_nobody(int rank)
 
 static void test_no_ptrace(void **state)
 {
-    way_t way = {"auto", 0, COMM_CAN_LOAD, 1 << COMM_SHM_EAGER | 1 << COMM_SHM_BULK, 0};
+    way_t way = {"auto", 0, 1 << COMM_SHM_EAGER | 1 << COMM_SHM_BULK, 0};
 
     (void)state;
     ranks_before_join = become_nobody;
     assert_int_equal(ranks_fork(2, 60, echo, &way), 0);
     set(SET_SHM_COPY, "cma"); /* where it can work at all: here it cannot */
-    way.caps = 0;
     assert_int_equal(ranks_fork(2, 60, echo, &way), 0);
     set(SET_SHM_COPY, "auto");
     ranks_before_join = NULL;
@@ -132,7 +126,7 @@ static void test_settings_differ(void **state)
 /* The smallest rings: four slots, so every message but the smallest is in fragments that wrap around. */
 static void test_tiny_budget(void **state)
 {
-    way_t way = {"copy", 0, 0, 1 << COMM_SHM_EAGER | 1 << COMM_SHM_BULK, 1};
+    way_t way = {"copy", 0, 1 << COMM_SHM_EAGER | 1 << COMM_SHM_BULK, 1};
 
     (void)state;
     set(SET_SHM_COPY, "copy");
@@ -437,8 +431,8 @@ static int two_hosts(ranks_t *self)
     for (int r = 0; r < self->n; r++)
         RANKS_CHECK(self, host_of[r] == r / 2);
     if (strcmp(base_setting_string(SET_TRANSPORT), "shm") == 0) {
-        RANKS_CHECK(self, comm_group_link(self->group, self->rank < 2 ? 2 : 0, 0, base_deadline(1), &link) ==
-                              GYRE_ERR_UNSUPPORTED);
+        RANKS_CHECK(self,
+                    comm_group_link(self->group, self->rank < 2 ? 2 : 0, 0, &link) == GYRE_ERR_UNSUPPORTED);
         RANKS_CHECK(self, strstr(gyre_last_error(), "GYRE_TRANSPORT") != NULL);
         return 0;
     }
@@ -506,12 +500,78 @@ static int aborted(ranks_t *self)
     return 0;
 }
 
+/* Rank 1 leaves because rank 2 died: rank 0, whose link is with rank 1, names rank 2. */
+static int domino(ranks_t *self)
+{
+    const _Atomic uint32_t *trouble = comm_watch_trouble(self->world.watch);
+    comm_link_t *link = ranks_link(self, 1, 0);
+    base_time_t deadline = base_deadline(5);
+    unsigned char byte = 0;
+
+    RANKS_CHECK(self, link != NULL);
+    ranks_barrier(self);
+    if (self->rank == 2)
+        raise(SIGKILL);
+    while (atomic_load(trouble) < (self->rank == 0 ? 2 : 1) && base_now() < deadline)
+        usleep(1000);
+    if (self->rank == 1) {
+        comm_watch_stop(self->world.watch);
+        comm_boot_leave(self->world.boot, 0);
+        _exit(0);
+    }
+    RANKS_CHECK(self, atomic_load(trouble) == 2);
+    RANKS_CHECK(self, comm_link_broken(link, "it broke") == GYRE_ERR_PEER_DEAD);
+    RANKS_CHECK(self, strncmp(gyre_last_error(), "rank 2 died: ", 13) == 0);
+    RANKS_CHECK(self, ranks_recv(self, 1, 0, &byte, 1, (comm_tag_t){1, 0}) == GYRE_ERR_PEER_DEAD);
+    RANKS_CHECK(self, strncmp(gyre_last_error(), "rank 2 died: ", 13) == 0);
+    fflush(NULL);
+    _exit(0);
+}
+
 static void test_trouble(void **state)
 {
     (void)state;
+    assert_int_equal(ranks_fork(3, 20, domino, NULL), 1);
     assert_int_equal(ranks_fork(2, 20, death, NULL), 1); /* the killed one */
     assert_int_equal(ranks_fork(2, 20, aborted, NULL), 0);
     assert_int_equal(ranks_threads(2, 20, aborted, NULL), 0);
+}
+
+/* ---- a ring that has gone around very often ------------------------------------------------------------------- */
+
+static void test_ring_turns(void **state)
+{
+    enum { SLOTS = 8, LAPS = 6 };
+    static struct {
+        comm_ring_ctl_t ctl;
+        ring_slot_t slots[SLOTS];
+    } ring;
+    uint64_t start = (0xffffffffull - LAPS / 2) * SLOTS; /* the turn starts anew in the middle */
+    ring_tx_t tx;
+    ring_rx_t rx;
+
+    (void)state;
+    for (uint64_t lap = 0xfffffff0ull; lap < 0x100000010ull; lap++) {
+        assert_true(ring_turn(lap * SLOTS, SLOTS) - 1 < 0xffffffffull); /* 1 .. 2^32 - 1 */
+        assert_true(ring_turn(lap * SLOTS, SLOTS) != ring_turn((lap + 1) * SLOTS, SLOTS));
+    }
+    ring_tx_open(&tx, &ring.ctl, SLOTS);
+    ring_rx_open(&rx, &ring.ctl, SLOTS);
+    tx.head = tx.consumed = rx.tail = rx.told = start;
+    for (unsigned i = 0; i < LAPS * SLOTS; i++) {
+        ring_kind_t kind;
+        size_t bytes = 0;
+        unsigned got[128] = {0}; /* as much as any packet of this ring holds */
+
+        assert_null(ring_peek(&rx, &kind, &bytes)); /* a slot that nobody has written is no packet */
+        assert_true(ring_room(&tx, 1));
+        ring_put(&tx, PACKET_EAGER, (comm_tag_t){i, 0}, &i, sizeof i);
+        assert_non_null(ring_peek(&rx, &kind, &bytes));
+        assert_int_equal(bytes, sizeof i);
+        ring_get(&rx, got, bytes);
+        assert_int_equal(got[0], i);
+        ring_advance(&rx, bytes);
+    }
 }
 
 /* ---- groups that are not the whole job ---------------------------------------------------------------------- */
@@ -575,7 +635,8 @@ int main(void)
         cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_self),
         cmocka_unit_test(test_budget),         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_no_ptrace),      cmocka_unit_test(test_settings_differ),
-        cmocka_unit_test(test_trouble),        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_ring_turns),     cmocka_unit_test(test_trouble),
+        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,44 @@ static void goodbye_is_not_death(void **state)
     assert_int_equal(boot_job_threads(5, 1, leaving_body, NULL), 0);
 }
 
+/* A rank that leaves after an error is told of as that, not as a death, and never hides a real one. */
+static int erring_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    int all[5] = {0, 1, 2, 3, 4}, others[4] = {0, 1, 2, 4}, rank = comm_boot_rank(boot);
+    char how[128] = "";
+    const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    if (rank == 3) {
+        comm_watch_stop(watch);
+        comm_boot_leave(boot, 0);
+        _exit(0);
+    }
+    RANK_CHECK(troubled(trouble, 0, 2.0));
+    RANK_CHECK(comm_watch_dead(watch, all, 5, how, sizeof(how)) == 3);
+    RANK_CHECK(strcmp(how, "left after an error") == 0);
+    RANK_CHECK(comm_watch_dead(watch, others, 4, NULL, 0) == -1);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_PEER_DEAD);
+    RANK_CHECK(strstr(gyre_last_error(), "rank 3 left after an error") != NULL);
+    if (rank == 1) {
+        nap(100);
+        kill(getpid(), SIGKILL);
+    }
+    RANK_CHECK(troubled(trouble, 1, 2.0));
+    RANK_CHECK(comm_watch_dead(watch, all, 5, how, sizeof(how)) == 1);
+    RANK_CHECK(strncmp(how, "died: ", 6) == 0 && strstr(how, "connection") != NULL);
+    nap(200); /* nobody leaves before all have looked */
+    return 0;
+}
+
+static void leaving_after_an_error(void **state)
+{
+    (void)state;
+    int codes[5];
+    assert_int_equal(boot_job_processes(5, 1, erring_body, NULL, codes, 20.0), 1);
+    assert_true(WIFSIGNALED(codes[1]) && WTERMSIG(codes[1]) == SIGKILL);
+}
+
 /* ---- aborts ------------------------------------------------------------------------------------------ */
 
 static int abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
@@ -281,6 +319,13 @@ static void singletons(void **state)
     assert_int_equal(comm_watch_on_trouble(watch[0], count_wake, &wakes), GYRE_OK);
     comm_watch_abort(watch[0], 5, GYRE_ERR_ABORTED, NULL);
     assert_int_equal(atomic_load(&wakes), 1);
+    char text[64];
+    comm_watch_abort(watch[0], 6, GYRE_ERR_ABORTED, "rank 0 has had enough"); /* who speaks is said once */
+    assert_int_equal(comm_watch_aborted(watch[0], 6, text, sizeof(text)), GYRE_ERR_ABORTED);
+    assert_string_equal(text, "rank 0 has had enough");
+    comm_watch_abort(watch[0], 7, GYRE_ERR_ABORTED, "rank 01 is not us");
+    assert_int_equal(comm_watch_aborted(watch[0], 7, text, sizeof(text)), GYRE_ERR_ABORTED);
+    assert_string_equal(text, "rank 0: rank 01 is not us");
     assert_int_equal(comm_watch_aborted(watch[0], 5, NULL, 0), GYRE_ERR_ABORTED);
     assert_int_equal(descriptors(), before);
 
@@ -417,6 +462,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rank_dies),
         cmocka_unit_test(goodbye_is_not_death),
+        cmocka_unit_test(leaving_after_an_error),
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),
         cmocka_unit_test(fetch),

@@ -238,7 +238,7 @@ comm_link_t *ranks_link(ranks_t *self, int peer, int lane)
 {
     comm_link_t *link = NULL;
 
-    if (comm_group_link(self->group, peer, lane, base_deadline(10), &link) != GYRE_OK)
+    if (comm_group_link(self->group, peer, lane, &link) != GYRE_OK)
         fprintf(stderr, "rank %d: no link to %d: %s\n", self->rank, peer, gyre_last_error());
     return link;
 }
