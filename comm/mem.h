@@ -24,10 +24,12 @@ int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset);
 /* Offers all windows, present and future, through `watch`; NULL: stop. */
 gyre_status_t comm_mem_attach(comm_watch_t *watch);
 
-/* Peers' windows mapped here, cached by (address of owner, id). NULL on failure (quiet). Closed windows are
- * unmapped when their owner freed them. */
-const void *comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
-                         size_t bytes, base_time_t deadline);
+/* Peers' windows mapped here, cached by (address of owner, id): *at is where [offset, offset + bytes) of that one lies.
+ * IN_PROGRESS: its owner's watcher has not handed it over by `until`; call again with the same `fetch` (all
+ * zero at first), or drop that. Any other status: it cannot be mapped. Closed windows are unmapped when their owner
+ * freed them. */
+gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
+                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at);
 void comm_mem_unmap_all(void); /* at finalize */
 
 #endif

@@ -65,67 +65,82 @@ static void sweep(int all)
     }
 }
 
-/* Fetches and maps; NULL on failure. Without the lock: it may wait for the owner's watcher. */
-static mapping_t *fetch(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, base_time_t deadline)
+/* Maps what `fd` stands for; NULL on failure. */
+static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
 {
     mapping_t *map = calloc(1, sizeof *map);
+    void *base = MAP_FAILED;
     struct stat info;
-    void *base;
-    int fd = -1;
 
-    if (!map)
+    if (map && fstat(fd, &info) == 0 && info.st_size > MEM_CONTROL_BYTES)
+        base = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        free(map);
         return NULL;
-    if (comm_watch_fetch(watch, owner, id, &fd, deadline) != GYRE_OK)
-        goto fail;
-    if (fstat(fd, &info) != 0 || info.st_size <= MEM_CONTROL_BYTES)
-        goto fail;
-    base = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED)
-        goto fail;
-    close(fd);
+    }
     memcpy(map->owner, owner, sizeof map->owner);
     map->id = id;
     map->base = base;
     map->bytes = (size_t)info.st_size - MEM_CONTROL_BYTES;
     return map;
-fail:
-    log_debug("window %llu of a peer could not be mapped", (unsigned long long)id);
-    if (fd >= 0)
-        close(fd);
-    free(map);
-    return NULL;
 }
 
-const void *comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
-                         size_t bytes, base_time_t deadline)
+/* 1 if the window is mapped already, with its place in *at: NULL if it is not as large as that. */
+static int look_up(const unsigned char owner[32], uint64_t id, size_t offset, size_t bytes, const void **at)
 {
     const mapping_t *known;
-    const void *at = NULL;
-    mapping_t *made;
 
     pthread_mutex_lock(&maps.lock);
     known = find(owner, id);
-    if (known)
-        at = place(known, offset, bytes);
+    *at = known ? place(known, offset, bytes) : NULL;
     pthread_mutex_unlock(&maps.lock);
-    if (known)
-        return at;
-    made = fetch(watch, owner, id, deadline);
-    if (!made)
-        return NULL;
+    return known != NULL;
+}
+
+static void keep(mapping_t *made)
+{
     pthread_mutex_lock(&maps.lock);
     sweep(0);
-    known = find(owner, id);
-    if (known) { /* another thread was faster */
+    if (find(made->owner, made->id)) { /* another thread was faster */
         unmap(made);
     } else {
         made->next = maps.mappings;
         maps.mappings = made;
-        known = made;
     }
-    at = place(known, offset, bytes);
     pthread_mutex_unlock(&maps.lock);
-    return at;
+}
+
+gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
+                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at)
+{
+    gyre_status_t status = GYRE_OK;
+    mapping_t *made = NULL;
+    int fd = -1;
+
+    if (!look_up(owner, id, offset, bytes, at)) {
+        status =
+            comm_watch_fetch_some(watch, owner, id, fetch, &fd, until); /* without the lock: it may wait */
+        if (status == GYRE_IN_PROGRESS)
+            return status;
+        if (status == GYRE_OK) {
+            made = map_new(owner, id, fd);
+            close(fd); /* the mapping keeps the memory */
+            if (made)
+                keep(made);
+            else
+                status = gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "window %llu of a peer could not be mapped",
+                                         (unsigned long long)id);
+        }
+        if (status != GYRE_OK) {
+            log_debug("window %llu of a peer: %s", (unsigned long long)id, gyre_last_error());
+            return status;
+        }
+        look_up(owner, id, offset, bytes, at);
+    }
+    comm_watch_fetch_drop(fetch); /* another thread may have brought it meanwhile */
+    return *at ? GYRE_OK
+               : gyre_fail_quiet(GYRE_ERR_FORMAT, "window %llu of a peer is smaller than that",
+                                 (unsigned long long)id);
 }
 
 void comm_mem_unmap_all(void)

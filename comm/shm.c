@@ -23,8 +23,10 @@ enum {
     CMA_LEAST = 16384, /* below it the system call costs more than a second copy */
     MAP_CACHE = 8,     /* windows of the peer that a link remembers */
     BULK_OPEN = 1,     /* comm_msg_t.pad: this message's fragments are under way */
-    FETCH_SECONDS = 10 /* to get a window from the peer's watcher */
+    FETCH_MS = 2,      /* that one call may wait for the peer's watcher to hand over a window */
+    GRACE_MS = 1000 /* in which the watcher tells why a peer's memory cannot be read, if the peer is dead */
 };
+#define MS ((base_time_t)1000000)
 
 /* comm_msg_t.phase of messages under way */
 enum { SEND_RNDV = 1, SEND_FINISHED = 2, RECV_BULK = 1, RECV_VIEW = 2, RECV_FINISHED = 3 };
@@ -54,6 +56,10 @@ typedef struct {
     int peer_pid;
     unsigned next_map;
     shm_map_t maps[MAP_CACHE];
+    comm_watch_fetch_t fetch; /* of the window of the message at the head */
+    int no_window;            /* 1: that window cannot be mapped here */
+    int may_cma;              /* GYRE_SHM_COPY allows it to the receiver, too */
+    base_time_t broken_at;    /* 0: not broken */
 
     uint64_t ways[COMM_SHM_WAYS]; /* messages sent, by comm_shm_way_t */
 } shm_link_t;
@@ -185,51 +191,84 @@ static void shm_ack(shm_link_t *shm, uint64_t number)
     comm_bell_ring(shm->bell);
 }
 
-/* The peer's window, mapped here; NULL if that cannot be done. A window's number is never used again, so an entry can be
- * stale only for windows that are never asked for again. */
-static const unsigned char *shm_map(shm_link_t *shm, const ring_rndv_t *rndv)
+/* What was read of the message at the head is done with. */
+static void shm_finish_rndv(shm_link_t *shm, size_t packet)
+{
+    shm->no_window = 0;
+    shm_advance(shm, packet);
+}
+
+/* Death is the watcher's to tell, and it may take a moment longer than it takes to find that memory is gone. */
+static gyre_status_t shm_broken(shm_link_t *shm, const char *why)
+{
+    base_time_t now = base_now();
+
+    if (shm->broken_at == 0)
+        shm->broken_at = now;
+    if (now - shm->broken_at < GRACE_MS * MS && comm_group_lost(shm->base.group) == GYRE_OK)
+        return GYRE_IN_PROGRESS;
+    return comm_link_broken(&shm->base, why);
+}
+
+/* The peer's window, mapped here: OK and *at; IN_PROGRESS while its watcher has not handed it over; else it cannot be
+ * mapped. A window's number is never used again, so an entry can be stale only for windows that are never asked for
+ * again. */
+static gyre_status_t shm_map(shm_link_t *shm, const ring_rndv_t *rndv, const void **at)
 {
     comm_group_t *group = shm->base.group;
     shm_map_t *map = NULL;
-    const void *at;
+    gyre_status_t status;
 
     for (unsigned i = 0; i < MAP_CACHE; i++) {
         if (shm->maps[i].window != rndv->window)
             continue;
         map = &shm->maps[i];
-        if (rndv->offset <= map->bytes && rndv->bytes <= map->bytes - rndv->offset)
-            return map->base + rndv->offset;
+        if (rndv->offset <= map->bytes && rndv->bytes <= map->bytes - rndv->offset) {
+            *at = map->base + rndv->offset;
+            return GYRE_OK;
+        }
     }
-    at = comm_mem_map(group->world->watch, group->cards[shm->base.peer].address, rndv->window,
-                      (size_t)rndv->offset, (size_t)rndv->bytes, base_deadline(FETCH_SECONDS));
-    if (!at)
-        return NULL;
+    if (shm->no_window)
+        return GYRE_ERR_UNSUPPORTED;
+    status =
+        comm_mem_map(group->world->watch, group->cards[shm->base.peer].address, rndv->window,
+                     (size_t)rndv->offset, (size_t)rndv->bytes, &shm->fetch, base_now() + FETCH_MS * MS, at);
+    if (status != GYRE_OK) {
+        shm->no_window = status != GYRE_IN_PROGRESS;
+        return status;
+    }
     if (!map)
         map = &shm->maps[shm->next_map++ % MAP_CACHE];
     map->window = rndv->window;
-    map->base = (const unsigned char *)at - rndv->offset;
+    map->base = (const unsigned char *)*at - rndv->offset;
     map->bytes = (size_t)(rndv->offset + rndv->bytes); /* at least so far it was checked */
-    return at;
+    return GYRE_OK;
 }
 
-/* Reads the payload of a window or cma message. A window that cannot be mapped is read by CMA if that works. */
+/* Reads the payload of a window or cma message. A window that cannot be mapped is read by CMA if that works, unless
+ * GYRE_SHM_COPY asks for windows. */
 static gyre_status_t shm_pull(shm_link_t *shm, ring_kind_t kind, const ring_rndv_t *rndv, void *buf)
 {
-    const unsigned char *from = kind == PACKET_WINDOW ? shm_map(shm, rndv) : NULL;
-    int err;
+    const void *from = NULL;
+    gyre_status_t status;
 
-    if (from) {
-        memcpy(buf, from, (size_t)rndv->bytes);
-        return GYRE_OK;
+    if (kind == PACKET_WINDOW) {
+        status = shm_map(shm, rndv, &from);
+        if (status == GYRE_OK)
+            memcpy(buf, from, (size_t)rndv->bytes);
+        if (status == GYRE_OK || status == GYRE_IN_PROGRESS)
+            return status;
+        if (!shm->may_cma)
+            return shm_broken(shm, "its window could not be mapped here (see ulimit -n and -v), and "
+                                   "GYRE_SHM_COPY=window allows nothing else");
     }
-    err = comm_cma_read(shm->peer_pid, rndv->address, buf, (size_t)rndv->bytes);
-    if (err == 0)
+    if (comm_cma_read(shm->peer_pid, rndv->address, buf, (size_t)rndv->bytes) == 0)
         return GYRE_OK;
     if (kind == PACKET_WINDOW)
-        return comm_link_broken(&shm->base, "its window could not be mapped here (see ulimit -n and -v); "
-                                            "GYRE_SHM_COPY=copy avoids windows");
-    return comm_link_broken(&shm->base, "process_vm_readv was allowed when the group was made and fails now; "
-                                        "GYRE_SHM_COPY=copy avoids it");
+        return shm_broken(shm, "its window could not be mapped here (see ulimit -n and -v); "
+                               "GYRE_SHM_COPY=copy avoids windows");
+    return shm_broken(shm, "process_vm_readv was allowed when the group was made and fails now; "
+                           "GYRE_SHM_COPY=copy avoids it");
 }
 
 /* The head of the lane's next message: OK and its packet if it is the one expected. */
@@ -302,7 +341,7 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
         status = shm_pull(shm, kind, &rndv, buf);
         if (status != GYRE_OK)
             return status;
-        shm_advance(shm, packet);
+        shm_finish_rndv(shm, packet);
         shm_ack(shm, shm->rndv_received++);
         break;
     default:
@@ -316,7 +355,7 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
                                    const void **view)
 {
     shm_link_t *shm = (shm_link_t *)link;
-    const unsigned char *at;
+    const void *at = NULL;
     ring_rndv_t rndv;
     ring_kind_t kind;
     size_t packet;
@@ -324,10 +363,11 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
 
     if (status != GYRE_OK)
         return status;
-    at = kind == PACKET_WINDOW ? shm_map(shm, &rndv) : NULL;
-    if (!at)
-        return GYRE_ERR_UNSUPPORTED; /* quiet: the caller copies instead */
-    shm_advance(shm, packet);
+    status = kind == PACKET_WINDOW ? shm_map(shm, &rndv, &at) : GYRE_ERR_UNSUPPORTED;
+    if (status != GYRE_OK)
+        return status == GYRE_IN_PROGRESS ? status
+                                          : GYRE_ERR_UNSUPPORTED; /* quiet: the caller copies instead */
+    shm_finish_rndv(shm, packet);
     msg->ticket = shm->rndv_received++;
     msg->phase = RECV_VIEW;
     *view = at;
@@ -357,6 +397,7 @@ static int shm_their_call(comm_link_t *link, comm_call_t *call)
 
 static void shm_close(comm_link_t *link)
 {
+    comm_watch_fetch_drop(&((shm_link_t *)link)->fetch);
     free(link);
 }
 
@@ -385,6 +426,7 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
     shm->use_windows = automatic || strcmp(copy, "window") == 0;
     shm->use_cma = (automatic || strcmp(copy, "cma") == 0) &&
                    atomic_load_explicit(comm_segment_cma(seg, them, us), memory_order_acquire);
+    shm->may_cma = strcmp(copy, "window") != 0;
     shm->eager_most = base_min_size(EAGER_MOST, ring_packet_bytes(&shm->tx));
     shm->cma_least = automatic ? CMA_LEAST : 0;
     *out = &shm->base;

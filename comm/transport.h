@@ -6,7 +6,9 @@
  * it was sent. Lanes exist so that independent channels of a schedule cannot block one another.
  *
  * Nothing here blocks and nothing here allocates once a link is connected: calls answer GYRE_IN_PROGRESS when
- * they could not finish, and are repeated by the caller (the executor), who waits with comm/wait.h in between. */
+ * they could not finish, and are repeated by the caller (the executor), who waits with comm/wait.h in between. The one
+ * exception is small: a receive that meets a window of the peer for the first time may wait up to 2 ms in a call
+ * for the peer's watcher, and a few allocations are made for the new mapping. */
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 

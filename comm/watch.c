@@ -313,5 +313,21 @@ void comm_watch_address(const comm_watch_t *watch, unsigned char address[32])
 gyre_status_t comm_watch_fetch(comm_watch_t *watch, const unsigned char address[32], uint64_t key, int *fd,
                                base_time_t deadline)
 {
-    return watch_fds_fetch(&watch->fds, address, key, fd, deadline);
+    comm_watch_fetch_t fetch = {0};
+    gyre_status_t st;
+    do
+        st = watch_fds_fetch(&watch->fds, address, key, &fetch, fd, deadline);
+    while (st == GYRE_IN_PROGRESS && base_poll_ms(deadline) != 0);
+    comm_watch_fetch_drop(&fetch);
+    if (st == GYRE_IN_PROGRESS)
+        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "a local peer did not hand over its window in time");
+    if (st == GYRE_ERR_TRANSPORT)
+        log_error("%s", gyre_last_error());
+    return st;
+}
+
+gyre_status_t comm_watch_fetch_some(comm_watch_t *watch, const unsigned char address[32], uint64_t key,
+                                    comm_watch_fetch_t *fetch, int *fd, base_time_t until)
+{
+    return watch_fds_fetch(&watch->fds, address, key, fetch, fd, until);
 }

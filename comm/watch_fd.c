@@ -309,8 +309,19 @@ void watch_fds_handle(watch_fds_t *fds, const struct pollfd *polls, int n)
         client_accept(fds);
 }
 
-/* Connects to the socket behind `address`. */
-static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t deadline, int *out)
+/* ---- fetching: the client's side, one step per packet that comes --------------------------------------- */
+
+/* Where a fetch stands: comm_watch_fetch_t.step. */
+enum { FETCH_IDLE, FETCH_ASKED, FETCH_PROVED };
+
+static gyre_status_t fetch_lost(int err)
+{
+    return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "a local peer did not hand over its window: %s",
+                           err != 0 ? strerror(err) : "it closed the connection");
+}
+
+/* Connects to the socket behind `address`. IN_PROGRESS: its backlog was full until `until`. */
+static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t until, int *out)
 {
     struct sockaddr_un name;
     socklen_t bytes = socket_name(address, &name);
@@ -319,25 +330,24 @@ static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t 
         return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot make a Unix socket to reach a local peer");
     while (connect(fd, (const struct sockaddr *)&name, bytes) != 0) {
         int err = errno;
-        if ((err == EAGAIN || err == EINTR) && base_poll_ms(deadline) != 0) {
+        if ((err == EAGAIN || err == EINTR) && base_poll_ms(until) != 0) {
             poll(NULL, 0, 1); /* its backlog is full; connecting cannot be polled for */
             continue;
         }
         close(fd);
         if (err == EAGAIN || err == EINTR)
-            return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "a local peer is too busy to serve its windows");
+            return GYRE_IN_PROGRESS;
         if (err == ECONNREFUSED)
             return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
                                    "no process of this host serves windows at that address");
-        return gyre_fail_errno(GYRE_ERR_TRANSPORT, err, "cannot reach a local peer");
+        return fetch_lost(err);
     }
     *out = fd;
     return GYRE_OK;
 }
 
-/* Waits for one packet of exactly `bytes`; *passed gets a descriptor that came along, or -1. */
-static gyre_status_t fetch_packet(int fd, unsigned char *data, size_t bytes, int *passed,
-                                  base_time_t deadline)
+/* Takes one packet of exactly `bytes`; *passed gets a descriptor that came along, or -1. IN_PROGRESS: none came. */
+static gyre_status_t fetch_packet(int fd, unsigned char *data, size_t bytes, int *passed, base_time_t until)
 {
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -359,60 +369,76 @@ static gyre_status_t fetch_packet(int fd, unsigned char *data, size_t bytes, int
             if (*passed >= 0)
                 close(*passed);
             *passed = -1;
-            return n == 0 ? gyre_fail(GYRE_ERR_AUTH,
-                                      "a local peer closed the connection: its job secret may differ")
+            return n == 0 ? fetch_lost(0)
                           : gyre_fail(GYRE_ERR_FORMAT,
                                       "a local peer sent a packet of %zd bytes in place of %zu", n, bytes);
         }
         if (errno == EAGAIN) {
             struct pollfd p = {.fd = fd, .events = POLLIN, .revents = 0};
-            int got = poll(&p, 1, base_poll_ms(deadline));
+            int got = poll(&p, 1, base_poll_ms(until));
             if (got == 0)
-                return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "a local peer did not hand over its window in time");
+                return GYRE_IN_PROGRESS;
             if (got < 0 && errno != EINTR)
                 return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "poll");
         } else if (errno != EINTR) {
-            return gyre_fail_errno(GYRE_ERR_TRANSPORT, errno, "a local peer's connection failed");
+            return fetch_lost(errno);
         }
     }
 }
 
-static gyre_status_t fetch_over(watch_fds_t *fds, int s, uint64_t key, int *fd, base_time_t deadline)
+static gyre_status_t fetch_ask(const unsigned char address[32], uint64_t key, comm_watch_fetch_t *fetch,
+                               base_time_t until)
 {
-    unsigned char question[QUESTION], challenge[CHALLENGE], proof[PROOF], answer[ANSWER], expected[32];
+    gyre_status_t st = fetch_connect(address, until, &fetch->fd);
+    if (st != GYRE_OK)
+        return st;
+    fetch->step = FETCH_ASKED;
+    fetch->since = base_now();
+    randombytes_buf(fetch->question, 32);
+    boot_put64(fetch->question + 32, key);
+    return send(fetch->fd, fetch->question, QUESTION, MSG_NOSIGNAL) == QUESTION ? GYRE_OK : fetch_lost(errno);
+}
+
+static gyre_status_t fetch_prove(watch_fds_t *fds, comm_watch_fetch_t *fetch, base_time_t until)
+{
+    unsigned char challenge[CHALLENGE], proof[PROOF], expected[32];
     int passed;
-    randombytes_buf(question, 32);
-    boot_put64(question + 32, key);
-    if (send(s, question, QUESTION, MSG_NOSIGNAL) != QUESTION)
-        return gyre_fail_errno(GYRE_ERR_TRANSPORT, errno, "a local peer's connection failed");
-    gyre_status_t st = fetch_packet(s, challenge, CHALLENGE, &passed, deadline);
+    gyre_status_t st = fetch_packet(fetch->fd, challenge, CHALLENGE, &passed, until);
     if (st != GYRE_OK)
         return st;
     if (passed >= 0)
         close(passed); /* not asked for yet */
-    mac(fds->key, 'S', question, challenge, 0, expected);
+    memcpy(fetch->nonce, challenge, 32);
+    mac(fds->key, 'S', fetch->question, fetch->nonce, 0, expected);
     if (sodium_memcmp(expected, challenge + 32, 32) != 0)
         return gyre_fail(GYRE_ERR_AUTH, "a local peer does not prove knowledge of this job's secret");
-    mac(fds->key, 'C', question, challenge, 0, proof);
-    if (send(s, proof, PROOF, MSG_NOSIGNAL) != PROOF)
-        return gyre_fail_errno(GYRE_ERR_TRANSPORT, errno, "a local peer's connection failed");
-    st = fetch_packet(s, answer, ANSWER, &passed, deadline);
+    mac(fds->key, 'C', fetch->question, fetch->nonce, 0, proof);
+    if (send(fetch->fd, proof, PROOF, MSG_NOSIGNAL) != PROOF)
+        return fetch_lost(errno);
+    fetch->step = FETCH_PROVED;
+    return GYRE_OK;
+}
+
+static gyre_status_t fetch_take(watch_fds_t *fds, comm_watch_fetch_t *fetch, int *fd, base_time_t until)
+{
+    unsigned char answer[ANSWER], expected[32];
+    unsigned long long key = (unsigned long long)boot_get64(fetch->question + 32);
+    int passed;
+    gyre_status_t st = fetch_packet(fetch->fd, answer, ANSWER, &passed, until);
     if (st != GYRE_OK)
         return st;
     uint32_t status = boot_get32(answer);
-    mac(fds->key, 'R', question, challenge, status, expected);
+    mac(fds->key, 'R', fetch->question, fetch->nonce, status, expected);
     if (sodium_memcmp(expected, answer + 4, 32) != 0)
         st = gyre_fail(GYRE_ERR_AUTH, "a local peer's answer is forged");
     else if (status == GYRE_ERR_NOT_FOUND)
-        st = gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "the local peer offers no window %llx",
-                             (unsigned long long)key);
+        st = gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "the local peer offers no window %llx", key);
     else if (status != GYRE_OK)
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "the local peer has no descriptor left to hand over window %llx",
-                       (unsigned long long)key);
+                       key);
     else if (passed < 0)
         st = gyre_fail(GYRE_ERR_NO_MEMORY,
-                       "no descriptor left to take window %llx: raise the limit (ulimit -n)",
-                       (unsigned long long)key);
+                       "no descriptor left to take window %llx: raise the limit (ulimit -n)", key);
     if (st == GYRE_OK)
         *fd = passed;
     else if (passed >= 0)
@@ -420,27 +446,44 @@ static gyre_status_t fetch_over(watch_fds_t *fds, int s, uint64_t key, int *fd, 
     return st;
 }
 
-gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32], uint64_t key, int *fd,
-                              base_time_t deadline)
+void comm_watch_fetch_drop(comm_watch_fetch_t *fetch)
 {
+    if (fetch->step != FETCH_IDLE)
+        close(fetch->fd);
+    *fetch = (comm_watch_fetch_t){0};
+}
+
+static gyre_status_t fetch_own(watch_fds_t *fds, uint64_t key, int *fd)
+{
+    int own = take(fds, key);
+    if (own < 0)
+        return errno == ENOENT
+                   ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "no window %llx is offered", (unsigned long long)key)
+                   : gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot duplicate a window's descriptor");
+    *fd = own;
+    return GYRE_OK;
+}
+
+gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32], uint64_t key,
+                              comm_watch_fetch_t *fetch, int *fd, base_time_t until)
+{
+    gyre_status_t st = GYRE_OK;
     if (memcmp(address + 16, fds->address + 16, 16) != 0)
         return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
                                "that process is on another host or in another network namespace");
-    if (memcmp(address, fds->address, 16) == 0) {
-        int own = take(fds, key);
-        if (own < 0)
-            return errno == ENOENT
-                       ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "no window %llx is offered",
-                                         (unsigned long long)key)
-                       : gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot duplicate a window's descriptor");
-        *fd = own;
-        return GYRE_OK;
-    }
-    int s = -1;
-    gyre_status_t st = fetch_connect(address, deadline, &s);
-    if (st != GYRE_OK)
+    if (memcmp(address, fds->address, 16) == 0)
+        return fetch_own(fds, key, fd);
+    if (fetch->step == FETCH_IDLE)
+        st = fetch_ask(address, key, fetch, until);
+    if (st == GYRE_OK && fetch->step == FETCH_ASKED)
+        st = fetch_prove(fds, fetch, until);
+    if (st == GYRE_OK && fetch->step == FETCH_PROVED)
+        st = fetch_take(fds, fetch, fd, until);
+    if (st == GYRE_IN_PROGRESS)
         return st;
-    st = fetch_over(fds, s, key, fd, deadline);
-    close(s);
-    return st;
+    /* A caller that came back late, or a peer that was stopped, was given up by the other side: once more. */
+    int again = st == GYRE_ERR_TRANSPORT && fetch->step != FETCH_IDLE &&
+                base_now() - fetch->since > (base_time_t)(CLIENT_SECONDS / 2 * 1e9);
+    comm_watch_fetch_drop(fetch);
+    return again ? GYRE_IN_PROGRESS : st;
 }

@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "comm/bootstrap.h"
+#include "comm/watch.h"
 
 enum {
     WATCH_CLIENTS_MAX = 16, /* served at one time; more wait in the socket's backlog */
@@ -58,7 +58,8 @@ void watch_fds_handle(watch_fds_t *fds, const struct pollfd *polls, int n);
 /* Any thread. */
 gyre_status_t watch_fds_offer(watch_fds_t *fds, uint64_t key, int fd);
 void watch_fds_withdraw(watch_fds_t *fds, uint64_t key);
-gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32], uint64_t key, int *fd,
-                              base_time_t deadline);
+/* See comm_watch_fetch_some. */
+gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32], uint64_t key,
+                              comm_watch_fetch_t *fetch, int *fd, base_time_t until);
 
 #endif

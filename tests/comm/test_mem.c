@@ -223,6 +223,17 @@ static int count_maps(void)
     return count;
 }
 
+static const void *map_now(ranks_t *self, const unsigned char owner[32], uint64_t id, size_t offset,
+                           size_t bytes)
+{
+    comm_watch_fetch_t fetch = {0};
+    const void *at = NULL;
+    gyre_status_t status =
+        comm_mem_map(self->world.watch, owner, id, offset, bytes, &fetch, base_deadline(5), &at);
+
+    return status == GYRE_OK && fetch.step == 0 ? at : NULL;
+}
+
 /* Rank 0 owns windows, rank 1 maps them, and drops the mapping of one that was freed when it maps the next. */
 static int share(ranks_t *self)
 {
@@ -242,16 +253,14 @@ static int share(ranks_t *self)
     RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
     maps = count_maps();
     if (self->rank == 1) {
-        view = comm_mem_map(self->world.watch, all[0].address, all[0].id, 1000, 3 * MIB, base_deadline(5));
+        view = map_now(self, all[0].address, all[0].id, 1000, 3 * MIB);
         RANKS_CHECK(self, view && count_maps() == maps + 1);
         for (size_t i = 0; i < 3 * MIB; i++)
             RANKS_CHECK(self, view[i] == ranks_byte(i + 1000, 1));
-        RANKS_CHECK(self, comm_mem_map(self->world.watch, all[0].address, all[0].id, 1000, 3 * MIB,
-                                       base_deadline(5)) == view);
+        RANKS_CHECK(self, map_now(self, all[0].address, all[0].id, 1000, 3 * MIB) == view);
         /* Beyond its end, and one that does not exist. */
-        RANKS_CHECK(self, !comm_mem_map(self->world.watch, all[0].address, all[0].id, 1000, 4 * MIB,
-                                        base_deadline(5)));
-        RANKS_CHECK(self, !comm_mem_map(self->world.watch, all[0].address, 99999, 0, 1, base_deadline(5)));
+        RANKS_CHECK(self, !map_now(self, all[0].address, all[0].id, 1000, 4 * MIB));
+        RANKS_CHECK(self, !map_now(self, all[0].address, 99999, 0, 1));
     }
     ranks_barrier(self);
     if (self->rank == 0) {
@@ -263,11 +272,9 @@ static int share(ranks_t *self)
     if (self->rank == 1) {
         RANKS_CHECK(self, mapped_kib("gyre-window") == 0 ||
                               mapped_kib("gyre-window") <= 8); /* punched: only control pages */
-        RANKS_CHECK(
-            self, comm_mem_map(self->world.watch, all[0].address, all[0].id2, 0, 2 * MIB, base_deadline(5)));
+        RANKS_CHECK(self, map_now(self, all[0].address, all[0].id2, 0, 2 * MIB));
         RANKS_CHECK(self, count_maps() == maps + 1); /* the old one is gone */
-        RANKS_CHECK(self,
-                    !comm_mem_map(self->world.watch, all[0].address, all[0].id, 0, 1, base_deadline(5)));
+        RANKS_CHECK(self, !map_now(self, all[0].address, all[0].id, 0, 1));
     }
     ranks_barrier(self);
     return b ? comm_mem_free(b) != GYRE_OK : 0;
