@@ -64,6 +64,16 @@ gyre_status_t comm_group_lost(const comm_group_t *group)
     return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "%s %s", who, how);
 }
 
+int comm_group_failed(const comm_group_t *group)
+{
+    const comm_watch_t *watch = group->world->watch;
+
+    if (group->failed || !watch)
+        return group->failed;
+    return comm_watch_dead(watch, group->world_ranks, group->n, NULL, 0) >= 0 ||
+           comm_watch_aborted(watch, group->id, NULL, 0) != GYRE_OK;
+}
+
 gyre_status_t comm_link_broken(const comm_link_t *link, const char *why)
 {
     gyre_status_t status = comm_group_lost(link->group);

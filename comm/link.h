@@ -63,6 +63,7 @@ struct comm_group {
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
     uint32_t waits;        /* that took more than a turn */
     int lateness;   /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
+    int failed;     /* 1: a wait in it ended by a death or an abort */
     int on_trouble; /* 1: registered with the watcher */
     comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
     _Atomic size_t private_bytes; /* another thread's UCX callback may make an inbox for this group */
@@ -95,6 +96,8 @@ int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
 
 /* OK, or a quiet PEER_DEAD that names the member whose end came first: others often leave because of it. */
 gyre_status_t comm_group_lost(const comm_group_t *group);
+/* 1: a death or an abort has ended the group. Leaves the last error alone. */
+int comm_group_failed(const comm_group_t *group);
 /* Quiet: what comm_group_lost says, else TRANSPORT with `why` and the peer's rank. */
 gyre_status_t comm_link_broken(const comm_link_t *link, const char *why);
 

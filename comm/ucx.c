@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -51,6 +52,20 @@ void ucx_lock(void)
 void ucx_unlock(void)
 {
     pthread_mutex_unlock(&ucx.lock);
+}
+
+void ucx_breathe(void)
+{
+    static const struct timespec moment = {0, 20000}; /* a mutex alone would hardly ever change hands */
+
+    ucx_unlock();
+    nanosleep(&moment, NULL);
+    ucx_lock();
+}
+
+int ucx_shared(void)
+{
+    return ucx.users > 1;
 }
 
 ucp_worker_h ucx_worker(void)
@@ -330,39 +345,44 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     return GYRE_OK;
 }
 
-/* Waits for a request of ours, a short time. */
-static void finish(ucs_status_ptr_t request, base_time_t until)
+/* Waits for a request of ours, a short time. breathe: other threads may have the lock meanwhile. */
+static void finish(ucs_status_ptr_t request, base_time_t until, int breathe)
 {
     if (!UCS_PTR_IS_PTR(request))
         return;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until)
-        ucp_worker_progress(ucx.worker);
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until) {
+        if (ucp_worker_progress(ucx.worker) == 0 && breathe)
+            ucx_breathe();
+    }
     ucp_request_free(request);
 }
 
-static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until)
+static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int breathe)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+    ucp_ep_h ep = peer->ep;
 
-    if (peer->ep)
-        finish(ucp_ep_close_nbx(peer->ep, &param), until);
-    peer->ep = NULL;
+    peer->ep = NULL; /* first: no other thread may use it or close it again */
+    if (ep)
+        finish(ucp_ep_close_nbx(ep, &param), until, breathe);
 }
 
 void ucx_peer_cut(ucx_peer_t *peer)
 {
     ucx_peer_fail(peer, UCS_ERR_CANCELED);
-    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * MS);
+    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * MS, 1);
 }
 
-static void close_peers(void)
+/* When the last group is gone: it does not breathe, so that none begins meanwhile. force: a peer may never answer. */
+static void close_peers(int force)
 {
     base_time_t until = base_now() + CLOSE_MS * MS;
 
     while (ucx.peers) {
         ucx_peer_t *peer = ucx.peers;
         ucx.peers = peer->next;
-        close_ep(peer, peer->failed != UCS_OK || base_now() >= until ? UCP_EP_CLOSE_FLAG_FORCE : 0, until);
+        close_ep(peer, force || peer->failed != UCS_OK || base_now() >= until ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+                 until, 0);
         free(peer);
     }
 }
@@ -372,6 +392,7 @@ static void close_peers(void)
 static void leave_locked(comm_ucx_group_t *ug)
 {
     comm_ucx_group_t **link = &ucx.groups;
+    int failed = comm_group_failed(ug->group);
 
     while (*link && *link != ug)
         link = &(*link)->next;
@@ -391,7 +412,7 @@ static void leave_locked(comm_ucx_group_t *ug)
     free(ug->addresses);
     free(ug);
     if (--ucx.users == 0) {
-        close_peers();
+        close_peers(failed);
         stop_worker();
     }
 }
@@ -404,14 +425,16 @@ static void flush(void)
 
     for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
         if (peer->failed == UCS_OK && peer->ep)
-            finish(ucp_ep_flush_nbx(peer->ep, &param), until);
+            finish(ucp_ep_flush_nbx(peer->ep, &param), until,
+                   1); /* peers stay listed while a group is there */
     }
 }
 
 void comm_ucx_leave(comm_group_t *group)
 {
     ucx_lock();
-    flush();
+    if (!comm_group_failed(group))
+        flush();
     leave_locked(group->ucx);
     group->ucx = NULL;
     ucx_unlock();

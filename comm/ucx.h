@@ -54,14 +54,16 @@ struct comm_ucx_group {
 
 void ucx_lock(void);
 void ucx_unlock(void);
+void ucx_breathe(void); /* lets other threads have the lock for a moment; for waits that may take long */
 /* All under the lock. */
 ucp_worker_h ucx_worker(void);
 void ucx_poll(void);
-int ucx_lost(void); /* 1: a message could not be kept for want of memory */
+int ucx_shared(void); /* 1: more than one group uses the worker and its connections */
+int ucx_lost(void);   /* 1: a message could not be kept for want of memory */
 ucx_inbox_t *ucx_inbox(comm_ucx_group_t *ug, int source, int lane);
 void ucx_arrival_free(ucx_arrival_t *arrival);
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
-void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it */
+void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it; breathes */
 
 #endif

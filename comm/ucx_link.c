@@ -270,12 +270,27 @@ static int under_way(const ucx_link_t *link)
 
 static void wait_for(ucx_link_t *link, base_time_t until)
 {
-    while (under_way(link) && base_now() < until)
-        ucp_worker_progress(ucx_worker());
+    while (under_way(link) && base_now() < until) {
+        if (ucp_worker_progress(ucx_worker()) == 0)
+            ucx_breathe();
+    }
 }
 
-/* After an error, messages may be under way in buffers that the caller is about to free. They get a moment to end; then
- * the connection is cut, which ends them. */
+/* Is it in vain to wait for messages that are under way? Where other groups use the connection too, a group's end is no
+ * reason to cut it at once: those that arrive do no harm. */
+static int in_vain(const ucx_link_t *link)
+{
+    const comm_group_t *group = link->base.group;
+
+    if (!link->peer) /* nothing to be cut */
+        return 0;
+    return link->peer->failed != UCS_OK ||
+           comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) >= 0 ||
+           (!ucx_shared() && comm_group_failed(group));
+}
+
+/* After an error, messages may be under way in buffers that the caller is about to free. They get a moment to end, if
+ * they can; then the connection is cut, which ends them. */
 static void ucx_close(comm_link_t *base)
 {
     ucx_link_t *link = (ucx_link_t *)base;
@@ -284,7 +299,8 @@ static void ucx_close(comm_link_t *base)
     ucx_lock();
     if (ug->leave_by == 0)
         ug->leave_by = base_now() + LEAVE_MS * MS; /* for all links of the group together */
-    wait_for(link, ug->leave_by);
+    if (!in_vain(link))
+        wait_for(link, ug->leave_by);
     if (under_way(link) && link->peer) {
         ucx_peer_cut(link->peer);
         wait_for(link, base_now() + LEAVE_MS * MS);

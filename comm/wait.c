@@ -102,11 +102,15 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
     if (now == wait->trouble)
         return GYRE_OK;
     status = comm_watch_aborted(watch, group->id, text, sizeof text);
-    if (status != GYRE_OK)
+    if (status != GYRE_OK) {
+        group->failed = 1;
         return gyre_fail_quiet(status, "%s", text);
+    }
     status = comm_group_lost(group);
-    if (status != GYRE_OK)
+    if (status != GYRE_OK) {
+        group->failed = 1;
         return status;
+    }
     group->trouble_seen = wait->trouble = now; /* it concerned others */
     return GYRE_OK;
 }

@@ -181,12 +181,43 @@ static void test_death(void **state)
         assert_int_equal(ranks_fork(2, 20, death, &large), 1); /* the killed one */
 }
 
+/* A group that was aborted is taken apart at once, though its peer will never receive what is under way. */
+static int aborted(ranks_t *self)
+{
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    unsigned char *buf = calloc(1, BIG);
+    comm_msg_t msg = {0};
+    base_time_t start;
+
+    RANKS_CHECK(self, link && buf);
+    if (self->rank == 0) {
+        for (int i = 0; i < 100; i++)
+            RANKS_CHECK(self, comm_send(link, buf, BIG, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+        comm_watch_abort(self->world.watch, comm_group_id(self->group), GYRE_ERR_ABORTED, "enough");
+        start = base_now();
+        comm_group_destroy(self->group);
+        RANKS_CHECK(self, base_now() - start < 700000000);
+    }
+    ranks_barrier(self);
+    if (self->rank == 1)
+        comm_group_destroy(self->group);
+    free(buf);
+    fflush(NULL);
+    _exit(0);
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 20, aborted, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),          cmocka_unit_test(test_sizes_forced),
         cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_late),
-        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_death),          cmocka_unit_test(test_abort),
     };
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK)
         return 1;
