@@ -255,16 +255,15 @@ void coll_comm_notice(gyre_comm_t *comm)
     if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
         return;
     comm->trouble = trouble;
-    char how[256], text[1024];
+    char text[1024];
     gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
     gyre_status_t st = comm_watch_aborted(comm->world->watch, comm->id, text, sizeof text);
     if (st != GYRE_OK) {
         coll_comm_fail(comm, r, st, text);
         return;
     }
-    int dead = comm_watch_dead(comm->world->watch, comm->world_ranks, comm->n, how, sizeof how);
-    if (dead >= 0) {
-        snprintf(text, sizeof text, "rank %d died: %s", dead, how);
+    if (comm_group_lost(comm->group) != GYRE_OK) {
+        snprintf(text, sizeof text, "%s", gyre_last_error());
         coll_comm_fail(comm, r, GYRE_ERR_PEER_DEAD, text);
     }
 }

@@ -94,8 +94,6 @@ int comm_cma_works(int pid, uint64_t address, uint64_t expected);
 /* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
 int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
 
-/* OK, or a quiet PEER_DEAD that names the member whose end came first: others often leave because of it. */
-gyre_status_t comm_group_lost(const comm_group_t *group);
 /* 1: a death or an abort has ended the group. Leaves the last error alone. */
 int comm_group_failed(const comm_group_t *group);
 /* Quiet: what comm_group_lost says, else TRANSPORT with `why` and the peer's rank. */
