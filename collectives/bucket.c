@@ -5,7 +5,6 @@
  * full waits for those before it. The reductions are ordinary non-blocking collectives of the communicator. */
 #include <gyre/bucket.h>
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +20,8 @@ typedef struct {
     size_t missing; /* tensors not ready in this round */
     size_t *shards; /* [n] counts; REDUCE_SCATTER only */
     gyre_request_t *request;
+    base_time_t started,
+        landed; /* in this round; landed is written by the driver before the request is finished */
 } bucket_t;
 
 struct gyre_buckets {
@@ -36,8 +37,7 @@ struct gyre_buckets {
     char *memory;
     size_t next;          /* first bucket that was not started in this round */
     gyre_status_t failed; /* a start that went wrong; told again by wait */
-    base_time_t first_start;
-    _Atomic int64_t last_landing;
+    base_time_t inside;   /* time that the caller spent in here while a bucket was under way, in this round */
     double total_s, exposed_s; /* of the round before */
 };
 
@@ -213,21 +213,30 @@ static void landed(void *user, gyre_status_t status)
 {
     bucket_t *k = user;
     gyre_buckets_t *b = k->owner;
-    atomic_store_explicit(&b->last_landing, base_now(), memory_order_relaxed);
+    k->landed = base_now();
     if (status == GYRE_OK && b->config.landed)
         b->config.landed(&k->view, b->config.user);
 }
 
 static gyre_status_t start_bucket(gyre_buckets_t *b, bucket_t *k)
 {
-    if (!b->first_start)
-        b->first_start = base_now();
+    k->started = base_now();
     char *data = k->view.data;
     if (b->config.mode == GYRE_BUCKET_ALL_REDUCE)
         return coll_start_all_reduce(data, k->view.count, b->config.type, b->config.op, b->comm, landed, k,
                                      &k->request);
     return coll_start_reduce_scatterv(data, data + k->view.shard_offset * b->esize, k->shards, b->config.type,
                                       b->config.op, b->comm, landed, k, &k->request);
+}
+
+/* Progress, with the time it took counted: it is time that the caller did not compute. */
+static gyre_status_t progress(gyre_buckets_t *b)
+{
+    base_time_t entered = b->next ? base_now() : 0;
+    gyre_status_t st = gyre_progress(b->comm);
+    if (b->next)
+        b->inside += base_now() - entered;
+    return st;
 }
 
 gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
@@ -245,14 +254,28 @@ gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
         b->failed = start_bucket(b, &b->buckets[b->next]);
         b->next++;
     }
-    return b->failed != GYRE_OK ? b->failed : gyre_progress(b->comm);
+    return b->failed != GYRE_OK ? b->failed : progress(b);
 }
 
 gyre_status_t gyre_buckets_progress(gyre_buckets_t *b)
 {
     if (!b)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_progress: buckets is NULL");
-    return gyre_progress(b->comm);
+    return progress(b);
+}
+
+/* Time with at least one bucket under way: the union of their intervals, which begin and end in bucket order. */
+static base_time_t under_way(const gyre_buckets_t *b)
+{
+    base_time_t sum = 0, end = 0;
+    for (size_t j = 0; j < b->next; j++) {
+        const bucket_t *k = &b->buckets[j];
+        base_time_t from = k->started > end ? k->started : end;
+        if (k->landed > from)
+            sum += k->landed - from;
+        end = k->landed > end ? k->landed : end;
+    }
+    return sum;
 }
 
 static void next_round(gyre_buckets_t *b)
@@ -261,7 +284,7 @@ static void next_round(gyre_buckets_t *b)
     for (size_t j = 0; j < b->nbuckets; j++)
         b->buckets[j].missing = b->buckets[j].view.tensors;
     b->next = 0;
-    b->first_start = 0;
+    b->inside = 0;
     b->failed = GYRE_OK;
 }
 
@@ -281,9 +304,8 @@ gyre_status_t gyre_buckets_wait(gyre_buckets_t *b)
         gyre_status_t one = gyre_wait(&b->buckets[j].request);
         st = st == GYRE_OK ? one : st;
     }
-    base_time_t left = base_now(), last = atomic_load_explicit(&b->last_landing, memory_order_relaxed);
-    b->total_s = b->first_start ? (double)(last - b->first_start) * 1e-9 : 0;
-    b->exposed_s = (double)(left - entered) * 1e-9;
+    b->total_s = (double)under_way(b) * 1e-9;
+    b->exposed_s = (double)(b->inside + base_now() - entered) * 1e-9;
     next_round(b);
     return st;
 }

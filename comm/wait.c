@@ -7,11 +7,13 @@
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy with
  * other work: the scheduler may have put two ranks on one core, where each message costs a time slice for as long
- * as both spin, while a rank that sleeps is run as soon as it is woken. */
+ * as both spin, while a rank that sleeps is run as soon as it is woken. A peer that merely computes for long is not late
+ * in this sense: the spinning thread keeps its core then, and the kernel counts no involuntary switch. */
 #include "comm/wait.h"
 
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/error.h"
 #include "base/futex.h"
@@ -26,7 +28,7 @@ enum {
     UCX_SHM_SLEEP_MS = 1
 };
 enum {
-    LATE_STEP = 16,  /* a wait of more than LATE_NS */
+    LATE_STEP = 16,  /* a wait of more than LATE_NS in which this thread lost its core */
     LATE_MANY = 100, /* seven of them within a hundred waits or so: peers are often late */
     LATE_MOST = 160,
     PROBE_WAITS =
@@ -53,13 +55,25 @@ static void disarm(comm_wait_t *wait)
     }
 }
 
+/* 1 if this thread was made to give its core to others since the last look. */
+static int lost_its_core(comm_group_t *group)
+{
+    struct rusage use;
+
+    if (getrusage(RUSAGE_THREAD, &use) != 0)
+        return 0;
+    int lost = use.ru_nivcsw > group->switches;
+    group->switches = use.ru_nivcsw;
+    return lost;
+}
+
 /* Learns from a wait that took `waited`. Waits that were short only thanks to yielding teach nothing. */
 static void learn(comm_wait_t *wait, base_time_t waited)
 {
     comm_group_t *group = wait->group;
 
     if (waited > LATE_NS)
-        group->lateness += LATE_STEP;
+        group->lateness += lost_its_core(group) ? LATE_STEP : 0;
     else if (wait->yields == 0)
         group->lateness -= group->waits % PROBE_WAITS == 0 ? LATE_STEP : 1;
     if (group->lateness < 0)

@@ -63,9 +63,9 @@ GYRE_API gyre_status_t gyre_buckets_progress(gyre_buckets_t *buckets);
 /* Waits until every bucket has landed (every tensor must have been marked ready) and opens the next round. */
 GYRE_API gyre_status_t gyre_buckets_wait(gyre_buckets_t *buckets);
 
-/* Seconds since the last gyre_buckets_wait returned: from the first start to the last landing, and the part
- * of it that the caller spent blocked in gyre_buckets_wait. Read it right after gyre_buckets_wait: it tells
- * about the round that has just ended. */
+/* About the round that the last gyre_buckets_wait ended, in seconds: the time during which at least one bucket was under
+ * way, and the time that the caller spent on it, waiting or moving data in gyre_buckets_wait, _ready and _progress. What is
+ * left of the first went on beside the caller's compute. */
 GYRE_API gyre_status_t gyre_buckets_times(const gyre_buckets_t *buckets, double *total_s, double *exposed_s);
 
 #ifdef __cplusplus
