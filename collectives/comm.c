@@ -165,9 +165,10 @@ static void comm_free(gyre_comm_t *comm)
     coll_plan_cache_free(&comm->plans);
     if (comm->scratch.base)
         comm_mem_free(comm->scratch.base);
+    comm_group_destroy(
+        comm->group); /* before the watcher forgets: a group that failed is closed without patience */
     if (comm->world->watch)
         comm_watch_forget(comm->world->watch, comm->id);
-    comm_group_destroy(comm->group);
     free(comm->world_ranks);
     free(comm->own_count);
     free(comm->p2p);
