@@ -165,8 +165,10 @@ int main(void)
         plain[i] = malloc(COUNT * 4 + 64);
         MP_CHECK(plain[i], "no memory");
     }
-    static const char *const ways[][2] = {
-        {"shm", "auto"}, {"shm", "window"}, {"shm", "cma"}, {"shm", "copy"}, {"ucx", "auto"}};
+    /* transport, way of copying, ranks per host (0: as it is) */
+    static const char *const ways[][3] = {{"shm", "auto", "0"}, {"shm", "window", "0"},
+                                          {"shm", "cma", "0"},  {"shm", "copy", "0"},
+                                          {"ucx", "auto", "0"}, {"auto", "auto", "2"}};
     static const char *const chunks[] = {"0", "512", "4096"};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
         for (int algo = COLL_ALGO_AUTO; algo < COLL_ALGO_END; algo++)
@@ -175,6 +177,7 @@ int main(void)
                     continue;
                 set(SET_TRANSPORT, ways[w][0]);
                 set(SET_SHM_COPY, ways[w][1]);
+                set(SET_HOST_RANKS, ways[w][2]);
                 set(SET_ALGO, algo == COLL_ALGO_AUTO ? "" : coll_algo_name((coll_algo_t)algo));
                 set(SET_CHUNK, chunks[c]);
                 set(SET_SCRATCH, c == 2 ? "16K" : "4M"); /* forces several segments */
