@@ -35,6 +35,20 @@ SETUP_CHECK_STAMP := build/setup-check.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
 include build/config.mk
+# The answers are one compiler's: another one is asked anew.
+ifneq ($(strip $(CONFIG_CC)),$(strip $(CC)))
+build/config.mk: FORCE
+endif
+endif
+
+# `make check` makes all its builds by itself; a variable on its command line would bend every one of them.
+ifneq ($(filter check check-long,$(MAKECMDGOALS)),)
+ifneq ($(SANITIZE),)
+$(error make check already covers address and thread; for another build: make SANITIZE=$(SANITIZE) tests)
+endif
+ifeq ($(origin B),command line)
+$(error make check builds below build/; to build elsewhere: make B=$(B) all tests)
+endif
 endif
 
 # ---- what the machine has --------------------------------------------------------------------------
@@ -43,6 +57,8 @@ HAVE_CUDA  := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),1,0)
 HAVE_VERBS := $(if $(wildcard /usr/include/infiniband/verbs.h),1,0)
 CUDA  ?= $(HAVE_CUDA)
 VERBS ?= $(HAVE_VERBS)
+NO_CUDA  := $(if $(filter 1,$(HAVE_CUDA)),as asked; the toolkit is in $(CUDA_HOME),no toolkit found: GPU memory is off)
+NO_VERBS := $(if $(filter 1,$(HAVE_VERBS)),as asked; rdma-core's headers are here,no rdma-core headers found)
 
 # ---- flags --------------------------------------------------------------------------------------------
 OPT      ?= -O3 -g
@@ -121,8 +137,8 @@ tests: $(TESTS) $(MP_TESTS)
 examples: $(EXAMPLES)
 
 report:
-	@echo "CUDA=$(CUDA)$(if $(filter 1,$(CUDA)), ($(CUDA_HOME)), (no toolkit found: GPU memory is off))"
-	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), (no rdma-core headers found))"
+	@echo "CUDA=$(CUDA)$(if $(filter 1,$(CUDA)), ($(CUDA_HOME)), ($(NO_CUDA)))"
+	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), ($(NO_VERBS)))"
 	@$(if $(SANITIZE),echo "SANITIZE=$(SANITIZE)",true)
 
 # Everything is built anew when the flags change.
@@ -200,10 +216,11 @@ help:
 	@echo "WERROR=0|1                  warnings are errors (default: with compilers that we know)"
 	@echo "B=DIR                       build there;  V=1  show the commands;  CC=, CFLAGS=, LDFLAGS=, OPT="
 
+# Not by the name $(MAKE), which `make -n` would run.
 check: $(SETUP_CHECK_STAMP)
-	+@MAKE='$(MAKE)' bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' bash tools/run-tests
 check-long: $(SETUP_CHECK_STAMP)
-	+@MAKE='$(MAKE)' TEST_LONG=1 bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 bash tools/run-tests
 
 demo: all
 	@B='$(B)' DATA='$(DATA)' bash tools/demo
@@ -259,11 +276,12 @@ $(SETUP_CHECK_STAMP): tools/setup
 
 # Written under another name first: half a file must not be read by the next make.
 build/config.mk: Makefile $(SETUP_STAMP)
+	@$(CC) --version >/dev/null 2>&1 || { echo "make: the compiler CC='$(CC)' does not run" >&2; exit 1; }
 	@{ cflags=$$(pkg-config --cflags $(PKGS_CORE)) && libs=$$(pkg-config --libs $(PKGS_CORE)) && \
 	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
 	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && echo "TRAIN_LIBS := $$train" && \
 	  if $(CC) --version | grep -q clang; then name=clang; else name=gcc; fi && \
-	  echo "MACHINE := $$($(CC) -dumpmachine)" && \
+	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
 clean:

@@ -33,9 +33,9 @@ static gyre_status_t put_secret(comm_identity_t *out, const char *hex, const cha
     const char *end = NULL;
     if (strlen(hex) != 64 ||
         sodium_hex2bin(out->secret, sizeof(out->secret), hex, 64, NULL, &bytes, &end) != 0 || bytes != 32)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "%s is not 64 hex digits; make one with: head -c32 /dev/urandom | xxd -p -c64",
-                         name);
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s is not 64 hex digits; make one with: od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'", name);
     out->have_secret = 1;
     return GYRE_OK;
 }
@@ -87,7 +87,7 @@ static gyre_status_t hand_made_secret(comm_identity_t *out)
             GYRE_ERR_AUTH,
             "GYRE_SECRET is not set, and the root %s can be reached from other hosts: start with ucx-run, "
             "or set the same secret on all ranks, made once with: "
-            "GYRE_SECRET=$(head -c32 /dev/urandom | xxd -p -c64)",
+            "GYRE_SECRET=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \\n')",
             out->root);
     snprintf(uid, sizeof(uid), "%ld", (long)getuid());
     snprintf(port_text, sizeof(port_text), "%d", port);

@@ -2,7 +2,7 @@
 # tests/system/perf_matrix.sh: every collective gives the right results for every type and reduction, in and out of place, on
 # several numbers of ranks, over each transport, with each algorithm that gyre-perf's help names for it.
 # A short form; TEST_LONG=1 (make check-long) runs the whole matrix, which takes hours.
-# deadline: 86400
+# deadline: 300
 . "$(dirname "$0")/../support/lib.sh"
 LONG=${TEST_LONG:-}
 DEADLINE=$([ -n "$LONG" ] && echo 1800 || echo 120)
