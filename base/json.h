@@ -8,7 +8,7 @@
 
 /* Reads a whole JSON file; *out is a new reference. NOT_FOUND, IO or FORMAT. */
 gyre_status_t base_json_read(const char *path, json_t **out);
-/* Writes through a temporary file beside `path` and renames it, so that a reader never sees half a file. */
+/* Writes as base/file.h does: a reader never sees half a file. IO, INVALID: `value` is not JSON. */
 gyre_status_t base_json_write(const char *path, const json_t *value);
 
 #endif

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "model/checkpoint.h"
 
 #define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
@@ -20,21 +20,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "safetensors is little-endian: add byte swaps here");
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
-
-static gyre_status_t write_all(int fd, const char *path, const void *data, size_t bytes)
-{
-    const char *p = data;
-    while (bytes > 0) {
-        ssize_t n = write(fd, p, base_min_size(bytes, (size_t)1 << 30));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the checkpoint %s", path);
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return GYRE_OK;
-}
 
 /* The JSON header as text, padded with spaces so that the data begins on 8 bytes; caller frees. NULL: no memory. */
 static char *header_text(const model_params_t *params, size_t *bytes)
@@ -70,39 +55,25 @@ static char *header_text(const model_params_t *params, size_t *bytes)
     return padded;
 }
 
-static gyre_status_t write_file(int fd, const char *path, const model_params_t *params, const float *flat)
+gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
 {
+    base_file_t file;
     size_t bytes = 0;
     char *header = header_text(params, &bytes);
     if (!header)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of the checkpoint %s", path);
     uint64_t length = bytes;
-    gyre_status_t status = write_all(fd, path, &length, sizeof length);
-    if (status == GYRE_OK)
-        status = write_all(fd, path, header, bytes);
-    if (status == GYRE_OK)
-        status = write_all(fd, path, flat, params->total * sizeof *flat);
-    if (status == GYRE_OK && fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the checkpoint %s", path);
+    gyre_status_t status = base_file_begin(path, &file);
+    if (status == GYRE_OK) {
+        if (fwrite(&length, sizeof length, 1, file.out) == 1 && fwrite(header, bytes, 1, file.out) == 1 &&
+            fwrite(flat, sizeof *flat, params->total, file.out) == params->total) {
+            status = base_file_commit(&file);
+        } else {
+            base_file_abandon(&file);
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the checkpoint %s", path);
+        }
+    }
     free(header);
-    return status;
-}
-
-gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
-{
-    char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
-        return gyre_fail(GYRE_ERR_INVALID, "the path of the checkpoint is too long: %s", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot create the checkpoint %s", path);
-    gyre_status_t status = write_file(fd, path, params, flat);
-    if (close(fd) != 0 && status == GYRE_OK)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the checkpoint %s", path);
-    if (status == GYRE_OK && rename(temporary, path) != 0)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint to %s", path);
-    if (status != GYRE_OK)
-        unlink(temporary);
     return status;
 }
 
@@ -219,10 +190,26 @@ static gyre_status_t locate(const file_t *file, const char *name, size_t dims, s
     return GYRE_OK;
 }
 
+/* n_head of the metadata; 0 if it is not there. */
+static gyre_status_t find_heads(const file_t *file, size_t *heads)
+{
+    const json_t *value = json_object_get(json_object_get(file->header, "__metadata__"), "n_head");
+    const char *text = json_string_value(value);
+    *heads = 0;
+    if (!value)
+        return GYRE_OK;
+    size_t digits = text ? strspn(text, "0123456789") : 0;
+    if (digits == 0 || text[digits] || digits > 9 || (*heads = strtoul(text, NULL, 10)) == 0)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "n_head in the metadata of %s is no number of attention heads: %.30s", file->path,
+                         text ? text : "not a string");
+    return GYRE_OK;
+}
+
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
 {
     file_t file;
-    size_t wte[2] = {0}, wpe[2] = {0}, begin, layers = 0;
+    size_t wte[2] = {0}, wpe[2] = {0}, begin, layers = 0, heads = 0;
     gyre_status_t status = file_open(path, &file);
     if (status != GYRE_OK)
         return status;
@@ -237,15 +224,11 @@ gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
         if (layers == 0)
             status = gyre_fail(GYRE_ERR_FORMAT, "the checkpoint %s holds no layer", path);
     }
-    if (status == GYRE_OK) {
-        const json_t *meta = json_object_get(file.header, "__metadata__");
-        const char *heads = json_string_value(json_object_get(meta, "n_head"));
-        *config = (model_config_t){.vocab = wte[0],
-                                   .seq = wpe[0],
-                                   .layers = layers,
-                                   .hidden = wte[1],
-                                   .heads = heads ? strtoul(heads, NULL, 10) : 0};
-    }
+    if (status == GYRE_OK)
+        status = find_heads(&file, &heads);
+    if (status == GYRE_OK)
+        *config = (model_config_t){
+            .vocab = wte[0], .seq = wpe[0], .layers = layers, .hidden = wte[1], .heads = heads};
     file_close(&file);
     return status;
 }

@@ -8,11 +8,11 @@
 
 #include "model/params.h"
 
-/* Writes flat [params->total] through a temporary file beside `path`, synced and renamed: a reader never sees half a
- * file, and a full disk leaves the old one. IO. */
+/* Writes flat [params->total] as base/file.h does: a reader never sees half a file, and a full disk leaves the old
+ * one. IO. */
 gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat);
 
-/* The shape of the model in the file; heads is 0 if the file does not say. NOT_FOUND, IO, FORMAT. */
+/* The shape of the model in the file; heads is 0 if the file does not say. NOT_FOUND, IO, FORMAT (n_head is no number, too). */
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config);
 
 /* Fills flat [params->total]. Every row of the table must be there as F32 in its shape; names may lack the prefix

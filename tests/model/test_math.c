@@ -1,4 +1,5 @@
 /* Accuracy of exp and tanh in both types, their edges, and that every instruction set gives the same bits. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,9 +34,19 @@ static void exp_is_accurate(void **state)
     static double x[N], y[N];
     double worst_f = 0.0, worst = 0.0;
     for (size_t i = 0; i < N; i++) {
-        xf[i] = (float)(noise(0, i) * (i % 2 ? 87.0 : 1.0));
-        x[i] = noise(1, i) * (i % 2 ? 700.0 : 1.0);
+        xf[i] = (float)(noise(0, i) * (i % 2 ? 87.3 : 1.0));
+        x[i] = noise(1, i) * (i % 2 ? 708.3 : 1.0);
+        if (i % 10 == 0) { /* where the exponent is the largest that there is */
+            xf[i] = (float)(88.5 + 0.22 * noise(0, i));
+            x[i] = 709.4 + 0.38 * noise(1, i);
+        }
     }
+    float last_f = logf(FLT_MAX);
+    if (expl((long double)last_f) > (long double)FLT_MAX)
+        last_f = nextafterf(last_f, 0.0f);
+    const double last = log(DBL_MAX);
+    xf[0] = last_f;
+    x[0] = last;
     model_kernels_f32(MODEL_ISA_BEST)->exp(yf, xf, N);
     model_kernels_f64(MODEL_ISA_BEST)->exp(y, x, N);
     for (size_t i = 0; i < N; i++) {
@@ -45,6 +56,16 @@ static void exp_is_accurate(void **state)
     print_message("exp: %.2f ulp in float, %.2f in double\n", worst_f, worst);
     assert_true(worst_f <= 2.0);
     assert_true(worst <= 2.0);
+    for (int isa = MODEL_ISA_BASE; isa < MODEL_ISA_COUNT; isa++) {
+        if (!model_kernels_f32((model_isa_t)isa))
+            continue;
+        const float in_f[] = {last_f, nextafterf(last_f, INFINITY)};
+        const double in[] = {last, nextafter(last, INFINITY)};
+        model_kernels_f32((model_isa_t)isa)->exp(yf, in_f, 2);
+        model_kernels_f64((model_isa_t)isa)->exp(y, in, 2);
+        assert_true(isfinite(yf[0]) && isfinite(y[0])); /* the last x with a finite result */
+        assert_true(isinf(yf[1]) && isinf(y[1]));
+    }
 }
 
 static void tanh_is_accurate(void **state)

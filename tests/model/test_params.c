@@ -117,6 +117,8 @@ static void round_trip(void **state)
     assert_non_null(strstr(gyre_last_error(), "this model needs"));
     model_params_destroy(other);
 
+    static const char *const bad_heads[] = {"\"m_head\":\"3\"", "\"n_head\":\"x\"", "\"n_head\":\"0\"",
+                                            "\"n_head\":\"\" ", "\"n_head\": 12",   "\"n_head\":\"-\""};
     /* every way to damage it is refused, none crashes */
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
@@ -149,6 +151,24 @@ static void round_trip(void **state)
         (void)model_checkpoint_load(path, params, again);
         (void)model_checkpoint_config(path, &found);
         image[i] ^= 0x41;
+    }
+    for (size_t i = 0; i < sizeof bad_heads / sizeof bad_heads[0]; i++) {
+        char *at = memmem(image, header + 8, "\"n_head\":\"3\"", 12), kept[12];
+        assert_non_null(at);
+        memcpy(kept, at, sizeof kept);
+        memcpy(at, bad_heads[i], sizeof kept);
+        file = fopen(path, "wb");
+        assert_non_null(file);
+        assert_int_equal(fwrite(image, 1, bytes, file), bytes);
+        fclose(file);
+        memcpy(at, kept, sizeof kept);
+        if (i == 0) { /* without: it says so */
+            assert_int_equal(model_checkpoint_config(path, &found), GYRE_OK);
+            assert_int_equal(found.heads, 0);
+        } else {
+            assert_int_equal(model_checkpoint_config(path, &found), GYRE_ERR_FORMAT);
+            assert_non_null(strstr(gyre_last_error(), "n_head"));
+        }
     }
     assert_int_equal(model_checkpoint_load("/tmp/gyre-no-such-file", params, again), GYRE_ERR_NOT_FOUND);
     assert_int_equal(model_checkpoint_save("/tmp/gyre-no-such-folder/x", params, flat), GYRE_ERR_IO);

@@ -1,13 +1,10 @@
 /* tools/gyre-train/report.c: one HTML file, nothing fetched from elsewhere, no scripts. */
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/error.h"
+#include "base/file.h"
 #include "tools/gyre-train/train.h"
 
 static const char style[] =
@@ -179,20 +176,10 @@ static void page(FILE *out, const train_options_t *options, const train_record_t
 gyre_status_t train_report_write(const char *path, const train_options_t *options,
                                  const train_record_t *record, const model_data_t *data)
 {
-    char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
-        return gyre_fail(GYRE_ERR_INVALID, "the path of the report is too long: %s", path);
-    FILE *out = fopen(temporary, "we");
-    if (!out)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot create the report %s: name another with --report",
-                               path);
-    page(out, options, record, data);
-    int bad = ferror(out);
-    if (fclose(out) != 0 || bad || rename(temporary, path) != 0) {
-        int why = errno;
-        unlink(temporary);
-        return gyre_fail_errno(GYRE_ERR_IO, why, "cannot write the report %s: name another with --report",
-                               path);
-    }
-    return GYRE_OK;
+    base_file_t file;
+    gyre_status_t status = base_file_begin(path, &file);
+    if (status != GYRE_OK)
+        return status;
+    page(file.out, options, record, data);
+    return base_file_commit(&file);
 }

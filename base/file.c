@@ -1,0 +1,133 @@
+/* base/file.c: whole files through a temporary one and a rename. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+/* Opens what is to be written; errno's value or 0. file->target is set if it is a regular file or does not exist. */
+static int open_target(const char *path, base_file_t *file, int *fd)
+{
+    static _Atomic unsigned counter;
+    struct stat info;
+    int exists = stat(path, &info) == 0;
+    if (!exists && errno != ENOENT)
+        return errno;
+    if (!exists &&
+        lstat(path, &info) == 0) { /* a link to what is not there: make it, then it is as any other */
+        int made = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (made < 0 || close(made) != 0 || stat(path, &info) != 0)
+            return errno;
+        exists = 1;
+    }
+    if (exists && S_ISDIR(info.st_mode))
+        return EISDIR;
+    if (exists && !S_ISREG(info.st_mode)) { /* nothing to rename over */
+        *fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+        return *fd < 0 ? errno : 0;
+    }
+    if (exists && access(path, W_OK) != 0) /* a rename would not ask */
+        return errno;
+    file->target = exists ? realpath(path, NULL) : strdup(path);
+    if (!file->target)
+        return errno;
+    size_t room = strlen(file->target) + 48;
+    if (!(file->temporary = malloc(room)))
+        return ENOMEM;
+    snprintf(file->temporary, room, "%s.tmp-%ld-%u", file->target, (long)getpid(),
+             atomic_fetch_add(&counter, 1));
+    *fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (*fd < 0)
+        return errno;
+    if (exists) /* who may read it stays as it was; on file systems without modes it cannot */
+        (void)fchmod(*fd, info.st_mode & 0777);
+    return 0;
+}
+
+static void forget(base_file_t *file)
+{
+    free(file->path);
+    free(file->target);
+    free(file->temporary);
+    *file = (base_file_t){0};
+}
+
+int base_file_check(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* opening it could wait, or hang up a reader */
+        return S_ISDIR(info.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
+    int dangling = stat(path, &info) != 0 && lstat(path, &info) == 0, fd = -1;
+    base_file_t file = {0};
+    int why = open_target(path, &file, &fd);
+    if (fd >= 0) {
+        close(fd);
+        unlink(file.temporary);
+    }
+    if (dangling && file.target)
+        unlink(file.target);
+    forget(&file);
+    return why;
+}
+
+gyre_status_t base_file_begin(const char *path, base_file_t *file)
+{
+    base_file_t made = {.path = strdup(path)};
+    int fd = -1;
+    if (!made.path)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory left to write %s", path);
+    int why = open_target(path, &made, &fd);
+    if (why == 0 && !(made.out = fdopen(fd, "w"))) {
+        why = errno;
+        close(fd);
+        if (made.temporary)
+            unlink(made.temporary);
+    }
+    if (why != 0) {
+        forget(&made);
+        return gyre_fail_errno(why == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, why, "cannot write %s",
+                               path);
+    }
+    *file = made;
+    return GYRE_OK;
+}
+
+void base_file_abandon(base_file_t *file)
+{
+    int err = errno;
+    fclose(file->out);
+    if (file->temporary)
+        unlink(file->temporary);
+    forget(file);
+    errno = err;
+}
+
+gyre_status_t base_file_commit(base_file_t *file)
+{
+    gyre_status_t status = GYRE_OK;
+    errno = 0;
+    int bad = ferror(file->out) != 0 || fflush(file->out) != 0;
+    /* some file systems cannot sync; what can must have the content before the name */
+    bad = bad || (file->target && fsync(fileno(file->out)) != 0 && errno != EINVAL && errno != EROFS);
+    int err = errno;
+    if (fclose(file->out) != 0 && !bad) {
+        bad = 1;
+        err = errno;
+    }
+    if (bad) {
+        status = gyre_fail_errno(GYRE_ERR_IO, err ? err : EIO, "cannot write %s", file->path);
+        if (file->temporary)
+            unlink(file->temporary);
+    } else if (file->target && rename(file->temporary, file->target) != 0) {
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename %s, which is complete and is kept, to %s",
+                                 file->temporary, file->target);
+    }
+    forget(file);
+    return status;
+}

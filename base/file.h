@@ -1,0 +1,29 @@
+/* base/file.h: writing a whole file, so that a reader never sees half of it and nothing but a file is ever replaced.
+ *
+ * A regular file (or one that does not exist yet) is written beside its place, synced and renamed; a link keeps
+ * pointing to the file, which is what gets replaced. Everything else (a pipe, a terminal, /dev/null) is written to. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdio.h>
+
+#include <gyre/status.h>
+
+typedef struct {
+    FILE *out;       /* the content goes here */
+    char *path;      /* owned: as asked for, for messages */
+    char *target;    /* owned: the regular file that is replaced; NULL: `out` is the thing itself */
+    char *temporary; /* owned: what `out` writes; NULL with `target` */
+} base_file_t;
+
+/* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no file. */
+int base_file_check(const char *path);
+/* Opens; on success commit or abandon must follow. A pipe waits for its reader. NO_MEMORY, IO. */
+gyre_status_t base_file_begin(const char *path, base_file_t *file);
+/* Puts what was written to file->out in its place. IO: nothing was replaced; if only the rename failed, the temporary
+ * file is kept and the message names it. Frees in any case. */
+gyre_status_t base_file_commit(base_file_t *file);
+/* Leaves the old file as it was. Keeps errno. */
+void base_file_abandon(base_file_t *file);
+
+#endif
