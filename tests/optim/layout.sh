@@ -125,6 +125,60 @@ want "a run that blows up" 1 "no longer finite.*--lr"
 run "$UCX_RUN" -n 3 "$TRAIN" --data "$W/text" "${SMALL[@]}"
 want "ranks that do not divide the batch" 2 "batch 8 is not divisible by 3 ranks"
 check "told once" [ "$(grep -c 'not divisible' "$W/err")" = 1 ]
+# an error of all ranks is told by one, and blames none
+once() { # NAME PATTERN OPTION...
+    local name=$1 pattern=$2
+    shift 2
+    run "$UCX_RUN" -n 2 "$TRAIN" --data "$W/text" --report none "$@"
+    want "$name on two ranks" 2 "$pattern"
+    check "$name: told once" [ "$(grep -cE "$pattern" "$W/err")" = 1 ]
+    check "$name: nobody died" bash -c "! grep -qE 'died|dead|lost|abort' '$W/err'"
+}
+once "heads" "not divisible by heads 3" --heads 3
+once "no such text" "$W/none" --data "$W/none"
+once "no checkpoint" "cannot open the checkpoint" --load "$W/none.st"
+run "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200
+want "a run of two that blows up" 1 "no longer finite.*--lr"
+check "told once" [ "$(grep -c 'no longer finite' "$W/err")" = 1 ]
+cp "$W/text" "$W/text.0"
+run "$UCX_RUN" -n 2 sh -c "exec $TRAIN --report none --data $W/text.\$GYRE_RANK"
+want "a text that rank 1 lacks" 2 "\[1\].*$W/text.1"
+
+# a checkpoint without its number of heads is not guessed at
+sed 's/"n_head"/"m_head"/' "$W/one.st" >"$W/headless.st"
+refuse "no heads" "headless.st does not say how many attention heads.*--heads" --load "$W/headless.st" --data "$W/text"
+run "$TRAIN" --load "$W/headless.st" --heads 3 --data "$W/text" --steps 0 --sample-tokens 0 --report none
+want "heads by flag" 0
+sed 's/"n_head":"3"/"n_head":"x"/' "$W/one.st" >"$W/badheads.st"
+refuse "malformed heads" "n_head in the metadata of .*badheads.st" --load "$W/badheads.st" --data "$W/text"
+
+# what cannot be written is refused at the start; what fails at the end loses nothing else
+short=(--data "$W/text" "${SMALL[@]:0:10}" --steps 2 --sample-tokens 0)
+mkdir "$W/folder"
+for flag in save report log; do
+    run "$TRAIN" "${short[@]}" --report none --$flag "$W/folder"
+    want "--$flag names a folder" 1 "$W/folder: name another.*--$flag"
+    check "no training before that" bash -c "! grep -q step '$W/err'"
+done
+run "$TRAIN" "${short[@]}" --report none --save /proc/none.st
+want "--save where nothing can be made" 1 "cannot write /proc/none.st: name another.*--save"
+run "$TRAIN" "${short[@]}" --save /dev/full --report "$W/kept.html" --log "$W/kept.jsonl"
+want "a full disk" 1 "cannot write .*/dev/full"
+check "the report is there all the same" [ -s "$W/kept.html" ]
+check "and the end of the log" grep -q weights_hash "$W/kept.jsonl"
+check "and the summary" grep -q "^validation loss" "$W/out"
+check "which says what is not" grep -q "^weights .*/dev/full: not written" "$W/out"
+check "/dev/full is still a device" [ -c /dev/full ]
+run "$TRAIN" "${short[@]}" --save /dev/null --report /dev/null --log /dev/null
+want "results for nobody" 0
+check "/dev/null is still a device" [ -c /dev/null ]
+ln -s kept.html "$W/link.html"
+: >"$W/kept.html"
+run "$TRAIN" "${short[@]}" --report "$W/link.html"
+want "a report through a link" 0
+check "the link is still one" [ -L "$W/link.html" ]
+check "and leads to the page" grep -q '<svg' "$W/kept.html"
+
 run "$UCX_RUN" -n 2 "$TRAIN" --layers 0
 want "flags of many ranks" 2 "--layers wants"
 check "told once" [ "$(grep -c 'layers wants' "$W/err")" = 1 ]

@@ -20,11 +20,14 @@ gyre_status_t train_record_open(train_record_t *record, const char *log_path)
     return GYRE_OK;
 }
 
-static gyre_status_t written(const train_record_t *record)
+static gyre_status_t written(train_record_t *record)
 {
-    if (record->log && (fflush(record->log) != 0 || ferror(record->log)))
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
-    return GYRE_OK;
+    if (fflush(record->log) == 0 && !ferror(record->log))
+        return GYRE_OK;
+    record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+    fclose(record->log);
+    record->log = NULL;
+    return record->log_status;
 }
 
 gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
@@ -71,21 +74,20 @@ gyre_status_t train_record_step(train_record_t *record, const train_step_t *step
         "\"hidden_s\":%.6f}\n",
         step->grad_norm, step->lr, (double)record->tokens_per_step / fmax(step->seconds, 1e-9),
         step->compute_s, step->exposed_s, step->hidden_s);
-    return written(record);
+    (void)written(record); /* a full disk is no reason to lose the training: the end returns it */
+    return GYRE_OK;
 }
 
 gyre_status_t train_record_finish(train_record_t *record)
 {
-    gyre_status_t status = GYRE_OK;
-    if (record->log) {
-        fprintf(record->log,
-                "{\"steps\":%zu,\"val_loss\":%.17g,\"weights_hash\":\"%016llx\",\"seconds\":%.3f}\n",
-                record->steps, record->final_val, (unsigned long long)record->hash, record->seconds);
-        status = written(record);
-        if (fclose(record->log) != 0 && status == GYRE_OK)
-            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
-        record->log = NULL;
-    }
+    if (!record->log)
+        return record->log_status;
+    fprintf(record->log, "{\"steps\":%zu,\"val_loss\":%.17g,\"weights_hash\":\"%016llx\",\"seconds\":%.3f}\n",
+            record->steps, record->final_val, (unsigned long long)record->hash, record->seconds);
+    gyre_status_t status = written(record);
+    if (status == GYRE_OK && fclose(record->log) != 0)
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+    record->log = NULL;
     return status;
 }
 

@@ -1,13 +1,12 @@
 /* tools/gyre-train/run.c: a training run from set-up to report. Every rank runs all of it; rank 0 also speaks. */
 #include <errno.h>
-#include <libgen.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
 #include "model/sample.h"
@@ -31,6 +30,7 @@ typedef struct {
     uint64_t next;     /* 0-based number of the step whose batch is fetched */
     double progress;   /* part of the time limit that is gone, as rank 0 told it last */
     base_time_t start; /* of training */
+    int agreed;        /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_progress_t bar;
 } run_t;
@@ -75,8 +75,12 @@ static gyre_status_t find_shape(const train_options_t *options, model_config_t *
             return gyre_fail(GYRE_ERR_INVALID,
                              "%s has a vocabulary of %zu: gyre-train reads bytes, which are %d",
                              options->load, found.vocab, MODEL_DATA_VOCAB);
+        if (found.heads == 0 && !train_options_given(options, "heads"))
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s does not say how many attention heads its model has: give --heads",
+                             options->load);
         if (found.heads == 0)
-            found.heads = shape->heads; /* the file does not say */
+            found.heads = shape->heads;
         const struct {
             const char *name;
             size_t flag, file;
@@ -104,35 +108,28 @@ static gyre_status_t join(run_t *run)
     return status;
 }
 
-/* Checks that need all ranks' number or the text; the same answer on every rank, told by rank 0. */
+/* Every rank knows the text, and the number of ranks. */
 static gyre_status_t check_input(run_t *run)
 {
     const train_options_t *options = run->options;
     const optim_ddp_config_t config = {.batch = options->batch, .accum = options->accum};
     size_t ranks = (size_t)gyre_comm_size(run->comm);
-    int level = base_log_limit;
-    if (run->rank != 0)
-        base_log_set_level(BASE_LOG_NONE);
     gyre_status_t status = optim_ddp_check(&config, ranks);
     if (status == GYRE_OK)
         status = model_data_check(run->data, options->data, run->shape.seq);
-    base_log_set_level((base_log_level_t)level);
-    if (status == GYRE_OK && run->rank == 0 && !optim_ddp_invariant(&config, ranks))
+    if (status == GYRE_OK && !optim_ddp_invariant(&config, ranks))
         log_warning("batch %zu on %zu ranks: only powers of two give the same bits on other numbers of ranks",
                     config.batch, ranks);
     return status;
 }
 
-/* The folder of `path` must take a file: better known now than at the end of the run. */
+/* Better known now than at the end of the run. */
 static gyre_status_t check_writable(const char *path, const char *flag)
 {
-    char *copy = path ? strdup(path) : NULL;
-    gyre_status_t status = GYRE_OK;
-    if (copy && access(dirname(copy), W_OK) != 0)
-        status =
-            gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s: name another file with --%s", path, flag);
-    free(copy);
-    return status;
+    int why = path ? base_file_check(path) : 0;
+    return why == 0 ? GYRE_OK
+                    : gyre_fail_errno(GYRE_ERR_IO, why, "cannot write %s: name another file with --%s", path,
+                                      flag);
 }
 
 static gyre_status_t open_outputs(run_t *run)
@@ -150,8 +147,6 @@ static gyre_status_t make_model(run_t *run)
                                         .beta2 = options->beta2,
                                         .epsilon = 1e-8,
                                         .weight_decay = options->weight_decay};
-    const optim_ddp_config_t ddp = {
-        .batch = options->batch, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
     gyre_status_t status = model_params_create(&run->shape, &run->params);
     if (status != GYRE_OK)
         return status;
@@ -164,24 +159,53 @@ static gyre_status_t make_model(run_t *run)
         model_params_init(run->params, options->seed, run->flat);
     if (status == GYRE_OK)
         status = model_gpt_create_f32(run->params, run->flat, MODEL_ISA_BEST, &run->gpt);
-    if (status == GYRE_OK)
-        status = optim_adamw_create(run->params, &adamw, &run->adamw);
-    if (status == GYRE_OK)
-        status = optim_ddp_create(run->comm, run->params, run->gpt, &ddp, &run->ddp);
-    if (status == GYRE_OK) /* the ranks' files may differ */
-        status = optim_ddp_verify(run->ddp, run->flat, &run->record.hash);
-    return status;
+    return status == GYRE_OK ? optim_adamw_create(run->params, &adamw, &run->adamw) : status;
 }
 
-static gyre_status_t set_up(run_t *run)
+/* What each rank does for itself, without a word to the others. */
+static gyre_status_t prepare(run_t *run)
 {
-    gyre_status_t status = model_data_open(run->options->data, &run->data);
+    gyre_status_t status = find_shape(run->options, &run->shape);
+    if (status == GYRE_OK)
+        status = model_data_open(run->options->data, &run->data);
     if (status == GYRE_OK)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)
         status = open_outputs(run);
+    return status == GYRE_OK ? make_model(run) : status;
+}
+
+/* The ranks' `mine` become one: that of the lowest rank which failed. Most errors are those of all ranks and are told by
+ * rank 0 as they happen; what happened to others only, the lowest of them tells here. */
+static gyre_status_t agree(run_t *run, gyre_status_t mine)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", gyre_last_error()); /* the call below may change it */
+    int64_t word = mine == GYRE_OK ? INT64_MAX : (int64_t)run->rank << 16 | (int64_t)mine;
+    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
+    if (status != GYRE_OK || word == INT64_MAX)
+        return status;
+    run->agreed = 1;
+    if (run->rank > 0 && word >> 16 == run->rank)
+        log_error("%s", text);
+    return (gyre_status_t)(word & 0xffff);
+}
+
+static gyre_status_t set_up(run_t *run)
+{
+    const train_options_t *options = run->options;
+    const optim_ddp_config_t ddp = {
+        .batch = options->batch, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
+    int level = base_log_limit;
+    if (run->rank != 0)
+        base_log_set_level(BASE_LOG_NONE);
+    gyre_status_t status = prepare(run);
+    base_log_set_level((base_log_level_t)level);
+    status = agree(run, status);
     if (status == GYRE_OK)
-        status = make_model(run);
+        status = optim_ddp_create(run->comm, run->params, run->gpt, &ddp, &run->ddp);
+    if (status == GYRE_OK) /* the ranks' files may differ */
+        status = optim_ddp_verify(run->ddp, run->flat, &run->record.hash);
     if (status != GYRE_OK)
         return status;
     size_t all = model_data_validation_count(run->data, run->shape.seq);
@@ -239,7 +263,8 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
         return status;
     norm *= scale;
     double rate = optim_schedule_rate(schedule, run->next, run->progress);
-    if (!isfinite(step.loss) || !isfinite(norm)) { /* on all ranks alike */
+    if (!isfinite(step.loss) || !isfinite(norm)) {
+        run->agreed = 1;
         if (run->rank != 0)
             return gyre_fail_quiet(GYRE_ERR_INVALID, "the loss is no longer finite");
         return gyre_fail(
@@ -354,28 +379,37 @@ static void print_end(const run_t *run)
                record->steps, record->seconds,
                (double)record->steps * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
                total.exposed_s, total.hidden_s);
-    if (run->options->log)
-        printf("log              %s\n", run->options->log);
-    if (run->options->save)
-        printf("weights          %s\n", run->options->save);
-    if (run->options->report)
-        printf("report           %s\n", run->options->report);
 }
 
+/* Where an output is, or that it is not. */
+static void print_output(const char *name, const char *path, gyre_status_t status)
+{
+    if (path)
+        printf("%-16s %s%s\n", name, path, status == GYRE_OK ? "" : ": not written");
+}
+
+/* What went wrong with one output is no reason to lose the others. Returns the first failure. */
 static gyre_status_t leave_results(run_t *run)
 {
-    gyre_status_t status = train_record_finish(&run->record);
-    if (status == GYRE_OK && run->options->save)
-        status = model_checkpoint_save(run->options->save, run->params, run->flat);
-    if (status == GYRE_OK && run->options->sample_tokens > 0)
-        status = make_sample(run);
-    if (status == GYRE_OK && run->options->report)
-        status = train_report_write(run->options->report, run->options, &run->record, run->data);
-    if (status != GYRE_OK)
-        return status;
+    const train_options_t *options = run->options;
+    enum { LOG, WEIGHTS, SAMPLE, REPORT, SHOWN, OUTPUTS };
+    gyre_status_t status[OUTPUTS] = {GYRE_OK};
+    status[LOG] = train_record_finish(&run->record);
+    if (options->save)
+        status[WEIGHTS] = model_checkpoint_save(options->save, run->params, run->flat);
+    if (options->sample_tokens > 0)
+        status[SAMPLE] = make_sample(run);
+    if (options->report)
+        status[REPORT] = train_report_write(options->report, options, &run->record, run->data);
     print_end(run);
+    print_output("log", options->log, status[LOG]);
+    print_output("weights", options->save, status[WEIGHTS]);
+    print_output("report", options->report, status[REPORT]);
     if (fflush(stdout) != 0)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the results to standard output");
+        status[SHOWN] = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the results to standard output");
+    for (size_t i = 0; i < OUTPUTS; i++)
+        if (status[i] != GYRE_OK)
+            return status[i];
     return GYRE_OK;
 }
 
@@ -395,10 +429,10 @@ static gyre_status_t run_together(run_t *run)
     return train(run);
 }
 
-/* Leaves the job; other ranks do not wait for one that failed. */
+/* Leaves the job; other ranks do not wait for one that failed alone. */
 static gyre_status_t leave(run_t *run, gyre_status_t status)
 {
-    if (status != GYRE_OK) {
+    if (status != GYRE_OK && !run->agreed) {
         char reason[512];
         snprintf(reason, sizeof reason, "%s", gyre_last_error());
         gyre_comm_abort(run->comm, reason);
@@ -422,9 +456,7 @@ int train_run(train_options_t *options)
 {
     run_t run = {.options = options};
     int trained = 0;
-    gyre_status_t status = find_shape(options, &run.shape);
-    if (status == GYRE_OK)
-        status = join(&run);
+    gyre_status_t status = join(&run);
     if (status == GYRE_OK) {
         status = run_together(&run);
         trained = run.next > 0;

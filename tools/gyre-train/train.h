@@ -54,7 +54,8 @@ typedef struct {
 typedef struct {
     train_step_t *step; /* [steps], owned */
     size_t steps, room;
-    FILE *log; /* NULL: none */
+    FILE *log;                /* NULL: none, or it failed */
+    gyre_status_t log_status; /* the log's first error */
     double unigram, first_val, final_val;
     double seconds; /* of training, evaluations included */
     uint64_t hash;  /* of the final weights */
@@ -67,8 +68,9 @@ typedef struct {
 gyre_status_t train_record_open(train_record_t *record, const char *log_path);
 gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
                                  const model_data_t *data);
+/* An error of the log is told, kept for train_record_finish, and stops nothing. NO_MEMORY. */
 gyre_status_t train_record_step(train_record_t *record, const train_step_t *step);
-/* Writes the last line and closes the log. */
+/* Writes the last line and closes the log. The log's first error. */
 gyre_status_t train_record_finish(train_record_t *record);
 void train_record_free(train_record_t *record);
 /* Sums over all steps. */
