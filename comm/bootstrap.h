@@ -32,6 +32,10 @@ typedef struct {
 /* INVALID names the variable that is missing or contradictory. */
 gyre_status_t comm_identity_find(const gyre_config_t *config, comm_identity_t *out);
 
+/* The rank that gyre_init would find without a config: 0 for a singleton, and where it would refuse what it finds. For
+ * tools that tell an error of their command line once, before the ranks know each other. */
+int comm_identity_rank_hint(void);
+
 typedef struct comm_boot comm_boot_t;
 
 /* Joins; returns when all ranks are connected to their parents and children, or on all with an error. Errors: BOOTSTRAP (port in use,

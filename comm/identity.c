@@ -98,6 +98,13 @@ static gyre_status_t hand_made_secret(comm_identity_t *out)
     return GYRE_OK;
 }
 
+/* Do Gyre's own variables say who this is? Half of it counts. */
+static int is_gyre(void)
+{
+    return !base_setting_is_default(SET_RANK) || !base_setting_is_default(SET_SIZE) ||
+           *base_setting_string(SET_ROOT) != '\0';
+}
+
 /* Rank, size and root from config and GYRE_*; *given: 0 if neither says anything. */
 static gyre_status_t from_gyre(const gyre_config_t *config, comm_identity_t *out, int *given)
 {
@@ -105,7 +112,7 @@ static gyre_status_t from_gyre(const gyre_config_t *config, comm_identity_t *out
     out->rank = (int)base_setting_int(SET_RANK);
     out->size = (int)base_setting_int(SET_SIZE);
     const char *root = base_setting_string(SET_ROOT);
-    *given = !base_setting_is_default(SET_RANK) || !base_setting_is_default(SET_SIZE) || *root != '\0';
+    *given = is_gyre();
     if (config != NULL) {
         by_config = config->rank >= 0 || config->nranks >= 0 || config->root != NULL;
         out->rank = config->rank >= 0 ? config->rank : out->rank;
@@ -200,6 +207,20 @@ static gyre_status_t from_torchrun(comm_identity_t *out)
                  "out but nobody who knows these; set GYRE_SECRET on untrusted networks");
     }
     return GYRE_OK;
+}
+
+int comm_identity_rank_hint(void)
+{
+    int64_t rank = 0, size = 0;
+    if (is_gyre()) {
+        rank = base_setting_int(SET_RANK);
+        size = base_setting_int(SET_SIZE);
+    } else {
+        const char *own = base_env("RANK"), *all = base_env("WORLD_SIZE");
+        rank = own != NULL ? strtol(own, NULL, 10) : 0;
+        size = all != NULL ? strtol(all, NULL, 10) : 0;
+    }
+    return rank > 0 && rank < size && size <= RANKS_MAX ? (int)rank : 0;
 }
 
 gyre_status_t comm_identity_find(const gyre_config_t *config, comm_identity_t *out)

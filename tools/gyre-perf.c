@@ -1,26 +1,14 @@
 /* tools/gyre-perf.c: the communication benchmark: one collective, a range of sizes, every element checked.
  *
- * Uses the public calls only, so its figures are what a program gets. The parts are in tools/gyre-perf/. */
+ * Measures with the public calls only, so its figures are what a program gets. The parts are in tools/gyre-perf/. */
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/settings.h"
-
-/* The rank that the launcher gave, 0 if there is none: before gyre_init, so that one rank tells of a wrong option. */
-static int launched_rank(void)
-{
-    if (!base_setting_is_default(SET_RANK))
-        return (int)base_setting_int(SET_RANK);
-    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = base_env(names[i]);
-        if (value)
-            return atoi(value);
-    }
-    return 0;
-}
+#include "comm/bootstrap.h"
 
 static gyre_status_t apply_settings(const perf_options_t *o)
 {
@@ -85,11 +73,13 @@ static gyre_status_t run_all(const perf_options_t *o, perf_case_t *c, const perf
     return GYRE_OK;
 }
 
-/* The error of this rank, kept: what cleans up afterwards may fail too. */
+/* The error of this rank, kept: what cleans up afterwards may fail too. The library has told it, unless it was to be
+ * silent. */
 static int tell_error(int rank, char *text, size_t bytes)
 {
     snprintf(text, bytes, "rank %d: %s", rank, gyre_last_error());
-    fprintf(stderr, "gyre-perf: %s\n", text);
+    if (base_log_limit < BASE_LOG_ERROR)
+        fprintf(stderr, "gyre-perf: %s\n", text);
     return PERF_ERROR;
 }
 
@@ -147,7 +137,7 @@ static int run(int argc, char **argv, char **typed)
         code = PERF_USAGE;
     }
     if (code != PERF_OK) {
-        if (launched_rank() <= 0)
+        if (comm_identity_rank_hint() == 0)
             fprintf(stderr, "gyre-perf: %s\n", why);
         return code;
     }
@@ -155,7 +145,7 @@ static int run(int argc, char **argv, char **typed)
     config.timeout_s = options.timeout_s;
     gyre_comm_t *world = NULL;
     if (gyre_init(&config, &world) != GYRE_OK)
-        return tell_error(launched_rank(), error, sizeof error);
+        return tell_error(comm_identity_rank_hint(), error, sizeof error);
     const int rank = gyre_comm_rank(world), n = gyre_comm_size(world);
     if (options.coll->rooted && options.root >= n) {
         if (rank == 0)

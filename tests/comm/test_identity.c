@@ -17,8 +17,9 @@
 #define SECRET "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
 static const char *const names[] = {
-    "GYRE_RANK", "GYRE_SIZE",  "GYRE_ROOT",   "GYRE_ROOT_FD", "GYRE_SECRET",        "GYRE_JOB",
-    "RANK",      "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",  "TORCHELASTIC_RUN_ID"};
+    "GYRE_RANK",    "GYRE_SIZE",           "GYRE_ROOT",   "GYRE_ROOT_FD", "GYRE_SECRET",         "GYRE_JOB",
+    "RANK",         "WORLD_SIZE",          "MASTER_ADDR", "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "PMI_RANK",
+    "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"};
 
 /* The identity that a process with these variables ("NAME=value", ended by NULL) would find. */
 static gyre_status_t with(const char *const *variables, const gyre_config_t *config, comm_identity_t *who)
@@ -60,6 +61,33 @@ static void alone(void **state)
     assert_int_equal(with(ENV("MASTER_ADDR=h", "MASTER_PORT=1"), NULL, &a),
                      GYRE_OK); /* many scripts export these */
     assert_string_equal(a.source, "singleton");
+}
+
+/* Tools that speak before gyre_init speak at the same rank. */
+static void the_hint_agrees(void **state)
+{
+    (void)state;
+    static const char *const good[][5] = {
+        {NULL},
+        {"GYRE_RANK=2", "GYRE_SIZE=4", "GYRE_ROOT=127.0.0.1:9", "RANK=1", NULL},
+        {"GYRE_RANK=0", "GYRE_SIZE=1", "RANK=3", NULL},
+        {"RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=29500", NULL},
+        {"RANK=0", "WORLD_SIZE=1", NULL},
+        {"PMI_RANK=3", "OMPI_COMM_WORLD_RANK=3", "SLURM_PROCID=3", NULL}, /* not launchers of ours */
+    };
+    comm_identity_t who;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(with(good[i], NULL, &who), GYRE_OK);
+        assert_int_equal(comm_identity_rank_hint(), who.rank);
+    }
+    static const char *const bad[][4] = {{"RANK=3", NULL},
+                                         {"GYRE_RANK=3", NULL},
+                                         {"GYRE_ROOT=h:1", "RANK=2", "WORLD_SIZE=4", NULL},
+                                         {"RANK=4", "WORLD_SIZE=4", NULL}};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_not_equal(with(bad[i], NULL, &who), GYRE_OK);
+        assert_int_equal(comm_identity_rank_hint(), 0);
+    }
 }
 
 static void from_gyre(void **state)
@@ -213,8 +241,9 @@ static void broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alone),         cmocka_unit_test(from_gyre), cmocka_unit_test(from_config),
-        cmocka_unit_test(from_torchrun), cmocka_unit_test(by_hand),   cmocka_unit_test(broken),
+        cmocka_unit_test(alone),       cmocka_unit_test(the_hint_agrees), cmocka_unit_test(from_gyre),
+        cmocka_unit_test(from_config), cmocka_unit_test(from_torchrun),   cmocka_unit_test(by_hand),
+        cmocka_unit_test(broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

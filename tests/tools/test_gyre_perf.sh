@@ -48,6 +48,10 @@ run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 1K -e 4K -f 2 -n 3 -m 4 -N 2 -u 3 -R 0
 right "many options"
 check "two cycles of three sizes" [ "$(rows)" = 6 ]
 check "no in-place figures" [ "$(grep -v '^#' "$W/out" | awk '{print $10 $11 $12 $13}' | sort -u)" = N/AN/AN/AN/A ]
+for coll in all_reduce all_to_allv broadcast; do # every operation of a group has data of its own
+    run "$UCX_RUN" -n 3 "$PERF" $coll -b 4 -e 64K -f 16 -n 2 -m 5 -c 2
+    right "$coll -m"
+done
 for transport in shm ucx; do
     run "$UCX_RUN" -n 2 "$PERF" all_to_all -b 4 -e 256K -f 64 -n 2 --transport $transport
     right "--transport $transport"
@@ -81,12 +85,18 @@ run "$PERF" all_reduce --algo bruck
 want "an algorithm of other collectives" 2 'does not serve this collective; all_reduce has: '
 run "$UCX_RUN" -n 2 "$PERF" broadcast -r 2 -b 8 -e 8
 want "a root that does not exist" 2 'the ranks are 0..1'
+run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -z 1
+want "a flag of nccl-tests that means nothing here" 2 '--blocking 1: not a value'
 run "$PERF" all_reduce -b 8 -e 8 -J "$W/none/perf.json"
 want "no place for the JSON" 3 'none/perf.json'
 
 # --- ranks that disagree: an error that says so, not a hang ---
 run "$UCX_RUN" -n 2 sh -c "exec $PERF all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"
-want "different counts" 3 'gyre-perf: rank [01]: .*all_reduce'
+want "different counts" 3 'gyre\[[01]\] error: .*all_reduce'
+check "each rank says it once" [ "$(grep -c all_reduce "$W/err")" -le 2 ]
+GYRE_LOG=none run "$UCX_RUN" -n 2 sh -c "exec $PERF all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"
+want "different counts, with a silent library" 3 'gyre-perf: rank [01]: .*all_reduce'
+check "each rank says it once" [ "$(grep -c all_reduce "$W/err")" -le 2 ]
 check "soon" [ "$ms" -lt 15000 ]
 
 finish

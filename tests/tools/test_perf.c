@@ -83,6 +83,9 @@ static void test_options(void **state)
     assert_true(parsed.out_of_place && !parsed.in_place && parsed.misalign == 3 && !parsed.windows);
     assert_true(parsed.timestamps);
     assert_string_equal(parsed.transport, "ucx");
+    assert_int_equal(parse("gyre-perf all_reduce -p 1 -z 0 -G 0 -C 0 -y 0 -x 0 -M 0 -n 9"), PERF_OK);
+    assert_int_equal(parsed.iters, 9);
+    assert_int_equal(parse("gyre-perf all_reduce --parallel_init 0 --blocking 0 --cudagraph 0"), PERF_OK);
     assert_int_equal(parse("gyre-perf all_reduce --inplace 1"), PERF_OK);
     assert_true(!parsed.out_of_place && parsed.in_place);
     assert_int_equal(parse("gyre-perf --help"), -1);
@@ -121,6 +124,13 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce -o xor", "xor"},
         {"gyre-perf all_reduce -a 4", "--average 4"},
         {"gyre-perf all_reduce -g 8", "--ngpus 8"},
+        {"gyre-perf all_reduce -p 2", "--parallel_init 2"},
+        {"gyre-perf all_reduce -z 1", "--blocking 1"},
+        {"gyre-perf all_reduce -G 20", "--cudagraph 20"},
+        {"gyre-perf all_reduce -C 1", "--report_cputime 1"},
+        {"gyre-perf all_reduce -y 1", "--stream_null 1"},
+        {"gyre-perf all_reduce -x 1", "--cta_policy 1"},
+        {"gyre-perf all_reduce -M 1", "--memory_report 1"},
         {"gyre-perf all_reduce -T nan", "--timeout"},
         {"gyre-perf all_reduce --transport tcp", "--transport tcp"},
         {"gyre-perf all_reduce --inplace 2", "--inplace 2"},

@@ -153,29 +153,7 @@ static place_t place_of(const perf_options_t *o, const perf_case_t *c, const per
     return p;
 }
 
-/* ---- checking ---- */
-static gyre_status_t check(const perf_options_t *o, const perf_case_t *c, const place_t *p, int in_place,
-                           uint64_t *nwrong)
-{
-    uint64_t wrong = 0;
-    int told = 0;
-    for (int rep = 1; rep <= o->check; rep++) {
-        perf_fill_poison(p->recv_base, c->bytes);
-        if (!in_place)
-            perf_fill_poison(p->send_base, c->bytes);
-        perf_fill_input(c, rep, in_place, p->send_base);
-        gyre_status_t status = perf_case_run(c, p->send, p->recv);
-        if (status != GYRE_OK)
-            return status;
-        wrong += perf_check_range(c, rep, in_place, 0, p->recv_base, &told);
-        if (!in_place)
-            wrong += perf_check_range(c, rep, in_place, 1, p->send_base, &told);
-    }
-    *nwrong = wrong;
-    return gyre_all_reduce(nwrong, nwrong, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), c->comm);
-}
-
-/* ---- timing ---- */
+/* ---- one iteration ---- */
 static inline gyre_status_t iterate(const perf_case_t *c, const place_t *p, int aggregate)
 {
     if (aggregate == 1)
@@ -187,6 +165,39 @@ static inline gyre_status_t iterate(const perf_case_t *c, const place_t *p, int 
     }
     return status == GYRE_OK ? gyre_group_end() : status;
 }
+
+/* ---- checking ---- */
+
+/* Each slot of each run has inputs of its own, so that an operation of a group which got another's buffers shows. */
+static gyre_status_t check(const perf_options_t *o, const perf_case_t *c, const place_t *p, int in_place,
+                           uint64_t *nwrong)
+{
+    uint64_t wrong = 0;
+    int told = 0;
+    for (int run = 0; run < o->check; run++) {
+        const int first = (int)((int64_t)run * o->aggregate % (1 << 20)) + 1;
+        for (int m = 0; m < o->aggregate; m++) {
+            const size_t shift = (size_t)m * p->stride;
+            perf_fill_poison(p->recv_base + shift, c->bytes);
+            if (!in_place)
+                perf_fill_poison(p->send_base + shift, c->bytes);
+            perf_fill_input(c, first + m, in_place, p->send_base + shift);
+        }
+        gyre_status_t status = iterate(c, p, o->aggregate);
+        if (status != GYRE_OK)
+            return status;
+        for (int m = 0; m < o->aggregate; m++) {
+            const size_t shift = (size_t)m * p->stride;
+            wrong += perf_check_range(c, first + m, in_place, 0, p->recv_base + shift, &told);
+            if (!in_place)
+                wrong += perf_check_range(c, first + m, in_place, 1, p->send_base + shift, &told);
+        }
+    }
+    *nwrong = wrong;
+    return gyre_all_reduce(nwrong, nwrong, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), c->comm);
+}
+
+/* ---- timing ---- */
 
 /* The one time that is reported for all ranks, as -a says. */
 static gyre_status_t across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds)

@@ -36,6 +36,13 @@ static const struct option long_options[] = {
     {"local_register", required_argument, NULL, 'R'},
     {"report_timestamps", no_argument, NULL, 'S'},
     {"timestamps", no_argument, NULL, 'S'},
+    {"parallel_init", required_argument, NULL, 'p'},
+    {"blocking", required_argument, NULL, 'z'},
+    {"cudagraph", required_argument, NULL, 'G'},
+    {"report_cputime", required_argument, NULL, 'C'},
+    {"stream_null", required_argument, NULL, 'y'},
+    {"cta_policy", required_argument, NULL, 'x'},
+    {"memory_report", required_argument, NULL, 'M'},
     {"algo", required_argument, NULL, OPT_ALGO},
     {"transport", required_argument, NULL, OPT_TRANSPORT},
     {"order", required_argument, NULL, OPT_ORDER},
@@ -68,42 +75,45 @@ static void list_algos(const perf_coll_t *coll, char *text, size_t bytes)
 
 void perf_help(FILE *out)
 {
-    fputs("usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
-          "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
-          "Measures a collective over a range of sizes and checks every element of its results.\n"
-          "\n"
-          "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
-          "  -e, --maxbytes SIZE      last size (32M)\n"
-          "  -i, --stepbytes SIZE     added from size to size (1M)\n"
-          "  -f, --stepfactor N       multiplies from size to size instead\n"
-          "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
-          "                           bfloat16 float double, or all (float)\n"
-          "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
-          "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
-          "  -n, --iters N            timed iterations (20)\n"
-          "  -w, --warmup_iters N     iterations before them (5)\n"
-          "  -m, --agg_iters N        operations issued together in each iteration (1)\n"
-          "  -N, --run_cycles N       times to run it all; 0: until stopped (1)\n"
-          "  -c, --check N            checked runs per size; 0: no check (1)\n"
-          "  -a, --average 0|1|2|3    time of: rank 0, average, minimum, maximum over ranks (1)\n"
-          "  -J, --json FILE          also write the results there\n"
-          "  -T, --timeout SECONDS    deadline of every operation\n"
-          "  -u, --unalign BYTES      move buffers that far off their alignment (0)\n"
-          "  -R, --local_register 0|1 1: buffers from gyre_mem_alloc, zero-copy between local ranks (1)\n"
-          "                           0: from malloc\n"
-          "  -S, --report_timestamps  add the time of day to each row\n"
-          "      --algo NAME          force an algorithm, see below\n"
-          "      --transport shm|ucx  how ranks of one host reach each other\n"
-          "      --order canonical|fast\n"
-          "                           order of reductions: reproducible bits, or whatever is fastest\n"
-          "      --inplace 0|1|both   which halves of the table to measure (both)\n"
-          "  -t, -g 1                 accepted for scripts written for nccl-tests: a rank is a process\n"
-          "  -h, --help   --version\n"
-          "\n"
-          "Exit status: 0 all right, 1 wrong results, 2 wrong usage, 3 an error of Gyre or the system.\n"
-          "\n"
-          "Collectives and the algorithms that --algo can force:\n",
-          out);
+    fputs(
+        "usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
+        "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
+        "Measures a collective over a range of sizes and checks every element of its results.\n"
+        "\n"
+        "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
+        "  -e, --maxbytes SIZE      last size (32M)\n"
+        "  -i, --stepbytes SIZE     added from size to size (1M)\n"
+        "  -f, --stepfactor N       multiplies from size to size instead\n"
+        "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
+        "                           bfloat16 float double, or all (float)\n"
+        "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
+        "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
+        "  -n, --iters N            timed iterations (20)\n"
+        "  -w, --warmup_iters N     iterations before them (5)\n"
+        "  -m, --agg_iters N        operations issued together in each iteration (1)\n"
+        "  -N, --run_cycles N       times to run it all; 0: until stopped (1)\n"
+        "  -c, --check N            checked runs per size; 0: no check (1)\n"
+        "  -a, --average 0|1|2|3    time of: rank 0, average, minimum, maximum over ranks (1)\n"
+        "  -J, --json FILE          also write the results there\n"
+        "  -T, --timeout SECONDS    deadline of every operation\n"
+        "  -u, --unalign BYTES      move buffers that far off their alignment (0)\n"
+        "  -R, --local_register 0|1 1: buffers from gyre_mem_alloc, zero-copy between local ranks (1)\n"
+        "                           0: from malloc\n"
+        "  -S, --report_timestamps  add the time of day to each row\n"
+        "      --algo NAME          force an algorithm, see below\n"
+        "      --transport shm|ucx  how ranks of one host reach each other\n"
+        "      --order canonical|fast\n"
+        "                           order of reductions: reproducible bits, or whatever is fastest\n"
+        "      --inplace 0|1|both   which halves of the table to measure (both)\n"
+        "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
+        "                           accepted for scripts written for nccl-tests and without effect: a rank\n"
+        "                           is a process, there are no threads, streams, graphs or CTAs to choose\n"
+        "  -h, --help   --version\n"
+        "\n"
+        "Exit status: 0 all right, 1 wrong results, 2 wrong usage, 3 an error of Gyre or the system.\n"
+        "\n"
+        "Collectives and the algorithms that --algo can force:\n",
+        out);
     for (int i = 0; i < perf_coll_count; i++) {
         char algos[160];
         list_algos(&perf_colls[i], algos, sizeof algos);
@@ -198,6 +208,15 @@ static int take(int option, const char *arg, perf_options_t *o)
     case 't':
     case 'g':
         return parse_int(arg, 1, 1, &one);
+    case 'p': /* each rank is a process that starts by itself, either way */
+        return parse_int(arg, 0, 1, &one);
+    case 'z':
+    case 'G':
+    case 'C':
+    case 'y':
+    case 'x':
+    case 'M':
+        return parse_int(arg, 0, 0, &one);
     case 'b':
         return perf_parse_size(arg, &o->min_bytes);
     case 'e':
@@ -307,8 +326,8 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
     optind = 0; /* start over: tests parse more than once */
     opterr = 0;
     int option;
-    while ((option = getopt_long(argc, argv, ":t:g:b:e:i:f:d:o:r:n:w:m:N:c:a:J:T:u:R:Sh", long_options,
-                                 NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, ":t:g:p:z:G:C:y:x:M:b:e:i:f:d:o:r:n:w:m:N:c:a:J:T:u:R:Sh",
+                                 long_options, NULL)) != -1) {
         if (option == 'h') {
             perf_help(out);
             return -1;
