@@ -239,8 +239,12 @@ format:
 HEADERS  := $(wildcard include/gyre/*.h)
 MAN_PAGES := $(wildcard docs/man/*.[137])
 man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
-INSTALLED := $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
-    $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m)))
+# NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
+MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
+alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
+INSTALLED = $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+    $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
+    $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
 install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
@@ -256,6 +260,7 @@ install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
+	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
 	@echo "installed under $(TO)"
 
 uninstall:

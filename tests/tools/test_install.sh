@@ -24,6 +24,20 @@ check "exported symbols are those of libgyre.map" diff "$W/listed" "$W/exported"
 grep -hoE '^GYRE_API [^(]*\b(gyre_[a-z0-9_]+)\(' include/gyre/*.h | sed -E 's/.*\b(gyre_[a-z0-9_]+)\($/\1/' | sort -u >"$W/declared"
 check "every function of the headers is exported" diff "$W/declared" "$W/listed"
 
+# Every public function has a manual page, its own or one that refers to a page which names it.
+man3=$at/share/man/man3
+while read -r name; do
+    page=$man3/$name.3
+    check "$name has a manual page" test -s "$page"
+    target=$(sed -n 's/^\.so //p' "$page")
+    [ -z "$target" ] || page=$at/share/man/$target
+    check "the page of $name has it in its synopsis" grep -qE "\b(${name/#gyre_i/gyre_i?})\(" "$page"
+done <"$W/listed"
+for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
+    man --version 2>/dev/null | grep -q '^man ' || break
+    check "man $name" bash -c 'MANPATH=$0 MANPAGER=cat man "$1" 2>/dev/null | grep -q "$1"' "$at/share/man" $name
+done
+
 cat >"$W/hello.c" <<'END'
 #include <gyre/gyre.h>
 #include <stdio.h>
@@ -60,6 +74,13 @@ out_is "three ranks" "3
 run ${CC:-gcc} -o "$W/hello-static" "$W/hello.c" $(flags --cflags) "$at/lib/libgyre.a" \
     $(pkg-config --libs $(flags --print-requires-private)) $(sed -n 's/^Libs.private: //p' "$at/lib/pkgconfig/gyre.pc")
 want "it links statically" 0
+# The manual's example is a program, too.
+sed -n '/^\.SH EXAMPLE/,/^\.fi/p' "$man3/gyre_buckets_create.3" | sed -n "s/^    //p" >"$W/buckets.c"
+# shellcheck disable=SC2046
+run ${CC:-gcc} -Wall -Wextra -Werror -o "$W/buckets" "$W/buckets.c" $(flags --cflags --libs)
+want "the example of gyre_buckets_create(3) compiles" 0
+run "$at/bin/ucx-run" -n 2 --timeout 20 "$W/buckets"
+want "the example of gyre_buckets_create(3) runs" 0
 unset LD_LIBRARY_PATH
 run "$W/hello-static"
 out_is "the static one runs" 1
