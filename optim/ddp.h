@@ -39,8 +39,8 @@ int optim_ddp_invariant(const optim_ddp_config_t *config, size_t ranks);
 typedef struct {
     double loss;              /* mean over the global batch, nats per token */
     double note[OPTIM_NOTES]; /* in: rank 0's word to all ranks; out: that word, on every rank */
-    double exposed_s;         /* blocked in communication */
-    double hidden_s;          /* communication beside compute */
+    double exposed_s;         /* this thread spent in communication: waiting, or moving data itself */
+    double hidden_s;          /* gradients under way while this thread computed */
 } optim_ddp_step_t;
 
 /* Forward and backward over this rank's share and the reduction of gradients. Collective. */

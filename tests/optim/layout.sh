@@ -47,6 +47,16 @@ same thread
 curve other 1 --seed 2
 check "another seed is another run" bash -c "! cmp -s '$W/one.st' '$W/other.st'"
 
+# times: what is hidden lies inside compute, and one rank has nothing to hide
+check "the times of a step go together" python3 - "$W"/{one,two,thread}.jsonl <<'PY'
+import json, sys
+for name in sys.argv[1:]:
+    for step in (s for s in map(json.loads, open(name)) if "step" in s):
+        assert step["compute_s"] > 0 and step["exposed_s"] >= 0, step
+        assert 0 <= step["hidden_s"] <= step["compute_s"] + 1e-5, step
+        assert "/one." not in name or step["hidden_s"] == 0, step
+PY
+
 # weights go on where they were, in their own shape; a sample is the same each time
 for i in 1 2; do
     run "$TRAIN" --data "$W/text" --load "$W/one.st" --steps 0 --sample-tokens 60 --eval-sequences 9 --report "$W/r$i.html"

@@ -81,7 +81,7 @@ static void tiles(FILE *out, const train_record_t *record)
         snprintf(text, sizeof text, rate >= 1e4 ? "%.1f&thinsp;k" : "%.0f", rate >= 1e4 ? rate / 1e3 : rate);
         tile(out, text, "tokens per second");
         snprintf(text, sizeof text, "%.1f&thinsp;%%", 100.0 * total.exposed_s / fmax(total.seconds, 1e-9));
-        tile(out, text, "of the step waits for communication");
+        tile(out, text, "of the step goes into communication");
     }
     fputs("</div>\n", out);
 }
@@ -104,10 +104,12 @@ static void times(FILE *out, const train_record_t *record)
         return;
     }
     share(out, "compute", "#9dbbe3", total.compute_s, total.seconds);
-    share(out, "exposed communication: compute waits for it, or for a slower rank", "#d9601a",
-          total.exposed_s, total.seconds);
-    share(out, "hidden communication: beside backward, costs no time of its own", "#2f9e6e", total.hidden_s,
-          total.seconds);
+    share(out,
+          "exposed communication: the training thread waits, for data or for a slower rank, or moves data "
+          "itself",
+          "#d9601a", total.exposed_s, total.seconds);
+    share(out, "hidden communication: under way while the training thread computes", "#2f9e6e",
+          total.hidden_s, total.seconds);
     train_svg_time(out, record);
     fprintf(out,
             "<p class=\"note\">Of rank 0, %.2f s in %zu steps. Compute and exposed communication add up to "
