@@ -57,8 +57,14 @@ HAVE_CUDA  := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),1,0)
 HAVE_VERBS := $(if $(wildcard /usr/include/infiniband/verbs.h),1,0)
 CUDA  ?= $(HAVE_CUDA)
 VERBS ?= $(HAVE_VERBS)
-NO_CUDA  := $(if $(filter 1,$(HAVE_CUDA)),as asked; the toolkit is in $(CUDA_HOME),no toolkit found: GPU memory is off)
-NO_VERBS := $(if $(filter 1,$(HAVE_VERBS)),as asked; rdma-core's headers are here,no rdma-core headers found)
+NO_CUDA  := no toolkit found: GPU memory is off
+NO_VERBS := no rdma-core headers found
+ifeq ($(HAVE_CUDA),1)
+NO_CUDA  := as asked; the toolkit is in $(CUDA_HOME)
+endif
+ifeq ($(HAVE_VERBS),1)
+NO_VERBS := as asked; rdma-core's headers are here
+endif
 
 # ---- flags --------------------------------------------------------------------------------------------
 OPT      ?= -O3 -g
@@ -93,7 +99,8 @@ CPPFLAGS += -DGYRE_VERBS=1
 LIBS += -libverbs
 endif
 
-# files that are built for more than the compiler's baseline: only collectives/kernels.c calls them, after asking the CPU
+# files that are built for more than the compiler's baseline: only collectives/kernels.c calls them, after asking
+# the CPU
 ifneq ($(findstring x86_64,$(MACHINE)),)
 CFLAGS_kernels_avx2   := -mavx2 -mf16c
 CFLAGS_kernels_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
@@ -155,7 +162,8 @@ $(B)/obj/%.o: %.c $(B)/flags | $(SETUP_STAMP)
 $(LIB_SO): $(CORE_OBJ) libgyre.map
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) -shared -Wl,-soname,libgyre.so.$(SOVERSION) -Wl,--version-script=libgyre.map -Wl,-z,defs $(ALL_CFLAGS) $(LDFLAGS) $(CORE_OBJ) $(LIBS) -o $@
+	$(Q)$(CC) -shared -Wl,-soname,libgyre.so.$(SOVERSION) -Wl,--version-script=libgyre.map -Wl,-z,defs \
+	    $(ALL_CFLAGS) $(LDFLAGS) $(CORE_OBJ) $(LIBS) -o $@
 	$(Q)ln -sf libgyre.so.$(SOVERSION) $(B)/lib/libgyre.so
 
 $(LIB_A): $(CORE_OBJ)
@@ -173,7 +181,8 @@ define TOOL_RULE
 $(B)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) $$(if $$(filter gyre-train,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) \
+	    $$(if $$(filter gyre-train,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
@@ -188,7 +197,8 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 # its parts are tested without its main
 $(B)/tests/tools/test_perf: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC)): | $(SETUP_CHECK_STAMP)
-LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) $(if $(filter model optim pipeline,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
+LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
+    $(if $(filter model optim pipeline,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
