@@ -18,6 +18,8 @@
 #include "base/log.h"
 #include "base/settings.h"
 
+#define IN_USE_SECONDS 2.0 /* for the root's port to become free */
+
 /* A decimal port 1..65535 that fills [text, end); -1 if it is not one. */
 static int parse_port(const char *text, const char *end)
 {
@@ -272,7 +274,7 @@ static gyre_status_t check_inherited(int fd)
     return GYRE_OK;
 }
 
-gyre_status_t boot_listen_root(const char *root, int root_fd, int *fd, int *inherited)
+gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadline, int *fd, int *inherited)
 {
     char host[256];
     int port;
@@ -299,14 +301,19 @@ gyre_status_t boot_listen_root(const char *root, int root_fd, int *fd, int *inhe
     }
     /* A name is not bound to what it means here: Debian maps the own host name to 127.0.1.1, where other hosts
      * could not reach us. */
+    base_time_t patience = base_deadline(IN_USE_SECONDS);
     int s;
-    if (exact) {
-        boot_addr_set_port(&addr, port);
-        s = listen_at(&addr, 0);
-        if (s < 0 && errno == EADDRNOTAVAIL && !boot_addr_is_loopback(&addr))
+    for (;;) {
+        s = -1;
+        if (exact) {
+            boot_addr_set_port(&addr, port);
+            s = listen_at(&addr, 0);
+        }
+        if (!exact || (s < 0 && errno == EADDRNOTAVAIL && !boot_addr_is_loopback(&addr)))
             s = listen_any(port); /* behind address translation the root's address is not ours */
-    } else {
-        s = listen_any(port);
+        if (s >= 0 || errno != EADDRINUSE || base_poll_ms(patience) == 0 || base_poll_ms(deadline) == 0)
+            break;
+        poll(NULL, 0, 20);
     }
     if (s < 0 && errno == EADDRINUSE)
         return gyre_fail(
@@ -416,8 +423,12 @@ int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err)
         else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
             failed = errno;
     }
-    if (failed == 0 && met_itself(fd))
+    if (failed == 0 && met_itself(fd)) {
+        /* Reset it: a closed one would hold the port in TIME_WAIT, and rank 0 could not listen there. */
+        struct linger reset = {.l_onoff = 1, .l_linger = 0};
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         failed = ECONNREFUSED;
+    }
     if (failed == 0)
         return fd;
     close(fd);

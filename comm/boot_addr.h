@@ -37,8 +37,9 @@ int boot_addr_unpack(const unsigned char in[BOOT_ADDR_BYTES], boot_addr_t *addr)
 /* Own (peer 0) or peer's (1) address of a connected socket; IPv4 mapped into IPv6 is unmapped. 0 on failure. */
 int boot_addr_of(int fd, int peer, boot_addr_t *addr);
 
-/* Rank 0's listening socket at `root`, or the checked inherited one. *inherited: 1 if it must not be closed. */
-gyre_status_t boot_listen_root(const char *root, int root_fd, int *fd, int *inherited);
+/* Rank 0's listening socket at `root`, or the checked inherited one. *inherited: 1 if it must not be closed.
+ * A port in use is tried again for a short while: the job before this one may be about to leave it. */
+gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadline, int *fd, int *inherited);
 /* Listening socket of another rank. `mine`: in: own address of the connection to rank 0; out: the address, with
  * port, at which children reach the socket. */
 gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd);

@@ -453,7 +453,7 @@ static gyre_status_t join_as_root(comm_boot_t *boot, const comm_identity_t *who,
     gyre_status_t st =
         gate.places != NULL ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
     if (st == GYRE_OK)
-        st = boot_listen_root(who->root, who->root_fd, &gate.fd, &gate.inherited);
+        st = boot_listen_root(who->root, who->root_fd, deadline, &gate.fd, &gate.inherited);
     if (st == GYRE_OK)
         st = gate_keep(&gate, deadline);
     gate_close(&gate, st);

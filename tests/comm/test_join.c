@@ -397,6 +397,26 @@ static void port_in_use(void **state)
     boot_job_end(&job);
 }
 
+/* The job before this one still holds the port, and leaves it while rank 0 tries. */
+static void port_soon_free(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t a[2];
+    boot_job_begin(&job, 2);
+    boot_job_identity(&job, 0, &a[0].who);
+    a[0].who.root_fd = -1;
+    a[0].seconds = 10.0;
+    assert_int_equal(pthread_create(&a[0].thread, NULL, attempt_main, &a[0]), 0);
+    nap(300);
+    boot_job_end(&job);
+    attempt_start(&a[1], &job, 1, 10.0);
+    for (int r = 0; r < 2; r++) {
+        attempt_end(&a[r]);
+        assert_int_equal(a[r].status, GYRE_OK);
+    }
+}
+
 static void nobody_at_the_root(void **state)
 {
     (void)state;
@@ -566,6 +586,7 @@ int main(void)
         cmocka_unit_test(wrong_size),
         cmocka_unit_test(died_while_joining),
         cmocka_unit_test(port_in_use),
+        cmocka_unit_test(port_soon_free),
         cmocka_unit_test(nobody_at_the_root),
         cmocka_unit_test(root_comes_last),
         cmocka_unit_test(port_range),
