@@ -269,6 +269,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
         return st;
     }
     comm->is_world = 1;
+    comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
     process.joined = 1;
     *out = comm;
     return GYRE_OK;
@@ -368,6 +369,8 @@ static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int 
     subset.n = n;
     gyre_status_t st =
         comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, &made);
+    if (st == GYRE_OK)
+        made->fast_order = comm->fast_order;
     gyre_status_t agreed = split_finish(&subset, st);
     if (agreed != GYRE_OK && st == GYRE_OK)
         comm_free(made);
@@ -433,6 +436,22 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
         coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, text);
     coll_stop_driving(comm);
     return GYRE_OK;
+}
+
+gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast)
+{
+    coll_drive(comm);
+    gyre_status_t st = coll_comm_idle(comm) && !comm->open ? GYRE_OK : GYRE_ERR_INVALID;
+    if (st == GYRE_OK && comm->fast_order != fast) {
+        uint64_t built = comm->plans.built;
+        coll_plan_cache_free(&comm->plans); /* they are in the other order */
+        comm->plans.built = built;
+        comm->fast_order = fast;
+    }
+    coll_stop_driving(comm);
+    return st == GYRE_OK
+               ? st
+               : gyre_fail(st, "the order of reductions cannot change while operations are under way");
 }
 
 gyre_status_t gyre_comm_error(const gyre_comm_t *comm)

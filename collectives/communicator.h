@@ -67,6 +67,7 @@ struct gyre_comm {
     uint32_t splits; /* splits called so far; part of the children's ids */
     double timeout_s;
     base_time_t timeout_ns; /* the same */
+    int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
     _Atomic int error;      /* gyre_status_t that killed this communicator */
     char error_text[1400];
 
@@ -90,6 +91,12 @@ struct gyre_comm {
     base_time_t waited;
     coll_traffic_t traffic;
 };
+
+/* --- comm.c --- */
+/* Chooses the order of this communicator's reductions from here on; gyre_init takes it from GYRE_ORDER, a split from its
+ * parent. For programs that compare orders in one process: all ranks must choose alike, between the same two
+ * operations. INVALID, and nothing changes, while operations are under way. */
+gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
 
 /* --- request.c --- */
 gyre_request_t *coll_request_new(gyre_comm_t *comm); /* NULL: no memory (reported) */

@@ -90,10 +90,10 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 }
 
 /* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes) stay out. */
-static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n)
+static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
 {
     uint64_t head[8] = {(uint64_t)s->op,   (uint64_t)s->type,     (uint64_t)s->redop, (uint64_t)s->root,
-                        (uint64_t)p->algo, (uint64_t)p->one_shot, p->chunk,           0};
+                        (uint64_t)p->algo, (uint64_t)p->one_shot, p->chunk,           (uint64_t)fast};
     uint64_t h = base_hash64(head, sizeof head, 2);
     if (is_vector(s->op))
         h = base_hash64(&s->count, sizeof s->count, h);
@@ -169,7 +169,7 @@ static coll_args_t args_of(const gyre_comm_t *comm, const coll_shape_t *s)
                          .rdispls = s->rdispls,
                          .uniform = s->uniform,
                          .in_place = s->in_place,
-                         .fast_order = base_setting_string(SET_ORDER)[0] == 'f',
+                         .fast_order = comm->fast_order,
                          .chunk = 1,
                          .host = comm->host_of};
 }
@@ -322,7 +322,7 @@ static gyre_status_t plan_build(const gyre_comm_t *comm, const coll_shape_t *sha
         p->algo = choice.algo;
         p->one_shot = choice.one_shot;
         p->chunk = choice.chunk;
-        p->sig = shape_sig(&p->shape, p, comm->n);
+        p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
         st = build_segments(comm, p);
     }
     if (st != GYRE_OK) {

@@ -60,8 +60,7 @@ double perf_histogram_percentile(const perf_histogram_t *h, double percent)
     return 0.0;
 }
 
-/* Adds up the histograms of all ranks, everywhere. */
-static gyre_status_t merge(perf_histogram_t *h, gyre_comm_t *comm)
+gyre_status_t perf_histogram_merge(perf_histogram_t *h, gyre_comm_t *comm)
 {
     double sums[2] = {h->sum, h->squares};
     int64_t ends[2] = {-h->min, h->max};
@@ -130,16 +129,9 @@ void perf_buffers_destroy(perf_buffers_t *b)
     b->send = b->recv = NULL;
 }
 
-/* The pointers of one half of a row. `base` is where the in-place buffer starts, or the receive buffer. */
-typedef struct {
-    unsigned char *send, *recv;           /* slot 0, as passed to the call */
-    unsigned char *send_base, *recv_base; /* the ranges that are filled and checked, [c->bytes] */
-    size_t stride;                        /* to the next slot */
-} place_t;
-
-static place_t place_of(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place)
+perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place)
 {
-    place_t p = {.stride = b->slot_bytes};
+    perf_place_t p = {.stride = b->slot_bytes};
     p.recv_base = b->recv + PERF_GUARD_BYTES + o->misalign;
     p.send_base = in_place ? p.recv_base : b->send + PERF_GUARD_BYTES + o->misalign;
     p.send = p.send_base + (in_place ? perf_case_send_offset(c) * c->elem : 0);
@@ -154,7 +146,7 @@ static place_t place_of(const perf_options_t *o, const perf_case_t *c, const per
 }
 
 /* ---- one iteration ---- */
-static inline gyre_status_t iterate(const perf_case_t *c, const place_t *p, int aggregate)
+gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate)
 {
     if (aggregate == 1)
         return perf_case_run(c, p->send, p->recv);
@@ -169,8 +161,8 @@ static inline gyre_status_t iterate(const perf_case_t *c, const place_t *p, int 
 /* ---- checking ---- */
 
 /* Each slot of each run has inputs of its own, so that an operation of a group which got another's buffers shows. */
-static gyre_status_t check(const perf_options_t *o, const perf_case_t *c, const place_t *p, int in_place,
-                           uint64_t *nwrong)
+gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
+                         uint64_t *nwrong)
 {
     uint64_t wrong = 0;
     int told = 0;
@@ -183,7 +175,7 @@ static gyre_status_t check(const perf_options_t *o, const perf_case_t *c, const 
                 perf_fill_poison(p->send_base + shift, c->bytes);
             perf_fill_input(c, first + m, in_place, p->send_base + shift);
         }
-        gyre_status_t status = iterate(c, p, o->aggregate);
+        gyre_status_t status = perf_iterate(c, p, o->aggregate);
         if (status != GYRE_OK)
             return status;
         for (int m = 0; m < o->aggregate; m++) {
@@ -198,9 +190,16 @@ static gyre_status_t check(const perf_options_t *o, const perf_case_t *c, const 
 }
 
 /* ---- timing ---- */
+int perf_next_size(const perf_options_t *o, size_t *size)
+{
+    size_t step = o->step_factor > 1 ? (*size ? *size : 1) * ((size_t)o->step_factor - 1) : o->step_bytes;
+    if (o->coll->op == COLL_BARRIER || step == 0 || *size > o->max_bytes || step > o->max_bytes - *size)
+        return 0;
+    *size += step;
+    return 1;
+}
 
-/* The one time that is reported for all ranks, as -a says. */
-static gyre_status_t across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds)
+gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds)
 {
     static const gyre_redop_kind_t kinds[] = {GYRE_SUM, GYRE_AVG, GYRE_MIN, GYRE_MAX};
     if (o->average == 0)
@@ -212,7 +211,7 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
                            int in_place, perf_result_t *result)
 {
     static perf_histogram_t h; /* 20 KiB, once */
-    const place_t p = place_of(o, c, b, in_place);
+    const perf_place_t p = perf_place(o, c, b, in_place);
     gyre_status_t status = GYRE_OK;
     *result = (perf_result_t){.ran = 1};
     perf_histogram_clear(&h);
@@ -220,13 +219,13 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
         perf_fill_input(c, 0, in_place, p.send_base + (size_t)m * p.stride);
 
     for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
-        status = iterate(c, &p, o->aggregate);
+        status = perf_iterate(c, &p, o->aggregate);
     if (status == GYRE_OK)
         status = gyre_barrier(c->comm);
     const base_time_t start = base_now();
     base_time_t before = start;
     for (int i = 0; i < o->iters && status == GYRE_OK; i++) {
-        status = iterate(c, &p, o->aggregate);
+        status = perf_iterate(c, &p, o->aggregate);
         base_time_t now = base_now();
         perf_histogram_add(&h, now - before);
         before = now;
@@ -235,9 +234,9 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
         return status;
 
     double seconds = (double)(before - start) * 1e-9 / o->iters / o->aggregate;
-    status = across_ranks(o, c->comm, &seconds);
+    status = perf_across_ranks(o, c->comm, &seconds);
     if (status == GYRE_OK)
-        status = merge(&h, c->comm);
+        status = perf_histogram_merge(&h, c->comm);
     if (status != GYRE_OK)
         return status;
     result->time_us = seconds * 1e6;
@@ -253,5 +252,5 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
     if (o->check == 0)
         return GYRE_OK;
     result->checked = 1;
-    return check(o, c, &p, in_place, &result->nwrong);
+    return perf_check(o, c, &p, in_place, &result->nwrong);
 }

@@ -77,6 +77,7 @@ void perf_help(FILE *out)
 {
     fputs("usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
           "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
+          "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
           "Measures a collective over a range of sizes and checks every element of its results.\n"
           "\n"
           "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
@@ -101,8 +102,9 @@ void perf_help(FILE *out)
           "  -S, --report_timestamps  add the time of day to each row\n"
           "      --algo NAME          force an algorithm, see below\n"
           "      --transport shm|ucx  how ranks of one host reach each other\n"
-          "      --order canonical|fast\n"
-          "                           order of reductions: reproducible bits, or whatever is fastest\n"
+          "      --order canonical|fast|canonical,fast\n"
+          "                           order of reductions: reproducible bits, or whatever is fastest;\n"
+          "                           both: side by side, interleaved, with what the first one costs\n"
           "      --inplace 0|1|both   which halves of the table to measure (both)\n"
           "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
           "                           accepted for scripts written for nccl-tests, without effect: a rank\n"
@@ -111,6 +113,11 @@ void perf_help(FILE *out)
           "\n"
           "Exit status: 0 all right, 1 wrong results, 2 wrong usage, 3 an error of Gyre or the system.\n"
           "\n"
+          "Subcommands:\n",
+          out);
+    for (int i = 0; i < perf_command_count; i++)
+        fprintf(out, "  %-16s %s\n", perf_commands[i].name, perf_commands[i].title);
+    fputs("\n"
           "Collectives and the algorithms that --algo can force:\n",
           out);
     for (int i = 0; i < perf_coll_count; i++) {
@@ -265,7 +272,8 @@ static int take(int option, const char *arg, perf_options_t *o)
         return one_of(arg, transports);
     case OPT_ORDER:
         o->order = arg;
-        return one_of(arg, orders);
+        o->both_orders = strcmp(arg, "canonical,fast") == 0 || strcmp(arg, "fast,canonical") == 0;
+        return o->both_orders || one_of(arg, orders);
     case OPT_INPLACE:
         o->out_of_place = strcmp(arg, "1") != 0;
         o->in_place = strcmp(arg, "0") != 0;
@@ -285,6 +293,11 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     }
     if (o->step_factor == 1 && o->step_bytes == 0 && o->min_bytes < o->max_bytes) {
         snprintf(why, bytes, "a step of 0 bytes (-i 0) never reaches the last size; use -f or a larger -i");
+        return 0;
+    }
+    if (o->both_orders && !o->coll->reduces) {
+        snprintf(why, bytes, "--order %s: %s reduces nothing, so there is no order to compare", o->order,
+                 o->coll->name);
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {

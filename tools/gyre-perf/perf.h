@@ -3,7 +3,8 @@
  *   options.c  the command line            cases.c   the collectives: sizes, calls, bandwidth
  *   data.c     inputs and exact results    check.c   every element
  *   measure.c  buffers, timing             machine.c ranks, memcpy floor
- *   report.c   table and JSON
+ *   report.c   table and JSON               orders.c  --order canonical,fast
+ *   job.c      joining and leaving          commands.c the subcommands; each has a file of its own
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -61,6 +62,8 @@ typedef struct {
     int timestamps;
     int out_of_place, in_place;                  /* which halves run */
     const char *algo, *transport, *order, *json; /* NULL: not given */
+    int both_orders;                             /* --order canonical,fast */
+    int no_columns;                              /* a subcommand prints a table of its own */
 } perf_options_t;
 
 /* PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was asked for and printed on `out`. */
@@ -95,6 +98,30 @@ size_t perf_case_recv_offset(const perf_case_t *c);
 gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
 void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, double *busbw); /* GB/s */
 
+/* ---- the job ---- */
+/* Parses the command line, makes settings of its flags and joins the job. PERF_OK and *done 0: *world is joined; else what
+ * it returns is the exit status, and all is said (*done 1: --help or --version). */
+int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world, int *done);
+/* Leaves the job; the exit status. After PERF_ERROR it does not wait: the others learn it from the library. */
+int perf_job_close(gyre_comm_t *world, int code);
+/* The error of this rank, kept: what cleans up afterwards may fail too. The library has told it, unless it was to be
+ * silent. Returns PERF_ERROR. */
+int perf_tell_error(int rank, char *text, size_t bytes);
+/* A case of `comm` with room for its arrays, to be filled by perf_case_set. 0: no memory (said). */
+int perf_case_open(perf_case_t *c, gyre_comm_t *comm);
+void perf_case_close(perf_case_t *c);
+
+/* ---- subcommands ---- */
+typedef struct {
+    const char *name;  /* the first word after gyre-perf */
+    const char *title; /* one line for the help */
+    /* argv[0] is the subcommand, the rest its own. `typed`: all of gyre-perf's. Returns the exit status. */
+    int (*run)(int argc, char **argv, int typed_count, char **typed);
+} perf_command_t;
+extern const perf_command_t perf_commands[];
+extern const int perf_command_count;
+const perf_command_t *perf_command_find(const char *name);
+
 /* ---- data ---- */
 enum { PERF_PERIOD = 16381 }; /* elements after which inputs repeat; a prime */
 /* Bits of element i of the send buffer of `rank`, in run number `rep`. */
@@ -128,6 +155,8 @@ typedef struct {
 void perf_histogram_clear(perf_histogram_t *h);
 void perf_histogram_add(perf_histogram_t *h, int64_t ns);
 double perf_histogram_percentile(const perf_histogram_t *h, double percent); /* ns */
+/* Adds up the histograms of all ranks, everywhere. */
+gyre_status_t perf_histogram_merge(perf_histogram_t *h, gyre_comm_t *comm);
 
 typedef struct {
     int ran;     /* 0: this half does not exist or was not asked for */
@@ -144,9 +173,26 @@ typedef struct {
 } perf_buffers_t;
 gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b);
 void perf_buffers_destroy(perf_buffers_t *b);
+
+/* The pointers of one half of a row. `base` is where the in-place buffer starts, or the receive buffer. */
+typedef struct {
+    unsigned char *send, *recv;           /* slot 0, as passed to the call */
+    unsigned char *send_base, *recv_base; /* the ranges that are filled and checked, [c->bytes] */
+    size_t stride;                        /* to the next slot */
+} perf_place_t;
+perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place);
+/* One iteration: `aggregate` operations, as a group if there are several. */
+gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate);
+/* The checked runs of one half; *nwrong: of all ranks. Collective. */
+gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
+                         uint64_t *nwrong);
+/* The one time that is reported for all ranks, as -a says. Collective. */
+gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds);
 /* Warm-up, timing, check of one half. Collective. */
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
                            int in_place, perf_result_t *result);
+/* The size after *size; 0: that was the last one. */
+int perf_next_size(const perf_options_t *o, size_t *size);
 
 /* ---- the machine ---- */
 typedef struct {
@@ -176,7 +222,20 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
                       const gyre_comm_t *comm, const perf_machine_t *m);
 void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
                      const perf_result_t *in_place);
+/* For rows of other tables: a field; the row itself (taken over), counted into the totals. */
+void perf_put(json_t *object, const char *key, json_t *value);
+void perf_report_add(perf_report_t *r, json_t *row, uint64_t nwrong);
+json_t *perf_json_case(const perf_case_t *c); /* size, count, type, redop, root */
+json_t *perf_json_half(const perf_result_t *h);
 /* Totals; writes the JSON file. error: NULL or what ended the run. Returns a PERF_ code. */
 int perf_report_close(perf_report_t *r, const char *error);
+
+/* ---- both orders ---- */
+/* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one. Collective. */
+gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
+/* One row: `c` in the canonical order and again on `fast`, interleaved. report: on rank 0. Collective. */
+gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
+                              const perf_buffers_t *b, perf_report_t *report);
+void perf_orders_columns(void);
 
 #endif

@@ -22,7 +22,7 @@ static void time_now(char *text, size_t bytes)
         snprintf(text, bytes, "unknown");
 }
 
-static void put(json_t *object, const char *key, json_t *value)
+void perf_put(json_t *object, const char *key, json_t *value)
 {
     /* fails only without memory; the file then lacks the key */
     (void)json_object_set_new(object, key, value);
@@ -32,7 +32,7 @@ static void put_time(json_t *object, const char *key)
 {
     char text[32];
     time_now(text, sizeof text);
-    put(object, key, json_string(text));
+    perf_put(object, key, json_string(text));
 }
 
 /* Settings that differ from their defaults, as NAME=value. The job's secret stays one. */
@@ -60,53 +60,53 @@ static const char *algo_setting(const perf_options_t *o)
 static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
 {
     json_t *c = json_object();
-    put(c, "nthreads", json_integer(1));
-    put(c, "ngpus", json_integer(0));
-    put(c, "minimum_bytes", json_integer((json_int_t)o->min_bytes));
-    put(c, "maximum_bytes", json_integer((json_int_t)o->max_bytes));
+    perf_put(c, "nthreads", json_integer(1));
+    perf_put(c, "ngpus", json_integer(0));
+    perf_put(c, "minimum_bytes", json_integer((json_int_t)o->min_bytes));
+    perf_put(c, "maximum_bytes", json_integer((json_int_t)o->max_bytes));
     if (o->step_factor > 1)
-        put(c, "step_factor", json_integer(o->step_factor));
+        perf_put(c, "step_factor", json_integer(o->step_factor));
     else
-        put(c, "step_bytes", json_integer((json_int_t)o->step_bytes));
-    put(c, "warmup_iters", json_integer(o->warmup));
-    put(c, "iterations", json_integer(o->iters));
-    put(c, "aggregated_iterations", json_integer(o->aggregate));
-    put(c, "validation", json_integer(o->check));
-    put(c, "average", json_integer(o->average));
-    put(c, "unalign", json_integer((json_int_t)o->misalign));
-    put(c, "registered", json_integer(o->windows));
-    put(c, "collective", json_string(o->coll->name));
-    put(c, "algorithm", json_string(algo_setting(o)));
-    put(c, "transport", json_string(base_setting_string(SET_TRANSPORT)));
-    put(c, "order", json_string(base_setting_string(SET_ORDER)));
-    put(c, "kernels", json_string(coll_kernel_isa()));
-    put(c, "memcpy_gbs",
-        json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large", m->large_gbs,
-                  "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
-    put(c, "load_average", json_pack("[f, f, f]", m->load[0], m->load[1], m->load[2]));
+        perf_put(c, "step_bytes", json_integer((json_int_t)o->step_bytes));
+    perf_put(c, "warmup_iters", json_integer(o->warmup));
+    perf_put(c, "iterations", json_integer(o->iters));
+    perf_put(c, "aggregated_iterations", json_integer(o->aggregate));
+    perf_put(c, "validation", json_integer(o->check));
+    perf_put(c, "average", json_integer(o->average));
+    perf_put(c, "unalign", json_integer((json_int_t)o->misalign));
+    perf_put(c, "registered", json_integer(o->windows));
+    perf_put(c, "collective", json_string(o->coll->name));
+    perf_put(c, "algorithm", json_string(algo_setting(o)));
+    perf_put(c, "transport", json_string(base_setting_string(SET_TRANSPORT)));
+    perf_put(c, "order", json_string(o->both_orders ? o->order : base_setting_string(SET_ORDER)));
+    perf_put(c, "kernels", json_string(coll_kernel_isa()));
+    perf_put(c, "memcpy_gbs",
+             json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large",
+                       m->large_gbs, "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
+    perf_put(c, "load_average", json_pack("[f, f, f]", m->load[0], m->load[1], m->load[2]));
     return c;
 }
 
 static void open_json(perf_report_t *r, int argc, char **argv, int n, const perf_machine_t *m)
 {
     r->json = json_object();
-    put(r->json, "version", json_integer(JSON_VERSION));
+    perf_put(r->json, "version", json_integer(JSON_VERSION));
     put_time(r->json, "start_time");
     json_t *args = json_array(), *devices = json_array();
     for (int i = 0; i < argc; i++)
         (void)json_array_append_new(args, json_string(argv[i]));
-    put(r->json, "args", args);
-    put(r->json, "env", changed_settings());
-    put(r->json, "gyre_version", json_string(gyre_version()));
-    put(r->json, "config", json_config(r->options, m));
+    perf_put(r->json, "args", args);
+    perf_put(r->json, "env", changed_settings());
+    perf_put(r->json, "gyre_version", json_string(gyre_version()));
+    perf_put(r->json, "config", json_config(r->options, m));
     for (int i = 0; i < n; i++) {
         const perf_rank_info_t *info = &m->ranks[i];
         (void)json_array_append_new(devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group",
                                                        0, "pid", (int)info->pid, "hostname", info->host,
                                                        "device", -1, "device_info", info->cores));
     }
-    put(r->json, "devices", devices);
-    put(r->json, "results", json_array());
+    perf_put(r->json, "devices", devices);
+    perf_put(r->json, "results", json_array());
 }
 
 static void print_header(const perf_options_t *o, int n, const perf_machine_t *m)
@@ -122,15 +122,19 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
         printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid, m->ranks[i].host,
                m->ranks[i].cores);
     printf("#\n# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
-           base_setting_string(SET_TRANSPORT), algo_setting(o), base_setting_string(SET_ORDER),
-           coll_kernel_isa(), o->windows ? "gyre_mem_alloc" : "malloc");
+           base_setting_string(SET_TRANSPORT), algo_setting(o),
+           o->both_orders ? o->order : base_setting_string(SET_ORDER), coll_kernel_isa(),
+           o->windows ? "gyre_mem_alloc" : "malloc");
     if (m->large_gbs > 0.0)
         printf("# memcpy floor (rank 0 alone): %.2f GB/s for %zu MiB, %.2f GB/s for %zu KiB in cache\n",
                m->large_gbs, m->large_bytes >> 20, m->cache_gbs, m->cache_bytes >> 10);
     else
         printf("# memcpy floor: not measured, no memory for two buffers of %zu MiB\n", m->large_bytes >> 20);
     printf("# load average %.2f %.2f %.2f\n#\n", m->load[0], m->load[1], m->load[2]);
+}
 
+static void print_columns(const perf_options_t *o)
+{
     const char *stamp = o->timestamps ? "  timestamp" : "";
     printf("# %10s  %12s  %8s  %6s  %6s           %-12s                       %-8s                %-12s      "
            "%s\n",
@@ -148,6 +152,10 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
 {
     *r = (perf_report_t){.options = o};
     print_header(o, gyre_comm_size(comm), m);
+    if (o->both_orders)
+        perf_orders_columns();
+    else if (!o->no_columns)
+        print_columns(o);
     if (o->json)
         open_json(r, argc, argv, gyre_comm_size(comm), m);
     fflush(stdout);
@@ -191,24 +199,44 @@ static void print_percentiles(const perf_result_t *h)
     print_figure(h->p99, 7);
 }
 
-static json_t *json_half(const perf_result_t *h)
+json_t *perf_json_half(const perf_result_t *h)
 {
     if (!h->ran)
         return json_null();
     json_t *j = json_object();
-    put(j, "time", json_real(h->time_us));
-    put(j, "alg_bw", json_real(h->algbw));
-    put(j, "bus_bw", json_real(h->busbw));
-    put(j, "nwrong", h->checked ? json_integer((json_int_t)h->nwrong) : json_null());
-    put(j, "p50", json_real(h->p50));
-    put(j, "p95", json_real(h->p95));
-    put(j, "p99", json_real(h->p99));
-    put(j, "avg", json_real(h->avg));
-    put(j, "min", json_real(h->min));
-    put(j, "max", json_real(h->max));
-    put(j, "stdev", json_real(h->stdev));
-    put(j, "cv", json_real(h->avg > 0.0 ? 100.0 * h->stdev / h->avg : 0.0));
+    perf_put(j, "time", json_real(h->time_us));
+    perf_put(j, "alg_bw", json_real(h->algbw));
+    perf_put(j, "bus_bw", json_real(h->busbw));
+    perf_put(j, "nwrong", h->checked ? json_integer((json_int_t)h->nwrong) : json_null());
+    perf_put(j, "p50", json_real(h->p50));
+    perf_put(j, "p95", json_real(h->p95));
+    perf_put(j, "p99", json_real(h->p99));
+    perf_put(j, "avg", json_real(h->avg));
+    perf_put(j, "min", json_real(h->min));
+    perf_put(j, "max", json_real(h->max));
+    perf_put(j, "stdev", json_real(h->stdev));
+    perf_put(j, "cv", json_real(h->avg > 0.0 ? 100.0 * h->stdev / h->avg : 0.0));
     return j;
+}
+
+json_t *perf_json_case(const perf_case_t *c)
+{
+    json_t *row = json_object();
+    perf_put(row, "size", json_integer((json_int_t)c->bytes));
+    perf_put(row, "count", json_integer((json_int_t)c->param));
+    perf_put(row, "type", json_string(c->coll->op == COLL_BARRIER ? "none" : gyre_type_name(c->type)));
+    perf_put(row, "redop", json_string(c->coll->reduces ? perf_op_name(c->op) : "none"));
+    perf_put(row, "root", json_integer(c->root));
+    return row;
+}
+
+void perf_report_add(perf_report_t *r, json_t *row, uint64_t nwrong)
+{
+    r->nwrong += nwrong;
+    if (r->json)
+        (void)json_array_append_new(json_object_get(r->json, "results"), row);
+    else
+        json_decref(row);
 }
 
 void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
@@ -238,16 +266,11 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
     }
     if (!r->json)
         return;
-    json_t *row = json_object();
-    put(row, "size", json_integer((json_int_t)c->bytes));
-    put(row, "count", json_integer((json_int_t)c->param));
-    put(row, "type", json_string(type));
-    put(row, "redop", json_string(op));
-    put(row, "root", json_integer(c->root));
-    put(row, "out_of_place", json_half(out_of_place));
-    put(row, "in_place", json_half(in_place));
-    put(row, "actual_iterations", json_integer(r->options->iters));
-    put(row, "experiment_name", json_string(c->coll->name));
+    json_t *row = perf_json_case(c);
+    perf_put(row, "out_of_place", perf_json_half(out_of_place));
+    perf_put(row, "in_place", perf_json_half(in_place));
+    perf_put(row, "actual_iterations", json_integer(r->options->iters));
+    perf_put(row, "experiment_name", json_string(c->coll->name));
     (void)json_array_append_new(json_object_get(r->json, "results"), row);
 }
 
@@ -257,14 +280,17 @@ int perf_report_close(perf_report_t *r, const char *error)
     int result = error ? PERF_ERROR : r->nwrong ? PERF_WRONG : PERF_OK;
     if (!error) {
         printf("# %-20s : %" PRIu64 " %s\n", "Out of bounds values", r->nwrong, r->nwrong ? "FAILED" : "OK");
+    }
+    if (!error && r->busbw_rows) {
         printf("# %-20s : %g\n#\n", "Avg bus bandwidth", bandwidth);
     }
     if (r->json) {
-        put(r->json, "out_of_bounds",
+        perf_put(
+            r->json, "out_of_bounds",
             json_pack("{s:I, s:s}", "count", (json_int_t)r->nwrong, "okay", r->nwrong ? "false" : "true"));
-        put(r->json, "average_bus_bandwidth",
-            json_pack("{s:f, s:s}", "bandwidth", bandwidth, "okay", "unchecked"));
-        put(r->json, "errors", error ? json_pack("[s]", error) : json_array());
+        perf_put(r->json, "average_bus_bandwidth",
+                 json_pack("{s:f, s:s}", "bandwidth", bandwidth, "okay", "unchecked"));
+        perf_put(r->json, "errors", error ? json_pack("[s]", error) : json_array());
         put_time(r->json, "end_time");
         if (base_json_write(r->options->json, r->json) != GYRE_OK) {
             fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());

@@ -1,0 +1,21 @@
+/* tools/gyre-perf/commands.c: the subcommands, one line each: what gyre-perf measures besides one collective over a range
+ * of sizes. */
+#include "tools/gyre-perf/perf.h"
+
+#include <string.h>
+
+int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
+
+const perf_command_t perf_commands[] = {
+    {"latency", "every call timed singly: histogram, tail, jitter", perf_latency_main},
+};
+const int perf_command_count = sizeof perf_commands / sizeof *perf_commands;
+
+const perf_command_t *perf_command_find(const char *name)
+{
+    for (int i = 0; i < perf_command_count; i++) {
+        if (strcmp(perf_commands[i].name, name) == 0)
+            return &perf_commands[i];
+    }
+    return NULL;
+}
