@@ -138,7 +138,7 @@ size_t perf_case_recv_offset(const perf_case_t *c)
     return blocks ? c->displs[c->rank] : 0;
 }
 
-static gyre_redop_t redop(const perf_case_t *c)
+gyre_redop_t perf_case_redop(const perf_case_t *c)
 {
     static const gyre_redop_kind_t kinds[PERF_OPS] = {GYRE_SUM, GYRE_PROD, GYRE_MIN,
                                                       GYRE_MAX, GYRE_AVG,  GYRE_SUM};
@@ -160,17 +160,17 @@ gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv)
     const int uneven = c->coll->uneven;
     switch (c->coll->op) {
     case COLL_ALL_REDUCE:
-        return gyre_all_reduce(send, recv, c->param, c->type, redop(c), c->comm);
+        return gyre_all_reduce(send, recv, c->param, c->type, perf_case_redop(c), c->comm);
     case COLL_REDUCE_SCATTER:
-        return uneven ? gyre_reduce_scatterv(send, recv, c->counts, c->type, redop(c), c->comm)
-                      : gyre_reduce_scatter(send, recv, c->param, c->type, redop(c), c->comm);
+        return uneven ? gyre_reduce_scatterv(send, recv, c->counts, c->type, perf_case_redop(c), c->comm)
+                      : gyre_reduce_scatter(send, recv, c->param, c->type, perf_case_redop(c), c->comm);
     case COLL_ALL_GATHER:
         return uneven ? gyre_all_gatherv(send, recv, c->counts, c->displs, c->type, c->comm)
                       : gyre_all_gather(send, recv, c->param, c->type, c->comm);
     case COLL_BROADCAST:
         return gyre_broadcast(send, recv, c->param, c->type, c->root, c->comm);
     case COLL_REDUCE:
-        return gyre_reduce(send, recv, c->param, c->type, redop(c), c->root, c->comm);
+        return gyre_reduce(send, recv, c->param, c->type, perf_case_redop(c), c->root, c->comm);
     case COLL_GATHER:
         return uneven ? gyre_gatherv(send, c->send_count, recv, c->counts, NULL, c->type, c->root, c->comm)
                       : gyre_gather(send, recv, c->param, c->type, c->root, c->comm);

@@ -5,9 +5,11 @@
 #include <string.h>
 
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
+int perf_overlap_main(int argc, char **argv, int typed_count, char **typed);
 
 const perf_command_t perf_commands[] = {
     {"latency", "every call timed singly: histogram, tail, jitter", perf_latency_main},
+    {"overlap", "non-blocking collectives beside computing: how much of them is hidden", perf_overlap_main},
 };
 const int perf_command_count = sizeof perf_commands / sizeof *perf_commands;
 

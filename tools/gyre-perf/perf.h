@@ -5,6 +5,7 @@
  *   measure.c  buffers, timing             machine.c ranks, memcpy floor
  *   report.c   table and JSON               orders.c  --order canonical,fast
  *   job.c      joining and leaving          commands.c the subcommands; each has a file of its own
+ *   start.c    the calls, non-blocking      command.h  what subcommands with flags of their own share
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -95,7 +96,12 @@ void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, pe
 /* Elements before this rank's part in the in-place buffer. */
 size_t perf_case_send_offset(const perf_case_t *c);
 size_t perf_case_recv_offset(const perf_case_t *c);
+gyre_redop_t perf_case_redop(const perf_case_t *c);
 gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
+/* The same, non-blocking: sendrecv has two requests, all others one and NULL. After an error, what was started is in
+ * `requests` and must be waited for. */
+gyre_status_t perf_case_start(const perf_case_t *c, const void *send, void *recv,
+                              gyre_request_t *requests[2]);
 void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, double *busbw); /* GB/s */
 
 /* ---- the job ---- */
@@ -229,6 +235,17 @@ json_t *perf_json_case(const perf_case_t *c); /* size, count, type, redop, root 
 json_t *perf_json_half(const perf_result_t *h);
 /* Totals; writes the JSON file. error: NULL or what ended the run. Returns a PERF_ code. */
 int perf_report_close(perf_report_t *r, const char *error);
+
+/* Pieces of it, for other reports. */
+void perf_print_ranks(int n, const perf_machine_t *m);
+void perf_print_machine(const perf_machine_t *m);
+void perf_print_figure(double value, int width); /* after two blanks, with as many decimals as fit */
+/* The head of the JSON file with an empty list of results; takes `config`. */
+json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config);
+void perf_config_machine(json_t *config, const perf_machine_t *m);
+void perf_put_time(json_t *object, const char *key);
+/* Out of bounds values, errors and the end time; writes the file and releases it. A PERF_ code, at least `code`. */
+int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char *error, int code);
 
 /* ---- both orders ---- */
 /* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one. Collective. */

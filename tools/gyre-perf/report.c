@@ -28,7 +28,7 @@ void perf_put(json_t *object, const char *key, json_t *value)
     (void)json_object_set_new(object, key, value);
 }
 
-static void put_time(json_t *object, const char *key)
+void perf_put_time(json_t *object, const char *key)
 {
     char text[32];
     time_now(text, sizeof text);
@@ -57,6 +57,17 @@ static const char *algo_setting(const perf_options_t *o)
     return o->algo ? o->algo : *base_setting_string(SET_ALGO) ? base_setting_string(SET_ALGO) : "auto";
 }
 
+void perf_config_machine(json_t *c, const perf_machine_t *m)
+{
+    perf_put(c, "transport", json_string(base_setting_string(SET_TRANSPORT)));
+    perf_put(c, "order", json_string(base_setting_string(SET_ORDER)));
+    perf_put(c, "kernels", json_string(coll_kernel_isa()));
+    perf_put(c, "memcpy_gbs",
+             json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large",
+                       m->large_gbs, "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
+    perf_put(c, "load_average", json_pack("[f, f, f]", m->load[0], m->load[1], m->load[2]));
+}
+
 static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
 {
     json_t *c = json_object();
@@ -77,36 +88,52 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     perf_put(c, "registered", json_integer(o->windows));
     perf_put(c, "collective", json_string(o->coll->name));
     perf_put(c, "algorithm", json_string(algo_setting(o)));
-    perf_put(c, "transport", json_string(base_setting_string(SET_TRANSPORT)));
-    perf_put(c, "order", json_string(o->both_orders ? o->order : base_setting_string(SET_ORDER)));
-    perf_put(c, "kernels", json_string(coll_kernel_isa()));
-    perf_put(c, "memcpy_gbs",
-             json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large",
-                       m->large_gbs, "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
-    perf_put(c, "load_average", json_pack("[f, f, f]", m->load[0], m->load[1], m->load[2]));
+    perf_config_machine(c, m);
+    if (o->both_orders)
+        perf_put(c, "order", json_string(o->order));
     return c;
 }
 
-static void open_json(perf_report_t *r, int argc, char **argv, int n, const perf_machine_t *m)
+json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config)
 {
-    r->json = json_object();
-    perf_put(r->json, "version", json_integer(JSON_VERSION));
-    put_time(r->json, "start_time");
+    json_t *json = json_object();
+    perf_put(json, "version", json_integer(JSON_VERSION));
+    perf_put_time(json, "start_time");
     json_t *args = json_array(), *devices = json_array();
     for (int i = 0; i < argc; i++)
         (void)json_array_append_new(args, json_string(argv[i]));
-    perf_put(r->json, "args", args);
-    perf_put(r->json, "env", changed_settings());
-    perf_put(r->json, "gyre_version", json_string(gyre_version()));
-    perf_put(r->json, "config", json_config(r->options, m));
+    perf_put(json, "args", args);
+    perf_put(json, "env", changed_settings());
+    perf_put(json, "gyre_version", json_string(gyre_version()));
+    perf_put(json, "config", config);
     for (int i = 0; i < n; i++) {
         const perf_rank_info_t *info = &m->ranks[i];
         (void)json_array_append_new(devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group",
                                                        0, "pid", (int)info->pid, "hostname", info->host,
                                                        "device", -1, "device_info", info->cores));
     }
-    perf_put(r->json, "devices", devices);
-    perf_put(r->json, "results", json_array());
+    perf_put(json, "devices", devices);
+    perf_put(json, "results", json_array());
+    return json;
+}
+
+void perf_print_ranks(int n, const perf_machine_t *m)
+{
+    printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
+    for (int i = 0; i < n; i++)
+        printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid, m->ranks[i].host,
+               m->ranks[i].cores);
+    printf("#\n");
+}
+
+void perf_print_machine(const perf_machine_t *m)
+{
+    if (m->large_gbs > 0.0)
+        printf("# memcpy floor (rank 0 alone): %.2f GB/s for %zu MiB, %.2f GB/s for %zu KiB in cache\n",
+               m->large_gbs, m->large_bytes >> 20, m->cache_gbs, m->cache_bytes >> 10);
+    else
+        printf("# memcpy floor: not measured, no memory for two buffers of %zu MiB\n", m->large_bytes >> 20);
+    printf("# load average %.2f %.2f %.2f\n#\n", m->load[0], m->load[1], m->load[2]);
 }
 
 static void print_header(const perf_options_t *o, int n, const perf_machine_t *m)
@@ -117,20 +144,12 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
            "validation: %d unalign: %zu\n#\n",
            o->min_bytes, o->max_bytes, o->step_factor > 1 ? (size_t)o->step_factor : o->step_bytes,
            o->step_factor > 1 ? "factor" : "bytes", o->warmup, o->iters, o->aggregate, o->check, o->misalign);
-    printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
-    for (int i = 0; i < n; i++)
-        printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid, m->ranks[i].host,
-               m->ranks[i].cores);
-    printf("#\n# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
+    perf_print_ranks(n, m);
+    printf("# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
            base_setting_string(SET_TRANSPORT), algo_setting(o),
            o->both_orders ? o->order : base_setting_string(SET_ORDER), coll_kernel_isa(),
            o->windows ? "gyre_mem_alloc" : "malloc");
-    if (m->large_gbs > 0.0)
-        printf("# memcpy floor (rank 0 alone): %.2f GB/s for %zu MiB, %.2f GB/s for %zu KiB in cache\n",
-               m->large_gbs, m->large_bytes >> 20, m->cache_gbs, m->cache_bytes >> 10);
-    else
-        printf("# memcpy floor: not measured, no memory for two buffers of %zu MiB\n", m->large_bytes >> 20);
-    printf("# load average %.2f %.2f %.2f\n#\n", m->load[0], m->load[1], m->load[2]);
+    perf_print_machine(m);
 }
 
 static void print_columns(const perf_options_t *o)
@@ -157,12 +176,11 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
     else if (!o->no_columns)
         print_columns(o);
     if (o->json)
-        open_json(r, argc, argv, gyre_comm_size(comm), m);
+        r->json = perf_json_open(argc, argv, gyre_comm_size(comm), m, json_config(o, m));
     fflush(stdout);
 }
 
-/* `value` in `width` columns with as many decimals as fit. */
-static void print_figure(double value, int width)
+void perf_print_figure(double value, int width)
 {
     int digits = 1;
     for (double limit = 10.0; value >= limit; limit *= 10.0)
@@ -180,9 +198,9 @@ static void print_half(const perf_result_t *h)
         printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
         return;
     }
-    print_figure(h->time_us, 7);
-    print_figure(h->algbw, 6);
-    print_figure(h->busbw, 6);
+    perf_print_figure(h->time_us, 7);
+    perf_print_figure(h->algbw, 6);
+    perf_print_figure(h->busbw, 6);
     if (h->checked)
         printf("  %6" PRIu64, h->nwrong);
     else
@@ -195,8 +213,8 @@ static void print_percentiles(const perf_result_t *h)
         printf("  %7s  %7s", "N/A", "N/A");
         return;
     }
-    print_figure(h->p50, 7);
-    print_figure(h->p99, 7);
+    perf_print_figure(h->p50, 7);
+    perf_print_figure(h->p99, 7);
 }
 
 json_t *perf_json_half(const perf_result_t *h)
@@ -274,6 +292,20 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
     (void)json_array_append_new(json_object_get(r->json, "results"), row);
 }
 
+int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char *error, int code)
+{
+    perf_put(json, "out_of_bounds",
+             json_pack("{s:I, s:s}", "count", (json_int_t)nwrong, "okay", nwrong ? "false" : "true"));
+    perf_put(json, "errors", error ? json_pack("[s]", error) : json_array());
+    perf_put_time(json, "end_time");
+    if (base_json_write(path, json) != GYRE_OK) {
+        fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+        code = code == PERF_OK ? PERF_ERROR : code;
+    }
+    json_decref(json);
+    return code;
+}
+
 int perf_report_close(perf_report_t *r, const char *error)
 {
     const double bandwidth = r->busbw_rows ? r->busbw_sum / r->busbw_rows : 0.0;
@@ -285,18 +317,9 @@ int perf_report_close(perf_report_t *r, const char *error)
         printf("# %-20s : %g\n#\n", "Avg bus bandwidth", bandwidth);
     }
     if (r->json) {
-        perf_put(
-            r->json, "out_of_bounds",
-            json_pack("{s:I, s:s}", "count", (json_int_t)r->nwrong, "okay", r->nwrong ? "false" : "true"));
         perf_put(r->json, "average_bus_bandwidth",
                  json_pack("{s:f, s:s}", "bandwidth", bandwidth, "okay", "unchecked"));
-        perf_put(r->json, "errors", error ? json_pack("[s]", error) : json_array());
-        put_time(r->json, "end_time");
-        if (base_json_write(r->options->json, r->json) != GYRE_OK) {
-            fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
-            result = result == PERF_OK ? PERF_ERROR : result;
-        }
-        json_decref(r->json);
+        result = perf_json_close(r->json, r->options->json, r->nwrong, error, result);
         r->json = NULL;
     }
     fflush(stdout);
