@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "collectives/tune.h"
 #include "comm/mem.h"
 
 /* The process's place in the job. One at a time: gyre_init refuses a second. */
@@ -19,6 +20,7 @@ static struct {
     comm_world_t world;
     double timeout_s;
     int threaded;
+    coll_tune_t tune; /* the same on all ranks of the job */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 typedef struct {
@@ -139,6 +141,7 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
     comm->rank = rank;
     comm->n = n;
     comm->id = id;
+    comm->tune = &process.tune;
     comm->timeout_s = process.timeout_s;
     /* no deadline, or one beyond a century: so far off that nothing adds up to an overflow */
     comm->timeout_ns = process.timeout_s > 0 && process.timeout_s < 3e9
@@ -214,6 +217,18 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
     return st;
 }
 
+/* Rank 0 knows or measures, the others sleep meanwhile and get it from there. Alone there is nothing to choose. */
+static gyre_status_t world_tune(const comm_world_t *world, base_time_t deadline, coll_tune_t *tune)
+{
+    gyre_status_t st = GYRE_OK;
+    coll_tune_builtin(tune);
+    if (world->size == 1)
+        return GYRE_OK;
+    if (world->rank == 0)
+        st = coll_tune_obtain(tune);
+    return coll_tune_share(world->boot, st, tune, deadline);
+}
+
 static gyre_status_t world_communicator(comm_world_t *world, base_time_t deadline, gyre_comm_t **out)
 {
     int *ranks = malloc((size_t)world->size * sizeof *ranks);
@@ -258,7 +273,9 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (st != GYRE_OK)
         return st;
     gyre_comm_t *comm;
-    st = world_communicator(&process.world, deadline, &comm);
+    st = world_tune(&process.world, deadline, &process.tune);
+    if (st == GYRE_OK)
+        st = world_communicator(&process.world, deadline, &comm);
     if (st == GYRE_OK && process.threaded) {
         st = coll_progress_thread_start();
         if (st != GYRE_OK)

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "collectives/plan.h"
+#include "collectives/tune.h"
 #include "comm/transport.h"
 #include "comm/wait.h"
 
@@ -59,8 +60,9 @@ struct gyre_comm {
     comm_group_t *group;
     int rank, n, local_rank, local_size, hosts;
     int is_world;
-    int *world_ranks;   /* [n] */
-    const int *host_of; /* [n] */
+    int *world_ranks;        /* [n] */
+    const int *host_of;      /* [n] */
+    const coll_tune_t *tune; /* the job's; borrowed from the process */
     uint64_t id;
     uint32_t seq;    /* collectives called so far */
     uint32_t open;   /* requests that somebody still has to wait for */

@@ -21,8 +21,9 @@ typedef struct {
         copy_memory; /* one thread's memcpy within its second-level cache, and beyond all caches */
     double reduce_cache, reduce_memory; /* bytes of *input* that one thread adds up, likewise */
     double peer_cache,
-        peer_memory;     /* loading what another core has just written: from its cache, and beyond */
-    double total_memory; /* bytes moved by all cores together, beyond all caches: the contention bound */
+        peer_memory; /* loading what another core has just written: from its cache, and beyond */
+    double
+        total_memory; /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes per nanosecond */
     size_t cache_bytes;        /* the working set of one core up to which the *_cache rates hold */
     int cores;                 /* that this job's ranks may use on the host */

@@ -22,8 +22,8 @@
 /* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data, or
  * with a status other than OK the text. */
 enum { STEP_HEAD = 24 };
-typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_FENCE = 3 } step_kind_t;
-static const char *const step_names[] = {"?", "barrier", "all-gather", "fence"};
+typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_FENCE = 3, STEP_SHARE = 4 } step_kind_t;
+static const char *const step_names[] = {"?", "barrier", "all-gather", "fence", "share"};
 
 typedef struct {
     step_kind_t kind;
@@ -35,7 +35,7 @@ typedef struct {
 
 static const char *kind_name(uint32_t kind)
 {
-    return kind <= STEP_FENCE ? step_names[kind] : step_names[0];
+    return kind <= STEP_SHARE ? step_names[kind] : step_names[0];
 }
 
 static gyre_status_t step_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const step_t *step)
@@ -254,6 +254,39 @@ gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline)
 gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline)
 {
     return plain_step(boot, STEP_FENCE, deadline);
+}
+
+gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *data, size_t room, size_t *bytes,
+                              base_time_t deadline)
+{
+    step_t step = {.kind = STEP_SHARE};
+    char why[1024] = "";
+    gyre_status_t st = boot->rank == 0 ? status : GYRE_OK;
+    pthread_mutex_lock(&boot->lock);
+    if (boot->rank == 0 && st == GYRE_OK && !boot_buf_add(&step.data, data, *bytes))
+        st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to share %zu bytes by the bootstrap", *bytes);
+    if (st != GYRE_OK) { /* the others get this text in place of the data */
+        snprintf(why, sizeof(why), "%s", gyre_last_error());
+        step_failed(&step, st);
+    }
+    gyre_status_t ran = step_run(boot, &step, deadline);
+    pthread_mutex_unlock(&boot->lock);
+    if (st != GYRE_OK)
+        st = gyre_fail_quiet(st, "%s", why); /* told before; this is what ends the job */
+    else
+        st = ran;
+    if (st == GYRE_OK && step.data.to > room)
+        st =
+            gyre_fail(GYRE_ERR_INVALID,
+                      "rank 0 shares %zu bytes and rank %d has room for %zu; use the same build on all ranks",
+                      step.data.to, boot->rank, room);
+    if (st == GYRE_OK && boot->rank > 0) {
+        if (step.data.to > 0)
+            memcpy(data, step.data.data, step.data.to);
+        *bytes = step.data.to;
+    }
+    boot_buf_free(&step.data);
+    return st;
 }
 
 int comm_boot_rank(const comm_boot_t *boot)

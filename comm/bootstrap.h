@@ -47,6 +47,10 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
 gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t bytes, void *all,
                                    base_time_t deadline);
 gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline);
+/* Collective: what rank 0 has goes to all. data: [room]; *bytes: in: rank 0's length (others: ignored), out: the length. With
+ * a `status` other than OK at rank 0 (others pass OK) all ranks fail with it and rank 0's last error text. */
+gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *data, size_t room, size_t *bytes,
+                              base_time_t deadline);
 
 /* Key-value exchange: put is local; fence (collective) makes all puts visible; get asks up the tree for what
  * is not known here. Keys < 256 bytes; values < 64 KiB; a key is put by one rank. get: *bytes in: capacity, out: length.
