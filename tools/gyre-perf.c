@@ -61,13 +61,19 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
     gyre_comm_t *fast = NULL;
     int code = PERF_ERROR, reporting = 0;
     perf_case_t c;
+    perf_cold_t cold = {0};
+    perf_streams_t streams = {0};
     if (!perf_case_open(&c, comm))
         return PERF_ERROR;
     if (perf_buffers_create(o, &buffers) != GYRE_OK || perf_machine_probe(comm, &machine) != GYRE_OK ||
-        (o->both_orders && perf_orders_open(comm, &fast) != GYRE_OK)) {
+        (o->both_orders && perf_orders_open(comm, &fast) != GYRE_OK) ||
+        (o->cold && perf_cold_open(&cold) != GYRE_OK) ||
+        (o->streams > 1 && perf_streams_open(comm, o->streams, o->aggregate, &streams) != GYRE_OK)) {
         perf_tell_error(rank, error, sizeof error);
         goto cleanup;
     }
+    c.cold = o->cold ? &cold : NULL;
+    c.streams = o->streams > 1 ? &streams : NULL;
     if (rank == 0) {
         perf_report_open(&report, o, argc, argv, comm, &machine);
         reporting = 1;
@@ -82,6 +88,9 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
 cleanup:
     if (fast && code != PERF_ERROR && gyre_comm_destroy(fast) != GYRE_OK)
         code = perf_tell_error(rank, error, sizeof error);
+    if (code != PERF_ERROR && perf_streams_close(&streams) != GYRE_OK)
+        code = perf_tell_error(rank, error, sizeof error);
+    perf_cold_close(&cold);
     perf_buffers_destroy(&buffers);
     perf_machine_free(&machine);
     perf_case_close(&c);

@@ -382,6 +382,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "-N: one histogram per size";
     if (o->first_type != o->last_type || o->first_op != o->last_op || o->root < 0)
         return "one type, one reduction and one root, not all";
+    if (o->cold || o->streams > 1)
+        return "no --cold and no --streams: its calls run back to back on one communicator";
     return o->both_orders ? "one --order at a time" : NULL;
 }
 

@@ -103,9 +103,9 @@ gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
     size_t slot = 0, total = 0;
     *b = (perf_buffers_t){.windows = o->windows};
     if (!base_add(o->max_bytes, 2 * PERF_GUARD_BYTES + o->misalign + 63, &slot) ||
-        !base_mul(slot & ~(size_t)63, (size_t)o->aggregate, &total))
-        return gyre_fail(GYRE_ERR_OVERFLOW, "-e %zu with -m %d does not fit in memory", o->max_bytes,
-                         o->aggregate);
+        !base_mul(slot & ~(size_t)63, (size_t)perf_slots(o), &total))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "-e %zu with -m %d and --streams %d does not fit in memory",
+                         o->max_bytes, o->aggregate, o->streams);
     b->slot_bytes = slot & ~(size_t)63;
     gyre_status_t status = allocate(o->windows, total, &b->send);
     if (status == GYRE_OK)
@@ -146,8 +146,15 @@ perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const per
 }
 
 /* ---- one iteration ---- */
+int perf_slots(const perf_options_t *o)
+{
+    return o->aggregate * (o->streams > 1 ? o->streams : 1);
+}
+
 gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate)
 {
+    if (c->streams)
+        return perf_streams_iterate(c, p, aggregate);
     if (aggregate == 1)
         return perf_case_run(c, p->send, p->recv);
     gyre_status_t status = gyre_group_start();
@@ -165,10 +172,11 @@ gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const pe
                          uint64_t *nwrong)
 {
     uint64_t wrong = 0;
+    const int slots = perf_slots(o);
     int told = 0;
     for (int run = 0; run < o->check; run++) {
-        const int first = (int)((int64_t)run * o->aggregate % (1 << 20)) + 1;
-        for (int m = 0; m < o->aggregate; m++) {
+        const int first = (int)((int64_t)run * slots % (1 << 20)) + 1;
+        for (int m = 0; m < slots; m++) {
             const size_t shift = (size_t)m * p->stride;
             perf_fill_poison(p->recv_base + shift, c->bytes);
             if (!in_place)
@@ -178,7 +186,7 @@ gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const pe
         gyre_status_t status = perf_iterate(c, p, o->aggregate);
         if (status != GYRE_OK)
             return status;
-        for (int m = 0; m < o->aggregate; m++) {
+        for (int m = 0; m < slots; m++) {
             const size_t shift = (size_t)m * p->stride;
             wrong += perf_check_range(c, first + m, in_place, 0, p->recv_base + shift, &told);
             if (!in_place)
@@ -207,6 +215,18 @@ gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, doub
     return gyre_all_reduce(seconds, seconds, 1, GYRE_FLOAT64, GYRE_OP(kinds[o->average]), comm);
 }
 
+/* --cold: this rank's buffers leave the caches, and all ranks start together again. */
+static gyre_status_t cool_down(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p)
+{
+    for (int m = 0; m < perf_slots(o); m++) {
+        const size_t shift = (size_t)m * p->stride;
+        perf_cold_flush(c->cold, p->recv_base + shift, c->bytes);
+        if (p->send_base != p->recv_base)
+            perf_cold_flush(c->cold, p->send_base + shift, c->bytes);
+    }
+    return gyre_barrier(c->comm);
+}
+
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
                            int in_place, perf_result_t *result)
 {
@@ -215,25 +235,30 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
     gyre_status_t status = GYRE_OK;
     *result = (perf_result_t){.ran = 1};
     perf_histogram_clear(&h);
-    for (int m = 0; m < o->aggregate; m++)
+    for (int m = 0; m < perf_slots(o); m++)
         perf_fill_input(c, 0, in_place, p.send_base + (size_t)m * p.stride);
 
     for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
         status = perf_iterate(c, &p, o->aggregate);
     if (status == GYRE_OK)
         status = gyre_barrier(c->comm);
-    const base_time_t start = base_now();
-    base_time_t before = start;
+    base_time_t before = base_now(), timed = 0;
     for (int i = 0; i < o->iters && status == GYRE_OK; i++) {
-        status = perf_iterate(c, &p, o->aggregate);
+        if (c->cold) {
+            status = cool_down(o, c, &p);
+            before = base_now();
+        }
+        if (status == GYRE_OK)
+            status = perf_iterate(c, &p, o->aggregate);
         base_time_t now = base_now();
         perf_histogram_add(&h, now - before);
+        timed += now - before;
         before = now;
     }
     if (status != GYRE_OK)
         return status;
 
-    double seconds = (double)(before - start) * 1e-9 / o->iters / o->aggregate;
+    double seconds = (double)timed * 1e-9 / o->iters / o->aggregate;
     status = perf_across_ranks(o, c->comm, &seconds);
     if (status == GYRE_OK)
         status = perf_histogram_merge(&h, c->comm);
@@ -241,6 +266,8 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
         return status;
     result->time_us = seconds * 1e6;
     perf_case_bandwidth(c, seconds, &result->algbw, &result->busbw);
+    result->algbw *= o->streams;
+    result->busbw *= o->streams;
     const double us = 1e-3 / o->aggregate, samples = (double)h.samples;
     result->p50 = perf_histogram_percentile(&h, 50.0) * us;
     result->p95 = perf_histogram_percentile(&h, 95.0) * us;

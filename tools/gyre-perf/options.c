@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 
-enum { OPT_ALGO = 256, OPT_TRANSPORT, OPT_ORDER, OPT_INPLACE, OPT_VERSION };
+enum { OPT_ALGO = 256, OPT_TRANSPORT, OPT_ORDER, OPT_INPLACE, OPT_VERSION, OPT_COLD, OPT_STREAMS };
 
 static const struct option long_options[] = {
     {"nthreads", required_argument, NULL, 't'},
@@ -47,6 +47,8 @@ static const struct option long_options[] = {
     {"transport", required_argument, NULL, OPT_TRANSPORT},
     {"order", required_argument, NULL, OPT_ORDER},
     {"inplace", required_argument, NULL, OPT_INPLACE},
+    {"cold", no_argument, NULL, OPT_COLD},
+    {"streams", required_argument, NULL, OPT_STREAMS},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -106,6 +108,8 @@ void perf_help(FILE *out)
           "                           order of reductions: reproducible bits, or whatever is fastest;\n"
           "                           both: side by side, interleaved, with what the first one costs\n"
           "      --inplace 0|1|both   which halves of the table to measure (both)\n"
+          "      --cold               buffers are flushed from every cache before each iteration\n"
+          "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
           "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
           "                           accepted for scripts written for nccl-tests, without effect: a rank\n"
           "                           is a process, with no threads, streams or graphs to choose\n"
@@ -274,6 +278,10 @@ static int take(int option, const char *arg, perf_options_t *o)
         o->order = arg;
         o->both_orders = strcmp(arg, "canonical,fast") == 0 || strcmp(arg, "fast,canonical") == 0;
         return o->both_orders || one_of(arg, orders);
+    case OPT_COLD:
+        return o->cold = 1;
+    case OPT_STREAMS:
+        return parse_int(arg, 1, 64, &o->streams);
     case OPT_INPLACE:
         o->out_of_place = strcmp(arg, "1") != 0;
         o->in_place = strcmp(arg, "0") != 0;
@@ -298,6 +306,10 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     if (o->both_orders && !o->coll->reduces) {
         snprintf(why, bytes, "--order %s: %s reduces nothing, so there is no order to compare", o->order,
                  o->coll->name);
+        return 0;
+    }
+    if (o->both_orders && (o->cold || o->streams > 1)) {
+        snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {
@@ -329,6 +341,7 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
                           .iters = 20,
                           .warmup = 5,
                           .aggregate = 1,
+                          .streams = 1,
                           .cycles = 1,
                           .check = 1,
                           .average = 1,

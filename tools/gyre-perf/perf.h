@@ -6,6 +6,7 @@
  *   report.c   table and JSON               orders.c  --order canonical,fast
  *   job.c      joining and leaving          commands.c the subcommands; each has a file of its own
  *   start.c    the calls, non-blocking      command.h  what subcommands with flags of their own share
+ *   cold.c     --cold                       streams.c  --streams
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -65,6 +66,8 @@ typedef struct {
     const char *algo, *transport, *order, *json; /* NULL: not given */
     int both_orders;                             /* --order canonical,fast */
     int no_columns;                              /* a subcommand prints a table of its own */
+    int cold;                                    /* buffers are in no cache when an iteration starts */
+    int streams;                                 /* communicators that run it at once */
 } perf_options_t;
 
 /* PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was asked for and printed on `out`. */
@@ -73,6 +76,25 @@ int perf_options_parse(int argc, char **argv, perf_options_t *options, FILE *out
 void perf_help(FILE *out);
 /* "64M" -> 67108864; 0 if malformed. */
 int perf_parse_size(const char *text, size_t *bytes);
+
+/* ---- concurrent communicators ---- */
+typedef struct {
+    int count;
+    gyre_comm_t **comms;       /* [count] */
+    gyre_request_t **requests; /* [count * aggregate * 2] */
+} perf_streams_t;
+
+/* ---- cold buffers ---- */
+typedef struct {
+    int optimised; /* x86: has clflushopt */
+    size_t line;   /* Arm: bytes */
+    void *walk;    /* elsewhere: what takes the buffers' place */
+} perf_cold_t;
+const char *perf_cold_method(void); /* in words */
+gyre_status_t perf_cold_open(perf_cold_t *cold);
+void perf_cold_close(perf_cold_t *cold);
+/* [from, from + bytes) is in no cache afterwards. */
+void perf_cold_flush(const perf_cold_t *cold, unsigned char *from, size_t bytes);
 
 /* ---- one row ---- */
 typedef struct {
@@ -88,6 +110,8 @@ typedef struct {
     size_t send_count, recv_count; /* elements of this rank's buffers; what it lacks is 0 */
     size_t *counts, *displs;       /* [n] blocks of this rank's send (all_to_all) or of the whole */
     size_t *rcounts, *rdispls;     /* [n] all_to_all only */
+    const perf_streams_t *streams; /* NULL: it runs on `comm` */
+    const perf_cold_t *cold;       /* NULL: buffers stay in cache */
 } perf_case_t;
 
 /* Fills `c` for `bytes`; the four arrays must have room for n. */
@@ -173,7 +197,7 @@ typedef struct {
 } perf_result_t;
 
 typedef struct {
-    unsigned char *send, *recv; /* [aggregate] slots of slot_bytes */
+    unsigned char *send, *recv; /* [aggregate * streams] slots of slot_bytes */
     size_t slot_bytes;
     int windows;
 } perf_buffers_t;
@@ -187,7 +211,9 @@ typedef struct {
     size_t stride;                        /* to the next slot */
 } perf_place_t;
 perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place);
-/* One iteration: `aggregate` operations, as a group if there are several. */
+/* Slots that one iteration uses. */
+int perf_slots(const perf_options_t *o);
+/* One iteration: `aggregate` operations, as a group if there are several; with streams, on each of them. */
 gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate);
 /* The checked runs of one half; *nwrong: of all ranks. Collective. */
 gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
@@ -197,6 +223,11 @@ gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, doub
 /* Warm-up, timing, check of one half. Collective. */
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
                            int in_place, perf_result_t *result);
+/* Makes `count` communicators of the ranks of `comm`. Collective; perf_streams_close also after an error. */
+gyre_status_t perf_streams_open(gyre_comm_t *comm, int count, int aggregate, perf_streams_t *s);
+gyre_status_t perf_streams_close(perf_streams_t *s);
+gyre_status_t perf_streams_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate);
+
 /* The size after *size; 0: that was the last one. */
 int perf_next_size(const perf_options_t *o, size_t *size);
 

@@ -91,6 +91,8 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     perf_config_machine(c, m);
     if (o->both_orders)
         perf_put(c, "order", json_string(o->order));
+    perf_put(c, "streams", json_integer(o->streams));
+    perf_put(c, "cold", o->cold ? json_string(perf_cold_method()) : json_null());
     return c;
 }
 
@@ -149,6 +151,15 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
            base_setting_string(SET_TRANSPORT), algo_setting(o),
            o->both_orders ? o->order : base_setting_string(SET_ORDER), coll_kernel_isa(),
            o->windows ? "gyre_mem_alloc" : "malloc");
+    if (o->cold)
+        printf(
+            "# cold buffers: out of every cache before each iteration, by %s; a barrier follows, untimed\n",
+            perf_cold_method());
+    if (o->streams > 1)
+        printf("# %d streams: time is that of one operation on each of %d communicators at once, algbw and "
+               "busbw "
+               "are those of all\n",
+               o->streams, o->streams);
     perf_print_machine(m);
 }
 
