@@ -121,6 +121,7 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
 static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
                                comm_exchange_fn exchange, void *user, base_time_t deadline, gyre_comm_t **out)
 {
+    const base_time_t start = base_now();
     gyre_comm_t *comm = calloc(1, sizeof *comm);
     if (!comm)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator");
@@ -153,6 +154,7 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
             comm->local_rank += r < rank;
             comm->local_size++;
         }
+    comm->made_in = base_now() - start;
     *out = comm;
     return GYRE_OK;
 }

@@ -69,6 +69,7 @@ struct gyre_comm {
     uint32_t splits; /* splits called so far; part of the children's ids */
     double timeout_s;
     base_time_t timeout_ns; /* the same */
+    base_time_t made_in;    /* what making it took, for gyre-perf init */
     int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
     _Atomic int error;      /* gyre_status_t that killed this communicator */
     char error_text[1400];

@@ -58,6 +58,12 @@ typedef struct {
     int missing;         /* rank 0: ranks that have not joined */
 } gate_t;
 
+/* Counts what went over a connection that is about to be closed. */
+static void count_messages(comm_boot_t *boot, const boot_conn_t *conn)
+{
+    boot->past_messages += conn->count_in + conn->count_out;
+}
+
 static void guest_drop(gate_t *gate, guest_t *guest, const char *why)
 {
     if (why != NULL) {
@@ -72,6 +78,7 @@ static void guest_drop(gate_t *gate, guest_t *guest, const char *why)
         log_warning("bootstrap: rank %d at %s went away while it joined", guest->hello.rank,
                     guest->conn.where);
     }
+    count_messages(gate->boot, &guest->conn);
     boot_conn_close(&guest->conn);
     guest->state = GUEST_GONE;
 }
@@ -197,6 +204,7 @@ static int guest_step(gate_t *gate, guest_t *guest)
         if (have < BOOT_PROOF_BYTES)
             return 0;
         conn->in.from += BOOT_PROOF_BYTES;
+        gate->boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
         if (boot_proof_check(gate->boot->auth_key, guest->hello_text, guest->challenge,
                              conn->in.data + conn->in.from - BOOT_PROOF_BYTES, conn))
             guest_admit(gate, guest);
@@ -438,6 +446,7 @@ static void gate_close(gate_t *gate, gyre_status_t st)
     for (int i = 0; i < gate->guests_n; i++) {
         if (st != GYRE_OK && gate->guests[i].state == GUEST_WAITING)
             guest_reject(gate, &gate->guests[i], gyre_last_error());
+        count_messages(gate->boot, &gate->guests[i].conn);
         boot_conn_close(&gate->guests[i].conn);
     }
     free(gate->guests);
@@ -472,6 +481,7 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     gyre_status_t st = boot_reach_root(who->root, boot->auth_key, &hello, deadline, root);
     if (st != GYRE_OK)
         return st;
+    boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
     if (!boot_addr_of(root->fd, 0, &mine))
         return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
                                root->where);
@@ -535,8 +545,10 @@ static gyre_status_t join_as_other(comm_boot_t *boot, const comm_identity_t *who
     int parent = -1;
     gyre_status_t st = ask_root(boot, who, deadline, &conn, &gate.fd, &parent, &addr);
     if (st == GYRE_OK && parent > 0) {
+        count_messages(boot, &conn);
         boot_conn_close(&conn);
         st = reach_parent(boot, parent, &addr, deadline, &conn);
+        boot->past_messages += st == GYRE_OK ? BOOT_HANDSHAKE_MESSAGES : 0;
     }
     if (st == GYRE_OK) {
         boot_edge_adopt(&boot->edges[0], &conn);

@@ -29,7 +29,8 @@ enum {
     BOOT_TEXT = 256,     /* bytes of a text that travels */
     BOOT_KV_BUCKETS = 128,
     BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
-    BOOT_GETS_MAX = 64      /* gets under way at once in one process */
+    BOOT_GETS_MAX = 64,     /* gets under way at once in one process */
+    BOOT_HANDSHAKE_MESSAGES = 3
 };
 #define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join */
 
@@ -81,7 +82,8 @@ struct comm_boot {
 
     boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
     int edges_n;
-    uint32_t step; /* number of the newest collective */
+    uint32_t step;          /* number of the newest collective */
+    uint64_t past_messages; /* of handshakes and of connections closed since: for comm_boot_stats */
 
     boot_pair_t *pairs[BOOT_KV_BUCKETS];
     boot_asked_t asked[BOOT_GETS_MAX];

@@ -96,17 +96,22 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     return c;
 }
 
-json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config)
+json_t *perf_json_begin(int argc, char **argv)
 {
-    json_t *json = json_object();
+    json_t *json = json_object(), *args = json_array();
     perf_put(json, "version", json_integer(JSON_VERSION));
     perf_put_time(json, "start_time");
-    json_t *args = json_array(), *devices = json_array();
     for (int i = 0; i < argc; i++)
         (void)json_array_append_new(args, json_string(argv[i]));
     perf_put(json, "args", args);
     perf_put(json, "env", changed_settings());
     perf_put(json, "gyre_version", json_string(gyre_version()));
+    return json;
+}
+
+json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config)
+{
+    json_t *json = perf_json_begin(argc, argv), *devices = json_array();
     perf_put(json, "config", config);
     for (int i = 0; i < n; i++) {
         const perf_rank_info_t *info = &m->ranks[i];
