@@ -136,7 +136,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-long format demo bench install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-long format demo bench bench-peers install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -216,6 +216,8 @@ help:
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-long    the same with the long sweeps"
 	@echo "make bench         gyre-perf over all collectives, short (RANKS=N)"
+	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
+	@echo "                   CONTENDERS= ROUNDS= TIME=), in the same run; tables, JSON and plots in build/bench/"
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
 	@echo "make lib, tools, tests, examples     parts of it"
@@ -241,7 +243,38 @@ bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf
 	    $(B)/bin/ucx-run -n $(RANKS) --timeout 120 $(B)/bin/gyre-perf $$c -b 8 -e 4M -f 8 -n 20 -w 5 -c 1 || exit 1; \
 	done
 
-FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples include -name '*.[ch]' 2>/dev/null)
+# ---- Gyre beside its peers: bench/ -----------------------------------------------------------------------
+# One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator
+# says so; its program is then not made and is asked for again the next time.
+BENCH_DIR  := $(B)/bench
+BENCH_LOOP := $(call obj,bench/peers_loop.c)
+PEER_PROGRAMS := $(addprefix $(BENCH_DIR)/peers-,openmpi mpich gloo)
+SETUP_PEERS_STAMP := build/setup-peers.done
+
+$(BENCH_DIR)/peers-gyre: $(BENCH_LOOP) $(call obj,bench/backend_gyre.c) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_A) $(LIBS) -o $@
+
+$(BENCH_DIR)/peers-openmpi $(BENCH_DIR)/peers-mpich: $(BENCH_DIR)/peers-%: $(BENCH_LOOP) bench/backend_mpi.c \
+    bench/peers.h $(SETUP_PEERS_STAMP)
+	@mkdir -p $(@D)
+	$(Q)if command -v mpicc.$* >/dev/null; then echo "  MPICC $@"; \
+	    mpicc.$* -std=c17 -O2 -I. bench/backend_mpi.c $(BENCH_LOOP) -lm -o $@; fi
+
+$(BENCH_DIR)/peers-gloo: $(BENCH_LOOP) bench/backend_gloo.cc bench/peers.h $(SETUP_PEERS_STAMP)
+	@mkdir -p $(@D)
+	$(Q)if [ -e /usr/include/gloo/allreduce.h ]; then echo "  CXX   $@"; \
+	    g++ -std=c++17 -O2 -I. bench/backend_gloo.cc $(BENCH_LOOP) -lgloo -pthread -o $@; fi
+
+BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') \
+    $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') \
+    $(if $(BUFFERS),--buffers '$(BUFFERS)') $(if $(CONTENDERS),--contenders '$(CONTENDERS)') \
+    $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(TIME),--time $(TIME)) --no-limits
+bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(PEER_PROGRAMS)
+	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
+
+FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' 2>/dev/null)
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
@@ -288,6 +321,11 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup check
 	@touch $@ $(SETUP_STAMP)
+
+$(SETUP_PEERS_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup peers
+	@touch $@
 
 # Written under another name first: half a file must not be read by the next make.
 build/config.mk: Makefile $(SETUP_STAMP)

@@ -1,0 +1,440 @@
+#!/usr/bin/env python3
+"""bench/bench_peers.py: Gyre beside Open MPI, MPICH and Gloo, on the same work in the same run (`make bench-peers`).
+
+Every contender (contenders.py) is started once for each number of ranks and stays; its ranks run the same loop
+(peers_loop.c) and sleep in a read while others are measured. Round by round each cell (collective, bytes, buffers) is
+handed to each contender in turn, so that a machine that drifts drifts for all. A round's figure is the median over
+batches of the time per call of the slowest rank; the reported one is the median over rounds. A contender that is much
+slower than the cell's best in the first round is not asked again in that cell (its column then rests on one round);
+one that fails, times out or computes something wrong is reported with what happened and does not stop the rest.
+
+Standard library only.
+"""
+
+import argparse
+import json
+import os
+import platform
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import contenders
+import goals
+import report
+
+COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier"]
+DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
+SIZES = "8 64 512 4K 16K 64K 256K 1M 4M 16M 64M"
+START_S = 60  # for joining the job
+RESTARTS = 2  # for a contender that died, per number of ranks
+
+
+def parse_size(text):
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
+    try:
+        size = int(text[:-1]) * unit if unit else int(text)
+    except ValueError:
+        size = -1
+    if size < 4 or size % 4 or size > 1 << 30:
+        raise argparse.ArgumentTypeError(f"size '{text}' is not a multiple of 4 between 4 and 1G, such as 8, 64K, 1M")
+    return size
+
+
+class Failed(Exception):
+    """A contender cannot go on; the text says why."""
+
+
+class Running:
+    """A contender that was started with n ranks, and the connections to them."""
+
+    def __init__(self, spec, n, places, log_dir):
+        self.spec, self.n, self.places = spec, n, places
+        self.log = os.path.join(log_dir, f"{spec.name}-{n}.log")
+        self.launchers, self.ranks, self.pids = [], {}, []
+        self.version, self.restarts, self.failures = "", 0, []
+        self.directory = None
+
+    def start(self):
+        self.directory = tempfile.mkdtemp(prefix="gyre-bench-")
+        name = f"gyre-bench-{os.getpid()}-{secrets.token_hex(8)}"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind("\0" + name)
+            listener.listen(self.n)
+            places = dict(self.places, sock="@" + name, dir=self.directory)
+            environment = dict(os.environ, **self.spec.environment)
+            with open(self.log, "ab") as log:
+                for words in contenders.commands(self.spec, self.n, places):
+                    self.launchers.append(
+                        subprocess.Popen(
+                            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                            start_new_session=True,
+                        )
+                    )
+            self._welcome(listener)
+        except OSError as error:
+            raise Failed(f"could not be started: {error}") from error
+        finally:
+            listener.close()
+
+    def _welcome(self, listener):
+        end = time.monotonic() + START_S
+        while len(self.ranks) < self.n:
+            listener.settimeout(0.2)
+            try:
+                connection, _ = listener.accept()
+            except socket.timeout:
+                if any(p.poll() is not None for p in self.launchers):
+                    raise Failed(f"ended before its ranks had joined: {self.last_words()}") from None
+                if time.monotonic() > end:
+                    raise Failed(f"{len(self.ranks)} of {self.n} ranks joined within {START_S} s") from None
+                continue
+            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            self.pids.append(pid)
+            connection.settimeout(10)
+            words = connection.makefile("r").readline().rstrip("\n").split(" ", 4)
+            if len(words) != 5 or words[0] != "hello" or int(words[2]) != self.n:
+                raise Failed(f"a rank said '{' '.join(words)}'")
+            self.ranks[int(words[1])] = connection
+            self.version = words[4]
+
+    def last_words(self):
+        try:
+            with open(self.log, errors="replace") as log:
+                lines = [line.strip() for line in log.read()[-4000:].splitlines()]
+        except OSError:
+            return "no output"
+        lines = [line for line in lines if line.strip("-")]
+        return " / ".join(lines[-3:]) or "no output"
+
+    def ask(self, line, timeout):
+        """Sends a line to all ranks and returns their answers as lists of words."""
+        answers, pending = {}, {rank: b"" for rank in self.ranks}
+        with selectors.DefaultSelector() as selector:
+            for rank, connection in self.ranks.items():
+                selector.register(connection, selectors.EVENT_READ, rank)
+            for rank, connection in self.ranks.items():
+                try:
+                    connection.sendall(line.encode() + b"\n")
+                except OSError as error:
+                    raise Failed(f"rank {rank} is gone: {self.last_words()}") from error
+            end = time.monotonic() + timeout
+            while len(answers) < self.n:
+                events = selector.select(max(0.0, end - time.monotonic()))
+                if not events:
+                    raise Failed(f"{self.n - len(answers)} of {self.n} ranks not done after {timeout:.0f} s")
+                for key, _ in events:
+                    try:
+                        data = key.fileobj.recv(65536)
+                    except OSError:
+                        data = b""
+                    if not data:
+                        raise Failed(f"rank {key.data} died: {self.last_words()}")
+                    pending[key.data] += data
+                    if b"\n" in pending[key.data]:
+                        words = pending[key.data].decode(errors="replace").split()
+                        if words[0] == "error":
+                            raise Failed(f"rank {key.data}: {' '.join(words[1:])}")
+                        answers[key.data] = words
+                        selector.unregister(key.fileobj)
+        return [answers[rank] for rank in sorted(answers)]
+
+    def stop(self, gently):
+        """Ends what start() started, and nothing else."""
+        if gently:
+            for connection in self.ranks.values():
+                try:
+                    connection.sendall(b"quit\n")
+                except OSError:
+                    pass
+            self._wait(10)
+        for launcher in self.launchers:
+            if launcher.poll() is None:
+                launcher.terminate()
+        self._wait(3)
+        for pid in self.pids:
+            # A number may have passed to someone else: only our own program is ended.
+            try:
+                if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("peers-"):
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        for launcher in self.launchers:
+            try:
+                os.killpg(launcher.pid, signal.SIGKILL)
+            except OSError:
+                pass
+            launcher.wait()
+        for connection in self.ranks.values():
+            connection.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.launchers, self.ranks, self.pids = [], {}, []
+
+    def _wait(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and any(p.poll() is None for p in self.launchers):
+            time.sleep(0.02)
+
+    def fail(self, why):
+        """Ended; started anew as long as that has some sense."""
+        self.failures.append(why)
+        self.stop(gently=False)
+        if self.restarts < RESTARTS:
+            self.restarts += 1
+            try:
+                self.start()
+            except Failed as error:
+                self.failures.append(str(error))
+                self.stop(gently=False)
+
+
+def measure(running, cell, budget_us, deadline_s, seed):
+    """One round of a contender in a cell: {"us", "p50_us", "p99_us", ...}; None if it has no such operation."""
+    kind = cell["buffers"] if running.spec.own else "malloc"
+    line = f"run {cell['collective']} {cell['bytes']} {kind} {seed} {budget_us} {deadline_s + 5}"
+    answers = running.ask(line, deadline_s)
+    if any(words[0] != "ok" for words in answers):
+        return None
+    wrong = sum(int(words[5]) for words in answers)
+    batches = [max(batch) for batch in zip(*[[float(ns) for ns in words[6:]] for words in answers])]
+    return {
+        "us": statistics.median(batches) / 1000,
+        "p50_us": max(float(words[3]) for words in answers) / 1000,
+        "p99_us": max(float(words[4]) for words in answers) / 1000,
+        "calls": int(answers[0][1]) * len(batches),
+        "singles": int(answers[0][2]),
+        "wrong": wrong,
+    }
+
+
+def make_cells(ranks, options):
+    cells = []
+    for collective in options.collectives:
+        sizes = [0] if collective == "barrier" else list(options.sizes)
+        if collective in DIVIDED:  # every rank has at least one element
+            sizes = sorted({max(4 * ranks, size - size % (4 * ranks)) for size in sizes})
+        for buffers in ["malloc"] if collective == "barrier" else options.buffers:
+            for size in sizes:
+                cells.append(
+                    {"ranks": ranks, "collective": collective, "bytes": size, "buffers": buffers, "results": {}}
+                )
+    return cells
+
+
+class Progress:
+    """Where the run is, on stderr: a line that renews itself on a terminal, else one now and then."""
+
+    def __init__(self, total):
+        self.total, self.done, self.since, self.shown = max(total, 1), 0, time.monotonic(), 0.0
+        self.live = sys.stderr.isatty()
+
+    def step(self, what):
+        self.done += 1
+        now = time.monotonic()
+        if now - self.shown < (0.2 if self.live else 20.0) and self.done < self.total:
+            return
+        self.shown = now
+        left = (now - self.since) / self.done * (self.total - self.done)
+        text = f"{100 * self.done // self.total:3d} %  {what}, about {left:.0f} s left"
+        print(f"\r\033[K{text}" if self.live else text, end="" if self.live else "\n", file=sys.stderr, flush=True)
+
+    def end(self):
+        if self.live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def one_round(cells, group, number, options, progress):
+    for index, cell in enumerate(cells):
+        best = min((r["rounds"][0]["us"] for r in cell["results"].values() if r["rounds"]), default=None)
+        order = group[(index + number) % len(group):] + group[: (index + number) % len(group)]
+        for running in order:
+            name = running.spec.name
+            progress.step(f"{cell['ranks']} ranks, round {number + 1}, {cell['collective']} {cell['bytes']} B, {name}")
+            result = cell["results"].setdefault(name, {"rounds": [], "wrong": 0, "error": None})
+            if result["error"] or not running.ranks:
+                result["error"] = result["error"] or "not running: " + (running.failures or ["?"])[-1]
+                continue
+            slow = number and result["rounds"] and result["rounds"][0]["us"] > options.give_up * best
+            if slow and name != "gyre":
+                continue
+            try:
+                one = measure(running, cell, options.time * 1000, options.deadline, number + 31 * index)
+            except Failed as error:
+                result["error"] = str(error)
+                print(f"\nbench-peers: {name}, {cell['collective']} {cell['bytes']} B: {error}", file=sys.stderr)
+                running.fail(str(error))
+                continue
+            if one is None:
+                result["error"] = "has no such operation"
+                continue
+            result["wrong"] += one["wrong"]
+            result["rounds"].append(one)
+
+
+def conclude(cells, limits):
+    """Medians over rounds, the best peer, the ratio and the goal, into each cell."""
+    for cell in cells:
+        for result in cell["results"].values():
+            for key in ("us", "p50_us", "p99_us"):
+                values = [r[key] for r in result["rounds"]]
+                result[key] = statistics.median(values) if values else None
+        good = {k: r["us"] for k, r in cell["results"].items() if r["us"] is not None and not r["wrong"]}
+        peers = {k: us for k, us in good.items() if k != "gyre"}
+        gyre = cell["results"].get("gyre", {})
+        cell["best_peer"] = min(peers, key=peers.get) if peers else None
+        cell["gyre_us"], cell["gyre_p99_us"] = good.get("gyre"), gyre.get("p99_us")
+        cell["ratio"] = peers[cell["best_peer"]] / good["gyre"] if peers and "gyre" in good else None
+        cell["goal"] = goals.goal(cell["ranks"], cell["collective"], cell["bytes"], cell["buffers"])
+        cell["misses"] = goals.misses(cell, limits) if "gyre" in good else []
+
+
+def machine():
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as f:
+            model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), model)
+    except OSError:
+        pass
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "commit": commit.stdout.strip() or "unknown",
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def measure_limits(options, places):
+    if options.no_limits:
+        return {}
+    print("bench-peers: measuring the limits of this machine", file=sys.stderr)
+    program = os.path.join(places["bin"], "limits")
+    done = subprocess.run([program, str(options.time)], capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise SystemExit(f"bench-peers: {program} failed: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def choose(options, places):
+    """The contenders that are built and wanted; says how to get those that are not here."""
+    chosen, absent = [], {}
+    for spec in contenders.CONTENDERS:
+        if options.contenders and spec.name not in options.contenders:
+            continue
+        program, how = contenders.PACKAGES[spec.library]
+        if os.access(os.path.join(places["bin"], program), os.X_OK):
+            chosen.append(spec)
+        else:
+            absent[spec.library] = how
+    for library, how in absent.items():
+        print(f"bench-peers: {library} is not here and left out; get it: {how}", file=sys.stderr)
+    unknown = set(options.contenders) - {spec.name for spec in contenders.CONTENDERS}
+    if unknown:
+        names = " ".join(spec.name for spec in contenders.CONTENDERS)
+        raise SystemExit(f"bench-peers: no contender '{' '.join(sorted(unknown))}'; there are: {names}")
+    if not chosen:
+        raise SystemExit("bench-peers: nobody to measure")
+    return chosen, absent
+
+
+def run_ranks(n, chosen, options, places, limits):
+    group = [Running(spec, n, places, options.out) for spec in chosen]
+    cells = make_cells(n, options)
+    try:
+        for running in group:
+            try:
+                running.start()
+            except Failed as error:
+                running.failures.append(str(error))
+                print(f"bench-peers: {running.spec.name} with {n} ranks: {error}", file=sys.stderr)
+                running.stop(gently=False)
+        progress = Progress(len(cells) * len(group) * options.rounds)
+        for number in range(options.rounds):
+            one_round(cells, group, number, options, progress)
+        progress.end()
+    finally:
+        for running in group:
+            if running.launchers:
+                running.stop(gently=sys.exc_info()[0] is None)
+    conclude(cells, limits)
+    versions = {r.spec.name: r.version for r in group if r.version}
+    failures = [{"ranks": n, "contender": r.spec.name, "why": why} for r in group for why in r.failures]
+    return cells, versions, failures
+
+
+def parse_arguments():
+    words = lambda text: text.replace(",", " ").split()  # noqa: E731
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], epilog="make bench-peers calls it.")
+    parser.add_argument("--ranks", default="2 4 8", help="numbers of ranks (default: %(default)s)")
+    parser.add_argument("--collectives", default=" ".join(COLLECTIVES))
+    parser.add_argument("--sizes", default=SIZES, help="bytes of the whole vector (default: %(default)s)")
+    parser.add_argument("--buffers", default="malloc own", help="malloc, own or both (default: %(default)s)")
+    parser.add_argument("--contenders", default="", help="only these columns (default: all)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--time", type=int, default=40, metavar="MS", help="per contender, cell and round")
+    parser.add_argument("--deadline", type=int, default=30, metavar="S", help="for one such measurement")
+    parser.add_argument("--give-up", type=float, default=8.0, metavar="X",
+                        help="not asked again in a cell: who is X times slower than the best (default: %(default)s)")
+    parser.add_argument("--no-limits", action="store_true", help="without the limits of the machine")
+    parser.add_argument("--bin", default="build/bench", help="where the programs of the contenders lie")
+    parser.add_argument("--gyre", default="build/bin", help="where ucx-run lies")
+    parser.add_argument("--out", default="build/bench", help="directory for peers.json, .md, .svg and logs")
+    options = parser.parse_args()
+    try:
+        options.ranks = [int(word) for word in words(options.ranks)]
+        options.sizes = sorted({parse_size(word) for word in words(options.sizes)})
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        parser.error(str(error))
+    options.collectives, options.buffers = words(options.collectives), words(options.buffers)
+    options.contenders = words(options.contenders)
+    for given, known in ((options.collectives, COLLECTIVES), (options.buffers, ["malloc", "own"])):
+        if set(given) - set(known) or not given:
+            parser.error(f"'{' '.join(given)}': choose from {' '.join(known)}")
+    if min(options.ranks, default=0) < 2 or min(options.rounds, options.time, options.deadline) < 1:
+        parser.error("there must be at least 2 ranks, 1 round, 1 ms and a deadline of 1 s")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    os.makedirs(options.out, exist_ok=True)
+    places = {"bin": os.path.abspath(options.bin), "gyre": os.path.abspath(options.gyre)}
+    chosen, absent = choose(options, places)
+    since = time.monotonic()
+    result = {
+        "machine": machine(),
+        "command": {k: v for k, v in vars(options).items() if k not in ("bin", "gyre", "out")},
+        "contenders": {spec.name: {"library": spec.library, "settings": spec.settings} for spec in chosen},
+        "absent": absent,
+        "limits": measure_limits(options, places),
+        "cells": [],
+        "failures": [],
+    }
+    for n in options.ranks:
+        cells, versions, failures = run_ranks(n, chosen, options, places, result["limits"])
+        result["cells"] += cells
+        result["failures"] += failures
+        for name, version in versions.items():
+            result["contenders"][name]["version"] = version
+        print(report.tables(result, n), flush=True)
+    result["machine"]["load_after"] = os.getloadavg()[0]
+    result["seconds"] = round(time.monotonic() - since, 1)
+    report.write(result, options.out)
+    print(report.conclusion(result))
+    wrong = sum(r["wrong"] for cell in result["cells"] for name, r in cell["results"].items() if name == "gyre")
+    return 1 if wrong or any(cell["gyre_us"] is None for cell in result["cells"] if "gyre" in cell["results"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,504 @@
+/* bench/peers_loop.c: the benchmark loop, the same for every library. One rank of a contender of `make bench-peers`.
+ *
+ *   peers-LIBRARY @SOCKET [what the backend wants]
+ *
+ * A contender is a resident program: its ranks join their job once, connect to the orchestrator (bench_peers.py,
+ * which listens on the abstract Unix socket SOCKET) and then sleep in read(2), so that a contender that waits its
+ * turn takes no time from the one that is measured. Lines from the orchestrator, the same to every rank:
+ *
+ *   run COLLECTIVE BYTES malloc|own SEED BUDGET_US DEADLINE_S      ->  ok ... | none | error TEXT
+ *   quit
+ *
+ * BYTES is the whole vector (the larger of the two buffers), a multiple of 4 * n for the operations that divide it.
+ * A run:
+ *   1. fresh data, a poisoned result, one call, every element of the result compared: all sums are of small integers
+ *      and so exact in any order;
+ *   2. warm-up: more and more calls until they take an eighth of the budget, from which rank 0 plans the rest;
+ *   3. batches of calls back to back, each after a barrier, each timed as a whole: time per call;
+ *   4. calls timed one by one, for the percentiles (calls that fill a batch alone are these themselves);
+ *   5. the last result is compared once more.
+ * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG NS_PER_CALL... (one for each batch). The orchestrator
+ * takes the slowest rank's figure of each batch. */
+#include "bench/peers.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PERIOD = 1009,      /* of the data: a prime, so that no block boundary meets it */
+    MAX_BATCHES = 5,    /* the median of so many stands for the run */
+    MAX_SINGLES = 2000, /* p99 of so many calls has 20 beyond it */
+    MAX_CALLS = 1 << 20,
+};
+/* Larger buffers are given back after each run: seven contenders with eight ranks each would fill the machine. */
+static const size_t keep_bytes = 4u << 20;
+
+static const char *const collective_names[BENCH_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                                "broadcast",  "all_to_all",     "barrier"};
+
+/* ---- time ---------------------------------------------------------------------------------------------------- */
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+/* What a call is timed with that takes less than the clock: on x86 the time-stamp counter, a third of the cost. */
+static uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return (uint64_t)now_ns();
+#endif
+}
+
+static double ns_per_tick(double since_ns, uint64_t since_ticks)
+{
+    return (now_ns() - since_ns) / (double)(ticks() - since_ticks);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Sorts `values`, which are at least one. The smallest value that a fraction q of them do not exceed. */
+static double quantile(double *values, size_t count, double q)
+{
+    qsort(values, count, sizeof *values, by_size);
+    size_t at = (size_t)ceil(q * (double)count);
+    return values[at ? at - 1 : 0];
+}
+
+/* ---- data ---------------------------------------------------------------------------------------------------- */
+
+/* Element i of rank r's input is digit((i + 31 r + seed) % PERIOD): small integers, whose sums fp32 holds exactly. */
+static float digit(size_t j)
+{
+    return (float)((int)(j * 37 % 61) - 30);
+}
+
+static void make_table(float *table, int rank, int sum_over, size_t seed)
+{
+    for (size_t j = 0; j < PERIOD; j++) {
+        table[j] = 0.0f;
+        for (int r = rank; r < rank + sum_over; r++)
+            table[j] += digit((j + 31 * (size_t)r + seed) % PERIOD);
+    }
+}
+
+/* data[i] = table[(first + i) % PERIOD] */
+static void fill(float *data, size_t count, size_t first, const float *table)
+{
+    size_t at = first % PERIOD;
+    for (size_t i = 0; i < count;) {
+        size_t part = count - i < PERIOD - at ? count - i : PERIOD - at;
+        memcpy(data + i, table + at, part * sizeof *data);
+        i += part;
+        at = 0;
+    }
+}
+
+/* How many elements differ from what fill would have written. */
+static size_t wrong(const float *data, size_t count, size_t first, const float *table)
+{
+    size_t bad = 0, at = first % PERIOD;
+    for (size_t i = 0; i < count;) {
+        size_t part = count - i < PERIOD - at ? count - i : PERIOD - at;
+        if (memcmp(data + i, table + at, part * sizeof *data) != 0)
+            for (size_t j = 0; j < part; j++)
+                bad += memcmp(data + i + j, table + at + j, sizeof *data) != 0;
+        i += part;
+        at = 0;
+    }
+    return bad;
+}
+
+/* ---- one run ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int rank, size;
+    int collective;
+    int own;
+    size_t bytes, seed;
+    double budget_ns;
+    size_t count;          /* what the call is given */
+    size_t sent, received; /* elements of the two buffers that count */
+    float *send, *recv;
+} run_t;
+
+typedef struct {
+    size_t calls, batches, singles;
+} plan_t;
+
+typedef struct {
+    void *memory;
+    size_t bytes;
+} buffer_t;
+static buffer_t buffers[2][2]; /* [own][send, recv] */
+
+static void release(int own)
+{
+    for (int i = 0; i < 2; i++) {
+        buffer_t *b = &buffers[own][i];
+        if (b->memory && own)
+            bench_backend.own_free(b->memory);
+        else
+            free(b->memory);
+        *b = (buffer_t){0};
+    }
+}
+
+/* At least `bytes` in each of the two buffers of this kind. */
+static int provide(int own, size_t bytes)
+{
+    if (buffers[own][0].bytes >= bytes && buffers[own][0].memory)
+        return 0;
+    release(own);
+    for (int i = 0; i < 2; i++) {
+        buffer_t *b = &buffers[own][i];
+        b->memory = own ? bench_backend.own_alloc(bytes) : malloc(bytes);
+        if (!b->memory)
+            return -1;
+        b->bytes = bytes;
+    }
+    return 0;
+}
+
+static void set_counts(run_t *r)
+{
+    size_t whole = r->bytes / sizeof(float), part = whole / (size_t)r->size;
+    switch (r->collective) {
+    case BENCH_ALL_REDUCE:
+        r->count = r->sent = r->received = whole;
+        break;
+    case BENCH_REDUCE_SCATTER:
+        r->count = r->received = part;
+        r->sent = whole;
+        break;
+    case BENCH_ALL_GATHER:
+        r->count = r->sent = part;
+        r->received = whole;
+        break;
+    case BENCH_BROADCAST:
+        r->count = r->received = whole;
+        r->sent = 0;
+        break;
+    case BENCH_ALL_TO_ALL:
+        r->count = part;
+        r->sent = r->received = whole;
+        break;
+    default:
+        r->count = r->sent = r->received = 0;
+        break;
+    }
+}
+
+static void make_inputs(const run_t *r)
+{
+    float table[PERIOD];
+    make_table(table, r->rank, 1, r->seed);
+    fill(r->send, r->sent, 0, table);
+    memset(r->recv, 0xff, r->received * sizeof(float)); /* NaN */
+    if (r->collective == BENCH_BROADCAST && r->rank == 0)
+        fill(r->recv, r->received, 0, table);
+}
+
+/* Elements of the result that are not what they must be. */
+static size_t check(const run_t *r)
+{
+    float table[PERIOD];
+    size_t bad = 0, mine = (size_t)r->rank * r->count;
+    switch (r->collective) {
+    case BENCH_ALL_REDUCE:
+    case BENCH_REDUCE_SCATTER:
+        make_table(table, 0, r->size, r->seed);
+        return wrong(r->recv, r->received, r->collective == BENCH_ALL_REDUCE ? 0 : mine, table);
+    case BENCH_BROADCAST:
+        make_table(table, 0, 1, r->seed);
+        return wrong(r->recv, r->received, 0, table);
+    case BENCH_ALL_GATHER:
+    case BENCH_ALL_TO_ALL:
+        for (int p = 0; p < r->size; p++) {
+            make_table(table, p, 1, r->seed);
+            bad += wrong(r->recv + (size_t)p * r->count, r->count,
+                         r->collective == BENCH_ALL_GATHER ? 0 : mine, table);
+        }
+        return bad;
+    default:
+        return 0;
+    }
+}
+
+/* Ranks that were just woken may share a core although there is one for each: a moment of work before the first call
+ * lets the kernel spread them. With more ranks than cores there is nothing to spread. */
+static void spread(const run_t *r)
+{
+    double end = now_ns() + 2e6;
+    while (r->size <= sysconf(_SC_NPROCESSORS_ONLN) && now_ns() < end)
+        ;
+}
+
+static int barrier(void)
+{
+    return bench_backend.call[BENCH_BARRIER](NULL, NULL, 0);
+}
+
+static int call_many(const run_t *r, size_t calls)
+{
+    const bench_call_fn call = bench_backend.call[r->collective];
+    int rc = 0;
+    for (size_t i = 0; i < calls && rc == 0; i++)
+        rc = call(r->send, r->recv, r->count);
+    return rc;
+}
+
+/* What rank 0 says, in numbers that fp32 holds exactly, to all ranks. */
+static int agree(float *numbers, size_t count)
+{
+    return bench_backend.call[BENCH_BROADCAST](NULL, numbers, count);
+}
+
+/* Warms up, and divides the budget: half of it goes to batches, a quarter to single calls. */
+static int make_plan(const run_t *r, plan_t *plan)
+{
+    float next = 1.0f, said[3];
+    size_t calls = 1;
+    double per_call = 0.0;
+    int rc = 0;
+    while (next > 0.0f && rc == 0) {
+        calls = (size_t)next;
+        if ((rc = barrier()) != 0)
+            break;
+        double from = now_ns();
+        if ((rc = call_many(r, calls)) != 0 || (rc = barrier()) != 0)
+            break;
+        double took = now_ns() - from;
+        per_call = took / (double)calls;
+        next = took >= r->budget_ns / 8 || calls >= MAX_CALLS / 4 ? 0.0f : (float)(4 * calls);
+        rc = agree(&next, 1);
+    }
+    if (rc)
+        return rc;
+    double batch = r->budget_ns / 2 / MAX_BATCHES / per_call;
+    said[0] = batch < 1 ? 1.0f : batch > MAX_CALLS ? (float)MAX_CALLS : (float)(size_t)batch;
+    double batches = batch < 1 ? r->budget_ns / per_call : MAX_BATCHES;
+    said[1] = batches < 2 ? 2.0f : batches > MAX_BATCHES ? (float)MAX_BATCHES : (float)(size_t)batches;
+    double singles = r->budget_ns / 4 / per_call;
+    said[2] = batch < 2 ? 0.0f : singles > MAX_SINGLES ? (float)MAX_SINGLES : (float)(size_t)singles;
+    rc = agree(said, 3);
+    *plan = (plan_t){(size_t)said[0], (size_t)said[1], (size_t)said[2]};
+    return rc;
+}
+
+/* ns [MAX_BATCHES]: time per call in each batch; singles [MAX_SINGLES]: ticks of each call */
+static int measure(const run_t *r, const plan_t *plan, double *ns, double *singles)
+{
+    const bench_call_fn call = bench_backend.call[r->collective];
+    int rc = 0;
+    for (size_t b = 0; b < plan->batches && rc == 0; b++) {
+        if ((rc = barrier()) != 0)
+            break;
+        double from = now_ns();
+        rc = call_many(r, plan->calls);
+        ns[b] = (now_ns() - from) / (double)plan->calls;
+    }
+    if (rc == 0 && plan->singles)
+        rc = barrier();
+    uint64_t before = ticks();
+    for (size_t i = 0; i < plan->singles && rc == 0; i++) {
+        rc = call(r->send, r->recv, r->count);
+        uint64_t after = ticks();
+        singles[i] = (double)(after - before);
+        before = after;
+    }
+    return rc;
+}
+
+/* ---- talking to the orchestrator ------------------------------------------------------------------------------- */
+
+static int control = -1;
+static double start_ns;
+static uint64_t start_ticks;
+
+static int say(const char *text)
+{
+    size_t length = strlen(text);
+    while (length) {
+        ssize_t n = write(control, text, length);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        text += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+/* A line without its end; -1 when the orchestrator is gone. */
+static int hear(char *line, size_t bytes)
+{
+    size_t at = 0;
+    while (at + 1 < bytes) {
+        ssize_t n = read(control, line + at, 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        if (line[at] == '\n') {
+            line[at] = '\0';
+            return 0;
+        }
+        at++;
+    }
+    return -1;
+}
+
+static int connect_to(const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(name);
+    if (name[0] != '@' || length >= sizeof address.sun_path)
+        return -1;
+    memcpy(address.sun_path + 1, name + 1, length - 1); /* abstract: no file to clean up */
+    control = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return control < 0 ? -1
+                       : connect(control, (struct sockaddr *)&address,
+                                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+}
+
+/* After an error the library's state is unknown: says why, and asks to be ended. */
+static int fail(const char *what, int rc)
+{
+    char line[600];
+    snprintf(line, sizeof line, "error %s: %.500s", what, rc ? bench_backend.error(rc) : "no memory");
+    for (char *c = line; *c; c++)
+        if (*c == '\n')
+            *c = ' ';
+    strcat(line, "\n");
+    say(line);
+    return -1;
+}
+
+static int report(const plan_t *plan, const double *ns, double *singles, size_t bad)
+{
+    char line[512];
+    double scale = ns_per_tick(start_ns, start_ticks), p50, p99;
+    if (plan->singles) {
+        p50 = scale * quantile(singles, plan->singles, 0.5);
+        p99 = scale * quantile(singles, plan->singles, 0.99);
+    } else {
+        double sorted[MAX_BATCHES];
+        memcpy(sorted, ns, plan->batches * sizeof *ns);
+        p50 = quantile(sorted, plan->batches, 0.5);
+        p99 = quantile(sorted, plan->batches, 0.99);
+    }
+    int at =
+        snprintf(line, sizeof line, "ok %zu %zu %.1f %.1f %zu", plan->calls, plan->singles, p50, p99, bad);
+    for (size_t b = 0; b < plan->batches; b++)
+        at += snprintf(line + at, sizeof line - (size_t)at, " %.2f", ns[b]);
+    snprintf(line + at, sizeof line - (size_t)at, "\n");
+    return say(line);
+}
+
+/* Nonzero: the rank has to end. */
+static int run(run_t *r)
+{
+    static double singles[MAX_SINGLES];
+    double ns[MAX_BATCHES];
+    plan_t plan;
+    if (!bench_backend.call[r->collective] || (r->own && !bench_backend.own_alloc))
+        return say("none\n");
+    if (provide(r->own, r->bytes ? r->bytes : sizeof(float)) != 0)
+        return fail("allocating", 0);
+    r->send = buffers[r->own][0].memory;
+    r->recv = buffers[r->own][1].memory;
+    set_counts(r);
+    make_inputs(r);
+    spread(r);
+    int rc = call_many(r, 1);
+    if (rc)
+        return fail(collective_names[r->collective], rc);
+    size_t bad = check(r);
+    if ((rc = make_plan(r, &plan)) != 0 || (rc = measure(r, &plan, ns, singles)) != 0)
+        return fail(collective_names[r->collective], rc);
+    bad += check(r);
+    /* Nobody gives memory back that a peer still reads. */
+    if ((rc = barrier()) != 0)
+        return fail("barrier", rc);
+    if (r->bytes > keep_bytes)
+        release(r->own);
+    return report(&plan, ns, singles, bad);
+}
+
+static int parse(const char *line, run_t *r, unsigned *deadline_s)
+{
+    char collective[32], kind[16];
+    double budget_us;
+    if (sscanf(line, "run %31s %zu %15s %zu %lf %u", collective, &r->bytes, kind, &r->seed, &budget_us,
+               deadline_s) != 6)
+        return -1;
+    r->own = strcmp(kind, "own") == 0;
+    r->budget_ns = 1000.0 * budget_us;
+    for (r->collective = 0; r->collective < BENCH_COLLECTIVES; r->collective++)
+        if (strcmp(collective, collective_names[r->collective]) == 0)
+            return 0;
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    char line[256];
+    run_t r = {0};
+    unsigned deadline_s;
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s @SOCKET [arguments of the backend]; bench_peers.py starts it\n", argv[0]);
+        return 2;
+    }
+    const char *address = argv[1];
+    start_ns = now_ns();
+    start_ticks = ticks();
+    alarm(60); /* for joining the job; each run sets its own */
+    if (bench_backend.init(argc - 2, argv + 2, &r.rank, &r.size) != 0)
+        return 1;
+    if (connect_to(address) != 0) {
+        fprintf(stderr, "rank %d: no orchestrator at %s: %s\n", r.rank, address, strerror(errno));
+        return 1;
+    }
+    snprintf(line, sizeof line, "hello %d %d %ld %.200s\n", r.rank, r.size, (long)getpid(),
+             bench_backend.version());
+    if (say(line) != 0)
+        return 1;
+    for (;;) {
+        alarm(0);
+        if (hear(line, sizeof line) != 0)
+            _exit(1); /* the orchestrator is gone, and with it whoever would end a finalize that hangs */
+        if (strcmp(line, "quit") == 0)
+            break;
+        if (parse(line, &r, &deadline_s) != 0) {
+            fprintf(stderr, "rank %d: cannot read '%s'\n", r.rank, line);
+            _exit(1);
+        }
+        alarm(deadline_s);
+        if (run(&r) != 0)
+            _exit(1);
+    }
+    alarm(20);
+    release(0);
+    release(1);
+    bench_backend.finalize();
+    return 0;
+}
