@@ -229,10 +229,9 @@ static gyre_status_t start_bucket(gyre_buckets_t *b, bucket_t *k)
                                       b->config.op, b->comm, landed, k, &k->request);
 }
 
-/* Progress, with the time it took counted: it is time that the caller did not compute. */
-static gyre_status_t progress(gyre_buckets_t *b)
+/* Progress, with the time since the caller entered counted: it is time that it did not compute. */
+static gyre_status_t progress(gyre_buckets_t *b, base_time_t entered)
 {
-    base_time_t entered = b->next ? base_now() : 0;
     gyre_status_t st = gyre_progress(b->comm);
     if (b->next)
         b->inside += base_now() - entered;
@@ -248,20 +247,21 @@ gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
     if (b->ready[tensor])
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_buckets_ready: tensor %zu was marked ready before in this round", tensor);
+    base_time_t entered = base_now(); /* what starts is moved at once, as far as it goes */
     b->ready[tensor] = 1;
     b->buckets[b->bucket_of[tensor]].missing--;
     while (b->failed == GYRE_OK && b->next < b->nbuckets && b->buckets[b->next].missing == 0) {
         b->failed = start_bucket(b, &b->buckets[b->next]);
         b->next++;
     }
-    return b->failed != GYRE_OK ? b->failed : progress(b);
+    return b->failed != GYRE_OK ? b->failed : progress(b, entered);
 }
 
 gyre_status_t gyre_buckets_progress(gyre_buckets_t *b)
 {
     if (!b)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_progress: buckets is NULL");
-    return progress(b);
+    return progress(b, base_now());
 }
 
 /* Time with at least one bucket under way: the union of their intervals, which begin and end in bucket order. */

@@ -67,4 +67,48 @@ run "$PERF" overlap --help
 want "help" 0
 check "help names its options" grep -q -- '--polls N' "$W/out"
 
+# --- bucket ---
+printf '# sizes\n1000\n  70000 # a large one\n\n1\n16381\n' >"$W/model"
+run "$UCX_RUN" -n 3 "$PERF" bucket --model "$W/model" --bucket-bytes 4K,128K,1M -n 3 -c 2 -J "$W/bucket.json"
+right "bucket"
+check "a row per size of bucket" [ "$(rows | awk '{print $1}' | tr '\n' ' ')" = "4096 131072 1048576 " ]
+check "16 columns" [ "$(rows | awk '{print NF}' | sort -u)" = 16 ]
+check "as many buckets as tensors' borders allow" [ "$(rows | awk '{print $2}' | tr '\n' ' ')" = "4 3 1 " ]
+check "each curve has one best point" [ "$(grep -c '<- best$' "$W/out")" = 2 ]
+check "what the model is" grep -q '4 tensors, 87382 elements of type float, 0.3 MB; the largest has 70000' "$W/out"
+check "keys" json "$W/bucket.json" 'all({"bucket_bytes", "buckets", "size", "count", "type", "redop", "time", "alg_bw", "bus_bw", "one", "one_ratio", "each", "each_ratio", "compute", "step", "exposed", "hidden", "hidden_fraction", "gain", "nwrong", "experiment_name"} <= set(x) for x in r)'
+check "the model in the JSON" json "$W/bucket.json" 'd["config"]["tensors"] == 4 and d["config"]["elements"] == 87382 and d["config"]["largest"] == 70000'
+check "figures" json "$W/bucket.json" 'all(x["time"] > 0 and x["one"] > 0 and x["each"] > 0 and x["compute"] > 0 and x["nwrong"] == 0 and 0 <= x["hidden_fraction"] <= 1 and 0 < x["exposed"] < 1.5 * x["step"] for x in r)'
+check "the best of each curve" json "$W/bucket.json" 'd["best_bucket_bytes"] == max(r, key=lambda x: x["one_ratio"])["bucket_bytes"] and d["best_step_bucket_bytes"] == max(r, key=lambda x: x["gain"])["bucket_bytes"]'
+run "$UCX_RUN" -n 2 "$PERF" bucket --model "$W/model" -b 4K -e 1G -f 16 -d bf16 -n 1 --compute 0 -J "$W/bucket.json"
+right "bucket without computing"
+check "sizes end where one bucket holds all" [ "$(rows | awk '{print $1}' | tr '\n' ' ')" = "4096 65536 1048576 " ]
+check "no figures of a step" [ "$(rows | awk '{print $10 $11 $12 $13 $14 $15}' | sort -u)" = N/AN/AN/AN/AN/AN/A ]
+check "nor in the JSON" json "$W/bucket.json" 'all(x["step"] is None and x["hidden"] is None and x["type"] == "bfloat16" for x in r) and "best_step_bucket_bytes" not in d'
+run "$UCX_RUN" -n 2 "$PERF" bucket --model "$W/model" --bucket-bytes 64K -n 2 --compute 2 --progress-thread -J "$W/bucket.json"
+right "bucket with a progress thread"
+check "computes as long as it was told, or longer" json "$W/bucket.json" 'd["config"]["progress_thread"] and all(x["compute"] > 1000 for x in r)'
+run "$UCX_RUN" -n 2 "$PERF" bucket --model bloom --bucket-bytes 16M -n 1 -w 0 --compute 0
+right "bucket --model bloom"
+check "BLOOM's tensors" grep -q 'model bloom: 2525 tensors, 41924352 elements' "$W/out"
+run "$PERF" bucket --bucket-bytes 512M -n 1 -w 0 --compute 0 -c 0
+want "bucket alone, GPT-2's tensors" 0
+check "GPT-2's tensors" grep -q 'model gpt2: 148 tensors, 124439808 elements of type float, 497.8 MB; the largest has 38597376' "$W/out"
+check "no check" [ "$(rows | awk '{print $16}')" = N/A ]
+run "$UCX_RUN" -n 2 "$PERF" bucket --model gpt5
+want "an unknown model" 2 'gpt5: neither gpt2 nor bloom, and no file'
+check "said once" [ "$(grep -c 'gpt5' "$W/err")" = 1 ]
+printf '12\n13x\n' >"$W/model"
+run "$PERF" bucket --model "$W/model"
+want "a file that is no list" 2 'line 2 is not a number of elements'
+: >"$W/model"
+run "$PERF" bucket --model "$W/model"
+want "an empty file" 2 'no tensor in it'
+run "$PERF" bucket --bucket-bytes 64K,,1M
+want "a malformed list" 2 '64K,,1M: not a list of at most'
+run "$PERF" bucket -b 1M -e 64K
+want "sizes the wrong way round" 2 'sizes from -b 1048576 to -e 65536: none'
+run "$PERF" bucket gpt2
+want "a word" 2 'bucket takes options only'
+
 finish

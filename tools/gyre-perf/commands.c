@@ -6,11 +6,14 @@
 
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
+int perf_bucket_main(int argc, char **argv, int typed_count, char **typed);
 int perf_overlap_main(int argc, char **argv, int typed_count, char **typed);
 
 const perf_command_t perf_commands[] = {
     {"init", "time to the first collective, connections and memory per rank; mock ranks", perf_init_main},
     {"latency", "every call timed singly: histogram, tail, jitter", perf_latency_main},
+    {"bucket", "a model's tensors through buckets: against one all_reduce, one each, and computing",
+     perf_bucket_main},
     {"overlap", "non-blocking collectives beside computing: how much of them is hidden", perf_overlap_main},
 };
 const int perf_command_count = sizeof perf_commands / sizeof *perf_commands;
