@@ -21,6 +21,7 @@ typedef struct {
     uint32_t *place;  /* [nsteps]: a SEND's index in spans */
     size_t *furthest; /* [2 * width]: 0 where nothing is posted */
     size_t n, width;
+    size_t first[COLL_TMP + 1]; /* index in spans of each memory's first */
     int aliased;
     size_t in_shift, out_shift;
 } hazards_t;
@@ -50,8 +51,12 @@ static void set_leaf(hazards_t *h, size_t leaf, size_t end)
 {
     size_t at = leaf + h->width;
     h->furthest[at] = end;
-    for (at /= 2; at; at /= 2)
-        h->furthest[at] = base_max_size(h->furthest[2 * at], h->furthest[2 * at + 1]);
+    for (at /= 2; at; at /= 2) {
+        size_t most = base_max_size(h->furthest[2 * at], h->furthest[2 * at + 1]);
+        if (h->furthest[at] == most)
+            break; /* nor does anything change above */
+        h->furthest[at] = most;
+    }
 }
 
 /* First leaf in [from, below) whose end lies past `start`, or `below`. */
@@ -68,9 +73,7 @@ static size_t next_leaf(const hazards_t *h, size_t from, size_t below, size_t st
             return below;
         at++;
         /* `at` covers leaves from here on; stop if they all lie past the end */
-        size_t first = at;
-        while (first < h->width)
-            first *= 2;
+        size_t first = at << (__builtin_clzll(at) - __builtin_clzll(h->width));
         if (first - h->width >= below)
             return below;
     }
@@ -97,7 +100,7 @@ static size_t lower_bound(const hazards_t *h, int memory, size_t start)
 static int write_waits(hazards_t *h, uint32_t step)
 {
     span_t w = span_of(h, &h->b->steps[step], step);
-    size_t from = lower_bound(h, w.memory, 0), below = lower_bound(h, w.memory, w.end);
+    size_t from = h->first[w.memory], below = lower_bound(h, w.memory, w.end);
     for (size_t i = next_leaf(h, from, below, w.start); i < below; i = next_leaf(h, i + 1, below, w.start)) {
         const span_t *sent = &h->spans[i];
         if (!coll_add_edge(h->b, step, sent->step))
@@ -130,9 +133,14 @@ int coll_add_hazard_edges(coll_builder_t *b)
         for (uint32_t i = 0; i < b->nsteps; i++)
             if (b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count)
                 h.spans[n++] = span_of(&h, &b->steps[i], i);
-        qsort(h.spans, h.n, sizeof *h.spans, span_order);
+        for (n = 1; n < h.n && span_order(&h.spans[n - 1], &h.spans[n]) < 0;)
+            n++;
+        if (n < h.n) /* many generators send in order */
+            qsort(h.spans, h.n, sizeof *h.spans, span_order);
         for (size_t i = 0; i < h.n; i++)
             h.place[h.spans[i].step] = (uint32_t)i;
+        for (int memory = COLL_IN; memory <= COLL_TMP; memory++)
+            h.first[memory] = lower_bound(&h, memory, 0);
     }
     for (uint32_t i = 0; done && i < b->nsteps; i++) {
         if (!b->steps[i].count)

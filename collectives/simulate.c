@@ -62,7 +62,7 @@ void sim_complete(sim_t *s, int rank, uint32_t slot, double when)
 {
     sim_rank_t *r = &s->ranks[rank];
     r->open--;
-    r->finished = fmax(r->finished, when);
+    r->finished = sim_later(r->finished, when);
     if (slot == SIM_NONE)
         return;
     r->slot[slot] = when;
@@ -106,7 +106,7 @@ static void run_send(sim_t *s, int rank, const sim_step_t *step)
     if (isinf(complete))
         r->open++;
     else
-        r->finished = fmax(r->finished, complete);
+        r->finished = sim_later(r->finished, complete);
     s->messages[at] = m;
     if (lane->head == SIM_NONE)
         lane->head = at;
@@ -144,10 +144,10 @@ static double ready_at(const sim_t *s, int rank, const sim_step_t *step)
     const sim_rank_t *r = &s->ranks[rank];
     double when = 0;
     for (uint32_t k = 0; k < step->ndep; k++)
-        when = fmax(when, r->slot[r->program->deps[step->dep + k]]);
+        when = sim_later(when, r->slot[r->program->deps[step->dep + k]]);
     if (step->kind == COLL_STEP_RECV) {
         uint32_t head = s->lanes[s->programs.in[rank][step->arg]].head;
-        when = head == SIM_NONE ? INFINITY : fmax(when, s->messages[head].time);
+        when = head == SIM_NONE ? INFINITY : sim_later(when, s->messages[head].time);
     }
     return when;
 }
@@ -170,7 +170,7 @@ static void run_channel(sim_t *s, int rank, int channel, turn_t *turn)
         const sim_step_t *step = &p->steps[*at];
         double when = ready_at(s, rank, step);
         if (when > r->now) {
-            turn->next = fmin(turn->next, when);
+            turn->next = sim_sooner(turn->next, when);
             return;
         }
         if ((step->kind == COLL_STEP_SEND || !s->network) && others_behind(s, r->now)) {
@@ -208,7 +208,7 @@ static int take_core(sim_t *s, int rank)
         return 0;
     }
     core->holder = rank;
-    r->now = fmax(r->now, core->free);
+    r->now = sim_later(r->now, core->free);
     if (core->last != rank && core->last >= 0)
         r->now += s->cost->yield;
     core->last = rank;
@@ -231,7 +231,7 @@ static void leave_core(sim_t *s, int rank)
 static void run_rank(sim_t *s, int rank, double time)
 {
     sim_rank_t *r = &s->ranks[rank];
-    r->now = fmax(r->now, time);
+    r->now = sim_later(r->now, time);
     if (s->crowded && !take_core(s, rank))
         return;
     turn_t turn;
@@ -314,7 +314,7 @@ static void sum_up(sim_t *s)
     out->messages = s->programs.messages;
     for (int r = 0; r < s->n; r++) {
         const sim_rank_t *rank = &s->ranks[r];
-        out->ns = fmax(out->ns, fmax(rank->now, rank->finished));
+        out->ns = sim_later(out->ns, sim_later(rank->now, rank->finished));
         out->steps = rank->depth > out->steps ? rank->depth : out->steps;
         out->most_sent = rank->program->sends > out->most_sent ? rank->program->sends : out->most_sent;
     }
@@ -326,7 +326,7 @@ static void sum_up(sim_t *s)
     for (uint32_t i = 0; i < s->network->nlinks; i++) {
         double bytes = s->links[i].bytes, busy = bytes / s->network->links[i].rate;
         out->link_total += bytes;
-        out->link_most = fmax(out->link_most, bytes);
+        out->link_most = sim_later(out->link_most, bytes);
         if (busy > busiest) {
             busiest = busy;
             out->hottest = i;
@@ -389,7 +389,7 @@ static double cached_part(const coll_cost_t *cost, const coll_args_t *args, size
     coll_extent(args, &in, &out);
     double bytes = (double)(args->in_place ? (in > out ? in : out) : in + out) * (double)esize;
     double cache = (double)cost->cache_bytes;
-    return fmin(1, fmax(0, cache > 0 ? 2 - bytes / cache : 1));
+    return sim_sooner(1, sim_later(0, cache > 0 ? 2 - bytes / cache : 1));
 }
 
 gyre_status_t coll_simulate_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo,

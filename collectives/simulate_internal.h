@@ -151,6 +151,15 @@ typedef struct {
     base_arena_t arena;
 } sim_t;
 
+static inline double sim_later(double a, double b)
+{
+    return a > b ? a : b;
+}
+static inline double sim_sooner(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* When a server that is asked at `when` for `length` ns of its time begins. */
 double sim_serve(sim_server_t *server, double when, double length);
 

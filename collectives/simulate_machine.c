@@ -16,12 +16,12 @@ enum { EAGER_MOST = 4096, CMA_LEAST = 16384 }; /* as in comm/shm.c */
 double sim_serve(sim_server_t *server, double when, double length)
 {
     /* Messages reserve their links when they are sent, so a later one may come first: it may use the last gap. */
-    double in_hole = fmax(when, server->hole);
+    double in_hole = sim_later(when, server->hole);
     if (in_hole + length <= server->end) {
         server->hole = in_hole + length;
         return in_hole;
     }
-    double start = fmax(when, server->free);
+    double start = sim_later(when, server->free);
     if (start > server->free) {
         server->hole = server->free;
         server->end = start;
@@ -48,13 +48,13 @@ static void host_work(sim_t *s, sim_rank_t *r, double work, double traffic)
 {
     double length = (1 - s->in_cache) * per(traffic, s->cost->total_memory), end = r->now + work;
     if (length > 0)
-        end = fmax(end, sim_serve(&s->links[0], r->now, length) + length);
+        end = sim_later(end, sim_serve(&s->links[0], r->now, length) + length);
     r->now = end;
 }
 
 static double post_cost(const coll_cost_t *cost)
 {
-    return fmax(cost->message - cost->line, 0) / 2;
+    return sim_later(cost->message - cost->line, 0) / 2;
 }
 
 static double host_send(sim_t *s, sim_rank_t *r, const sim_step_t *step, sim_message_t *m)
@@ -110,10 +110,10 @@ static void host_compute(sim_t *s, int rank, const sim_step_t *step)
     double peer = mixed(s, bytes, cost->peer_cache, cost->peer_memory);
     if (step->kind == COLL_STEP_COPY) {
         double copy = mixed(s, bytes, cost->copy_cache, cost->copy_memory);
-        work = theirs > 0 ? fmax(copy, peer) : copy;
+        work = theirs > 0 ? sim_later(copy, peer) : copy;
     } else {
         double add = mixed(s, bytes, cost->reduce_cache, cost->reduce_memory);
-        work = own * add + theirs * fmax(add, peer);
+        work = own * add + theirs * sim_later(add, peer);
     }
     r->now += cost->step;
     host_work(s, r, work, (own + theirs + 1) * bytes);
@@ -141,7 +141,7 @@ static double network_send(sim_t *s, int rank, const sim_step_t *step, int peer,
         double length = bytes / link->rate, start = sim_serve(server, head, length);
         server->bytes += bytes;
         head = start + link->latency;
-        tail = fmax(tail, start + length) + link->latency;
+        tail = sim_later(tail, start + length) + link->latency;
         if (i == 0)
             sent = start + length;
     }
