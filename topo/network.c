@@ -32,7 +32,7 @@ enum { PRESETS = sizeof presets / sizeof *presets };
 
 const char *topo_network_presets(void)
 {
-    return "nvswitch, fat-tree, fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet";
+    return "nvswitch, fat-tree, fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, host";
 }
 
 /* ---- links ------------------------------------------------------------------------------------------------
@@ -449,6 +449,10 @@ gyre_status_t topo_network_open(const char *what, int ranks, int ranks_per_node,
     if (!t)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a network");
     gyre_status_t st;
+    if (!strcmp(what, "host")) {
+        free(t);
+        return gyre_fail(GYRE_ERR_INVALID, "\"host\" is this machine's memory, not a network with links");
+    }
     t->ranks = ranks;
     t->ranks_per_node = ranks_per_node;
     int known = find_preset(what, &t->kind, &detail);

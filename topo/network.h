@@ -69,7 +69,7 @@ const char *topo_network_link_name(const topo_network_t *network, uint32_t link,
 /* The group of nodes that are near each other: the node itself (nvswitch, ethernet, graph), leaf switch (fat tree),
  * row of the last dimension (torus), group (dragonfly). Traffic between groups is what is scarce. */
 int topo_network_group(const topo_network_t *network, int rank);
-/* The names of the presets, for messages. */
+/* The names of the presets, for messages; "host", which coll_simulate_host stands for, among them. */
 const char *topo_network_presets(void);
 
 #endif

@@ -1,0 +1,521 @@
+/* tools/gyre-plan/schedule.c: `gyre-plan schedule`: collectives in virtual time, as a table and as JSON. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "collectives/simulate.h"
+#include "collectives/tune.h"
+#include "tools/gyre-plan/plan.h"
+
+enum {
+    MOST_RANKS = 1 << 20,
+    ELEMENT = 4,             /* bytes: fp32 */
+    FORM_BYTES = 1 << 20,    /* up to this size the one-shot form is tried, too */
+    MOST_MESSAGES = 40 << 20 /* `--algo all` leaves out what sends more */
+};
+
+static const char help[] =
+    "usage: gyre-plan schedule --collective NAME --algo NAME|all --ranks N --topology NAME|FILE [options]\n"
+    "\n"
+    "Runs the schedules of all ranks in virtual time and prints the time, algorithm and bus bandwidth (as "
+    "nccl-tests\n"
+    "define them), the longest chain of messages, what the links carry, and the link that limits.\n"
+    "\n"
+    "  -c, --collective NAME   all_reduce (default) reduce_scatter all_gather broadcast reduce gather "
+    "scatter\n"
+    "                          all_to_all barrier\n"
+    "  -a, --algo NAME         an algorithm, or all (default): each that serves the collective, the fastest "
+    "first\n"
+    "  -n, --ranks N           number of ranks (default 64)\n"
+    "  -t, --topology WHAT     a preset or a JSON file (default nvswitch); presets: nvswitch, fat-tree, "
+    "fat-tree:RATIO,\n"
+    "                          torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, and host: this machine\n"
+    "  -b, --min BYTES         smallest size (default 1M), of the larger buffer of a rank; K, M and G are "
+    "powers of 1024\n"
+    "  -e, --max BYTES         largest size (default: the smallest)\n"
+    "  -f, --factor N          from size to size (default 4)\n"
+    "  --order ORDER           canonical (default): reductions add in the order of the contract; fast: in "
+    "any\n"
+    "  --ranks-per-host K      consecutive ranks on one host (default: 8 with nvswitch, else 1)\n"
+    "  --chunk BYTES           length of pipelined chunks (default 256K)\n"
+    "  --root R                of rooted collectives (default 0)\n"
+    "  --memory KIND           with host: window (default; buffers of gyre_mem_alloc) or plain (malloc)\n"
+    "  --json FILE             also writes all results there\n"
+    "  -h, --help              this text\n";
+
+typedef struct {
+    coll_op_t op;
+    coll_algo_t algo; /* AUTO: all */
+    int ranks, ranks_per_host, root, fast;
+    size_t min, max, factor, chunk;
+    const char *topology, *json;
+    coll_memory_t memory;
+} options_t;
+
+typedef struct {
+    const options_t *o;
+    topo_network_t *network; /* NULL: this host */
+    coll_tune_t *tune;       /* of the host */
+    size_t *counts, *displs; /* [ranks] equal blocks; NULL where the collective has none */
+    int *host;               /* [ranks] */
+    json_t *rows;
+    base_arena_t arena;
+} plan_t;
+
+typedef struct {
+    coll_algo_t algo;
+    int forms, one_shot, skipped; /* forms: that were tried */
+    uint64_t estimate;            /* messages of what was left out */
+    coll_simulation_t result;
+} row_t;
+
+/* ---- the command line ----------------------------------------------------------------------------------- */
+
+static int usage_error(const char *what, const char *value)
+{
+    fprintf(stderr, "gyre-plan: %s %s; see gyre-plan schedule --help\n", what, value);
+    return PLAN_USAGE;
+}
+
+static int parse_number(const char *text, long least, long most, int *out)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < least || value > most)
+        return 0;
+    *out = (int)value;
+    return 1;
+}
+
+static int parse_bytes(const char *text, size_t least, size_t *out)
+{
+    uint64_t value;
+    if (!coll_bytes_parse(text, &value) || value < least || value > (uint64_t)1 << 50)
+        return 0;
+    *out = (size_t)value;
+    return 1;
+}
+
+static int parse_collective(const char *text, coll_op_t *out)
+{
+    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++)
+        if (!strcmp(text, coll_op_name(op))) {
+            *out = op;
+            return 1;
+        }
+    return 0;
+}
+
+static int algo_error(const char *name)
+{
+    fprintf(stderr, "gyre-plan: there is no algorithm \"%s\"; there are: all", name);
+    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
+        fprintf(stderr, " %s", coll_algo_name(a));
+    fputc('\n', stderr);
+    return PLAN_USAGE;
+}
+
+/* -1: go on; else the exit status. */
+static int set_option(options_t *o, int flag, const char *arg)
+{
+    int number = 0;
+    switch (flag) {
+    case 'c':
+        return parse_collective(arg, &o->op) ? -1 : usage_error("there is no collective", arg);
+    case 'a':
+        o->algo = strcmp(arg, "all") ? coll_algo_parse(arg) : COLL_ALGO_AUTO;
+        return o->algo == COLL_ALGO_END || (o->algo == COLL_ALGO_AUTO && strcmp(arg, "all")) ? algo_error(arg)
+                                                                                             : -1;
+    case 'n':
+        return parse_number(arg, 1, MOST_RANKS, &o->ranks)
+                   ? -1
+                   : usage_error("--ranks wants 1 to 1048576, not", arg);
+    case 't':
+        o->topology = arg;
+        return -1;
+    case 'b':
+        return parse_bytes(arg, 0, &o->min) ? -1 : usage_error("-b wants a size such as 64K, not", arg);
+    case 'e':
+        return parse_bytes(arg, 0, &o->max) ? -1 : usage_error("-e wants a size such as 64M, not", arg);
+    case 'f':
+        if (!parse_number(arg, 2, 1 << 30, &number))
+            return usage_error("-f wants a number from 2 on, not", arg);
+        o->factor = (size_t)number;
+        return -1;
+    case 'o':
+        o->fast = !strcmp(arg, "fast");
+        return o->fast || !strcmp(arg, "canonical") ? -1
+                                                    : usage_error("--order is canonical or fast, not", arg);
+    case 'k':
+        return parse_number(arg, 1, MOST_RANKS, &o->ranks_per_host)
+                   ? -1
+                   : usage_error("--ranks-per-host wants a number from 1 on, not", arg);
+    case 'u':
+        return parse_bytes(arg, ELEMENT, &o->chunk) ? -1
+                                                    : usage_error("--chunk wants 4 bytes or more, not", arg);
+    case 'r':
+        return parse_number(arg, 0, MOST_RANKS, &o->root) ? -1 : usage_error("--root wants a rank, not", arg);
+    case 'm':
+        o->memory = strcmp(arg, "plain") ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN;
+        return o->memory == COLL_MEMORY_PLAIN || !strcmp(arg, "window")
+                   ? -1
+                   : usage_error("--memory is window or plain, not", arg);
+    case 'j':
+        o->json = arg;
+        return -1;
+    case 'h':
+        fputs(help, stdout);
+        return PLAN_OK;
+    default: /* getopt has said what is wrong */
+        fputs("gyre-plan: see gyre-plan schedule --help\n", stderr);
+        return PLAN_USAGE;
+    }
+}
+
+static int parse(int argc, char **argv, options_t *o)
+{
+    static const struct option known[] = {{"collective", required_argument, NULL, 'c'},
+                                          {"algo", required_argument, NULL, 'a'},
+                                          {"ranks", required_argument, NULL, 'n'},
+                                          {"topology", required_argument, NULL, 't'},
+                                          {"min", required_argument, NULL, 'b'},
+                                          {"max", required_argument, NULL, 'e'},
+                                          {"factor", required_argument, NULL, 'f'},
+                                          {"order", required_argument, NULL, 'o'},
+                                          {"chunk", required_argument, NULL, 'u'},
+                                          {"ranks-per-host", required_argument, NULL, 'k'},
+                                          {"root", required_argument, NULL, 'r'},
+                                          {"memory", required_argument, NULL, 'm'},
+                                          {"json", required_argument, NULL, 'j'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    *o = (options_t){.op = COLL_ALL_REDUCE,
+                     .ranks = 64,
+                     .min = SIZE_MAX,
+                     .max = SIZE_MAX,
+                     .factor = 4,
+                     .chunk = 256 << 10,
+                     .topology = "nvswitch"};
+    for (int flag; (flag = getopt_long(argc, argv, "c:a:n:t:b:e:f:h", known, NULL)) != -1;) {
+        int done = set_option(o, flag, optarg);
+        if (done >= 0)
+            return done;
+    }
+    if (optind < argc)
+        return usage_error("does not know what to do with", argv[optind]);
+    if (o->min == SIZE_MAX)
+        o->min = o->max < 1 << 20 ? o->max : 1 << 20;
+    if (o->max == SIZE_MAX)
+        o->max = o->min;
+    if (o->max < o->min)
+        return usage_error("-e is smaller than -b:", "no size is left");
+    if (o->root >= o->ranks)
+        return usage_error("--root is no rank of these:", "it must be below --ranks");
+    if (o->algo != COLL_ALGO_AUTO && !coll_algo_serves(o->algo, o->op, NULL)) {
+        fprintf(stderr, "gyre-plan: %s has no %s; these serve it:", coll_algo_name(o->algo),
+                coll_op_name(o->op));
+        for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
+            if (coll_algo_serves(a, o->op, NULL))
+                fprintf(stderr, " %s", coll_algo_name(a));
+        fputc('\n', stderr);
+        return PLAN_USAGE;
+    }
+    return -1;
+}
+
+/* ---- one size and algorithm ------------------------------------------------------------------------------ */
+
+static int has_blocks(coll_op_t op)
+{
+    return op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER || op == COLL_SCATTER ||
+           op == COLL_ALL_TO_ALL;
+}
+
+/* The arguments for `bytes` in the larger buffer; *bytes is rounded down to what they make. */
+static coll_args_t args_for(plan_t *p, size_t *bytes)
+{
+    const options_t *o = p->o;
+    size_t n = (size_t)o->ranks, count = *bytes / ELEMENT;
+    if (o->op == COLL_BARRIER)
+        count = 0;
+    if (has_blocks(o->op)) {
+        count /= n;
+        for (size_t r = 0; r < n; r++) {
+            p->counts[r] = count;
+            p->displs[r] = r * count;
+        }
+    }
+    *bytes = count * ELEMENT * (has_blocks(o->op) ? n : 1);
+    return (coll_args_t){.op = o->op,
+                         .n = o->ranks,
+                         .root = o->root,
+                         .count = count,
+                         .counts = p->counts,
+                         .displs = p->displs,
+                         .rcounts = p->counts,
+                         .rdispls = p->displs,
+                         .uniform = 1,
+                         .fast_order = o->fast,
+                         .chunk = o->chunk / ELEMENT,
+                         .host = p->host};
+}
+
+/* What all ranks send, going by rank 0. */
+typedef struct {
+    uint64_t messages, bytes;
+    uint32_t steps;
+} volume_t;
+
+static gyre_status_t estimate(const coll_args_t *args, coll_algo_t algo, volume_t *out)
+{
+    coll_schedule_t schedule;
+    gyre_status_t st = coll_schedule_build(algo, args, &schedule);
+    if (st != GYRE_OK)
+        return st;
+    *out = (volume_t){.steps = schedule.nsteps};
+    for (uint32_t i = 0; i < schedule.nsteps; i++)
+        if (schedule.steps[i].kind == COLL_STEP_SEND) {
+            out->messages += (uint64_t)args->n;
+            out->bytes += schedule.steps[i].count;
+        }
+    coll_schedule_free(&schedule);
+    return GYRE_OK;
+}
+
+static gyre_status_t simulate(const plan_t *p, const coll_args_t *args, coll_algo_t algo,
+                              coll_simulation_t *out)
+{
+    if (p->network)
+        return coll_simulate(p->network, args, algo, ELEMENT, out);
+    return coll_simulate_host(&p->tune->cost, args, algo, ELEMENT, p->o->memory, out);
+}
+
+/* The faster of the forms that the algorithm has: blocks, and for all_reduce perhaps whole vectors. */
+static gyre_status_t run(const plan_t *p, coll_args_t args, row_t *row)
+{
+    int most = args.op == COLL_ALL_REDUCE && args.count * ELEMENT <= FORM_BYTES ? 2 : 1, found = 0;
+    volume_t volume[2];
+    for (int form = 0; form < most; form++) {
+        coll_simulation_t result = {0};
+        args.one_shot = form;
+        gyre_status_t st = estimate(&args, row->algo, &volume[form]);
+        if (st != GYRE_OK)
+            return st;
+        if (form && !memcmp(&volume[0], &volume[1], sizeof volume[0]))
+            break; /* it has but one */
+        row->forms++;
+        if (p->o->algo == COLL_ALGO_AUTO && volume[form].messages > MOST_MESSAGES)
+            continue;
+        st = simulate(p, &args, row->algo, &result);
+        if (st != GYRE_OK)
+            return st;
+        if (!found || result.ns < row->result.ns) {
+            row->one_shot = form;
+            row->result = result;
+        }
+        found = 1;
+    }
+    row->skipped = !found;
+    row->estimate = volume[0].messages;
+    return GYRE_OK;
+}
+
+static const char *form_name(const row_t *row)
+{
+    return row->forms < 2 ? "-" : row->one_shot ? "one-shot" : "blocks";
+}
+
+/* ---- output ------------------------------------------------------------------------------------------------ */
+
+static void heading(const plan_t *p)
+{
+    const options_t *o = p->o;
+    char chunk[24];
+    if (p->network)
+        printf("# %s over %s\n", coll_op_name(o->op), p->network->title);
+    else
+        printf("# %s on this host: %d ranks on %d cores, %s buffers; costs: %s\n", coll_op_name(o->op),
+               o->ranks, p->tune->cost.cores, o->memory == COLL_MEMORY_PLAIN ? "plain" : "window",
+               coll_tune_source_name(p->tune));
+    printf("# %d ranks, float, %s order, chunks of %s\n#\n", o->ranks, o->fast ? "fast" : "canonical",
+           coll_bytes_text(o->chunk, chunk));
+    printf("# %11s   %-13s %-8s %12s %9s %9s %7s %10s %10s %10s  %s\n", "size", "algorithm", "form", "time",
+           "algbw", "busbw", "steps", "link max", "link mean", "global", "hottest link");
+    printf("# %11s   %-13s %-8s %12s %9s %9s %7s %10s %10s %10s\n", "(B)", "", "", "(us)", "(GB/s)", "(GB/s)",
+           "", "(B)", "(B)", "(B)");
+}
+
+/* Bytes in at most 8 characters, "1.27 G". */
+static const char *short_bytes(double bytes, char *text, size_t size)
+{
+    static const char units[] = " KMGTPE";
+    int unit = 0;
+    for (; bytes >= 9999.5 && unit < 6; unit++)
+        bytes /= 1024;
+    snprintf(text, size, "%.*f%s%.1s", unit && bytes < 100 ? 1 : 0, bytes, unit ? " " : "",
+             unit ? units + unit : "");
+    return text;
+}
+
+static void print_row(const plan_t *p, const row_t *row, size_t bytes, int wins)
+{
+    const coll_simulation_t *r = &row->result;
+    char most[32], mean[32], global[32], link[128] = "";
+    printf("  %11zu %c %-13s ", bytes, wins ? '*' : ' ', coll_algo_name(row->algo));
+    if (row->skipped) {
+        printf("left out: about %llu million messages; name it with --algo to run it\n",
+               (unsigned long long)(row->estimate >> 20));
+        return;
+    }
+    double rate = r->ns > 0 ? (double)bytes / r->ns : 0;
+    if (p->network && r->link_most > 0) {
+        char name[96];
+        topo_network_link_name(p->network, r->hottest, name, sizeof name);
+        snprintf(link, sizeof link, "%s, busy %.0f %%", name, 100 * r->hottest_busy);
+    }
+    printf("%-8s %12.2f %9.2f %9.2f %7u %10s %10s %10s  %s\n", form_name(row), r->ns / 1e3, rate,
+           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps,
+           short_bytes(r->link_most, most, sizeof most), short_bytes(r->link_mean, mean, sizeof mean),
+           short_bytes(r->between_groups, global, sizeof global), link);
+}
+
+static gyre_status_t keep_row(plan_t *p, const row_t *row, size_t bytes, int wins)
+{
+    const coll_simulation_t *r = &row->result;
+    char link[96] = "";
+    double rate = r->ns > 0 ? (double)bytes / r->ns : 0;
+    if (!p->rows || row->skipped)
+        return GYRE_OK;
+    if (p->network && r->link_most > 0)
+        topo_network_link_name(p->network, r->hottest, link, sizeof link);
+    json_t *made = json_pack(
+        "{s:s, s:I, s:s, s:s, s:b, s:f, s:f, s:f, s:i, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f}",
+        "collective", coll_op_name(p->o->op), "size", (json_int_t)bytes, "algorithm",
+        coll_algo_name(row->algo), "form", form_name(row), "winner", wins, "time_us", r->ns / 1e3, "alg_bw",
+        rate, "bus_bw", rate * coll_bus_factor(p->o->op, p->o->ranks), "steps", (int)r->steps, "messages",
+        (json_int_t)r->messages, "most_sent", (int)r->most_sent, "payload_bytes", r->payload,
+        "between_nodes_bytes", r->between_nodes, "between_groups_bytes", r->between_groups,
+        "link_total_bytes", r->link_total, "link_max_bytes", r->link_most, "link_mean_bytes", r->link_mean,
+        "hottest_link", link, "hottest_busy", r->hottest_busy);
+    if (!made || json_array_append_new(p->rows, made)) {
+        fputs("gyre-plan: no memory for the results\n", stderr);
+        return GYRE_ERR_NO_MEMORY;
+    }
+    return GYRE_OK;
+}
+
+static int row_order(const void *x, const void *y)
+{
+    const row_t *a = x, *b = y;
+    if (a->skipped != b->skipped)
+        return a->skipped - b->skipped;
+    if (a->result.ns > b->result.ns || a->result.ns < b->result.ns)
+        return a->result.ns < b->result.ns ? -1 : 1;
+    return (int)a->algo - (int)b->algo;
+}
+
+static gyre_status_t run_size(plan_t *p, size_t bytes)
+{
+    row_t rows[COLL_ALGO_END] = {0};
+    size_t n = 0;
+    int all = p->o->algo == COLL_ALGO_AUTO;
+    coll_args_t args = args_for(p, &bytes);
+    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++) {
+        if (all ? !coll_algo_serves(a, args.op, &args) : a != p->o->algo)
+            continue;
+        rows[n].algo = a;
+        gyre_status_t st = run(p, args, &rows[n]);
+        if (st == GYRE_ERR_UNSUPPORTED && all)
+            continue; /* serves the collective, but not so many ranks */
+        if (st == GYRE_ERR_UNSUPPORTED)
+            fprintf(stderr, "gyre-plan: %s does not serve this %s\n", coll_algo_name(a),
+                    coll_op_name(args.op));
+        if (st != GYRE_OK)
+            return st;
+        n++;
+    }
+    qsort(rows, n, sizeof *rows, row_order);
+    gyre_status_t st = GYRE_OK;
+    for (size_t i = 0; i < n && st == GYRE_OK; i++) {
+        int wins = all && i == 0 && !rows[i].skipped;
+        print_row(p, &rows[i], bytes, wins);
+        st = keep_row(p, &rows[i], bytes, wins);
+    }
+    fflush(stdout);
+    return st;
+}
+
+static gyre_status_t write_json(plan_t *p)
+{
+    const options_t *o = p->o;
+    json_t *root =
+        json_pack("{s:s, s:s, s:i, s:s, s:I, s:o}", "version", GYRE_VERSION, "topology",
+                  p->network ? p->network->title : "host", "ranks", o->ranks, "order",
+                  o->fast ? "fast" : "canonical", "chunk", (json_int_t)o->chunk, "results", p->rows);
+    p->rows = NULL;
+    gyre_status_t st = GYRE_ERR_NO_MEMORY;
+    if (root)
+        st = base_json_write(o->json, root);
+    else
+        fputs("gyre-plan: no memory for the results\n", stderr);
+    json_decref(root);
+    return st;
+}
+
+static gyre_status_t set_up(plan_t *p)
+{
+    const options_t *o = p->o;
+    size_t n = (size_t)o->ranks;
+    gyre_status_t st = GYRE_OK;
+    if (!strcmp(o->topology, "host")) {
+        p->tune = base_arena_alloc(&p->arena, 1, sizeof *p->tune);
+        st = p->tune ? coll_tune_obtain(p->tune) : GYRE_ERR_NO_MEMORY;
+    } else {
+        st = topo_network_open(o->topology, o->ranks, o->ranks_per_host, &p->network);
+    }
+    if (st != GYRE_OK)
+        return st;
+    p->host = base_arena_alloc(&p->arena, n, sizeof *p->host);
+    if (has_blocks(o->op)) {
+        p->counts = base_arena_alloc(&p->arena, n, sizeof *p->counts);
+        p->displs = base_arena_alloc(&p->arena, n, sizeof *p->displs);
+    }
+    if (o->json)
+        p->rows = json_array();
+    if (!p->host || (has_blocks(o->op) && (!p->counts || !p->displs)) || (o->json && !p->rows)) {
+        fputs("gyre-plan: no memory for so many ranks\n", stderr);
+        return GYRE_ERR_NO_MEMORY;
+    }
+    for (int r = 0; p->network && r < o->ranks; r++)
+        p->host[r] = r / p->network->ranks_per_node;
+    return GYRE_OK;
+}
+
+int plan_schedule(int argc, char **argv)
+{
+    options_t o;
+    int done = parse(argc, argv, &o);
+    if (done >= 0)
+        return done;
+    plan_t p = {.o = &o};
+    gyre_status_t st = set_up(&p);
+    if (st == GYRE_OK)
+        heading(&p);
+    for (size_t bytes = o.min; st == GYRE_OK && bytes <= o.max; bytes *= o.factor) {
+        st = run_size(&p, bytes);
+        if (bytes == 0 || bytes > o.max / o.factor)
+            break;
+    }
+    if (st == GYRE_OK && o.json)
+        st = write_json(&p);
+    json_decref(p.rows);
+    topo_network_free(p.network);
+    base_arena_free(&p.arena);
+    return st == GYRE_OK ? PLAN_OK : PLAN_FAILED;
+}
