@@ -80,9 +80,9 @@ int perf_session_close(perf_session_t *s, gyre_status_t status);
 typedef struct {
     float *memory;
     size_t at;   /* the next element of the ring */
-    double rate; /* elements per second, on this rank while all ranks do the same */
+    double rate; /* elements per second on a core by itself: the best that was seen */
 } perf_work_t;
-/* Calibrates for about 60 ms. Collective. */
+/* Calibrates for some tens of milliseconds, on all ranks together. Collective. */
 gyre_status_t perf_work_create(gyre_comm_t *comm, perf_work_t *w);
 void perf_work_destroy(perf_work_t *w);
 /* How many elements take so long. */
