@@ -457,20 +457,40 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     return GYRE_OK;
 }
 
+/* Plans and what the model said were made for other choices. The caller is driving; INVALID while operations are under way. */
+static gyre_status_t forget_choices(gyre_comm_t *comm)
+{
+    if (!coll_comm_idle(comm) || comm->open)
+        return GYRE_ERR_INVALID;
+    uint64_t built = comm->plans.built;
+    coll_plan_cache_free(&comm->plans);
+    comm->plans.built = built;
+    memset(comm->modelled, 0, sizeof comm->modelled);
+    return GYRE_OK;
+}
+
 gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast)
 {
     coll_drive(comm);
-    gyre_status_t st = coll_comm_idle(comm) && !comm->open ? GYRE_OK : GYRE_ERR_INVALID;
-    if (st == GYRE_OK && comm->fast_order != fast) {
-        uint64_t built = comm->plans.built;
-        coll_plan_cache_free(&comm->plans); /* they are in the other order */
-        comm->plans.built = built;
+    gyre_status_t st = comm->fast_order != fast ? forget_choices(comm) : GYRE_OK;
+    if (st == GYRE_OK)
         comm->fast_order = fast;
-    }
     coll_stop_driving(comm);
     return st == GYRE_OK
                ? st
                : gyre_fail(st, "the order of reductions cannot change while operations are under way");
+}
+
+gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line)
+{
+    coll_drive(comm);
+    gyre_status_t st = forget_choices(comm);
+    if (st == GYRE_OK)
+        comm->pin = line ? *line : (coll_tune_line_t){0};
+    coll_stop_driving(comm);
+    return st == GYRE_OK
+               ? st
+               : gyre_fail(st, "the choice of algorithms cannot change while operations are under way");
 }
 
 gyre_status_t gyre_comm_error(const gyre_comm_t *comm)

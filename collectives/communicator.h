@@ -20,6 +20,8 @@
 
 typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV } coll_req_kind_t;
 
+enum { COLL_SIZE_CLASSES = 48 }; /* powers of two of bytes */
+
 enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
 
 /* Called once, by the driving thread, when the request is finished. */
@@ -63,6 +65,9 @@ struct gyre_comm {
     int *world_ranks;        /* [n] */
     const int *host_of;      /* [n] */
     const coll_tune_t *tune; /* the job's; borrowed from the process */
+    coll_tune_line_t pin;    /* coll_comm_pin; op 0: nothing is pinned */
+    /* What the cost model said, by operation and size class: 0 not asked yet, 1 the rules are right, else 2 + coll_algo_t */
+    uint8_t modelled[COLL_OP_END][COLL_SIZE_CLASSES];
     uint64_t id;
     uint32_t seq;    /* collectives called so far */
     uint32_t open;   /* requests that somebody still has to wait for */
@@ -100,6 +105,11 @@ struct gyre_comm {
  * parent. For programs that compare orders in one process: all ranks must choose alike, between the same two
  * operations. INVALID, and nothing changes, while operations are under way. */
 gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
+
+/* Fixes the choice for the operation line->op of this communicator, before all choose lines and the model; what the line does
+ * not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process; conditions and
+ * errors as above. */
+gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
 
 /* --- request.c --- */
 gyre_request_t *coll_request_new(gyre_comm_t *comm); /* NULL: no memory (reported) */

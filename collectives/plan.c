@@ -301,8 +301,7 @@ static void plan_free(coll_plan_t *p)
     free(p);
 }
 
-static gyre_status_t plan_build(const gyre_comm_t *comm, const coll_shape_t *shape, uint64_t key,
-                                coll_plan_t **out)
+static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, uint64_t key, coll_plan_t **out)
 {
     coll_plan_t *p = calloc(1, sizeof *p);
     if (!p)
@@ -322,6 +321,7 @@ static gyre_status_t plan_build(const gyre_comm_t *comm, const coll_shape_t *sha
         p->algo = choice.algo;
         p->one_shot = choice.one_shot;
         p->chunk = choice.chunk;
+        p->choice = choice;
         p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
         st = build_segments(comm, p);
     }

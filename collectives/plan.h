@@ -64,6 +64,22 @@ typedef struct {
     base_arena_t arena;
 } coll_segment_t;
 
+/* The choice of algorithm, chunk and form: the same on all ranks (collectives/select.c), and who made it. */
+typedef enum {
+    COLL_WHY_RULE = 0, /* rules of thumb */
+    COLL_WHY_MODEL,    /* predicted to be much faster than what the rules say */
+    COLL_WHY_LINE,     /* a choose line of the tuning file (collectives/tune.h) */
+    COLL_WHY_FORCED    /* GYRE_ALGO, or coll_comm_pin */
+} coll_why_t;
+typedef struct {
+    coll_algo_t algo;
+    int one_shot;
+    size_t chunk; /* elements */
+    int forced; /* somebody named the algorithm, so its schedule runs, whatever shorter way there would be */
+    coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */
+    int line;       /* of the tuning file; 0: none speaks of this call */
+} coll_choice_t;
+
 typedef struct coll_plan coll_plan_t;
 struct coll_plan {
     coll_plan_t *next; /* in its chain of the cache */
@@ -74,8 +90,9 @@ struct coll_plan {
     unsigned given;     /* bit i: the caller passed array i of counts, displs, rcounts, rdispls */
     coll_algo_t algo;
     int one_shot;
-    size_t chunk; /* elements */
-    uint32_t sig; /* what ranks must agree on */
+    size_t chunk;         /* elements */
+    coll_choice_t choice; /* how these came about */
+    uint32_t sig;         /* what ranks must agree on */
     size_t esize;
     uint32_t nsegments;
     size_t segment_count; /* elements by which consecutive segments are shifted */
@@ -125,13 +142,11 @@ typedef struct {
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
-/* The choice of algorithm, chunk and form: the same on all ranks (collectives/select.c). */
-typedef struct {
-    coll_algo_t algo;
-    int one_shot;
-    size_t chunk; /* elements */
-} coll_choice_t;
-gyre_status_t coll_select(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
+gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
+/* What the rules of thumb alone say. */
+void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
+/* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks know it. */
+int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes);
 
 /* Compiles a schedule into a segment (collectives/compile.c). Takes `schedule` over. */
 gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll_segment_t *out);

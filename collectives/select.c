@@ -1,12 +1,16 @@
-/* collectives/select.c: which algorithm serves a call: forced by GYRE_ALGO, else by rules of thumb that were
- * measured on shared memory and TCP. A pure function of what all ranks know, so that all choose the same. */
+/* collectives/select.c: which algorithm serves a call. In this order: GYRE_ALGO; a choose line of the tuning file
+ * (collectives/tune.h); the cost model, where it is sure (collectives/candidates.c); rules of thumb that were measured on shared
+ * memory and TCP. A pure function of what all ranks know, so that all choose the same: neither what kind of memory the
+ * buffers are in nor whether a rank works in place may matter. */
 #include "collectives/plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "collectives/candidates.h"
 #include "collectives/communicator.h"
 
 enum {
@@ -97,22 +101,68 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int 
     return first_that_serves(args, small ? small_net : large_net, 4);
 }
 
-gyre_status_t coll_select(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
 {
-    coll_choice_t c = {.algo = COLL_ALGO_AUTO};
-    gyre_status_t st = forced(args, &c.algo);
-    if (st != GYRE_OK)
-        return st;
+    const int vector = args->op == COLL_ALL_REDUCE || args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
+    size_t most = args->count, sum;
+    if (!vector && args->op != COLL_BARRIER && !args->uniform && args->op != COLL_REDUCE_SCATTER &&
+        args->op != COLL_ALL_GATHER)
+        return 0; /* gatherv, scatterv, all_to_allv: ranks know their own counts only */
+    if (args->op == COLL_BARRIER)
+        most = 0;
+    *bytes =
+        !base_mul(most, esize, &sum) || !base_mul(sum, vector ? 1 : (size_t)args->n, &sum) ? SIZE_MAX : sum;
+    return 1;
+}
+
+void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+{
     size_t bytes = args->count * esize;
     size_t n = (size_t)args->n;
     int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
-    if (c.algo == COLL_ALGO_AUTO)
-        c.algo = choose(comm, args, small);
-    c.one_shot = small && args->op == COLL_ALL_REDUCE;
     size_t chunk = (size_t)base_setting_int(SET_CHUNK);
     if (!chunk)
         chunk = CHUNK_BYTES;
-    c.chunk = chunk / esize ? chunk / esize : 1;
+    *out = (coll_choice_t){.algo = choose(comm, args, small),
+                           .one_shot = small && args->op == COLL_ALL_REDUCE,
+                           .chunk = chunk / esize ? chunk / esize : 1};
+}
+
+/* What a line says of form and chunk. Only all_reduce has two forms. */
+static void apply_line(const coll_tune_line_t *line, const coll_args_t *args, size_t esize, coll_choice_t *c)
+{
+    if (line->one_shot >= 0 && args->op == COLL_ALL_REDUCE)
+        c->one_shot = line->one_shot;
+    if (line->chunk && base_setting_is_default(SET_CHUNK))
+        c->chunk = line->chunk / esize ? (size_t)(line->chunk / esize) : 1;
+}
+
+gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+{
+    coll_algo_t algo;
+    coll_choice_t c;
+    uint64_t bytes = 0;
+    const int known = coll_known_bytes(args, esize, &bytes), pinned = comm->pin.op == args->op;
+    const coll_tune_line_t *line = NULL;
+    gyre_status_t st = forced(args, &algo);
+    if (st != GYRE_OK)
+        return st;
+    coll_select_rule(comm, args, esize, &c);
+    if (pinned)
+        line = &comm->pin;
+    else if (comm->tune && algo == COLL_ALGO_AUTO)
+        line = coll_tune_find(comm->tune, args, comm->hosts, known, bytes);
+    if (line) {
+        c.line = pinned ? 0 : line->line;
+        apply_line(line, args, esize, &c);
+    }
+    if (algo != COLL_ALGO_AUTO || (line && line->algo)) {
+        c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
+        c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
+        c.forced = 1;
+    } else if (known) {
+        coll_model_choose(comm, args, bytes, &c);
+    }
     *out = c;
     return GYRE_OK;
 }

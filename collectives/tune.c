@@ -118,26 +118,19 @@ void coll_tune_builtin(coll_tune_t *out)
     coll_cost_builtin(&out->cost);
 }
 
-static gyre_status_t save(const coll_tune_t *tune, const char *path, const char *const *comments)
+gyre_status_t coll_tune_save(const coll_tune_t *tune, const char *path)
 {
+    char cache[COLL_TUNE_PATH], boot[64];
     base_file_t file;
-    char boot[64];
+    coll_tune_cache_path(cache);
+    if (!strcmp(cache, path))
+        make_folders(path);
     boot_now(boot);
     gyre_status_t st = base_file_begin(path, &file);
     if (st != GYRE_OK)
         return st;
-    coll_tune_print(file.out, tune, boot, comments);
+    coll_tune_print(file.out, tune, boot);
     return base_file_commit(&file);
-}
-
-gyre_status_t coll_tune_save(coll_tune_t *tune, const char *path, const char *const *comments)
-{
-    char cache[COLL_TUNE_PATH];
-    coll_tune_cache_path(cache);
-    if (!strcmp(cache, path))
-        make_folders(path);
-    tune->signature = signature_now();
-    return save(tune, path, comments);
 }
 
 /* The cache is a convenience: what goes wrong with it is told at info level, and the job goes on. */
@@ -150,7 +143,7 @@ static void keep(coll_tune_t *tune, const char *path)
     }
     make_folders(path);
     int why = base_file_check(path);
-    if (why == 0 && save(tune, path, NULL) == GYRE_OK) {
+    if (why == 0 && coll_tune_save(tune, path) == GYRE_OK) {
         snprintf(tune->path, sizeof tune->path, "%s", path);
         log_info("tuning: kept in %s", path);
     } else {
@@ -262,22 +255,45 @@ gyre_status_t coll_tune_obtain(coll_tune_t *out)
     return st;
 }
 
-void coll_tune_refresh(coll_tune_t *out)
+/* The lines of the file at `path`, into `old`. A cache of another machine, or one that is broken, has none to keep. */
+static gyre_status_t read_lines(const char *path, uint64_t signature, coll_tune_t *old)
 {
-    char path[COLL_TUNE_PATH];
+    char cache[COLL_TUNE_PATH];
+    FILE *file = path[0] ? fopen(path, "re") : NULL;
+    coll_tune_cache_path(cache);
+    if (!file && path[0] && errno != ENOENT)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", path);
+    if (!file)
+        return GYRE_OK;
+    const int own = !strcmp(cache, path);
+    gyre_status_t st = coll_tune_parse(file, path, own, old, NULL);
+    fclose(file);
+    if (own && (st != GYRE_OK || old->signature != signature)) {
+        log_warning("tuning: %s is replaced: %s", path,
+                    st != GYRE_OK ? gyre_last_error() : "it is of another machine, kernel or build");
+        old->nlines = 0;
+        st = GYRE_OK;
+    }
+    return st;
+}
+
+gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out)
+{
     coll_tune_t *old = malloc(sizeof *old);
-    uint64_t signature = 0;
-    coll_tune_cache_path(path);
-    if (old)
-        coll_tune_builtin(old);
-    int kept = old && read_cache(path, old, &signature) == CACHE_GOOD;
-    measure(out);
-    if (kept) {
+    if (!old)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    coll_tune_builtin(old);
+    const uint64_t signature = signature_now();
+    gyre_status_t st = read_lines(path, signature, old);
+    if (st == GYRE_OK) {
+        measure(out);
+        out->signature = signature;
         out->nlines = old->nlines;
         memcpy(out->lines, old->lines, (size_t)old->nlines * sizeof *old->lines);
+        snprintf(out->path, sizeof out->path, "%s", path);
     }
-    snprintf(out->path, sizeof out->path, "%s", path);
     free(old);
+    return st;
 }
 
 gyre_status_t coll_tune_share(comm_boot_t *boot, gyre_status_t status, coll_tune_t *tune,

@@ -24,18 +24,19 @@
 #include "collectives/schedule.h"
 #include "comm/bootstrap.h"
 
-enum { COLL_TUNE_LINES_MOST = 512, COLL_TUNE_PATH = 512 };
+enum { COLL_TUNE_LINES_MOST = 256, COLL_TUNE_PATH = 512, COLL_TUNE_COMMENT = 64 };
 
 /* A `choose` line. Ranges include both ends; not said: everything. */
 typedef struct {
-    uint8_t op;                 /* coll_op_t */
-    uint8_t algo;               /* coll_algo_t; AUTO: not said */
-    int8_t one_shot;            /* form: 1 one_shot, 0 blocks, -1 not said */
-    uint8_t any_bytes;          /* 1: no range of bytes was said */
-    int32_t line;               /* of the file */
-    int32_t ranks[2], hosts[2]; /* of the communicator */
-    uint64_t bytes[2];          /* of the larger buffer, as in gyre-perf's first column */
-    uint64_t chunk;             /* bytes; 0: not said */
+    uint8_t op;                      /* coll_op_t */
+    uint8_t algo;                    /* coll_algo_t; AUTO: not said */
+    int8_t one_shot;                 /* form: 1 one_shot, 0 blocks, -1 not said */
+    uint8_t any_bytes;               /* 1: no range of bytes was said */
+    int32_t line;                    /* of the file */
+    int32_t ranks[2], hosts[2];      /* of the communicator */
+    uint64_t bytes[2];               /* of the larger buffer, as in gyre-perf's first column */
+    uint64_t chunk;                  /* bytes; 0: not said */
+    char comment[COLL_TUNE_COMMENT]; /* what stands behind #; cut off where it is longer */
 } coll_tune_line_t;
 
 typedef enum {
@@ -76,8 +77,8 @@ double coll_cost_get(const coll_cost_t *cost, const coll_cost_field_t *field);
  * boot (may be NULL, [64]): the boot id that it mentions. FORMAT: the message names file and line and says what
  * is expected. `quiet`: the error is recorded but not logged. */
 gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t *out, char *boot);
-/* Writes it. comments: [nlines] texts to put behind the choose lines, or NULL; entries may be NULL. IO by ferror. */
-void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot, const char *const *comments);
+/* Writes it. Whether that went well is for the caller to ask (ferror). */
+void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot);
 /* "8K" where it is even, else "1000". text: [24]. */
 const char *coll_bytes_text(uint64_t bytes, char *text);
 /* Parses "256K"; 0 if malformed. */
@@ -90,11 +91,11 @@ void coll_tune_cache_path(char *path);
 /* What GYRE_TUNE asks for: a file, the built-in numbers, or this machine's from the cache, measured and kept there if they
  * are not. A cache that cannot be used is no error. Errors (a file that GYRE_TUNE names): NOT_FOUND, IO, FORMAT. */
 gyre_status_t coll_tune_obtain(coll_tune_t *out);
-/* Measures anew whatever is cached. Keeps the cache's choose lines. Does not write. */
-void coll_tune_refresh(coll_tune_t *out);
-/* Writes to `path`, atomically; makes the folders of the cache path. Fills in signature. comments as in coll_tune_print.
- * IO: the message says why. */
-gyre_status_t coll_tune_save(coll_tune_t *tune, const char *path, const char *const *comments);
+/* Measures anew. Keeps the choose lines of the file at `path`, if there is one (of the cache: if it is of this machine).
+ * Does not write. IO, FORMAT: the file cannot be read or understood. */
+gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out);
+/* Writes to `path`, atomically; makes the folders of the cache path. IO: the message says why. */
+gyre_status_t coll_tune_save(const coll_tune_t *tune, const char *path);
 /* Collective: rank 0's `tune` to all. status: of rank 0's coll_tune_obtain: if not OK, all fail with its text. */
 gyre_status_t coll_tune_share(comm_boot_t *boot, gyre_status_t status, coll_tune_t *tune,
                               base_time_t deadline);

@@ -118,6 +118,7 @@ typedef struct {
     char *boot;
     char *word[WORDS_MOST];
     int words;
+    const char *comment; /* behind the #; "" if there is none */
 } reader_t;
 
 static gyre_status_t wrong(const reader_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -264,6 +265,7 @@ static gyre_status_t read_choose(reader_t *r)
         return wrong(r, "choose: the line chooses nothing: it needs algo, form or chunk");
     if (r->out->nlines == COLL_TUNE_LINES_MOST)
         return wrong(r, "more than %d choose lines", COLL_TUNE_LINES_MOST);
+    snprintf(line.comment, sizeof line.comment, "%s", r->comment);
     r->out->lines[r->out->nlines++] = line;
     return GYRE_OK;
 }
@@ -308,7 +310,11 @@ gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t
         r.line++;
         if (!strchr(text, '\n') && !feof(in))
             return wrong(&r, "the line is longer than %d characters", LINE_MOST - 2);
-        text[strcspn(text, "#\n")] = 0;
+        text[strcspn(text, "\n")] = 0;
+        char *hash = strchr(text, '#');
+        r.comment = hash ? hash + 1 + strspn(hash + 1, " ") : "";
+        if (hash)
+            *hash = 0;
         char *rest = NULL;
         r.words = 0;
         for (char *w = strtok_r(text, " \t\r", &rest); w && st == GYRE_OK;
@@ -342,7 +348,7 @@ static void print_range(FILE *out, const char *word, uint64_t low, uint64_t high
                 high == none ? "" : coll_bytes_text(high, b));
 }
 
-static void print_line(FILE *out, const coll_tune_line_t *l, const char *comment)
+static void print_line(FILE *out, const coll_tune_line_t *l)
 {
     char text[24];
     fprintf(out, "choose %s", coll_op_name((coll_op_t)l->op));
@@ -358,10 +364,10 @@ static void print_line(FILE *out, const coll_tune_line_t *l, const char *comment
         fprintf(out, " form %s", l->one_shot ? "one_shot" : "blocks");
     if (l->chunk)
         fprintf(out, " chunk %s", coll_bytes_text(l->chunk, text));
-    fprintf(out, comment && *comment ? "  # %s\n" : "%s\n", comment ? comment : "");
+    fprintf(out, l->comment[0] ? "  # %s\n" : "%s\n", l->comment);
 }
 
-void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot, const char *const *comments)
+void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot)
 {
     fputs("# What Gyre measured on this machine, and what it is to choose. gyre-perf --tune writes it anew; "
           "it may be edited:\n"
@@ -384,7 +390,7 @@ void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot, const
                 f->meaning);
     }
     for (int i = 0; i < tune->nlines; i++)
-        print_line(out, &tune->lines[i], comments ? comments[i] : NULL);
+        print_line(out, &tune->lines[i]);
 }
 
 const coll_tune_line_t *coll_tune_find(const coll_tune_t *tune, const coll_args_t *args, int hosts, int known,

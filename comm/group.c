@@ -95,6 +95,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->bell = &group->own_bell;
     group->board = &group->own_board;
     group->hosts = 1;
+    group->cores = 1;
     group->transport = chosen_transport();
     group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
     status = allocate(group, world_ranks);
@@ -169,6 +170,11 @@ const int *comm_group_hosts(const comm_group_t *group, int *hosts)
 int comm_group_oversubscribed(const comm_group_t *group)
 {
     return group->oversubscribed || atomic_load_explicit(&group->world->crowded, memory_order_relaxed);
+}
+
+int comm_group_cores(const comm_group_t *group)
+{
+    return group->cores;
 }
 
 void comm_group_post_call(comm_group_t *group, const comm_call_t *call)

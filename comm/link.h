@@ -51,6 +51,7 @@ struct comm_group {
     int *local_of;       /* [n] number in the segment, -1: on another host */
     comm_card_t *cards;  /* [n]; NULL in a group of one */
     comm_link_t **links; /* [n * COMM_LANES], NULL: not connected */
+    int cores;           /* that the ranks of this host may use together; at least 1 */
     int oversubscribed;
     comm_transport_t transport;
     base_time_t spin_ns;  /* GYRE_SPIN; 0: chosen by comm/wait.c */

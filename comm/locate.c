@@ -263,8 +263,8 @@ static void number_hosts(comm_group_t *group)
     }
 }
 
-/* Do the ranks of this host outnumber the cores that they may use together? */
-static int count_crowd(const comm_group_t *group)
+/* The cores that the ranks of this host may use together, and whether the ranks outnumber them. */
+static void count_crowd(comm_group_t *group)
 {
     int ranks = 0, cores = 0;
 
@@ -278,7 +278,8 @@ static int count_crowd(const comm_group_t *group)
     }
     for (int r = 0; r < group->n; r++)
         ranks += group->host_of[r] == group->host_of[group->rank];
-    return ranks > cores;
+    group->cores = cores > 0 ? cores : 1;
+    group->oversubscribed = ranks > cores;
 }
 
 static gyre_status_t check_cards(const comm_group_t *group)
@@ -326,7 +327,7 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, 
         status = round_once(group, exchange, user, deadline, said, places, &left);
     if (status == GYRE_OK) {
         number_hosts(group);
-        group->oversubscribed = count_crowd(group);
+        count_crowd(group);
     }
     free(said);
     free(places);

@@ -106,6 +106,7 @@ int comm_group_world_rank(const comm_group_t *group, int rank);
 /* host_of: [n], host numbers 0.. in order of their lowest rank. Borrowed. */
 const int *comm_group_hosts(const comm_group_t *group, int *hosts);
 int comm_group_oversubscribed(const comm_group_t *group); /* local ranks outnumber the cores they may use */
+int comm_group_cores(const comm_group_t *group);          /* the cores that they may use together */
 /* OK, or a quiet PEER_DEAD that names the member whose end came first: others often leave because of it. */
 gyre_status_t comm_group_lost(const comm_group_t *group);
 

@@ -7,6 +7,7 @@
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
 int perf_bucket_main(int argc, char **argv, int typed_count, char **typed);
+int perf_tune_main(int argc, char **argv, int typed_count, char **typed);
 int perf_overlap_main(int argc, char **argv, int typed_count, char **typed);
 
 const perf_command_t perf_commands[] = {
@@ -15,13 +16,17 @@ const perf_command_t perf_commands[] = {
     {"bucket", "a model's tensors through buckets: against one all_reduce, one each, and computing",
      perf_bucket_main},
     {"overlap", "non-blocking collectives beside computing: how much of them is hidden", perf_overlap_main},
+    {"--tune", "measures the machine and the algorithms anew; --tune=FILE", perf_tune_main},
 };
 const int perf_command_count = sizeof perf_commands / sizeof *perf_commands;
 
 const perf_command_t *perf_command_find(const char *name)
 {
     for (int i = 0; i < perf_command_count; i++) {
-        if (strcmp(perf_commands[i].name, name) == 0)
+        const size_t length = strlen(perf_commands[i].name);
+        const int flag = perf_commands[i].name[0] == '-'; /* may have a value: --tune=FILE */
+        if (strncmp(perf_commands[i].name, name, length) == 0 &&
+            (name[length] == '\0' || (flag && name[length] == '=')))
             return &perf_commands[i];
     }
     return NULL;

@@ -1,0 +1,476 @@
+/* tools/gyre-perf/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which algorithm is fastest here for
+ * each collective and size; writes both to the tuning file (docs/tuning.md) that later jobs read.
+ *
+ * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a time is the median
+ * over blocks of the slowest rank's. What Gyre would choose by itself is a candidate, too, and a choose line is written only
+ * where another is faster by more than the noise. */
+#include "tools/gyre-perf/command.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "collectives/candidates.h"
+#include "collectives/communicator.h"
+#include "comm/bootstrap.h"
+
+enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = COLL_CANDIDATES_MOST + 1 };
+static const double BLOCK_SECONDS = 1e-3, CLEARLY = 0.93, HOPELESS = 3;
+
+typedef struct {
+    size_t min_bytes, max_bytes;
+    int factor, rounds;
+    const char *file; /* NULL: the cache */
+    perf_common_t common;
+} options_t;
+
+/* One collective at one size. */
+typedef struct {
+    uint64_t bytes;
+    int n, best;                  /* candidates; the fastest. 0 is Gyre's own choice */
+    coll_tune_line_t what[SLOTS]; /* [0]: its name is in `own` */
+    double us[SLOTS][KINDS];      /* medians; 0: given up as hopeless */
+    double ratio[SLOTS];          /* to Gyre's own choice, of the same round: the median; [0]: 1 */
+    int sure[SLOTS];              /* it was faster in all rounds but one in eight */
+    coll_explanation_t own;
+} cell_t;
+
+typedef struct {
+    const options_t *o;
+    perf_session_t session;
+    gyre_comm_t *comm; /* where candidates are pinned */
+    perf_options_t buffers_of[KINDS];
+    perf_buffers_t buffers[KINDS];
+    perf_case_t c;
+    coll_tune_t tune; /* at rank 0 */
+} tuner_t;
+
+/* ---- measuring ---- */
+
+/* Seconds of one call: the slowest rank's mean over a block. */
+static gyre_status_t block(tuner_t *t, int kind, int iters, double *seconds)
+{
+    const perf_place_t p = perf_place(&t->buffers_of[kind], &t->c, &t->buffers[kind], 0);
+    gyre_status_t status = perf_iterate(&t->c, &p, 1); /* builds plan and connections */
+    if (status == GYRE_OK)
+        status = gyre_barrier(t->session.world);
+    const base_time_t start = base_now();
+    for (int i = 0; i < iters && status == GYRE_OK; i++)
+        status = perf_iterate(&t->c, &p, 1);
+    *seconds = (double)(base_now() - start) * 1e-9 / iters;
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(seconds, seconds, 1, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), t->session.world);
+    return status;
+}
+
+static double product(const cell_t *cell, int i)
+{
+    return cell->us[i][0] * cell->us[i][1];
+}
+
+/* What else the machine does hits all candidates of a round alike, so they are compared within rounds. Both kinds of memory
+ * count the same: the geometric mean. */
+static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS][KINDS][ROUNDS_MOST])
+{
+    double ratios[ROUNDS_MOST];
+    if (out) {
+        cell->us[i][0] = cell->us[i][1] = 0;
+        cell->ratio[i] = INFINITY;
+        return;
+    }
+    for (int r = 0; r < rounds; r++)
+        ratios[r] = sqrt(times[i][0][r] / times[0][0][r] * (times[i][1][r] / times[0][1][r]));
+    cell->ratio[i] = perf_median(ratios, (size_t)rounds); /* sorts them */
+    cell->sure[i] = ratios[rounds - 1 - rounds / 8] < 1;
+    for (int kind = 0; kind < KINDS; kind++) {
+        double sorted[ROUNDS_MOST];
+        memcpy(sorted, times[i][kind], sizeof sorted);
+        cell->us[i][kind] = perf_median(sorted, (size_t)rounds);
+    }
+}
+
+/* The order in which candidates are measured changes from round to round; what is far behind after the first is left out. */
+static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
+{
+    static double times[SLOTS][KINDS][ROUNDS_MOST];
+    int iters[SLOTS][KINDS], out[SLOTS] = {0};
+    double seconds = 0, least = INFINITY;
+    gyre_status_t status = GYRE_OK;
+    for (int round = -1; round < t->o->rounds; round++) {
+        for (int k = 0; k < cell->n; k++) {
+            const int i = (k + (round > 0 ? round : 0)) % cell->n;
+            if (out[i])
+                continue;
+            status = coll_comm_pin(t->comm, &cell->what[i]);
+            for (int kind = 0; kind < KINDS && status == GYRE_OK; kind++) {
+                status = block(t, kind, round < 0 ? 2 : iters[i][kind], &seconds);
+                if (round >= 0)
+                    times[i][kind][round] = seconds * 1e6;
+                else
+                    iters[i][kind] = (int)fmin(fmax(BLOCK_SECONDS / (seconds + 1e-9), 1), 2000);
+                cell->us[i][kind] = seconds * 1e6;
+            }
+            if (status != GYRE_OK)
+                return status;
+        }
+        for (int i = 0; i < cell->n && round == 0; i++)
+            least = fmin(least, product(cell, i));
+        for (int i = 1; i < cell->n && round == 0; i++)
+            out[i] = product(cell, i) > least * HOPELESS * HOPELESS;
+    }
+    for (int i = 0; i < cell->n; i++)
+        compare(cell, i, out[i], t->o->rounds, times);
+    return GYRE_OK;
+}
+
+static coll_shape_t shape_of(const perf_case_t *c)
+{
+    const int vector =
+        c->coll->op == COLL_ALL_REDUCE || c->coll->op == COLL_BROADCAST || c->coll->op == COLL_REDUCE;
+    return (coll_shape_t){.op = c->coll->op,
+                          .type = c->coll->op == COLL_BARRIER ? 0 : c->type,
+                          .root = c->coll->rooted ? c->root : -1,
+                          .uniform = !vector && c->coll->op != COLL_BARRIER,
+                          .count = c->param};
+}
+
+static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, cell_t *cell)
+{
+    perf_case_set(&t->c, coll, GYRE_FLOAT32, PERF_SUM, coll->rooted ? 0 : -1, bytes);
+    const coll_shape_t shape = shape_of(&t->c);
+    coll_args_t args = {.op = coll->op,
+                        .n = t->c.n,
+                        .count = t->c.param,
+                        .counts = t->c.counts,
+                        .displs = t->c.displs,
+                        .rcounts = t->c.rcounts,
+                        .rdispls = t->c.rdispls,
+                        .uniform = shape.uniform,
+                        .fast_order = t->comm->fast_order,
+                        .chunk = 1,
+                        .host = t->comm->host_of};
+    memset(cell, 0, sizeof *cell);
+    cell->bytes = t->c.bytes;
+    cell->what[0] =
+        (coll_tune_line_t){.op = (uint8_t)coll->op, .one_shot = -1}; /* pins nothing but leaves lines aside */
+    cell->n = 1 + coll_candidates(&args, t->comm->hosts, t->c.bytes, cell->what + 1);
+    gyre_status_t status = measure_cell(t, cell);
+    if (status == GYRE_OK)
+        status = coll_comm_pin(t->comm, &cell->what[0]);
+    if (status == GYRE_OK)
+        status = coll_explain(t->comm, &shape, COLL_MEMORY_WINDOW, &cell->own);
+    for (int i = 1; i < cell->n; i++)
+        if (cell->sure[i] && cell->ratio[i] < CLEARLY && cell->ratio[i] < cell->ratio[cell->best])
+            cell->best = i;
+    return status;
+}
+
+/* ---- lines ---- */
+
+static void name_of(const coll_tune_line_t *l, char *text, size_t bytes)
+{
+    char chunk[24];
+    snprintf(text, bytes, "%s%s%s%s", coll_algo_name((coll_algo_t)l->algo),
+             l->one_shot > 0 ? " one_shot" : "", l->chunk ? " " : "",
+             l->chunk ? coll_bytes_text(l->chunk, chunk) : "");
+}
+
+static void own_name(const cell_t *cell, char *text, size_t bytes)
+{
+    if (cell->own.exchange)
+        snprintf(text, bytes, "exchange");
+    else
+        snprintf(text, bytes, "%s%s", coll_algo_name(cell->own.choice.algo),
+                 cell->own.choice.one_shot ? " one_shot" : "");
+}
+
+static int same_choice(const coll_tune_line_t *a, const coll_tune_line_t *b)
+{
+    return a->op == b->op && a->algo == b->algo && a->one_shot == b->one_shot && a->chunk == b->chunk;
+}
+
+/* The lines of an earlier run for this collective and exactly so many ranks make place. */
+static void drop_lines(coll_tune_t *tune, coll_op_t op, int ranks)
+{
+    int kept = 0;
+    for (int i = 0; i < tune->nlines; i++) {
+        const coll_tune_line_t *l = &tune->lines[i];
+        if (l->op != op || l->ranks[0] != ranks || l->ranks[1] != ranks)
+            tune->lines[kept++] = *l;
+    }
+    tune->nlines = kept;
+}
+
+/* A line for each run of neighbouring sizes with one winner. A size stands for those around it, half-way in factors. */
+static int add_lines(tuner_t *t, coll_op_t op, const cell_t *cells, int count)
+{
+    int added = 0;
+    drop_lines(&t->tune, op, t->session.n);
+    for (int i = 0, next; i < count; i = next) {
+        const coll_tune_line_t *won = &cells[i].what[cells[i].best];
+        for (next = i + 1;
+             next < count && cells[next].best && same_choice(&cells[next].what[cells[next].best], won);
+             next++)
+            ;
+        if (!cells[i].best)
+            continue;
+        if (t->tune.nlines == COLL_TUNE_LINES_MOST)
+            return -1;
+        coll_tune_line_t line = *won;
+        char own[48];
+        const cell_t *c = &cells[i];
+        own_name(c, own, sizeof own);
+        char times[512];
+        snprintf(times, sizeof times, "%.1f/%.1f us, %s %.1f/%.1f", c->us[c->best][0], c->us[c->best][1], own,
+                 c->us[0][0], c->us[0][1]);
+        snprintf(line.comment, sizeof line.comment, "%.63s", times);
+        line.ranks[0] = line.ranks[1] = t->session.n;
+        line.hosts[0] = line.hosts[1] = t->comm->hosts;
+        if (op != COLL_BARRIER) {
+            const double step = sqrt(t->o->factor);
+            line.any_bytes = 0;
+            line.bytes[0] = i == 0 ? 0 : (uint64_t)((double)cells[i].bytes / step) + 1;
+            line.bytes[1] = next == count ? UINT64_MAX : (uint64_t)((double)cells[next - 1].bytes * step);
+        }
+        t->tune.lines[t->tune.nlines++] = line;
+        added++;
+    }
+    return added;
+}
+
+/* ---- the report ---- */
+
+static void print_cell(const tuner_t *t, const cell_t *cell)
+{
+    char size[24], name[48], own[48], second[64] = "-";
+    int runner = -1;
+    for (int i = 0; i < cell->n; i++)
+        if (i != cell->best && cell->us[i][0] > 0 && (runner < 0 || cell->ratio[i] < cell->ratio[runner]))
+            runner = i;
+    own_name(cell, own, sizeof own);
+    snprintf(name, sizeof name, "%s", own);
+    if (cell->best)
+        name_of(&cell->what[cell->best], name, sizeof name);
+    if (runner == 0)
+        snprintf(second, sizeof second, "%s (own choice)", own);
+    else if (runner > 0)
+        name_of(&cell->what[runner], second, sizeof second);
+    printf("%-14s  %8s  %-22s  %9.2f  %9.2f  %-8s  %-28s  %9.2f  %9.2f\n", t->c.coll->name,
+           coll_bytes_text(cell->bytes, size), name, cell->us[cell->best][0], cell->us[cell->best][1],
+           cell->best ? "line" : "own", second, runner < 0 ? 0.0 : cell->us[runner][0],
+           runner < 0 ? 0.0 : cell->us[runner][1]);
+    fflush(stdout);
+    if (!t->session.json)
+        return;
+    json_t *row = json_object(), *all = json_array();
+    for (int i = 0; i < cell->n; i++) {
+        if (i)
+            name_of(&cell->what[i], name, sizeof name);
+        (void)json_array_append_new(all, json_pack("{s:s, s:f, s:f}", "name", i ? name : own, "window_us",
+                                                   cell->us[i][0], "malloc_us", cell->us[i][1]));
+    }
+    perf_put(row, "collective", json_string(t->c.coll->name));
+    perf_put(row, "size", json_integer((json_int_t)cell->bytes));
+    perf_put(row, "best", json_integer(cell->best));
+    perf_put(row, "candidates", all);
+    (void)json_array_append_new(json_object_get(t->session.json, "results"), row);
+}
+
+static void print_costs(const coll_cost_t *cost)
+{
+    for (int i = 0; i < coll_cost_field_count; i++) {
+        const coll_cost_field_t *f = &coll_cost_fields[i];
+        const double value = coll_cost_get(cost, f);
+        if (value > 0)
+            printf("# %-12s %10.*f %-5s %s\n", f->name, f->kind == 'd' ? 2 : 0, value, f->unit, f->meaning);
+    }
+}
+
+/* ---- the run ---- */
+
+/* What only a job can tell: a call that exchanges nothing, and a message there. */
+static gyre_status_t measure_calls(tuner_t *t)
+{
+    double call[15], pass[15], nothing = 0, all[64] = {0};
+    gyre_comm_t *world = t->session.world;
+    gyre_status_t status = GYRE_OK;
+    const int usable = t->session.n <= comm_group_cores(t->comm->group) && t->session.n <= 64;
+    coll_tune_line_t line = {.op = COLL_ALL_GATHER, .algo = COLL_DIRECT, .one_shot = -1, .any_bytes = 1};
+    if (t->session.n == 1 || !usable) /* with cores to share these would be times of the scheduler */
+        return GYRE_OK;
+    status = coll_comm_pin(t->comm, &line);
+    for (int round = -1; round < 15 && status == GYRE_OK; round++) {
+        const base_time_t a = base_now();
+        for (int i = 0; i < 500 && status == GYRE_OK; i++)
+            status = gyre_all_reduce(&nothing, &nothing, 0, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), t->comm);
+        const base_time_t b = base_now();
+        for (int i = 0; i < 500 && status == GYRE_OK; i++)
+            status = gyre_all_gather(&nothing, all, 1, GYRE_FLOAT64, t->comm);
+        if (round >= 0) {
+            call[round] = (double)(b - a) / 500;
+            pass[round] = (double)(base_now() - b) / 500;
+        }
+        if (status == GYRE_OK)
+            status = gyre_barrier(world);
+    }
+    if (status != GYRE_OK || t->session.n != 2)
+        return status;
+    coll_cost_t *cost = &t->tune.cost;
+    cost->call = perf_median(call, 15);
+    const double rest = perf_median(pass, 15) - cost->call - 3 * cost->step; /* a send, a receive, a copy */
+    cost->message = rest > cost->line ? rest : cost->line;
+    return GYRE_OK;
+}
+
+enum { CELLS_MOST = 64 };
+
+static gyre_status_t do_collective(tuner_t *t, const perf_coll_t *coll)
+{
+    cell_t *cells = calloc(CELLS_MOST, sizeof *cells);
+    int count = 0;
+    gyre_status_t status = cells ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the sizes");
+    for (size_t bytes = t->o->min_bytes; status == GYRE_OK && count < CELLS_MOST;) {
+        status = do_cell(t, coll, bytes, &cells[count]);
+        const int empty =
+            cells[count].bytes == 0 && coll->op != COLL_BARRIER; /* less than an element for each */
+        if (status == GYRE_OK && !empty && t->session.rank == 0)
+            print_cell(t, &cells[count]);
+        count += !empty;
+        if (coll->op == COLL_BARRIER || bytes > t->o->max_bytes / (size_t)t->o->factor)
+            break;
+        bytes *= (size_t)t->o->factor;
+    }
+    if (status == GYRE_OK && t->session.rank == 0 && add_lines(t, coll->op, cells, count) < 0)
+        fprintf(stderr, "gyre-perf: the tuning file is full (%d lines); not all of %s has found place\n",
+                COLL_TUNE_LINES_MOST, coll->name);
+    free(cells);
+    return status;
+}
+
+static int wanted(const perf_coll_t *coll, int argc, char **argv, int words)
+{
+    if (coll->uneven || coll->op == COLL_SENDRECV) /* v-variants take the lines of the even ones */
+        return 0;
+    for (int i = words; i < argc; i++)
+        if (perf_coll_find(argv[i]) == coll)
+            return 1;
+    return words == argc;
+}
+
+static gyre_status_t tune_all(tuner_t *t, int argc, char **argv, int words)
+{
+    gyre_status_t status = gyre_comm_split(t->session.world, 0, t->session.rank, &t->comm);
+    if (status != GYRE_OK)
+        return status;
+    t->c.comm = t->comm;
+    for (int kind = 0; kind < KINDS && status == GYRE_OK; kind++) {
+        t->buffers_of[kind] =
+            (perf_options_t){.max_bytes = t->o->max_bytes, .aggregate = 1, .windows = kind == 0};
+        status = perf_buffers_create(&t->buffers_of[kind], &t->buffers[kind]);
+    }
+    if (status == GYRE_OK)
+        status = measure_calls(t);
+    if (status == GYRE_OK && t->session.rank == 0) {
+        print_costs(&t->tune.cost);
+        printf("#\n# each size: the fastest, and the next; us with buffers from gyre_mem_alloc and from "
+               "malloc\n");
+        printf("# %-12s  %8s  %-22s  %9s  %9s  %-8s  %-28s  %9s  %9s\n", "collective", "size", "fastest",
+               "window", "malloc", "written", "next", "window", "malloc");
+    }
+    for (int i = 0; i < perf_coll_count && status == GYRE_OK; i++)
+        if (wanted(&perf_colls[i], argc, argv, words))
+            status = do_collective(t, &perf_colls[i]);
+    for (int kind = 0; kind < KINDS; kind++)
+        perf_buffers_destroy(&t->buffers[kind]);
+    if (status == GYRE_OK)
+        status = gyre_comm_destroy(t->comm);
+    return status;
+}
+
+/* Rank 0 alone, before the others spin in calls of its job: they sleep in gyre_init meanwhile. */
+static gyre_status_t measure_machine(tuner_t *t, char *path)
+{
+    if (t->o->file)
+        snprintf(path, COLL_TUNE_PATH, "%s", t->o->file);
+    else
+        coll_tune_cache_path(path);
+    return comm_identity_rank_hint() == 0 ? coll_tune_refresh(path, &t->tune) : GYRE_OK;
+}
+
+static int run(tuner_t *t, int argc, char **argv, int words, int typed_count, char **typed)
+{
+    char path[COLL_TUNE_PATH];
+    coll_tune_builtin(&t->tune);
+    /* what a file says already must not end the run that is to write it anew */
+    if (base_settings_set(SET_TUNE, "none", "flag --tune") != GYRE_OK || measure_machine(t, path) != GYRE_OK)
+        return perf_usage(gyre_last_error());
+    if (!path[0])
+        return perf_usage(
+            "--tune: neither XDG_CACHE_HOME nor HOME says where the cache is; name a file: --tune=FILE");
+    int code = perf_session_open(&t->session, &t->o->common, "tuning", typed_count, typed);
+    if (code != PERF_OK)
+        return code;
+    gyre_status_t status = GYRE_OK;
+    if (t->session.n == 1) {
+        print_costs(&t->tune.cost);
+        printf("# one rank has nothing to choose: under ucx-run -n N --tune also finds the fastest "
+               "algorithms for N ranks\n");
+    } else {
+        status =
+            perf_case_open(&t->c, t->session.world) ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory");
+        if (status == GYRE_OK)
+            status = tune_all(t, argc, argv, words);
+        perf_case_close(&t->c);
+    }
+    if (status == GYRE_OK && t->session.rank == 0) {
+        status = coll_tune_save(&t->tune, path);
+        if (status == GYRE_OK)
+            printf("# written to %s: %d choose lines\n", path, t->tune.nlines);
+    }
+    return perf_session_close(&t->session, status);
+}
+
+int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
+{
+    options_t o = {.min_bytes = 8, .max_bytes = 16 << 20, .factor = 4, .rounds = 11};
+    perf_flag_t flags[4 + PERF_COMMON_FLAGS] = {
+        {'b', "minbytes", PERF_FLAG_SIZE, &o.min_bytes, 0, 0, "SIZE", "first size (8)", NULL},
+        {'e', "maxbytes", PERF_FLAG_SIZE, &o.max_bytes, 0, 0, "SIZE", "last size (16M)", NULL},
+        {'f', "stepfactor", PERF_FLAG_INT, &o.factor, 2, 1024, "N", "multiplies from size to size (4)", NULL},
+        {'n', "rounds", PERF_FLAG_INT, &o.rounds, 1, ROUNDS_MOST, "N", "blocks of each candidate (11)", NULL},
+    };
+    static tuner_t t;
+    char why[512];
+    int words = 0;
+    perf_common_flags(&o.common, flags + 4);
+    int code = perf_flags_parse(
+        argc, argv, flags, sizeof flags / sizeof *flags,
+        "usage: gyre-perf --tune[=FILE] [COLLECTIVE...] [options]      under ucx-run -n N, or alone\n"
+        "Measures this machine anew, and with several ranks which algorithm is fastest for each collective "
+        "(or those\n"
+        "named) and size. Writes the numbers and choose lines for this number of ranks to the tuning cache, "
+        "or to FILE\n"
+        "for GYRE_TUNE=FILE; lines for other numbers of ranks stay.\n",
+        "docs/tuning.md describes the file.\n", stdout, &words, why, sizeof why);
+    if (code < 0)
+        return PERF_OK;
+    for (int i = words; i < argc && code == PERF_OK; i++)
+        if (!perf_coll_find(argv[i])) {
+            snprintf(why, sizeof why, "\"%s\" is no collective; --help lists them", argv[i]);
+            code = PERF_USAGE;
+        }
+    if (code == PERF_OK && (o.min_bytes < 4 || o.min_bytes > o.max_bytes)) {
+        snprintf(why, sizeof why,
+                 "--tune: sizes from -b %zu to -e %zu: at least 4, and the first not above the last",
+                 o.min_bytes, o.max_bytes);
+        code = PERF_USAGE;
+    }
+    if (code != PERF_OK)
+        return perf_usage(why);
+    o.file = !strncmp(argv[0], "--tune=", 7) && argv[0][7] ? argv[0] + 7 : NULL;
+    t.o = &o;
+    return run(&t, argc, argv, words, typed_count, typed);
+}
