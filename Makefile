@@ -256,6 +256,11 @@ $(BENCH_DIR)/peers-gyre: $(BENCH_LOOP) $(call obj,bench/backend_gyre.c) $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_A) $(LIBS) -o $@
 
+$(BENCH_DIR)/limits: $(call obj,bench/limits.c)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< -pthread -o $@
+
 $(BENCH_DIR)/peers-openmpi $(BENCH_DIR)/peers-mpich: $(BENCH_DIR)/peers-%: $(BENCH_LOOP) bench/backend_mpi.c \
     bench/peers.h $(SETUP_PEERS_STAMP)
 	@mkdir -p $(@D)
@@ -270,8 +275,9 @@ $(BENCH_DIR)/peers-gloo: $(BENCH_LOOP) bench/backend_gloo.cc bench/peers.h $(SET
 BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') \
     $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') \
     $(if $(BUFFERS),--buffers '$(BUFFERS)') $(if $(CONTENDERS),--contenders '$(CONTENDERS)') \
-    $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(TIME),--time $(TIME)) --no-limits
-bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(PEER_PROGRAMS)
+    $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(TIME),--time $(TIME)) \
+    $(if $(filter 0,$(LIMITS)),--no-limits)
+bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
 
 FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' 2>/dev/null)

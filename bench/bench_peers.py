@@ -421,6 +421,8 @@ def main():
         "cells": [],
         "failures": [],
     }
+    if result["limits"]:
+        print("\n### limits of this machine\n\n" + report.limits_text(result["limits"]), flush=True)
     for n in options.ranks:
         cells, versions, failures = run_ranks(n, chosen, options, places, result["limits"])
         result["cells"] += cells

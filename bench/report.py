@@ -89,10 +89,16 @@ def conclusion(result):
     lines += [f"- {where(cell)}: {'; '.join(cell['misses'])}" for cell in missed]
     return "\n".join(lines)
 
+UNITS = {"gbs": "GB/s", "us": "us", "ns": "ns"}
+
+
 def limits_text(limits):
+    """What limits.c measured; its names end in the unit."""
     if not limits:
         return "Not measured."
-    return table(["limit", "value"], [[name, time_text(value)] for name, value in limits.items()])
+    rows = [[name.rpartition("_")[0].replace("_", " "), time_text(value), UNITS[name.rpartition("_")[2]]]
+            for name, value in limits.items()]
+    return table(["limit", "value", "unit"], rows)
 
 def markdown(result):
     m = result["machine"]

@@ -1,0 +1,115 @@
+#!/bin/bash
+# tests/bench/test_bench_peers.sh: the yardstick with Gyre alone, and beside a fake library that misbehaves in every way.
+# The peers themselves are not needed: what is tested is that figures are checked, and that failures are reported.
+# deadline: 300
+. "$(dirname "$0")/../support/lib.sh"
+unset "${!GYRE_@}"
+DEADLINE=120
+BENCH=$B/bench
+
+run "${MAKE:-make}" "$BENCH/peers-gyre" "$BENCH/limits" "$B/bin/ucx-run"
+want "it builds" 0
+
+json() { # FILE EXPRESSION: a Python expression over d and cells that must be true
+    python3 -c 'import json, sys
+d = json.load(open(sys.argv[1]))
+cells = {(c["collective"], c["bytes"], c["buffers"]): c for c in d["cells"]}
+sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
+}
+peers() { run python3 bench/bench_peers.py --bin "$W/bin" --gyre "$B/bin" --out "$W/res" --rounds 1 --time 4 "$@"; }
+
+# --- Gyre alone, real figures, the limits ---
+mkdir "$W/bin" || exit 1
+ln -s "$BENCH/peers-gyre" "$BENCH/limits" "$W/bin/"
+peers --ranks 2 --sizes "8 64K" --contenders gyre
+want "Gyre alone" 0
+R=$W/res/peers.json
+check "21 cells" json "$R" 'len(cells) == 21'
+check "every cell has a time" json "$R" 'all(c["gyre_us"] > 0 and c["gyre_p99_us"] > 0 for c in cells.values())'
+check "nothing wrong" json "$R" 'all(c["results"]["gyre"]["wrong"] == 0 for c in cells.values())'
+check "no peer, no ratio" json "$R" 'all(c["ratio"] is None for c in cells.values()) and not d["not_first"]'
+check "limits" json "$R" 'd["limits"]["memcpy_64M_one_gbs"] > 0 and all(v > 0 for v in d["limits"].values())'
+check "the least traffic" json "$R" 'd["machine"]["cores"] < 2 or d["limits"]["least_traffic_all_reduce_2_64M_us"] > 0'
+check "a table" grep -qE '^\|  *64 KiB \|  *[0-9.]+ ' "$W/out"
+check "Markdown" grep -q '^### all_to_all, 2 ranks, buffers from own allocator' "$W/res/peers.md"
+check "SVG" python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$W/res/peers.svg"
+
+# --- peers that are not there are named, with how to get them ---
+peers --ranks 3 --sizes 8 --collectives "reduce_scatter" --buffers malloc --no-limits
+want "without peers" 0 'Open MPI is not here.*apt-get install openmpi-bin' 'Gloo is not here'
+check "a size that every rank has a share of" json "$R" 'list(cells) == [("reduce_scatter", 12, "malloc")]'
+
+# --- a library that misbehaves ---
+cp tests/bench/fake_peer.py "$W/bin/peers-gloo" && chmod +x "$W/bin/peers-gloo"
+peers --ranks 2 --sizes 8 --buffers malloc --contenders "gyre gloo" --no-limits --deadline 2
+want "beside a fake" 0 'all_gather 8 B: rank [01]: it broke' 'broadcast 8 B: 2 of 2 ranks not done after 2 s'
+cell='cells[("%s", 8, "malloc")]'
+check "a wrong result is no peer's record" json "$R" "${cell/\%s/all_reduce}"'["best_peer"] is None'
+check "and is told" grep -q 'gloo, 2 ranks, all_reduce, 8 B, malloc: 5 elements wrong' "$W/out"
+check "a death is told" json "$R" "'died' in ${cell/\%s/reduce_scatter}['results']['gloo']['error']"
+check "a library that lacks it" json "$R" "${cell/\%s/all_to_all}['results']['gloo']['error']"
+check "the rest goes on" json "$R" 'all(c["gyre_us"] for c in cells.values()) and len(cells) == 6'
+check "every failure is listed" json "$R" 'len(d["failures"]) >= 3'
+
+# --- the slowest rank counts, and a peer's ratio comes out of it ---
+peers --ranks 2 --collectives barrier --contenders "gyre gloo" --no-limits
+want "a slow fake" 0
+check "the slowest rank" json "$R" 'cells[("barrier", 0, "malloc")]["results"]["gloo"]["us"] == 1e9'
+check "the ratio" json "$R" 'all(abs(c["ratio"] * c["gyre_us"] / 1e9 - 1) < 1e-6 for c in cells.values())'
+
+# --- the loop's own check of results ---
+check "a crooked library" gcc -std=c17 -O1 -D_GNU_SOURCE -I. tests/bench/crooked.c bench/peers_loop.c -lm -o "$W/crooked"
+check "is found out" python3 - "$W/crooked" <<'PY'
+import socket, subprocess, sys
+
+def ask(manner, line):
+    name = f"gyre-test-{manner}-{id(line)}-{__import__('os').getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + name)
+        listener.listen(1)
+        rank = subprocess.Popen([sys.argv[1], "@" + name, manner])
+        listener.settimeout(20)
+        connection, _ = listener.accept()
+    with connection, connection.makefile("rw") as f:
+        assert f.readline() .split()[:3] == ["hello", "0", "1"]
+        f.write(line + "\n")
+        f.flush()
+        answer = f.readline().split()
+        if answer[0] != "error":
+            f.write("quit\n")
+            f.flush()
+        f.readline()
+    return answer, rank.wait(20)
+
+line = "run %s 4096 malloc 5 2000 20"
+for collective in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"):
+    for manner, bad in (("honest", 0), ("last", 2), ("late", 1), ("lazy", 2048)):
+        answer, code = ask(manner, line % collective)
+        assert answer[0] == "ok" and int(answer[5]) == bad and code == 0, (collective, manner, answer, code)
+answer, code = ask("failing", line % "all_reduce")
+assert answer == ["error", "all_reduce:", "seven"] and code, (answer, code)
+assert ask("honest", "run all_reduce 64 own 1 2000 20")[0] == ["none"]
+PY
+
+# --- goals ---
+check "goals" env PYTHONPATH=bench python3 -c '
+from goals import goal, misses
+assert goal(2, "all_reduce", 8, "own") == {"ratio": 1.2, "most_us": 0.15}
+assert goal(2, "barrier", 0, "malloc")["ratio"] == 1.2
+assert goal(2, "all_reduce", 65536, "malloc")["ratio"] == 2 and goal(2, "broadcast", 65536, "own")["ratio"] == 1.3
+assert goal(2, "all_reduce", 64 << 20, "own") == {"ratio": 2.5, "least_traffic": 1.4}
+assert goal(2, "reduce_scatter", 16 << 20, "malloc")["ratio"] == 1.5 and goal(2, "all_to_all", 64 << 20, "own")["ratio"] == 1.1
+assert goal(8, "all_gather", 64, "own") == {"ratio": 1.3, "p99": 5.0} and goal(4, "all_gather", 1 << 20, "own")["ratio"] == 1
+c = {"ranks": 4, "collective": "barrier", "bytes": 0, "buffers": "malloc", "gyre_us": 1.0, "gyre_p99_us": 6.0, "ratio": 1.2}
+assert len(misses(c, {})) == 2
+c.update(ranks=2, collective="all_reduce", bytes=64 << 20, buffers="own", ratio=3)
+assert misses(c, {}) == [] and len(misses(c, {"least_traffic_all_reduce_2_64M_us": 0.5})) == 1'
+
+# --- wrong command lines ---
+peers --sizes 3
+want "a size of 3" 2 "size '3' is not"
+peers --collectives all_reduced
+want "no such collective" 2 "choose from all_reduce"
+peers --contenders nobody
+want "no such contender" 1 "no contender 'nobody'; there are: gyre ompi"
+finish
