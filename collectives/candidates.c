@@ -11,7 +11,8 @@ enum {
     ONE_SHOT_MOST =
         256 << 10, /* whole vectors to everyone: beyond this it is far behind wherever it was measured */
     CHUNKS_FROM = 512 << 10, /* sizes for which the length of a chunk can matter */
-    MODEL_RANKS = 64
+    MODEL_RANKS = 64,
+    FLAT_RANKS = 32 /* more do not choose what connects everyone with everyone, however fast: memory */
 };
 
 /* The model errs by a quarter; the rules were measured. So it must promise much. */
@@ -129,8 +130,9 @@ static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, u
         ours[m] = coll_model_ns(comm, args, bytes, rule.algo, rule.one_shot, chunk, (coll_memory_t)m);
     for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END && ours[0] > 0 && ours[1] > 0; a++) {
         const coll_algo_t algo = (coll_algo_t)a;
+        const int flat = algo == COLL_DIRECT || algo == COLL_PAIRWISE;
         if (algo == rule.algo || algo == COLL_RING || algo == COLL_HIERARCHICAL ||
-            !coll_algo_serves(algo, args->op, args))
+            (flat && comm->n > FLAT_RANKS) || !coll_algo_serves(algo, args->op, args))
             continue;
         double worst = 0;
         for (int m = 0; m < 2 && worst < best; m++) {
@@ -149,7 +151,9 @@ static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, u
 int coll_model_choose(gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes, coll_choice_t *choice)
 {
     const int class = bytes > 1 ? 64 - __builtin_clzll(bytes - 1) : 0; /* 2^class is the next power of two */
-    if (comm->hosts > 1 || comm->n < 2 || comm->n > MODEL_RANKS || class >= COLL_SIZE_CLASSES)
+    /* Where ranks take turns on the cores, the number of turns decides, and that is the scheduler's: rules only. */
+    if (comm->hosts > 1 || comm->n < 2 || comm->n > MODEL_RANKS || comm->n > cost_of(comm).cores ||
+        class >= COLL_SIZE_CLASSES)
         return 0;
     uint8_t *known = &comm->modelled[args->op][class];
     if (!*known) {
@@ -159,6 +163,7 @@ int coll_model_choose(gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes
     if (*known == 1 || !coll_algo_serves((coll_algo_t)(*known - 2), args->op, args))
         return 0;
     choice->algo = (coll_algo_t)(*known - 2);
+    choice->one_shot = choice->one_shot && (choice->algo == COLL_DIRECT || choice->algo == COLL_BUTTERFLY);
     choice->why = COLL_WHY_MODEL;
     return 1;
 }

@@ -11,7 +11,16 @@
 
 #include "base/checked.h"
 
-enum { OPT_ALGO = 256, OPT_TRANSPORT, OPT_ORDER, OPT_INPLACE, OPT_VERSION, OPT_COLD, OPT_STREAMS };
+enum {
+    OPT_ALGO = 256,
+    OPT_TRANSPORT,
+    OPT_ORDER,
+    OPT_INPLACE,
+    OPT_VERSION,
+    OPT_COLD,
+    OPT_STREAMS,
+    OPT_EXPLAIN
+};
 
 static const struct option long_options[] = {
     {"nthreads", required_argument, NULL, 't'},
@@ -48,6 +57,7 @@ static const struct option long_options[] = {
     {"order", required_argument, NULL, OPT_ORDER},
     {"inplace", required_argument, NULL, OPT_INPLACE},
     {"cold", no_argument, NULL, OPT_COLD},
+    {"explain", no_argument, NULL, OPT_EXPLAIN},
     {"streams", required_argument, NULL, OPT_STREAMS},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -77,48 +87,51 @@ static void list_algos(const perf_coll_t *coll, char *text, size_t bytes)
 
 void perf_help(FILE *out)
 {
-    fputs("usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
-          "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
-          "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
-          "Measures a collective over a range of sizes and checks every element of its results.\n"
-          "\n"
-          "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
-          "  -e, --maxbytes SIZE      last size (32M)\n"
-          "  -i, --stepbytes SIZE     added from size to size (1M)\n"
-          "  -f, --stepfactor N       multiplies from size to size instead\n"
-          "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
-          "                           bfloat16 float double, or all (float)\n"
-          "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
-          "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
-          "  -n, --iters N            timed iterations (20)\n"
-          "  -w, --warmup_iters N     iterations before them (5)\n"
-          "  -m, --agg_iters N        operations issued together in each iteration (1)\n"
-          "  -N, --run_cycles N       times to run it all; 0: until stopped (1)\n"
-          "  -c, --check N            checked runs per size; 0: no check (1)\n"
-          "  -a, --average 0|1|2|3    time of: rank 0, average, minimum, maximum over ranks (1)\n"
-          "  -J, --json FILE          also write the results there\n"
-          "  -T, --timeout SECONDS    deadline of every operation\n"
-          "  -u, --unalign BYTES      move buffers that far off their alignment (0)\n"
-          "  -R, --local_register 0|1 1: buffers from gyre_mem_alloc, zero-copy between local ranks (1)\n"
-          "                           0: from malloc\n"
-          "  -S, --report_timestamps  add the time of day to each row\n"
-          "      --algo NAME          force an algorithm, see below\n"
-          "      --transport shm|ucx  how ranks of one host reach each other\n"
-          "      --order canonical|fast|canonical,fast\n"
-          "                           order of reductions: reproducible bits, or whatever is fastest;\n"
-          "                           both: side by side, interleaved, with what the first one costs\n"
-          "      --inplace 0|1|both   which halves of the table to measure (both)\n"
-          "      --cold               buffers are flushed from every cache before each iteration\n"
-          "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
-          "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
-          "                           accepted for scripts written for nccl-tests, without effect: a rank\n"
-          "                           is a process, with no threads, streams or graphs to choose\n"
-          "  -h, --help   --version\n"
-          "\n"
-          "Exit status: 0 all right, 1 wrong results, 2 wrong usage, 3 an error of Gyre or the system.\n"
-          "\n"
-          "Subcommands:\n",
-          out);
+    fputs(
+        "usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
+        "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
+        "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
+        "Measures a collective over a range of sizes and checks every element of its results.\n"
+        "\n"
+        "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
+        "  -e, --maxbytes SIZE      last size (32M)\n"
+        "  -i, --stepbytes SIZE     added from size to size (1M)\n"
+        "  -f, --stepfactor N       multiplies from size to size instead\n"
+        "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
+        "                           bfloat16 float double, or all (float)\n"
+        "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
+        "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
+        "  -n, --iters N            timed iterations (20)\n"
+        "  -w, --warmup_iters N     iterations before them (5)\n"
+        "  -m, --agg_iters N        operations issued together in each iteration (1)\n"
+        "  -N, --run_cycles N       times to run it all; 0: until stopped (1)\n"
+        "  -c, --check N            checked runs per size; 0: no check (1)\n"
+        "  -a, --average 0|1|2|3    time of: rank 0, average, minimum, maximum over ranks (1)\n"
+        "  -J, --json FILE          also write the results there\n"
+        "  -T, --timeout SECONDS    deadline of every operation\n"
+        "  -u, --unalign BYTES      move buffers that far off their alignment (0)\n"
+        "  -R, --local_register 0|1 1: buffers from gyre_mem_alloc, zero-copy between local ranks (1)\n"
+        "                           0: from malloc\n"
+        "  -S, --report_timestamps  add the time of day to each row\n"
+        "      --algo NAME          force an algorithm, see below\n"
+        "      --transport shm|ucx  how ranks of one host reach each other\n"
+        "      --order canonical|fast|canonical,fast\n"
+        "                           order of reductions: reproducible bits, or whatever is fastest;\n"
+        "                           both: side by side, interleaved, with what the first one costs\n"
+        "      --inplace 0|1|both   which halves of the table to measure (both)\n"
+        "      --cold               buffers are flushed from every cache before each iteration\n"
+        "      --explain            in place of the usual table: what was chosen for each size and why, the\n"
+        "                           predicted time, the next best, and how the measured time compares\n"
+        "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
+        "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
+        "                           accepted for scripts written for nccl-tests, without effect: a rank\n"
+        "                           is a process, with no threads, streams or graphs to choose\n"
+        "  -h, --help   --version\n"
+        "\n"
+        "Exit status: 0 all right, 1 wrong results, 2 wrong usage, 3 an error of Gyre or the system.\n"
+        "\n"
+        "Subcommands:\n",
+        out);
     for (int i = 0; i < perf_command_count; i++)
         fprintf(out, "  %-16s %s\n", perf_commands[i].name, perf_commands[i].title);
     fputs("\n"
@@ -278,6 +291,8 @@ static int take(int option, const char *arg, perf_options_t *o)
         o->order = arg;
         o->both_orders = strcmp(arg, "canonical,fast") == 0 || strcmp(arg, "fast,canonical") == 0;
         return o->both_orders || one_of(arg, orders);
+    case OPT_EXPLAIN:
+        return o->explain = 1;
     case OPT_COLD:
         return o->cold = 1;
     case OPT_STREAMS:
@@ -310,6 +325,13 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     }
     if (o->both_orders && (o->cold || o->streams > 1)) {
         snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
+        return 0;
+    }
+    if (o->explain &&
+        (o->both_orders || o->streams > 1 || o->aggregate > 1 || o->coll->op == COLL_SENDRECV)) {
+        snprintf(why, bytes, "--explain: %s",
+                 o->coll->op == COLL_SENDRECV ? "sendrecv has no algorithm to choose"
+                                              : "one operation at a time: no --streams, no -m, one --order");
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {

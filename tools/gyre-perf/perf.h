@@ -5,6 +5,7 @@
  *   measure.c  buffers, timing             machine.c ranks, memcpy floor
  *   report.c   table and JSON               orders.c  --order canonical,fast
  *   job.c      joining and leaving          commands.c the subcommands; each has a file of its own
+ *   explain.c  --explain                tune.c     --tune
  *   start.c    the calls, non-blocking      command.h  what subcommands with flags of their own share
  *   cold.c     --cold                       streams.c  --streams
  */
@@ -65,6 +66,7 @@ typedef struct {
     int out_of_place, in_place;                  /* which halves run */
     const char *algo, *transport, *order, *json; /* NULL: not given */
     int both_orders;                             /* --order canonical,fast */
+    int explain;                                 /* a table of choices in place of the usual one */
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
     int streams;                                 /* communicators that run it at once */
@@ -279,6 +281,12 @@ void perf_config_machine(json_t *config, const perf_machine_t *m);
 void perf_put_time(json_t *object, const char *key);
 /* Out of bounds values, errors and the end time; writes the file and releases it. A PERF_ code, at least `code`. */
 int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char *error, int code);
+
+/* ---- --explain: on rank 0 ---- */
+void perf_explain_columns(void);
+/* The row of one half, and its object in the JSON row (may be NULL). 0: an error of Gyre (said). */
+int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
+                     json_t *row);
 
 /* ---- both orders ---- */
 /* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one. Collective. */

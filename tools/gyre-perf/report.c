@@ -189,6 +189,8 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
     print_header(o, gyre_comm_size(comm), m);
     if (o->both_orders)
         perf_orders_columns();
+    else if (o->explain)
+        perf_explain_columns();
     else if (!o->no_columns)
         print_columns(o);
     if (o->json)
@@ -273,8 +275,8 @@ void perf_report_add(perf_report_t *r, json_t *row, uint64_t nwrong)
         json_decref(row);
 }
 
-void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
-                     const perf_result_t *in_place)
+static void print_row(const perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
+                      const perf_result_t *in_place)
 {
     const char *type = c->coll->op == COLL_BARRIER ? "none" : gyre_type_name(c->type);
     const char *op = c->coll->reduces ? perf_op_name(c->op) : "none";
@@ -289,6 +291,19 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
         printf("  %s", text);
     }
     printf("\n");
+}
+
+void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t *out_of_place,
+                     const perf_result_t *in_place)
+{
+    json_t *row = r->json ? perf_json_case(c) : NULL;
+    const perf_result_t *halves[2] = {out_of_place, in_place};
+    if (!r->options->explain)
+        print_row(r, c, out_of_place, in_place);
+    for (int half = 0; half < 2; half++)
+        if (r->options->explain && halves[half]->ran)
+            (void)perf_explain_row(r->options, c, halves[half], half,
+                                   row); /* an error is said; the figures count on */
     fflush(stdout);
     for (int half = 0; half < 2; half++) {
         const perf_result_t *h = half ? in_place : out_of_place;
@@ -298,9 +313,8 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
         r->busbw_sum += h->busbw;
         r->busbw_rows++;
     }
-    if (!r->json)
+    if (!row)
         return;
-    json_t *row = perf_json_case(c);
     perf_put(row, "out_of_place", perf_json_half(out_of_place));
     perf_put(row, "in_place", perf_json_half(in_place));
     perf_put(row, "actual_iterations", json_integer(r->options->iters));
