@@ -177,31 +177,25 @@ static void note_boot(const char *path, const char *boot)
     fclose(in);
 }
 
-/* GOOD: `out` has the cache's numbers, which are of this machine and build. STALE: *signature is this machine's. */
-static cache_t read_cache(const char *path, coll_tune_t *out, uint64_t *signature)
+/* GOOD: `out` has the cache's numbers, which are of this machine and build; *checked: it took hwloc to know. STALE:
+ * *signature is this machine's. BROKEN: the last error says where. */
+static cache_t read_cache(const char *path, coll_tune_t *out, uint64_t *signature, int *checked)
 {
     char boot[64] = "", now[64];
     FILE *file = path[0] ? fopen(path, "re") : NULL;
+    *checked = 0;
     if (!file)
         return CACHE_NONE;
     gyre_status_t st = coll_tune_parse(file, path, 1, out, boot);
     fclose(file);
-    if (st != GYRE_OK) {
-        log_warning("tuning: %s; this job measures instead (gyre-perf --tune writes the file anew)",
-                    gyre_last_error());
+    if (st != GYRE_OK)
         return CACHE_BROKEN;
-    }
     boot_now(now);
     if (out->signature && now[0] && !strcmp(boot, now))
         return CACHE_GOOD;
     *signature = signature_now();
-    if (!*signature || out->signature != *signature) {
-        log_info("tuning: %s is of another machine, kernel or build; measuring again", path);
-        return CACHE_STALE;
-    }
-    if (now[0])
-        note_boot(path, now);
-    return CACHE_GOOD;
+    *checked = 1;
+    return *signature && out->signature == *signature ? CACHE_GOOD : CACHE_STALE;
 }
 
 static void measure(coll_tune_t *out)
@@ -215,44 +209,88 @@ static void measure(coll_tune_t *out)
 
 static void obtain_own(coll_tune_t *out)
 {
-    char path[COLL_TUNE_PATH];
+    char path[COLL_TUNE_PATH], now[64];
     uint64_t signature = 0;
+    int checked;
     coll_tune_cache_path(path);
     coll_tune_builtin(out);
-    cache_t found = read_cache(path, out, &signature);
+    cache_t found = read_cache(path, out, &signature, &checked);
     if (found == CACHE_GOOD) {
         out->source = COLL_TUNE_CACHED;
+        boot_now(now);
+        if (checked && now[0])
+            note_boot(path, now);
         return;
     }
+    if (found == CACHE_STALE)
+        log_info("tuning: %s is of another machine, kernel or build; measuring again", path);
+    if (found == CACHE_BROKEN)
+        log_warning("tuning: %s; this job measures instead (gyre-perf --tune writes the file anew)",
+                    gyre_last_error());
     measure(out);
     out->signature = signature ? signature : signature_now();
     if (found != CACHE_BROKEN) /* perhaps edited by hand: its owner will want to mend it */
         keep(out, path);
 }
 
-gyre_status_t coll_tune_obtain(coll_tune_t *out)
+static void peek_own(coll_tune_t *out, char *why)
+{
+    static const char *const reasons[] = {"not measured yet", "of another machine, kernel or build",
+                                          "broken"};
+    char path[COLL_TUNE_PATH];
+    uint64_t signature;
+    int checked;
+    coll_tune_cache_path(path);
+    coll_tune_builtin(out);
+    cache_t found = read_cache(path, out, &signature, &checked);
+    if (found == CACHE_GOOD) {
+        out->source = COLL_TUNE_CACHED;
+        return;
+    }
+    coll_tune_builtin(out);
+    snprintf(out->path, sizeof out->path, "%s", path);
+    if (found == CACHE_BROKEN)
+        snprintf(why, 256, "%.255s", gyre_last_error());
+    else
+        snprintf(why, 256, "%s",
+                 path[0] ? reasons[found] : "no place to keep it: neither XDG_CACHE_HOME nor HOME is set");
+}
+
+/* What GYRE_TUNE asks for. A file may be silent on some things: those come from the machine's own numbers. */
+static gyre_status_t obtain(coll_tune_t *out, int peek, char *why)
 {
     const char *wish = base_setting_string(SET_TUNE);
+    FILE *file = NULL;
     if (!strcmp(wish, "none")) {
         coll_tune_builtin(out);
         return GYRE_OK;
     }
-    if (!wish[0]) {
-        obtain_own(out);
-        return GYRE_OK;
-    }
-    FILE *file = fopen(wish, "re");
-    if (!file)
+    if (wish[0] && !(file = fopen(wish, "re")))
         return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
                                "GYRE_TUNE: cannot read the tuning file %s (gyre-perf --tune=FILE writes one; "
-                               "GYRE_TUNE= without a "
-                               "value measures)",
+                               "GYRE_TUNE= without a value measures)",
                                wish);
-    obtain_own(out);
+    if (peek)
+        peek_own(out, why);
+    else
+        obtain_own(out);
+    if (!file)
+        return GYRE_OK;
     gyre_status_t st = coll_tune_parse(file, wish, 0, out, NULL);
     fclose(file);
     out->source = COLL_TUNE_FILE;
     return st;
+}
+
+gyre_status_t coll_tune_obtain(coll_tune_t *out)
+{
+    return obtain(out, 0, NULL);
+}
+
+gyre_status_t coll_tune_peek(coll_tune_t *out, char *why)
+{
+    why[0] = 0;
+    return obtain(out, 1, why);
 }
 
 /* The lines of the file at `path`, into `old`. A cache of another machine, or one that is broken, has none to keep. */

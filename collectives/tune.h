@@ -91,6 +91,9 @@ void coll_tune_cache_path(char *path);
 /* What GYRE_TUNE asks for: a file, the built-in numbers, or this machine's from the cache, measured and kept there if they
  * are not. A cache that cannot be used is no error. Errors (a file that GYRE_TUNE names): NOT_FOUND, IO, FORMAT. */
 gyre_status_t coll_tune_obtain(coll_tune_t *out);
+/* What coll_tune_obtain would find, without measuring or writing anything: BUILTIN where it would measure, with the reason in
+ * `why` ([256], else ""). Errors as there. For gyre-doctor. */
+gyre_status_t coll_tune_peek(coll_tune_t *out, char *why);
 /* Measures anew. Keeps the choose lines of the file at `path`, if there is one (of the cache: if it is of this machine).
  * Does not write. IO, FORMAT: the file cannot be read or understood. */
 gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out);

@@ -5,6 +5,7 @@
 
 #include "base/settings.h"
 #include "collectives/kernels.h"
+#include "collectives/tune.h"
 
 static void same_host(report_t *report)
 {
@@ -22,6 +23,46 @@ static void same_host(report_t *report)
                    report->facts.cma ? "CMA" : "copying in and out");
 }
 
+/* All costs of one unit, by the names that the tuning file has for them. */
+static void costs(report_t *report, const coll_cost_t *cost, const char *unit, const char *name)
+{
+    char text[512];
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; i < coll_cost_field_count && at < sizeof text; i++) {
+        const coll_cost_field_t *f = &coll_cost_fields[i];
+        const double value = coll_cost_get(cost, f);
+        if (strcmp(f->unit, unit) == 0 && value > 0)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %.*f", at ? ", " : "", f->name,
+                                   f->kind == 'd' && value < 100 ? 1 : 0, value);
+    }
+    report_add(report, FOUND_OK, name, "", "%s", text);
+}
+
+static void tuning(report_t *report)
+{
+    static const char advice[] =
+        "the first job of several ranks measures for 0.1 s; gyre-perf --tune does so now";
+    static coll_tune_t tune; /* 40 KiB */
+    char why[256];
+    if (coll_tune_peek(&tune, why) != GYRE_OK) {
+        report_add(report, FOUND_MISSING, "tuning", "mend the file that GYRE_TUNE names, or unset it", "%s",
+                   gyre_last_error());
+        return;
+    }
+    if (why[0] && tune.source == COLL_TUNE_BUILTIN)
+        report_add(report, FOUND_NOTE, "tuning", advice, "%s%s%s; until then these numbers:", why,
+                   tune.path[0] ? ": " : "", tune.path);
+    else if (tune.source == COLL_TUNE_BUILTIN)
+        report_add(report, FOUND_OK, "tuning", "", "built-in numbers (GYRE_TUNE=none)");
+    else
+        report_add(report, FOUND_OK, "tuning", "", "%s: %s, %d choose line%s", coll_tune_source_name(&tune),
+                   tune.path, tune.nlines, tune.nlines == 1 ? "" : "s");
+    costs(report, &tune.cost, "ns", "costs in ns");
+    costs(report, &tune.cost, "GB/s", "costs in GB/s");
+    costs(report, &tune.cost, "bytes", "costs in bytes");
+}
+
 void look_at_choices(report_t *report)
 {
     report->section = "Gyre will use";
@@ -34,6 +75,7 @@ void look_at_choices(report_t *report)
     report_add(report, FOUND_OK, "reduction kernels", "", "%s%s", coll_kernel_isa(),
                base_setting_is_default(SET_KERNELS) ? "" : " (GYRE_KERNELS)");
     report_add(report, FOUND_OK, "order of reductions", "", "%s", base_setting_string(SET_ORDER));
+    tuning(report);
     report_add(report, FOUND_OK, "memory of devices", "", "%s",
                report->facts.gpus > 0 ? "host and CUDA" : "host only");
 }
