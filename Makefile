@@ -215,7 +215,8 @@ help:
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-long    the same with the long sweeps"
-	@echo "make bench         gyre-perf over all collectives, short (RANKS=N)"
+	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
+	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
 	@echo "                   CONTENDERS= ROUNDS= TIME=), in the same run; tables, JSON and plots in build/bench/"
 	@echo "make format        lays the sources out with clang-format"
@@ -237,11 +238,10 @@ check-long: $(SETUP_CHECK_STAMP)
 demo: all
 	@B='$(B)' DATA='$(DATA)' bash tools/demo
 
-RANKS ?= 2
-bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf
-	@for c in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all; do \
-	    $(B)/bin/ucx-run -n $(RANKS) --timeout 120 $(B)/bin/gyre-perf $$c -b 8 -e 4M -f 8 -n 20 -w 5 -c 1 || exit 1; \
-	done
+# The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
+bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_CHECK_STAMP)
+	@/usr/bin/python3 bench/bench.py --bin $(B)/bin --out $(B)/bench $(if $(filter-out 0,$(QUICK)),--quick) \
+	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
 
 # ---- Gyre beside its peers: bench/ -----------------------------------------------------------------------
 # One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator

@@ -384,6 +384,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "one type, one reduction and one root, not all";
     if (o->cold || o->streams > 1)
         return "no --cold and no --streams: its calls run back to back on one communicator";
+    if (o->cold || o->streams > 1 || o->explain)
+        return "--cold, --streams and --explain go with the usual table";
     return o->both_orders ? "one --order at a time" : NULL;
 }
 
