@@ -27,7 +27,7 @@ gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
 {
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
-    if (coll_try_drive(comm)) {
+    if (coll_comm_troubled(comm) && coll_try_drive(comm)) {
         coll_comm_notice(comm);
         coll_stop_driving(comm);
     }
@@ -99,30 +99,35 @@ static gyre_status_t start(call_t *c)
     coll_plan_t *plan;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);
-    if (st == GYRE_OK)
-        plan->busy++; /* kept from eviction; given back by coll_request_finish */
-    coll_stop_driving(comm);
-    if (st != GYRE_OK)
+    if (st != GYRE_OK) {
+        coll_stop_driving(comm);
         return coll_refuse(st);
+    }
+    plan->busy++; /* kept from eviction; given back by coll_request_finish */
+    coll_run_t run = {.in = c->send, .out = c->recv, .scale = c->scale};
+    comm_call_t call = {.op = (uint8_t)c->shape.op,
+                        .type = (uint8_t)c->shape.type,
+                        .redop = (uint8_t)c->shape.redop,
+                        .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
+                        .root = c->shape.root,
+                        .sig = plan->sig,
+                        .count = c->shown,
+                        .algo = (uint32_t)plan->algo,
+                        .comm = (uint32_t)comm->id};
+    if (plan->exchange && !c->request && !coll_group_open() && !comm->head)
+        return coll_run_exchange(comm, plan, &run, &call);
+    coll_stop_driving(comm);
     gyre_request_t *r = coll_request_new(comm);
     if (!r) {
         plan->busy--;
         return coll_refuse(GYRE_ERR_NO_MEMORY);
     }
     r->plan = plan;
-    r->run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
+    r->run = run;
     r->finished = c->finished;
     r->user = c->user;
     r->tag.sig = plan->sig;
-    r->call = (comm_call_t){.op = (uint8_t)c->shape.op,
-                            .type = (uint8_t)c->shape.type,
-                            .redop = (uint8_t)c->shape.redop,
-                            .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
-                            .root = c->shape.root,
-                            .sig = plan->sig,
-                            .count = c->shown,
-                            .algo = (uint32_t)plan->algo,
-                            .comm = (uint32_t)comm->id};
+    r->call = call;
     return coll_request_start(r, c->request);
 }
 

@@ -1,8 +1,8 @@
 /* collectives/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this room that
  * start and drive operations.
  *
- * Who may touch what: whoever holds `driving` may read and change the queues and run operations. It is taken with one
- * atomic exchange, never waited for in a wait loop (somebody else is driving then), and no system call is involved. A
+ * Who may touch what: whoever holds `driving` may read and change the queues and run operations. It is taken with a
+ * plain store by the thread that did so first, never waited for in a wait loop (somebody else is driving then), and no system call is involved. A
  * communicator with non-blocking operations under way is in the process's registry (collectives/progress.c), so that
  * waiting for one communicator moves the others, too, and so that the progress thread finds its work. */
 #ifndef COLL_COMMUNICATOR_H
@@ -12,7 +12,9 @@
 
 #include <gyre/collectives.h>
 
+#include "base/bias.h"
 #include "base/clock.h"
+#include "collectives/exchange.h"
 #include "collectives/plan.h"
 #include "collectives/tune.h"
 #include "comm/transport.h"
@@ -88,13 +90,15 @@ struct gyre_comm {
     gyre_request_t *free_requests;
     coll_plan_cache_t plans;
     coll_scratch_t scratch;
+    uint32_t exchange_chain;      /* hash of all exchanges so far */
+    coll_exchange_run_t exchange; /* of the head, if its plan is one; or of a blocking call without request */
 
-    _Atomic int driving; /* see above */
+    base_bias_t driving; /* see above */
     uint64_t
         visited;    /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
     int registered; /* in the registry; guarded by the registry's mutex */
     gyre_comm_t *next_registered;
-    uint32_t trouble; /* the watcher's counter when it was last looked at */
+    _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
     uint64_t operations, sleeps, allocations;
     base_time_t waited;
     coll_traffic_t traffic;
@@ -117,6 +121,10 @@ gyre_request_t *coll_request_new(gyre_comm_t *comm); /* NULL: no memory (reporte
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
 gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+/* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long as the others are on
+ * time. The caller is driving and stops driving here. */
+gyre_status_t coll_run_exchange(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
+                                comm_call_t *call);
 /* Moves everything of `comm` a step: > 0 something moved, 0 nothing, or somebody else is driving. Errors end up in
  * the requests; a death or an abort is noticed here, too. */
 int coll_comm_advance(gyre_comm_t *comm);
@@ -170,16 +178,22 @@ int coll_registry_advance(gyre_comm_t *except, int *others);
 gyre_status_t coll_progress_thread_start(void);
 void coll_progress_thread_stop(void);
 
+/* 1: something has died or was aborted since the last look; coll_comm_notice tells whether it concerns comm. */
+static inline int coll_comm_troubled(gyre_comm_t *comm)
+{
+    return comm->n > 1 &&
+           atomic_load_explicit(comm_watch_trouble(comm->world->watch), memory_order_relaxed) !=
+               atomic_load_explicit(&comm->trouble, memory_order_relaxed);
+}
+
 static inline int coll_try_drive(gyre_comm_t *comm)
 {
-    /* acquire: sees the queues as the last driver left them; pairs with the release in coll_stop_driving */
-    return !atomic_load_explicit(&comm->driving, memory_order_relaxed) &&
-           !atomic_exchange_explicit(&comm->driving, 1, memory_order_acquire);
+    return base_bias_try(&comm->driving);
 }
 void coll_drive(gyre_comm_t *comm); /* waits for its turn */
 static inline void coll_stop_driving(gyre_comm_t *comm)
 {
-    atomic_store_explicit(&comm->driving, 0, memory_order_release);
+    base_bias_leave(&comm->driving);
 }
 
 #endif

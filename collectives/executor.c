@@ -247,8 +247,31 @@ static gyre_status_t advance_open_sends(gyre_request_t *r, coll_segment_t *g, in
     return result;
 }
 
+/* An exchange needs no schedule. */
+static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
+{
+    coll_exchange_run_t *e = &r->comm->exchange;
+    if (!r->run.started) {
+        *e = (coll_exchange_run_t){.comm = r->comm,
+                                   .plan = r->plan,
+                                   .in = r->run.in,
+                                   .out = r->run.out,
+                                   .scale = r->run.scale,
+                                   .tag = r->tag};
+        coll_exchange_begin(e);
+        r->run.started = 1;
+    }
+    coll_exchange_state_t state = e->state;
+    int next = e->next;
+    gyre_status_t st = coll_exchange_advance(e);
+    *moved |= st == GYRE_OK || e->state != state || e->next != next;
+    return st;
+}
+
 gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
 {
+    if (r->plan->exchange)
+        return exchange_advance(r, moved);
     while (r->run.segment < r->plan->nsegments) {
         coll_segment_t *g = segment_of(r);
         gyre_status_t st = r->run.started ? GYRE_OK : segment_start(r, g);

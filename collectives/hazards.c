@@ -1,9 +1,11 @@
 /* collectives/hazards.c: finds which steps must wait for an earlier SEND because they overwrite its source.
  *
- * The sends are sorted by (memory, start) and become the leaves of a segment tree that holds the furthest end
+ * The sends are sorted by (memory, start). In most schedules two of them read either the same range or ranges that do not
+ * touch: then each range keeps a list of the sends that are posted and not yet known to be complete, and a write looks
+ * up the ranges that it overlaps. Otherwise the sends become the leaves of a segment tree that holds the furthest end
  * among the sends that are posted and not yet known to be complete. Walking the steps in order, a write asks
  * the tree for the posted sends that it overlaps; one that it covers wholly is complete afterwards and leaves
- * the tree. O(steps log steps + edges). */
+ * the tree. Both ways O(steps log steps + edges). */
 #include <stdlib.h>
 
 #include "collectives/builder.h"
@@ -22,6 +24,10 @@ typedef struct {
     size_t *furthest; /* [2 * width]: 0 where nothing is posted */
     size_t n, width;
     size_t first[COLL_TMP + 1]; /* index in spans of each memory's first */
+    /* where ranges are equal or apart: spans holds each once, `place` says which is a SEND's, and */
+    int apart;
+    uint32_t *posted; /* [n] the last posted send of each range, + 1; 0: none */
+    uint32_t *before; /* [nsteps] the one posted before it, + 1 */
     int aliased;
     size_t in_shift, out_shift;
 } hazards_t;
@@ -97,9 +103,27 @@ static size_t lower_bound(const hazards_t *h, int memory, size_t start)
     return lo;
 }
 
+/* Where ranges are equal or apart. */
+static int write_waits_apart(hazards_t *h, const span_t *w)
+{
+    size_t i = lower_bound(h, w->memory, w->start);
+    if (i > 0 && h->spans[i - 1].memory == w->memory && h->spans[i - 1].end > w->start)
+        i--;
+    for (; i < h->n && h->spans[i].memory == w->memory && h->spans[i].start < w->end; i++) {
+        for (uint32_t sent = h->posted[i]; sent; sent = h->before[sent - 1])
+            if (!coll_add_edge(h->b, w->step, sent - 1))
+                return 0;
+        if (w->start <= h->spans[i].start && h->spans[i].end <= w->end)
+            h->posted[i] = 0;
+    }
+    return 1;
+}
+
 static int write_waits(hazards_t *h, uint32_t step)
 {
     span_t w = span_of(h, &h->b->steps[step], step);
+    if (h->apart)
+        return write_waits_apart(h, &w);
     size_t from = h->first[w.memory], below = lower_bound(h, w.memory, w.end);
     for (size_t i = next_leaf(h, from, below, w.start); i < below; i = next_leaf(h, i + 1, below, w.start)) {
         const span_t *sent = &h->spans[i];
@@ -109,6 +133,46 @@ static int write_waits(hazards_t *h, uint32_t step)
             set_leaf(h, i, 0);
     }
     return 1;
+}
+
+/* Lists and sorts the sends' ranges; keeps one of equal ones if all are equal or apart. */
+static void list_spans(hazards_t *h)
+{
+    const coll_builder_t *b = h->b;
+    size_t n = 0;
+    for (uint32_t i = 0; i < b->nsteps; i++)
+        if (b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count)
+            h->spans[n++] = span_of(h, &b->steps[i], i);
+    for (n = 1; n < h->n && span_order(&h->spans[n - 1], &h->spans[n]) < 0;)
+        n++;
+    if (n < h->n) /* many generators send in order */
+        qsort(h->spans, h->n, sizeof *h->spans, span_order);
+    h->apart = 1;
+    for (size_t i = 1; i < h->n && h->apart; i++) {
+        const span_t *x = &h->spans[i - 1], *y = &h->spans[i];
+        h->apart = x->memory != y->memory || y->start >= x->end || (y->start == x->start && y->end == x->end);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < h->n; i++) {
+        const span_t *x = kept ? &h->spans[kept - 1] : NULL, *y = &h->spans[i];
+        if (!h->apart || !x || x->memory != y->memory || x->start != y->start)
+            h->spans[kept++] = *y;
+        h->place[y->step] = (uint32_t)kept - 1;
+    }
+    h->n = kept;
+    for (int memory = COLL_IN; memory <= COLL_TMP; memory++)
+        h->first[memory] = lower_bound(h, memory, 0);
+}
+
+static void post(hazards_t *h, uint32_t step)
+{
+    uint32_t at = h->place[step];
+    if (h->apart) {
+        h->before[step] = h->posted[at];
+        h->posted[at] = step + 1;
+    } else {
+        set_leaf(h, at, h->spans[at].end);
+    }
 }
 
 int coll_add_hazard_edges(coll_builder_t *b)
@@ -126,32 +190,24 @@ int coll_add_hazard_edges(coll_builder_t *b)
         h.width *= 2;
     h.spans = calloc(h.n, sizeof *h.spans);
     h.place = calloc(b->nsteps, sizeof *h.place);
+    h.posted = calloc(h.n, sizeof *h.posted);
+    h.before = calloc(b->nsteps, sizeof *h.before);
     h.furthest = calloc(2 * h.width, sizeof *h.furthest);
-    int done = h.spans && h.place && h.furthest;
-    if (done) {
-        size_t n = 0;
-        for (uint32_t i = 0; i < b->nsteps; i++)
-            if (b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count)
-                h.spans[n++] = span_of(&h, &b->steps[i], i);
-        for (n = 1; n < h.n && span_order(&h.spans[n - 1], &h.spans[n]) < 0;)
-            n++;
-        if (n < h.n) /* many generators send in order */
-            qsort(h.spans, h.n, sizeof *h.spans, span_order);
-        for (size_t i = 0; i < h.n; i++)
-            h.place[h.spans[i].step] = (uint32_t)i;
-        for (int memory = COLL_IN; memory <= COLL_TMP; memory++)
-            h.first[memory] = lower_bound(&h, memory, 0);
-    }
+    int done = h.spans && h.place && h.posted && h.before && h.furthest;
+    if (done)
+        list_spans(&h);
     for (uint32_t i = 0; done && i < b->nsteps; i++) {
         if (!b->steps[i].count)
             continue;
         if (b->steps[i].kind == COLL_STEP_SEND)
-            set_leaf(&h, h.place[i], h.spans[h.place[i]].end);
+            post(&h, i);
         else
             done = write_waits(&h, i);
     }
     free(h.spans);
     free(h.place);
+    free(h.posted);
+    free(h.before);
     free(h.furthest);
     return done;
 }

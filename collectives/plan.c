@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/settings.h"
 #include "collectives/communicator.h"
+#include "collectives/exchange.h"
 
 static int log2_up(int n)
 {
@@ -93,7 +94,8 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
 {
     uint64_t head[8] = {(uint64_t)s->op,   (uint64_t)s->type,     (uint64_t)s->redop, (uint64_t)s->root,
-                        (uint64_t)p->algo, (uint64_t)p->one_shot, p->chunk,           (uint64_t)fast};
+                        (uint64_t)p->algo, (uint64_t)p->one_shot, p->chunk,
+                        (uint64_t)p->exchange << 1 | (uint64_t)fast};
     uint64_t h = base_hash64(head, sizeof head, 2);
     if (is_vector(s->op))
         h = base_hash64(&s->count, sizeof s->count, h);
@@ -322,8 +324,10 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->one_shot = choice.one_shot;
         p->chunk = choice.chunk;
         p->choice = choice;
+        p->exchange = !choice.forced && coll_exchange_serves(comm, &p->shape, p->esize);
         p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
-        st = build_segments(comm, p);
+        if (!p->exchange)
+            st = build_segments(comm, p);
     }
     if (st != GYRE_OK) {
         plan_free(p);
@@ -353,6 +357,8 @@ static int cache_evict(coll_plan_cache_t *cache)
         return 0;
     coll_plan_t *p = *victim;
     *victim = p->next;
+    if (cache->last[p->shape.op] == p)
+        cache->last[p->shape.op] = NULL;
     cache->count--;
     cache->bytes -= p->bytes;
     plan_free(p);
@@ -362,13 +368,19 @@ static int cache_evict(coll_plan_cache_t *cache)
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
 {
     coll_plan_cache_t *cache = &comm->plans;
+    coll_plan_t *last = cache->last[shape->op];
+    if (last && same_shape(last, shape, comm->n)) {
+        last->used = ++cache->uses;
+        *out = last;
+        return GYRE_OK;
+    }
     uint64_t key = shape_key(shape, comm->n);
     coll_plan_t **chain = &cache->chain[key % COLL_PLAN_CHAINS];
     cache->uses++;
     for (coll_plan_t *p = *chain; p; p = p->next)
         if (p->key == key && same_shape(p, shape, comm->n)) {
             p->used = cache->uses;
-            *out = p;
+            *out = cache->last[shape->op] = p;
             return GYRE_OK;
         }
     coll_plan_t *p = NULL;
@@ -385,7 +397,7 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
     cache->count++;
     cache->bytes += p->bytes;
     cache->built++;
-    *out = p;
+    *out = cache->last[shape->op] = p;
     return GYRE_OK;
 }
 

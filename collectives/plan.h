@@ -90,6 +90,7 @@ struct coll_plan {
     unsigned given;     /* bit i: the caller passed array i of counts, displs, rcounts, rdispls */
     coll_algo_t algo;
     int one_shot;
+    int exchange;         /* 1: no schedule, but collectives/exchange.h; then there are no segments */
     size_t chunk;         /* elements */
     coll_choice_t choice; /* how these came about */
     uint32_t sig;         /* what ranks must agree on */
@@ -110,6 +111,7 @@ struct coll_plan {
 enum { COLL_PLAN_CHAINS = 64, COLL_PLANS_MOST = 1024, COLL_PLAN_BYTES_MOST = 32 << 20 };
 typedef struct {
     coll_plan_t *chain[COLL_PLAN_CHAINS];
+    coll_plan_t *last[COLL_OP_END]; /* of each operation: what was asked for last, found without hashing */
     uint32_t count;
     size_t bytes;
     uint64_t uses; /* lookups so far: the clock of `used` */

@@ -17,26 +17,29 @@ static _Thread_local struct {
     gyre_status_t error;
 } group;
 
-gyre_request_t *coll_request_new(gyre_comm_t *comm)
+static gyre_request_t *request_new_driving(gyre_comm_t *comm)
 {
-    coll_drive(comm);
     gyre_request_t *r = comm->free_requests;
-    if (r)
+    if (r) {
         comm->free_requests = r->next;
-    comm->open += r != NULL;
-    coll_stop_driving(comm);
-    if (!r) {
+    } else {
         r = malloc(sizeof *r);
         if (!r) {
             gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a request");
             return NULL;
         }
-        coll_drive(comm);
         comm->allocations++;
-        comm->open++;
-        coll_stop_driving(comm);
     }
+    comm->open++;
     *r = (gyre_request_t){.comm = comm, .peer = -1};
+    return r;
+}
+
+gyre_request_t *coll_request_new(gyre_comm_t *comm)
+{
+    coll_drive(comm);
+    gyre_request_t *r = request_new_driving(comm);
+    coll_stop_driving(comm);
     return r;
 }
 
@@ -108,6 +111,16 @@ void coll_request_blockers(const gyre_request_t *r, char *text, size_t bytes)
         add_blocker(r->comm, r->peer, "waiting for", text, bytes, &at);
         return;
     }
+    if (r->plan->exchange && r->run.started) {
+        int late = coll_exchange_late(&r->comm->exchange);
+        if (late >= 0)
+            add_blocker(r->comm, late,
+                        r->comm->exchange.state == COLL_EXCHANGE_POSTS
+                            ? "not yet done with an earlier call is"
+                            : "nothing came from",
+                        text, bytes, &at);
+        return;
+    }
     if (!r->run.started || r->run.segment >= r->plan->nsegments)
         return;
     const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
@@ -131,12 +144,40 @@ void coll_request_blockers(const gyre_request_t *r, char *text, size_t bytes)
         }
 }
 
-/* The link at whose head a message of another call lies, and that call. */
+/* A rank of this host whose call of r's number, or of a number shortly before, is another one than this rank's, as far as
+ * both are still on their boards. -1: none. Ranks that disagree may not even wait for each other in the same
+ * place (one for a post, one at a link), so this is what tells them. */
+static int disagreeing(const gyre_request_t *r, comm_call_t *call)
+{
+    const gyre_comm_t *comm = r->comm;
+    comm_call_t own;
+    for (uint32_t back = 0; r->kind == COLL_REQ_COLLECTIVE && back < 8 && back < r->call.seq; back++) {
+        uint32_t seq = r->call.seq - back;
+        if (!comm_group_find_call(comm->group, comm->rank, seq, 0, -1, &own))
+            continue;
+        for (int p = 0; p < comm->n; p++)
+            if (p != comm->rank && comm_group_find_call(comm->group, p, seq, 0, -1, call) &&
+                call->sig != own.sig)
+                return p;
+    }
+    return -1;
+}
+
+/* The rank from which, or on whose board, is another call, and that call. */
 static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
 {
     if (r->kind != COLL_REQ_COLLECTIVE) {
         *peer = r->peer;
         return r->link && comm_link_their_call(r->link, call);
+    }
+    int other = disagreeing(r, call);
+    if (other >= 0) {
+        *peer = other;
+        return 1;
+    }
+    if (r->plan->exchange) {
+        *peer = coll_exchange_late(&r->comm->exchange);
+        return *peer >= 0 && comm_group_peer_call(r->comm->group, *peer, call);
     }
     const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
     for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
@@ -340,6 +381,57 @@ static void enqueue(gyre_request_t *r)
     coll_stop_driving(comm);
 }
 
+/* An exchange that has begun becomes the request at the head of the queue: for waiting, and for telling what went wrong. */
+static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
+                                           const comm_call_t *call)
+{
+    gyre_request_t *r = request_new_driving(comm);
+    if (!r)
+        return NULL;
+    r->plan = plan;
+    r->run = *run;
+    r->run.started = 1;
+    r->call = *call;
+    r->tag = comm->exchange.tag;
+    r->started = base_now();
+    r->deadline = r->started + comm->timeout_ns;
+    comm_recorder_since(comm->world->recorder, r->started);
+    comm->head = comm->tail = r;
+    return r;
+}
+
+gyre_status_t coll_run_exchange(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
+                                comm_call_t *call)
+{
+    coll_exchange_run_t *e = &comm->exchange;
+    comm_recorder_slot_t *recorder = comm->world->recorder;
+    call->seq = ++comm->seq;
+    e->comm = comm;
+    e->plan = plan;
+    e->in = run->in;
+    e->out = run->out;
+    e->scale = run->scale;
+    e->tag = (comm_tag_t){.seq = call->seq, .sig = plan->sig};
+    coll_exchange_begin(e);
+    comm_recorder_begin(recorder, call, 0); /* no time for the clock: see exchange_to_request */
+    comm_group_post_call(comm->group, call);
+    if (coll_exchange_spin(e) == GYRE_OK) {
+        plan->busy--;
+        comm->operations++;
+        if (!comm->p2p_head)
+            comm_recorder_end(recorder);
+        coll_stop_driving(comm);
+        return GYRE_OK;
+    }
+    gyre_request_t *r = exchange_to_request(comm, plan, run, call);
+    if (!r) { /* half an operation cannot be taken back */
+        plan->busy--;
+        coll_comm_fail(comm, NULL, GYRE_ERR_NO_MEMORY, NULL);
+    }
+    coll_stop_driving(comm);
+    return r ? coll_request_wait(r) : GYRE_ERR_NO_MEMORY;
+}
+
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
 {
     if (group.depth > 0) {
@@ -370,7 +462,9 @@ static void note_blocker(gyre_request_t *r)
     int peer = r->peer;
     if (!coll_try_drive(comm))
         return;
-    if (r->kind == COLL_REQ_COLLECTIVE && r->run.started && r->run.segment < r->plan->nsegments) {
+    if (r->kind == COLL_REQ_COLLECTIVE && r->run.started && r->plan->exchange) {
+        peer = coll_exchange_late(&comm->exchange);
+    } else if (r->kind == COLL_REQ_COLLECTIVE && r->run.started && r->run.segment < r->plan->nsegments) {
         const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
         for (int c = 0; peer < 0 && c < COLL_MAX_CHANNELS; c++)
             if (r->run.pc[c] < g->last[c])
@@ -401,8 +495,12 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
     wait->deadline = others > 0 && soon < r->deadline ? soon : r->deadline;
     uint32_t armed = wait->armed;
     gyre_status_t st = comm_wait_idle(wait);
-    if (wait->armed && !armed) /* going to sleep: leave word for whom */
+    if (wait->armed && !armed) { /* going to sleep: leave word for whom, and see whether that makes sense */
+        comm_call_t theirs;
         note_blocker(r);
+        if (st == GYRE_OK && disagreeing(r, &theirs) >= 0)
+            return gyre_fail_quiet(GYRE_ERR_MISMATCH, "ranks disagree");
+    }
     if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)
         return GYRE_OK;
     return st;
@@ -419,8 +517,8 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
             continue;
         coll_drive(comm);
         if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
-            int told = st == GYRE_ERR_PEER_DEAD || st == GYRE_ERR_ABORTED ||
-                       gyre_status_scope(st) >= GYRE_SCOPE_COMMUNICATOR;
+            int told = st != GYRE_ERR_MISMATCH && (st == GYRE_ERR_PEER_DEAD || st == GYRE_ERR_ABORTED ||
+                                                   gyre_status_scope(st) >= GYRE_SCOPE_COMMUNICATOR);
             char why[1024];
             snprintf(why, sizeof why, "%s", gyre_last_error());
             coll_comm_fail(comm, r, st, told && st != GYRE_ERR_TIMEOUT ? why : NULL);

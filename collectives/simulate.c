@@ -383,7 +383,7 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
 
 /* The part of a rank's data that its cache still holds when it comes by again: all of it up to the cache's size, nothing from
  * twice that on. */
-static double cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize)
+double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize)
 {
     size_t in, out;
     coll_extent(args, &in, &out);
@@ -392,14 +392,20 @@ static double cached_part(const coll_cost_t *cost, const coll_args_t *args, size
     return sim_sooner(1, sim_later(0, cache > 0 ? 2 - bytes / cache : 1));
 }
 
-gyre_status_t coll_simulate_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo,
-                                 size_t esize, coll_memory_t memory, coll_simulation_t *out)
+gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
+                           coll_memory_t memory, double in_cache, coll_simulation_t *out)
 {
     if (cost->cores < 1)
         return gyre_fail(GYRE_ERR_INVALID, "a host of %d cores", cost->cores);
-    sim_t s = {.cost = cost, .esize = esize, .memory = memory, .crowded = args->n > cost->cores};
-    s.in_cache = cached_part(cost, args, esize);
+    sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache};
+    s.crowded = args->n > cost->cores;
     return simulate(&s, args, algo, out);
+}
+
+gyre_status_t coll_simulate_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo,
+                                 size_t esize, coll_memory_t memory, coll_simulation_t *out)
+{
+    return sim_run_host(cost, args, algo, esize, memory, sim_cached_part(cost, args, esize), out);
 }
 
 double coll_bus_factor(coll_op_t op, int n)

@@ -168,6 +168,10 @@ double sim_serve(sim_server_t *server, double when, double length);
 double sim_send(sim_t *s, int rank, const sim_step_t *step, int peer, sim_message_t *m);
 void sim_recv(sim_t *s, int rank, const sim_step_t *step, const sim_message_t *m, int peer);
 void sim_compute(sim_t *s, int rank, const sim_step_t *step);
+/* The part of a rank's data that its cache holds, and a run with that part given. */
+double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize);
+gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
+                           coll_memory_t memory, double in_cache, coll_simulation_t *out);
 /* simulate.c: a SEND of `rank` is complete at `when`. */
 void sim_complete(sim_t *s, int rank, uint32_t slot, double when);
 

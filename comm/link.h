@@ -54,10 +54,11 @@ struct comm_group {
     int cores;           /* that the ranks of this host may use together; at least 1 */
     int oversubscribed;
     comm_transport_t transport;
-    base_time_t spin_ns;  /* GYRE_SPIN; 0: chosen by comm/wait.c */
-    comm_segment_t seg;   /* seg.base NULL: no peers on this host */
-    comm_bell_t own_bell; /* used when there is no segment */
-    comm_bell_t *bell;    /* this rank's: in the segment or own_bell */
+    base_time_t spin_ns;      /* GYRE_SPIN; 0: chosen by comm/wait.c */
+    comm_segment_t seg;       /* seg.base NULL: no peers on this host */
+    comm_exchange_t exchange; /* base NULL: none */
+    comm_bell_t own_bell;     /* used when there is no segment */
+    comm_bell_t *bell;        /* this rank's: in the segment or own_bell */
     comm_board_t own_board;
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */

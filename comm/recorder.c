@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bias.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/futex.h"
@@ -16,6 +17,15 @@
 #include "base/settings.h"
 
 static comm_recorder_slot_t last_resort; /* when there is not even a page of memory */
+
+/* Held while a thread of this process records. Not in the slot, so that nobody who dies can leave it taken there. */
+static base_bias_t turn;
+
+static void take_turn(void)
+{
+    while (!base_bias_try(&turn))
+        base_relax();
+}
 
 static size_t page_size(void)
 {
@@ -88,8 +98,6 @@ comm_recorder_slot_t *comm_recorder_open(int rank)
     slot->pid = (int32_t)getpid();
     slot->started_ns = 0;
     slot->waiting_for = -1;
-    atomic_store_explicit(&slot->writer, 0,
-                          memory_order_relaxed); /* its former owner may have died as a writer */
     atomic_store_explicit(&slot->head, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->state, 1,
                           memory_order_release); /* a reader that sees 1 sees the fields above */
@@ -111,16 +119,14 @@ void comm_recorder_close(comm_recorder_slot_t *slot)
 
 void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)
 {
-    /* acquire: this thread's stores come after those of the thread that recorded before it */
-    while (atomic_exchange_explicit(&slot->writer, 1, memory_order_acquire))
-        base_relax();
+    take_turn();
     uint32_t head = atomic_load_explicit(&slot->head, memory_order_relaxed);
     slot->calls[head % COMM_RECORDER_CALLS] = *call;
     atomic_store_explicit(&slot->waiting_for, -1, memory_order_relaxed);
     atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
     atomic_store_explicit(&slot->head, head + 1, memory_order_release); /* the call before its number */
     atomic_store_explicit(&slot->state, 2, memory_order_release);
-    atomic_store_explicit(&slot->writer, 0, memory_order_release);
+    base_bias_leave(&turn);
 }
 
 void comm_recorder_end(comm_recorder_slot_t *slot)
@@ -131,10 +137,9 @@ void comm_recorder_end(comm_recorder_slot_t *slot)
 
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text)
 {
-    while (atomic_exchange_explicit(&slot->writer, 1, memory_order_acquire))
-        base_relax();
+    take_turn();
     snprintf(slot->error, sizeof(slot->error), "%s", text);
     atomic_store_explicit(&slot->state, 3,
                           memory_order_release); /* the text before the state that announces it */
-    atomic_store_explicit(&slot->writer, 0, memory_order_release);
+    base_bias_leave(&turn);
 }

@@ -38,7 +38,7 @@ typedef struct {
     _Atomic uint32_t head;       /* calls recorded so far; call k lies in calls[k % COMM_RECORDER_CALLS] */
     _Atomic int64_t started_ns;  /* base_now() at the start of the newest call */
     _Atomic int32_t waiting_for; /* rank that the newest call waits for; -1: none */
-    _Atomic uint32_t writer;     /* 1: a thread of the owner is recording */
+    uint32_t pad;
     comm_call_t calls[COMM_RECORDER_CALLS];
     char error[512]; /* last-error text once state is 3 */
 } __attribute__((aligned(64))) comm_recorder_slot_t;
@@ -55,6 +55,11 @@ void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, in
 static inline void comm_recorder_wait(comm_recorder_slot_t *slot, int rank)
 {
     atomic_store_explicit(&slot->waiting_for, rank, memory_order_relaxed);
+}
+/* The newest call began at `now` or shortly before: for calls whose beginning passed `now` = 0, once they last. */
+static inline void comm_recorder_since(comm_recorder_slot_t *slot, int64_t now)
+{
+    atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
 }
 void comm_recorder_end(comm_recorder_slot_t *slot);
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);

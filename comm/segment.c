@@ -15,8 +15,11 @@
 
 enum {
     SEGMENT_MAGIC = 0x47595331, /* "GYS1" */
-    SLOTS_MIN = 4,   /* a header, two slots of payload, and the free slot that a sender must keep */
-    SLOTS_MAX = 4096 /* 256 KiB */
+    SLOTS_MIN = 4,    /* a header, two slots of payload, and the free slot that a sender must keep */
+    SLOTS_MAX = 4096, /* 256 KiB */
+    EXCHANGE_LINES = 32,
+    EXCHANGE_SLOTS = 4,
+    EXCHANGE_SLOT_BYTES = 16 << 10
 };
 
 typedef struct {
@@ -24,6 +27,7 @@ typedef struct {
     uint32_t magic;
     int32_t locals;
     uint32_t slots[COMM_LANES];
+    comm_exchange_shape_t exchange;
 } segment_header_t;
 
 static size_t ring_bytes(uint32_t slots)
@@ -39,7 +43,10 @@ static void layout(comm_segment_t *seg)
     seg->locals_at = base_round_up(sizeof(segment_header_t), COMM_LINE);
     seg->local_stride =
         sizeof(comm_bell_t) + sizeof(comm_board_t) + base_round_up((size_t)seg->locals, COMM_LINE);
-    seg->pairs_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
+    seg->exchange_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
+    seg->pairs_at = seg->exchange_at;
+    if (seg->exchange.slot_bytes > 0)
+        seg->pairs_at += base_round_up((size_t)seg->locals * comm_exchange_bytes(&seg->exchange), 4096);
     for (int lane = 0; lane < COMM_LANES; lane++)
         pair += ring_bytes(seg->slots[lane]);
     seg->pair_stride = pair;
@@ -66,7 +73,13 @@ static void share_out(comm_segment_t *seg, size_t budget)
 
     for (int lane = 0; lane < COMM_LANES; lane++)
         seg->slots[lane] = SLOTS_MIN;
+    if (seg->locals <= COMM_EXCHANGE_RANKS)
+        seg->exchange = (comm_exchange_shape_t){EXCHANGE_LINES, EXCHANGE_SLOTS, EXCHANGE_SLOT_BYTES};
     layout(seg);
+    if (seg->bytes > budget || seg->pairs_at > budget / 2) { /* the rings come first */
+        seg->exchange = (comm_exchange_shape_t){0};
+        layout(seg);
+    }
     if (seg->bytes > budget) {
         log_warning(
             "%d ranks on this host need at least %zu bytes of shared memory, more than GYRE_SHM_BUDGET "
@@ -117,6 +130,7 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
     header->magic = SEGMENT_MAGIC;
     header->locals = locals;
     memcpy(header->slots, made.slots, sizeof header->slots);
+    header->exchange = made.exchange;
     atomic_store_explicit(&header->cookie, cookie, memory_order_release);
     *seg = made;
     *out_fd = fd;
@@ -149,6 +163,11 @@ gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segmen
             (made.slots[lane] & (made.slots[lane] - 1)) != 0)
             goto wrong;
     }
+    made.exchange = header->exchange;
+    if (made.exchange.slot_bytes != 0 &&
+        (made.exchange.slot_bytes != EXCHANGE_SLOT_BYTES || made.exchange.lines != EXCHANGE_LINES ||
+         made.exchange.slots != EXCHANGE_SLOTS || locals > COMM_EXCHANGE_RANKS))
+        goto wrong;
     layout(&made);
     if (made.bytes != (size_t)stat_buf.st_size)
         goto wrong;
@@ -278,4 +297,22 @@ void comm_bell_ring_slow(comm_bell_t *bell)
         atomic_fetch_add_explicit(&bell->bell, 1, memory_order_release);
         base_futex_wake(&bell->bell, INT32_MAX);
     }
+}
+
+_Atomic int comm_bell_registered;
+
+void comm_bell_promise(comm_bell_t *bell)
+{
+    int ready = base_fence_processes_ready();
+    atomic_store_explicit(&comm_bell_registered, ready, memory_order_relaxed);
+    atomic_store_explicit(&bell->heavy, (uint32_t)ready, memory_order_relaxed);
+}
+
+void comm_bell_fence(const comm_bell_t *bell)
+{
+    /* Ringers who have not registered make their own fences. */
+    if (atomic_load_explicit(&bell->heavy, memory_order_relaxed))
+        base_fence_processes();
+    else
+        base_fence();
 }

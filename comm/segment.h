@@ -8,6 +8,8 @@
  *     +------------------+ locals_at
  *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring it)
  *     | local 1: ...                          |
+ *     +------------------+ exchange_at (none if there are too many ranks for the budget)
+ *     | outbox of local 0, of local 1, ...    |  written by their owners; comm/exchange.h
  *     +------------------+ pairs_at
  *     | 0 -> 1: lane 0: control line, slots   | control written by the receiver, slots by the sender
  *     |         lane 1, lane 2                |
@@ -25,6 +27,8 @@
 
 #include <gyre/status.h>
 
+#include "base/fence.h"
+#include "comm/exchange.h"
 #include "comm/recorder.h"
 #include "comm/transport.h"
 
@@ -34,7 +38,8 @@ enum { COMM_LINE = 64 }; /* cache line: unit of the layout */
 typedef struct {
     _Atomic uint32_t bell;     /* futex word; changes with every ring */
     _Atomic uint32_t sleeping; /* 1: its owner is about to sleep or sleeps */
-    uint32_t pad[14];
+    _Atomic uint32_t heavy;    /* 1: its owner makes ringers' fences unnecessary; see comm_bell_ring */
+    uint32_t pad[13];
 } __attribute__((aligned(64))) comm_bell_t;
 
 /* A rank's newest calls, one per line, each guarded by a sequence number: odd while it is written. Several, because a
@@ -61,10 +66,11 @@ typedef struct {
 typedef struct {
     unsigned char *base; /* NULL: none */
     size_t bytes;
-    int locals;                 /* places for ranks; some may be empty */
-    int local;                  /* ours */
-    uint32_t slots[COMM_LANES]; /* per ring; powers of two */
-    size_t locals_at, local_stride, pairs_at, pair_stride;
+    int locals;                     /* places for ranks; some may be empty */
+    int local;                      /* ours */
+    uint32_t slots[COMM_LANES];     /* per ring; powers of two */
+    comm_exchange_shape_t exchange; /* slot_bytes 0: none */
+    size_t locals_at, local_stride, exchange_at, pairs_at, pair_stride;
 } comm_segment_t;
 
 /* Makes a segment for `locals` ranks. *fd: close-on-exec, sealed against shrinking, owned by the caller. */
@@ -87,31 +93,35 @@ int comm_board_read(comm_board_t *board, comm_call_t *call);
 int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
 
 void comm_bell_ring_slow(comm_bell_t *bell);
-
-/* A full fence. GCC refuses atomic_thread_fence under TSan, which cannot model it; every access that our fences order is
- * atomic by itself, so TSan loses nothing by not seeing them. */
-static inline void comm_fence(void)
-{
-#if !defined(__SANITIZE_THREAD__)
-    atomic_thread_fence(memory_order_seq_cst);
-#elif defined(__x86_64__)
-    __asm__ volatile("mfence" ::: "memory");
-#elif defined(__aarch64__)
-    __asm__ volatile("dmb ish" ::: "memory");
-#else
-    __sync_synchronize();
-#endif
-}
+/* Whoever owns `bell` promises to make the fences of its ringers unnecessary, if the kernel lets it. */
+void comm_bell_promise(comm_bell_t *bell);
+/* 1: this process takes part in the fences that sleepers have the kernel make; set by comm_bell_promise. */
+extern _Atomic int comm_bell_registered;
+/* To be called by a bell's owner between storing `sleeping` and the last look for messages. */
+void comm_bell_fence(const comm_bell_t *bell);
 
 /* Call after making something visible to the owner of `bell` by a release store.
  *
- * The fence pairs with the one in comm_wait_idle (comm/wait.c). The owner stores `sleeping`, fences, and looks for
- * messages once more; we store the message, fence, and look at `sleeping`. In the single order of the two fences one
- * comes first, so either the owner sees the message or we see that it sleeps. A release store alone would
- * not do: it may be ordered after the following load, on x86 as well as on Arm. */
+ * The fence pairs with the one in comm_bell_fence. The owner stores `sleeping`, fences, and looks for messages once more;
+ * we store the message, fence, and look at `sleeping`. In the single order of the two fences one comes first,
+ * so either the owner sees the message or we see that it sleeps. A release store alone would not do: it may be
+ * ordered after the following load, on x86 as well as on Arm.
+ *
+ * A fence costs as much as a cache line's flight, for every message, to serve those who sleep, which is rare. So the owner has the
+ * kernel put a fence into all running threads of the registered processes (membarrier) before it sleeps, where the
+ * kernel offers that: then ours need only keep the compiler from exchanging the two. */
+static inline void comm_bell_order(const comm_bell_t *bell)
+{
+    if (atomic_load_explicit(&comm_bell_registered, memory_order_relaxed) &&
+        atomic_load_explicit(&bell->heavy, memory_order_relaxed))
+        base_fence_light();
+    else
+        base_fence();
+}
+
 static inline void comm_bell_ring(comm_bell_t *bell)
 {
-    comm_fence();
+    comm_bell_order(bell);
     if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
         comm_bell_ring_slow(bell);
 }

@@ -143,6 +143,11 @@ static int cores_are_scarce(const comm_group_t *group)
            (group->lateness >= LATE_MANY && group->waits % PROBE_WAITS != 0);
 }
 
+int comm_wait_scarce(const comm_group_t *group)
+{
+    return cores_are_scarce(group);
+}
+
 /* One turn of waiting that is not a sleep. 1: time to sleep. *now is set if the clock was read. */
 static int patience_is_over(comm_wait_t *wait, base_time_t *now)
 {
@@ -188,9 +193,9 @@ static void announce(comm_wait_t *wait)
     comm_bell_t *bell = wait->group->bell;
 
     atomic_store_explicit(&bell->sleeping, 1, memory_order_relaxed);
-    /* Pairs with the fence in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
+    /* Pairs with the order in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
      * the caller looks once more. */
-    comm_fence();
+    comm_bell_fence(bell);
     /* Read after the announcement: a ring between the two only changes the word too early to matter, a ring later makes the
      * futex wait return at once. */
     wait->bell = atomic_load_explicit(&bell->bell, memory_order_acquire);

@@ -35,5 +35,7 @@ void comm_wait_moved(comm_wait_t *wait);
  * gyre_last_error and the caller adds what it was doing. */
 gyre_status_t comm_wait_idle(comm_wait_t *wait);
 void comm_wait_end(comm_wait_t *wait);
+/* 1: cores are scarce in this group, so whoever waits should hand its core on soon. */
+int comm_wait_scarce(const comm_group_t *group);
 
 #endif

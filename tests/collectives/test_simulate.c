@@ -375,6 +375,43 @@ static void host_orders(void **state)
     assert_true(bound <= 11 * 4 * 65536.0 * 1.2);
 }
 
+/* Long pipelines are continued in proportion: close to the whole run. */
+static void shortcuts(void **state)
+{
+    (void)state;
+    coll_cost_t cost = plain_cost;
+    size_t counts[4], displs[4];
+    cost.copy_memory = 1.5;
+    cost.reduce_memory = 3;
+    cost.peer_memory = 0.9;
+    cost.total_memory = 2.5;
+    cost.cache_bytes = 1 << 20;
+    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_BARRIER; op++)
+        for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++)
+            for (int n = 2; n <= 4; n++) {
+                int host[4] = {0},
+                    vector = op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
+                size_t count = (vector ? (size_t)n : 1) * 40 * 4096;
+                for (size_t i = 0; i < 4; i++) {
+                    counts[i] = count;
+                    displs[i] = i * count;
+                }
+                coll_args_t a = args_of(op, n, count);
+                a.counts = a.rcounts = counts;
+                a.displs = a.rdispls = displs;
+                a.chunk = 4096;
+                a.host = host;
+                coll_simulation_t r;
+                if (!coll_algo_serves(algo, op, &a) ||
+                    coll_simulate_host(&cost, &a, algo, ES, COLL_MEMORY_WINDOW, &r) == GYRE_ERR_UNSUPPORTED)
+                    continue;
+                double ns = predict(&cost, &a, algo, COLL_MEMORY_WINDOW);
+                if (fabs(ns / r.ns - 1) > 0.05)
+                    fail_msg("%s by %s over %d: %.0f ns in short, %.0f ns in full", coll_op_name(op),
+                             coll_algo_name(algo), n, ns, r.ns);
+            }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -410,7 +447,7 @@ int main(void)
         cmocka_unit_test(rings),          cmocka_unit_test(two_on_ethernet), cmocka_unit_test(shared_link),
         cmocka_unit_test(oversubscribed), cmocka_unit_test(trees),           cmocka_unit_test(global_traffic),
         cmocka_unit_test(bus_factors),    cmocka_unit_test(everything),      cmocka_unit_test(views),
-        cmocka_unit_test(host_times),     cmocka_unit_test(host_orders),     cmocka_unit_test(refusals),
-        cmocka_unit_test(servers)};
+        cmocka_unit_test(host_times),     cmocka_unit_test(host_orders),     cmocka_unit_test(shortcuts),
+        cmocka_unit_test(refusals),       cmocka_unit_test(servers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

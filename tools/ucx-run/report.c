@@ -105,9 +105,13 @@ void run_report_all(const run_job_t *job)
         const comm_recorder_slot_t *slot = &job->slots[r];
         char doing[700];
         run_report_doing(slot, doing, sizeof doing);
-        if (strncmp(doing, "in ", 3) == 0)
+        int64_t since = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
+        if (strncmp(doing, "in ", 3) == 0 &&
+            since != 0) /* 0: not for long enough that anybody took the time */
             run_say("ucx-run:   rank %d (pid %d): %s for %.1f s", r, (int)job->rank[r].pid, doing,
-                    (double)(now - slot->started_ns) / 1e9);
+                    (double)(now - since) / 1e9);
+        else if (strncmp(doing, "in ", 3) == 0)
+            run_say("ucx-run:   rank %d (pid %d): %s, just begun", r, (int)job->rank[r].pid, doing);
         else
             run_say("ucx-run:   rank %d (pid %d): %s%s", r, (int)job->rank[r].pid,
                     doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);

@@ -1,0 +1,76 @@
+/* comm/exchange.h: small messages of the ranks of one host, without links: each rank has an outbox in the shared
+ * segment which all others read.
+ *
+ * For operations that are one exchange: everybody who has something to say posts it, and everybody reads what it needs
+ * straight from the others' outboxes. What is posted lies in the cache line of its flag if it is short, so that
+ * such a message is one line's flight. Every line has one writer; there is no atomic read-modify-write and no system
+ * call. (The form of MPICH's release-gather and of XHC's inlined payload, without their trees.)
+ *
+ *     outbox of a rank:  progress line | `lines` lines: flag, tag, payload <= COMM_EXCHANGE_INLINE | `slots` longer payloads
+ *
+ * The operations of an exchange are numbered 1, 2, ... alike on all ranks. Operation k uses line k % lines and, for a longer
+ * payload, slot k % slots. Whoever posts makes sure that all others are done with what lay there before: he
+ * knows it of those from whom he has a later post, and looks at the progress lines of the others.
+ *
+ * One operation at a time: reserve, post (or neither), look until all is there, finish. Nothing here waits. */
+#ifndef COMM_EXCHANGE_H
+#define COMM_EXCHANGE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "comm/transport.h"
+
+enum { COMM_EXCHANGE_INLINE = 48, COMM_EXCHANGE_RANKS = 64 /* at most on one host */ };
+
+typedef struct {
+    uint32_t lines, slots; /* powers of two, slots <= lines */
+    size_t slot_bytes;     /* multiple of 64 */
+} comm_exchange_shape_t;
+
+typedef struct {
+    unsigned char *base; /* [ranks] outboxes */
+    size_t stride;
+    comm_exchange_shape_t shape;
+    int ranks, mine;
+    uint64_t number;                    /* of the present operation, or of the last */
+    uint64_t safe;                      /* everyone is done with operation `safe` and those before it */
+    uint64_t seen[COMM_EXCHANGE_RANKS]; /* done by each, as last seen */
+    size_t posted;                      /* bytes, in the present operation */
+} comm_exchange_t;
+
+/* Bytes of one outbox: a multiple of 64. */
+size_t comm_exchange_bytes(const comm_exchange_shape_t *shape);
+/* memory: [ranks * comm_exchange_bytes], shared, zeroed before anyone uses it, 64-byte aligned; borrowed. */
+void comm_exchange_open(comm_exchange_t *x, const comm_exchange_shape_t *shape, void *memory, int ranks,
+                        int mine);
+
+/* Begins the next operation. */
+static inline void comm_exchange_begin(comm_exchange_t *x)
+{
+    x->number++;
+    x->posted = 0;
+}
+/* Where this rank's payload of `bytes` (<= slot_bytes) is to be written; NULL: somebody is not yet done with what lies
+ * there; ask again. */
+void *comm_exchange_reserve(comm_exchange_t *x, size_t bytes);
+/* Shows it to the others. The caller rings their bells. */
+void comm_exchange_post(comm_exchange_t *x, size_t bytes, comm_tag_t tag);
+/* What `rank` has posted for this operation: OK and *payload (valid until finish); IN_PROGRESS: nothing yet; MISMATCH (quiet):
+ * it belongs to another call. */
+gyre_status_t comm_exchange_look(comm_exchange_t *x, int rank, size_t bytes, comm_tag_t tag,
+                                 const void **payload);
+/* The rank that is furthest behind, as far as this one knows. */
+int comm_exchange_laggard(const comm_exchange_t *x);
+/* Ends the operation: this rank has read all that it needs. */
+void comm_exchange_finish(comm_exchange_t *x);
+
+/* The exchange of a group whose members all share this host, or NULL. */
+comm_exchange_t *comm_group_exchange(comm_group_t *group);
+/* Rings those of the group who sleep; after a post. */
+void comm_group_ring(comm_group_t *group);
+
+#endif

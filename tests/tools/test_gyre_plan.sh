@@ -1,0 +1,112 @@
+#!/bin/bash
+# tests/tools/test_gyre_plan.sh: what gyre-plan's help promises; large jobs in seconds; mistakes are named.
+# deadline: 240
+. "$(dirname "$0")/../support/lib.sh"
+P=$B/bin/gyre-plan
+unset "${!GYRE_@}"
+export GYRE_TUNE=none # the same numbers everywhere
+DEADLINE=120
+
+json() { # EXPRESSION over d, the JSON file of the last run, that must be true
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); R = d["results"]; sys.exit(0 if eval(sys.argv[2]) else 1)' \
+        "$W/out.json" "$1"
+}
+plan() { run "$P" schedule --json "$W/out.json" "$@"; }
+
+# --- all algorithms, all presets ---
+for topology in nvswitch fat-tree fat-tree:4 torus torus:4x4x3 dragonfly ethernet host; do
+    for collective in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all barrier; do
+        plan --collective $collective --ranks 48 --topology $topology -b 64K
+        want "$collective over $topology" 0
+        check "$collective over $topology: one winner" json 'len(R) >= 1 and [r["winner"] for r in R] == [True] + [False] * (len(R) - 1)'
+        check "$collective over $topology: fastest first" json '[r["time_us"] for r in R] == sorted(r["time_us"] for r in R)'
+        check "$collective over $topology: table" [ "$(grep -cE '^ +[0-9]+ [* ] [a-z]' "$W/out")" = "$(python3 -c \
+            'import json, sys; print(len(json.load(open(sys.argv[1]))["results"]))' "$W/out.json")" ]
+    done
+done
+
+# --- numbers ---
+plan --algo ring --order fast --ranks 16 --topology ethernet -b 1M -e 16M -f 4 --chunk 16M
+want "three sizes" 0
+check "sizes" json '[r["size"] for r in R] == [1 << 20, 4 << 20, 16 << 20]'
+check "ring: steps" json 'all(r["steps"] == 30 for r in R)'
+check "ring: each link carries 2 (n-1)/n of the vector" json 'all(r["link_max_bytes"] == r["size"] * 30 / 16 == r["link_mean_bytes"] for r in R)'
+check "busbw" json 'all(abs(r["bus_bw"] / r["alg_bw"] - 30 / 16) < 1e-9 and abs(r["alg_bw"] * r["time_us"] * 1e3 / r["size"] - 1) < 1e-9 for r in R)'
+check "busbw nears the link's rate" json '2 < R[2]["bus_bw"] < 3.125'
+plan --algo hierarchical --ranks 32 --topology fat-tree --ranks-per-host 4 -b 1M
+check "hosts: what leaves a host" json '0 < R[0]["between_nodes_bytes"] < R[0]["payload_bytes"]'
+plan --collective broadcast --algo binomial --root 5 --ranks 8 -b 1K
+check "a root" json 'R[0]["steps"] == 3 and R[0]["payload_bytes"] == 7 * 1024'
+plan --topology host --ranks 4 --algo direct -b 4M --memory plain
+cp "$W/out.json" "$W/plain.json"
+plan --topology host --ranks 4 --algo direct -b 4M
+check "windows beat private memory" python3 -c 'import json, sys; a, b = (json.load(open(f))["results"][0]["time_us"] for f in sys.argv[1:]); sys.exit(a >= b)' \
+    "$W/out.json" "$W/plain.json"
+
+# --- a file ---
+cat >"$W/net.json" <<'END'
+{"title": "a pair", "nodes": 2, "cost": {"send_ns": 0, "recv_ns": 0, "reduce": 1e9, "copy": 1e9},
+ "links": [{"between": ["n0", "n1"], "latency_ns": 1000, "rate": 1}]}
+END
+plan --topology "$W/net.json" --ranks 2 --algo ring -b 2000
+want "a network from a file" 0
+check "two hops of 1000 bytes and 1 us" json 'abs(R[0]["time_us"] - 4) < 1e-3 and R[0]["hottest_link"] == "n0 to n1"'
+check "its title" grep -q 'over a pair' "$W/out"
+
+# --- large jobs ---
+plan --algo ring --order fast --ranks 4096 --topology nvswitch -b 256M
+want "ring, 4096 ranks" 0
+echo "ring, 4096 ranks: $ms ms"
+check "ring, 4096 ranks: messages" json 'R[0]["messages"] == 2 * 4095 * 4096'
+for algo in tree binomial butterfly; do
+    plan --algo $algo --ranks 65536 --topology fat-tree:2 -b 4K
+    want "$algo, 65536 ranks" 0
+    echo "$algo, 65536 ranks: $ms ms"
+done
+plan --ranks 16384 --topology dragonfly -b 1K
+want "all, 16384 ranks" 0
+check "what is too much is left out" grep -q 'ring .*left out: about .* million messages' "$W/out"
+
+# --- mistakes ---
+run "$P" schedule --topology nowhere
+want "a network that is not there" 1 'nowhere.*neither a file nor a preset' 'nvswitch, fat-tree.*host'
+run "$P" schedule --topology torus:3x3 --ranks 8
+want "a torus of another size" 1 '9 nodes, not 8'
+run "$P" schedule --algo rings
+want "an unknown algorithm" 2 'no algorithm "rings"' 'butterfly'
+run "$P" schedule --algo tree --collective all_gather
+want "one that does not serve it" 2 'tree has no all_gather; these serve it:.* bruck'
+run "$P" schedule --collective allreduce
+want "an unknown collective" 2 'no collective allreduce'
+run "$P" schedule --ranks 0
+want "no ranks" 2 'ranks'
+run "$P" schedule -b x
+want "no size" 2 '-b wants a size'
+run "$P" schedule -b 2M -e 1M
+want "no sizes" 2 'smaller'
+run "$P" schedule --root 64
+want "a root that is not there" 2 'root'
+run "$P" schedule extra
+want "an argument" 2 'extra'
+run "$P" schedule --nonsense
+want "an unknown flag" 2 'nonsense'
+run "$P" schedule --json "$W/no/such/folder.json"
+want "results into nowhere" 1 'no/such/folder.json'
+run "$P" nothing
+want "an unknown question" 2 'nothing.*there is: schedule'
+run "$P"
+want "no question" 2 'schedule'
+run sh -c '"$1" schedule >/dev/full' - "$P"
+want "a full disk" 1 'cannot write the output'
+run "$P" --version
+want "--version" 0
+run "$P" --help
+want "--help" 0
+run "$P" schedule --help
+want "schedule --help" 0
+grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"
+check "help has flags" [ "$(wc -l <"$W/flags")" -ge 13 ]
+while read -r flag; do
+    check "man page: $flag" grep -q -- "$(echo "${flag#--}" | sed 's/-/\\\\-/g')" docs/man/gyre-plan.1
+done <"$W/flags"
+finish
