@@ -94,6 +94,48 @@ static void all_gather_processes(void **state)
     assert_int_equal(boot_job_processes(8, 1, gather_body, NULL, NULL, 20.0), 0);
 }
 
+/* What rank 0 has reaches all; its failure, too, with its words; too little room is an error; the next call works. */
+static int share_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)watch;
+    (void)arg;
+    static const size_t lengths[] = {0, 1, 1000, 70000};
+    const int rank = comm_boot_rank(boot), n = comm_boot_size(boot);
+    for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+        size_t bytes = rank ? 7 : lengths[l], wrong = 0;
+        unsigned char *data = malloc(lengths[l] + 1);
+        RANK_CHECK(data != NULL);
+        for (size_t i = 0; i < lengths[l]; i++)
+            data[i] = rank ? 0xee : (unsigned char)(i * 7 + l);
+        gyre_status_t st = comm_boot_share(boot, GYRE_OK, data, lengths[l], &bytes, SOON);
+        for (size_t i = 0; i < lengths[l]; i++)
+            wrong += data[i] != (unsigned char)(i * 7 + l);
+        free(data);
+        RANK_CHECK(st == GYRE_OK && bytes == lengths[l] && wrong == 0);
+    }
+    char text[64] = "kept";
+    size_t bytes = sizeof(text);
+    gyre_status_t mine = rank ? GYRE_OK : gyre_fail_quiet(GYRE_ERR_FORMAT, "file:3: what a mess");
+    RANK_CHECK(comm_boot_share(boot, mine, text, sizeof(text), &bytes, SOON) == GYRE_ERR_FORMAT);
+    RANK_CHECK(strcmp(gyre_last_error(), "file:3: what a mess") == 0);
+    RANK_CHECK(strcmp(text, "kept") == 0);
+    bytes = 8;
+    gyre_status_t st = comm_boot_share(boot, GYRE_OK, text, rank ? 4 : 64, &bytes, SOON);
+    RANK_CHECK(st == (rank ? GYRE_ERR_INVALID : GYRE_OK));
+    RANK_CHECK(n == 1 || comm_boot_barrier(boot, SOON) == GYRE_OK);
+    return 0;
+}
+
+static void share(void **state)
+{
+    (void)state;
+    base_log_set_level(BASE_LOG_NONE);
+    for (int i = 0; i < SIZES; i++)
+        for (int watched = 0; watched < 2; watched++)
+            assert_int_equal(boot_job_threads(sizes[i], watched, share_body, NULL), 0);
+    base_log_set_level(BASE_LOG_WARNING);
+}
+
 /* Keys of every rank are found by every rank, over two fences, from several threads' worth of gets. */
 static int kv_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
@@ -271,9 +313,11 @@ static void rogue_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tree_shape), cmocka_unit_test(all_gather), cmocka_unit_test(all_gather_processes),
-        cmocka_unit_test(key_values), cmocka_unit_test(limits),     cmocka_unit_test(mismatch),
-        cmocka_unit_test(absent),     cmocka_unit_test(keys_agree), cmocka_unit_test(rogue_member),
+        cmocka_unit_test(tree_shape), cmocka_unit_test(share),
+        cmocka_unit_test(all_gather), cmocka_unit_test(all_gather_processes),
+        cmocka_unit_test(key_values), cmocka_unit_test(limits),
+        cmocka_unit_test(mismatch),   cmocka_unit_test(absent),
+        cmocka_unit_test(keys_agree), cmocka_unit_test(rogue_member),
     };
     base_settings_load();
     base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
