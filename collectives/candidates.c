@@ -109,9 +109,10 @@ double coll_model_exchange_ns(const gyre_comm_t *comm, coll_op_t op, uint64_t by
         read = share;
     if (op == COLL_REDUCE_SCATTER || op == COLL_ALL_TO_ALL)
         posted = share * n;
-    const double work = cost.call + posted / cost.copy_cache + read / cost.peer_cache +
-                        cost.line * (read > 0 || op == COLL_BARRIER);
-    return work * crowd + (crowd > 1 ? cost.yield * (crowd - 1) : 0);
+    /* Writing a line that others have read costs as much as reading one that another has written. */
+    const double line = read > 0 || op == COLL_BARRIER ? cost.line : 0;
+    const double work = cost.call + line + (posted + read) / cost.peer_cache;
+    return work * crowd + (crowd > 1 ? cost.yield * n : 0); /* each must have run before the last can go on */
 }
 
 /* The algorithm that the model prefers to the rules' for calls of `bytes`, or AUTO. Ring is left out: inside a host nobody saw

@@ -88,6 +88,8 @@ gyre_status_t coll_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_me
         const coll_shape_t *s = &plan->shape;
         x.choice = plan->choice;
         x.segments = plan->nsegments;
+        x.exchange = plan->exchange;
+        x.path = plan->exchange ? "exchange" : "links";
         x.chunk = (uint64_t)plan->chunk * plan->esize;
         for (uint32_t i = 0; i < plan->ndistinct; i++)
             for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++)

@@ -93,9 +93,10 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 /* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes) stay out. */
 static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
 {
-    uint64_t head[8] = {(uint64_t)s->op,   (uint64_t)s->type,     (uint64_t)s->redop, (uint64_t)s->root,
-                        (uint64_t)p->algo, (uint64_t)p->one_shot, p->chunk,
-                        (uint64_t)p->exchange << 1 | (uint64_t)fast};
+    uint64_t head[8] = {(uint64_t)s->op,    (uint64_t)s->type,
+                        (uint64_t)s->redop, (uint64_t)s->root,
+                        (uint64_t)p->algo,  (uint64_t)p->one_shot,
+                        p->chunk,           (uint64_t)p->exchange << 1 | (uint64_t)fast};
     uint64_t h = base_hash64(head, sizeof head, 2);
     if (is_vector(s->op))
         h = base_hash64(&s->count, sizeof s->count, h);
@@ -317,14 +318,14 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         coll_args_t args = args_of(comm, &p->shape);
         if (!is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = may_cut(&p->shape) ? longest_block(&p->shape, comm->n) : 0;
-        st = coll_select(comm, &args, p->esize, &choice);
+        st = coll_select(comm, &args, p->esize, coll_exchange_serves(comm, &p->shape, p->esize), &choice);
     }
     if (st == GYRE_OK) {
         p->algo = choice.algo;
         p->one_shot = choice.one_shot;
         p->chunk = choice.chunk;
         p->choice = choice;
-        p->exchange = !choice.forced && coll_exchange_serves(comm, &p->shape, p->esize);
+        p->exchange = choice.exchange;
         p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
         if (!p->exchange)
             st = build_segments(comm, p);

@@ -76,6 +76,7 @@ typedef struct {
     int one_shot;
     size_t chunk; /* elements */
     int forced; /* somebody named the algorithm, so its schedule runs, whatever shorter way there would be */
+    int exchange; /* no schedule at all: collectives/exchange.h; algo and the rest are what would run otherwise */
     coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */
     int line;       /* of the tuning file; 0: none speaks of this call */
 } coll_choice_t;
@@ -144,7 +145,8 @@ typedef struct {
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
-gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
+gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
+                          coll_choice_t *out);
 /* What the rules of thumb alone say. */
 void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
 /* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks know it. */

@@ -137,7 +137,8 @@ static void apply_line(const coll_tune_line_t *line, const coll_args_t *args, si
         c->chunk = line->chunk / esize ? (size_t)(line->chunk / esize) : 1;
 }
 
-gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
+                          coll_choice_t *out)
 {
     coll_algo_t algo;
     coll_choice_t c;
@@ -160,6 +161,8 @@ gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esi
         c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
         c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
         c.forced = 1;
+    } else if (exchange) {
+        c.exchange = 1;
     } else if (known) {
         coll_model_choose(comm, args, bytes, &c);
     }

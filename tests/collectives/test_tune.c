@@ -326,6 +326,7 @@ static void test_setting(void **state)
 
 static comm_group_t group = {.cores = 64};
 static int host_of[8];
+static int with_exchange; /* whether the outboxes could serve the calls below */
 
 static coll_choice_t select_for(gyre_comm_t *comm, coll_op_t op, size_t count, int uniform)
 {
@@ -342,7 +343,7 @@ static coll_choice_t select_for(gyre_comm_t *comm, coll_op_t op, size_t count, i
                         .rcounts = counts,
                         .rdispls = counts};
     memset(comm->modelled, 0, sizeof comm->modelled);
-    assert_int_equal(coll_select(comm, &args, 4, &c), GYRE_OK);
+    assert_int_equal(coll_select(comm, &args, 4, with_exchange, &c), GYRE_OK);
     return c;
 }
 
@@ -389,6 +390,11 @@ static void test_precedence(void **state)
     assert_int_equal(c.algo, COLL_BUTTERFLY);
     assert_int_equal(c.why, COLL_WHY_FORCED);
     assert_int_equal(base_settings_set(SET_ALGO, NULL, "test"), GYRE_OK);
+    with_exchange = 1; /* goes before the rules, but not before a line that names an algorithm */
+    assert_true(select_for(&comm, COLL_ALL_REDUCE, 16, 0).exchange);
+    assert_false(select_for(&comm, COLL_ALL_REDUCE, 16384, 0).exchange);
+    assert_true(select_for(&comm, COLL_ALL_REDUCE, 1 << 18, 0).exchange);
+    with_exchange = 0;
     comm.pin = (coll_tune_line_t){.op = COLL_ALL_REDUCE, .algo = COLL_TREE, .one_shot = -1};
     c = select_for(&comm, COLL_ALL_REDUCE, 16384, 0);
     assert_int_equal(c.algo, COLL_TREE);
@@ -407,11 +413,15 @@ static void test_model(void **state)
     assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 20, 0).why, COLL_WHY_RULE);
     tune.cost.message = 1e6; /* n - 1 messages in a row now cost more than the log n of a tree */
     tune.cost.step = tune.cost.line = 1;
-    group.cores = 8;
+    tune.cost.cores = group.cores = 8;
     int changed = 0;
     for (int op = 1; op < COLL_OP_END; op++)
         changed += select_for(&comm, (coll_op_t)op, 16, 1).why == COLL_WHY_MODEL;
     assert_true(changed > 0);
+    group.cores = 7; /* the eighth takes turns: no longer the model's affair */
+    for (int op = 1; op < COLL_OP_END; op++)
+        assert_int_equal(select_for(&comm, (coll_op_t)op, 16, 1).why, COLL_WHY_RULE);
+    group.cores = 8;
     comm.hosts = 2;
     for (int op = 1; op < COLL_OP_END; op++)
         assert_int_equal(select_for(&comm, (coll_op_t)op, 16, 1).why, COLL_WHY_RULE);
