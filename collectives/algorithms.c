@@ -34,6 +34,7 @@ static const algorithm_t algorithms[COLL_ALGO_END] = {
                            OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE) |
                                OP(BARRIER),
                            0},
+    [COLL_SHARED] = {"shared", coll_generate_shared, OP(ALL_REDUCE) | OP(BROADCAST), 0},
 };
 
 static const char *const op_names[COLL_OP_END + 1] = {
@@ -76,6 +77,8 @@ int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args)
     /* blocks of different sizes cannot be exchanged in one memory: the call has no such in-place form */
     if (op == COLL_ALL_TO_ALL && args->in_place && !args->uniform)
         return 0;
+    if (algo == COLL_SHARED)
+        return args->place > 0;
     return algo != COLL_HIERARCHICAL || args->host != NULL;
 }
 

@@ -110,6 +110,17 @@ uint32_t coll_add_reduce(coll_builder_t *b, int channel, coll_ref_t to, const co
     return add_local(b, COLL_STEP_REDUCE, channel, to, from, nfrom, count, flags);
 }
 
+uint32_t coll_add_joint(coll_builder_t *b, int channel, int peer, coll_ref_t to, size_t count, int flags)
+{
+    return count ? add_step(b, (coll_step_t){.kind = COLL_STEP_JOINT,
+                                             .channel = (uint8_t)channel,
+                                             .flags = (uint16_t)flags,
+                                             .peer = peer,
+                                             .at = to,
+                                             .count = count})
+                 : UINT32_MAX;
+}
+
 int coll_add_edge(coll_builder_t *b, uint32_t step, uint32_t on)
 {
     if (!grow(b, (void **)&b->edges, &b->edge_capacity, b->nedges, 1, sizeof *b->edges))
@@ -232,10 +243,11 @@ static void print_ref(printer_t *p, const char *before, coll_ref_t ref)
 
 int coll_step_print(const coll_schedule_t *schedule, uint32_t step, char *text, size_t bytes)
 {
-    static const char *const kinds[] = {"send", "recv", "copy", "reduce"};
+    static const char *const kinds[] = {"send", "recv", "copy", "reduce", "joint"};
     const coll_step_t *s = &schedule->steps[step];
     printer_t p = {text, bytes, 0};
-    print(&p, "%u: channel %u %s %zu%s", step, s->channel, kinds[s->kind & 3], s->count,
+    print(&p, "%u: channel %u %s %zu%s", step, s->channel,
+          kinds[s->kind <= COLL_STEP_JOINT ? s->kind : COLL_STEP_JOINT], s->count,
           s->flags & COLL_FINAL ? " final" : "");
     if (s->kind == COLL_STEP_SEND) {
         print_ref(&p, " from ", s->at);
@@ -244,6 +256,8 @@ int coll_step_print(const coll_schedule_t *schedule, uint32_t step, char *text, 
         print_ref(&p, " into ", s->at);
         if (s->kind == COLL_STEP_RECV)
             print(&p, " of rank %d", s->peer);
+        if (s->kind == COLL_STEP_JOINT)
+            print(&p, s->peer == COLL_FROM_ALL ? " of all ranks" : " of rank %d", s->peer);
     }
     for (uint32_t i = 0; i < s->nsrc; i++)
         print_ref(&p, i ? ", " : " from ", schedule->sources[s->src + i]);

@@ -288,9 +288,10 @@ static int run_step(check_t *c, int rank, uint32_t step)
         if (q)
             join(c, clock, q->head->clock);
     }
-    int fine = s->kind == COLL_STEP_SEND   ? run_send(c, rank, step)
-               : s->kind == COLL_STEP_RECV ? run_recv(c, rank, step, q)
-                                           : coll_check_compute(c, rank, step);
+    int fine = s->kind == COLL_STEP_SEND    ? run_send(c, rank, step)
+               : s->kind == COLL_STEP_RECV  ? run_recv(c, rank, step, q)
+               : s->kind == COLL_STEP_JOINT ? coll_check_joint(c, rank, step)
+                                            : coll_check_compute(c, rank, step);
     if (!fine)
         return -1;
     if (c->clocks && p->wanted_clock[step]) {

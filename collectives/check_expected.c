@@ -79,6 +79,12 @@ int coll_check_expect(check_t *c, const coll_args_t *args)
     for (int r = 0; r < c->n && !c->out_of_memory; r++) {
         expect_rank(c, args, r, reduced);
         fill_in(c, &args[r], &c->proc[r]);
+        /* an announcement, which the executor writes: elements that are no contribution */
+        for (size_t i = 0;
+             c->proc[r].schedule->algo == COLL_SHARED && i < args[r].place && i < c->proc[r].extent[COLL_TMP];
+             i++)
+            c->proc[r].cells[c->proc[r].base[COLL_TMP] + i].value =
+                coll_value_leaf(&c->values, r, c->proc[r].extent[COLL_IN] + i);
     }
     return !c->out_of_memory && !c->values.failed;
 }

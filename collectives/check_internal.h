@@ -14,6 +14,7 @@ typedef struct {
     uint32_t sends; /* SENDs since the last write that read it: index into check_t.pending */
     uint32_t write; /* last step that wrote it */
     uint32_t read[COLL_MAX_CHANNELS]; /* last COPY or REDUCE of each channel that read it */
+    uint32_t joint_read, joint_write; /* rank + 1 whose JOINT step did; reads of several: UINT32_MAX */
 } cell_t;
 
 /* A SEND that reads a cell, in a list per cell. */
@@ -101,6 +102,9 @@ int coll_check_shape(check_t *c, int rank, uint32_t step); /* the step makes sen
 int coll_check_read_message(check_t *c, int rank, uint32_t step, message_t *m);        /* SEND */
 int coll_check_write_message(check_t *c, int rank, uint32_t step, const message_t *m); /* RECV */
 int coll_check_compute(check_t *c, int rank, uint32_t step);                           /* COPY, REDUCE */
+/* check_joint.c: JOINT, and the messages around such steps */
+int coll_check_joint(check_t *c, int rank, uint32_t step);
+int coll_check_announcement(check_t *c, int rank, uint32_t step);
 int coll_check_find_views(check_t *c, int rank);
 
 #endif

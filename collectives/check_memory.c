@@ -67,7 +67,7 @@ int coll_check_shape(check_t *c, int rank, uint32_t step)
     proc_t *p = &c->proc[rank];
     const coll_step_t *s = &p->schedule->steps[step];
     int message = s->kind == COLL_STEP_SEND || s->kind == COLL_STEP_RECV;
-    if (s->kind > COLL_STEP_REDUCE || (s->flags & ~COLL_FINAL) || (message && s->flags))
+    if (s->kind > COLL_STEP_JOINT || (s->flags & ~COLL_FINAL) || (message && s->flags))
         return coll_check_fail(c, rank, step, "has kind %d and flags %d", s->kind, s->flags);
     if (s->count == 0 && !(message && c->op == COLL_BARRIER))
         return coll_check_fail(c, rank, step, "is empty");
@@ -81,6 +81,11 @@ int coll_check_shape(check_t *c, int rank, uint32_t step)
         if (p->schedule->deps[s->dep + i] >= p->schedule->nsteps)
             return coll_check_fail(c, rank, step, "depends on step %u, which does not exist",
                                    p->schedule->deps[s->dep + i]);
+    if (p->schedule->algo == COLL_SHARED && message && !coll_check_announcement(c, rank, step))
+        return 0;
+    if (s->kind == COLL_STEP_JOINT)
+        return s->at.buf == COLL_OUT ||
+               coll_check_fail(c, rank, step, "is a joint step on other memory than OUT");
     if (s->kind != COLL_STEP_SEND && !check_destination(c, rank, step))
         return 0;
     return message || check_local_shape(c, rank, step);
@@ -100,6 +105,9 @@ static int before(const check_t *c, int rank, uint32_t earlier, uint32_t step)
 
 static int reading(check_t *c, int rank, uint32_t step, cell_t *cell, coll_ref_t ref, size_t i)
 {
+    if (cell->joint_write)
+        return coll_check_fail(c, rank, step, "reads element %zu, which a joint step of rank %u writes",
+                               ref.offset + i, cell->joint_write - 1);
     if (cell->value == COLL_VALUE_NONE)
         return coll_check_fail(c, rank, step, "reads element %zu of its source before anything wrote it",
                                ref.offset + i);
@@ -122,6 +130,8 @@ static int is_retired(const check_t *c, int rank, uint32_t send, uint32_t step)
 static int writing(check_t *c, int rank, uint32_t step, cell_t *cell, size_t i, uint32_t value)
 {
     size_t element = c->proc[rank].schedule->steps[step].at.offset + i;
+    if (cell->joint_write || cell->joint_read)
+        return coll_check_fail(c, rank, step, "writes element %zu, which a joint step works on", element);
     if (!before(c, rank, cell->write, step))
         return coll_check_fail(c, rank, step, "races with step %u: both write element %zu", cell->write - 1,
                                element);

@@ -6,6 +6,7 @@
 #include "collectives/communicator.h"
 
 #include "base/error.h"
+#include "collectives/joint.h"
 #include "collectives/kernels.h"
 #include "comm/mem.h"
 
@@ -83,6 +84,11 @@ static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
     }
     if (r->plan->shape.scaled)
         scale_input(r, g);
+    if (g->joint) {
+        const int sends = r->plan->shape.root < 0 || r->plan->shape.root == r->comm->rank;
+        coll_joint_announce(g, r->comm->n, buffer_base(r, COLL_TMP), sends ? buffer_base(r, COLL_IN) : NULL,
+                            buffer_base(r, COLL_OUT));
+    }
     r->run.started = 1;
     return GYRE_OK;
 }
@@ -179,6 +185,14 @@ static void run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
     s->done = 1;
 }
 
+static gyre_status_t advance_joint(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
+{
+    gyre_status_t st = coll_joint_advance(r, g, s, buffer_base(r, COLL_TMP), buffer_base(r, COLL_IN),
+                                          buffer_base(r, COLL_OUT));
+    s->done = st == GYRE_OK;
+    return st;
+}
+
 static int deps_done(const coll_segment_t *g, const coll_pstep_t *s)
 {
     for (uint32_t k = 0; k < s->ndep; k++)
@@ -201,6 +215,8 @@ static gyre_status_t advance_channel(gyre_request_t *r, coll_segment_t *g, int c
             st = advance_send(r, g, index);
         else if (s->kind == COLL_STEP_RECV)
             st = advance_recv(r, s);
+        else if (s->kind == COLL_STEP_JOINT)
+            st = advance_joint(r, g, s);
         else
             run_local(r, g, s);
         if (st == GYRE_IN_PROGRESS && s->msg.done != before)

@@ -11,7 +11,14 @@
  * are kept in the builder. */
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 coll_generator_t coll_generate_ring, coll_generate_tree, coll_generate_butterfly, coll_generate_direct,
-    coll_generate_binomial, coll_generate_bruck, coll_generate_pairwise, coll_generate_hierarchical;
+    coll_generate_binomial, coll_generate_bruck, coll_generate_pairwise, coll_generate_hierarchical,
+    coll_generate_shared;
+
+/* shared: elements of TMP per peer for what has to be copied here before a joint step can add it; TMP ends with
+ * n - 1 such places. */
+size_t coll_joint_room(const coll_args_t *args);
+/* shared: where in TMP the announcement of `rank` lies. */
+size_t coll_announcement_at(const coll_args_t *args, int rank);
 
 /* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
 void *coll_scratch(coll_builder_t *b, size_t count, size_t size);

@@ -10,6 +10,8 @@
 #include <cpuid.h>
 #endif
 
+#include "base/checked.h"
+#include "base/claim.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "collectives/kernels_float16.h"
@@ -160,6 +162,27 @@ static void reduce_many(const kernel_reduce_fn *fn, void *dst, const void *const
         reduce_block(fn, room, dst, srcs, k, i * elem, count - i < block ? count - i : block);
 }
 
+/* With one kernel call per block, so that the lines of the next block can be claimed meanwhile. */
+static void reduce_straight(kernel_reduce_fn fn, void *dst, const void *const *srcs, int k, size_t count,
+                            size_t elem)
+{
+    const size_t block = BLOCK_BYTES / elem;
+    unsigned char *to = dst;
+    const void *at[8];
+    for (int j = 0; j < k; j++)
+        at[j] = srcs[j];
+    base_claim(to, base_min_size(count, block) * elem);
+    while (count > block) {
+        base_claim(to + BLOCK_BYTES, base_min_size(count - block, block) * elem);
+        fn(to, at, block);
+        to += BLOCK_BYTES;
+        for (int j = 0; j < k; j++)
+            at[j] = (const unsigned char *)at[j] + BLOCK_BYTES;
+        count -= block;
+    }
+    fn(to, at, count);
+}
+
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count)
 {
@@ -171,16 +194,16 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
         coll_kernel_copy(dst, srcs[0], count * gyre_type_size(type));
         return;
     case 2:
-        fn[KERNEL_OF_2](dst, srcs, count);
+        reduce_straight(fn[KERNEL_OF_2], dst, srcs, k, count, gyre_type_size(type));
         return;
     case 3:
-        fn[KERNEL_OF_3](dst, srcs, count);
+        reduce_straight(fn[KERNEL_OF_3], dst, srcs, k, count, gyre_type_size(type));
         return;
     case 4:
-        fn[KERNEL_OF_4](dst, srcs, count);
+        reduce_straight(fn[KERNEL_OF_4], dst, srcs, k, count, gyre_type_size(type));
         return;
     case 8:
-        fn[KERNEL_OF_8](dst, srcs, count);
+        reduce_straight(fn[KERNEL_OF_8], dst, srcs, k, count, gyre_type_size(type));
         return;
     default:
         reduce_many(fn, dst, srcs, k, count, gyre_type_size(type));

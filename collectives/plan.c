@@ -14,6 +14,8 @@
 #include "base/settings.h"
 #include "collectives/communicator.h"
 #include "collectives/exchange.h"
+#include "collectives/generator.h"
+#include "collectives/joint.h"
 
 static int log2_up(int n)
 {
@@ -174,6 +176,7 @@ static coll_args_t args_of(const gyre_comm_t *comm, const coll_shape_t *s)
                          .in_place = s->in_place,
                          .fast_order = comm->fast_order,
                          .chunk = 1,
+                         .place = coll_joint_place(comm, s),
                          .host = comm->host_of};
 }
 
@@ -225,6 +228,12 @@ static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size
         st = gyre_fail(st, "%s has no %s for this call", coll_op_name(p->shape.op), coll_algo_name(p->algo));
     if (st == GYRE_OK)
         st = coll_segment_compile(&schedule, p->esize, out);
+    if (st == GYRE_OK && p->algo == COLL_SHARED && comm->n > 1) {
+        out->joint_room = coll_joint_room(&args) * p->esize;
+        st = coll_joint_prepare(comm, args.count * p->esize, out);
+        if (st != GYRE_OK)
+            coll_segment_free(out);
+    }
     if (st == GYRE_OK && p->shape.scaled) {
         out->scaled_count = args.count;
         if (!is_vector(p->shape.op)) {
@@ -264,6 +273,8 @@ static void size_segments(coll_plan_t *p, int n)
     size_t longest = longest_block(&p->shape, n);
     size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
     size_t per = budget / tmp_factor(p->algo, &p->shape, n, p->one_shot);
+    if (p->algo == COLL_SHARED) /* TMP does not grow with the vector, unless that is scaled into it */
+        per = p->shape.scaled ? budget / 2 : longest;
     per = base_max_size(per & ~(size_t)63, 1024);
     p->segment_count = longest;
     p->nsegments = 1;

@@ -60,7 +60,10 @@ typedef struct {
     uint32_t first[COLL_MAX_CHANNELS], last[COLL_MAX_CHANNELS]; /* order[first..last) of a channel */
     uint32_t *order;                                            /* steps sorted by channel, list order kept */
     size_t tmp_bytes, scaled_count;
-    size_t *counts; /* [n] of blocks, for scaling; NULL for element-wise operations */
+    size_t *counts;                 /* [n] of blocks, for scaling; NULL for element-wise operations */
+    struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/joint.c; NULL: there are none */
+    size_t joint_bytes, joint_room; /* of the vector; of each of the n - 1 places at the end of TMP */
+    int joint_inside;               /* state: this rank works in others' memory */
     base_arena_t arena;
 } coll_segment_t;
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/reach.h"
 
 static _Thread_local struct {
     int depth;
@@ -284,6 +285,7 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     if (atomic_load(&comm->error) == GYRE_OK)
         note_failure(comm, r, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
+    comm_reach_close(comm->group); /* the buffers belong to the caller again */
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
 }

@@ -16,6 +16,11 @@
  *    largest power of two below k). dst may be exactly one of the sources.
  *  - A REDUCE or COPY flagged COLL_FINAL produces fully reduced elements: each element of the result passes exactly
  *    one such step on the rank that first has it (there an average is divided).
+ *  - JOINT works in other ranks' buffers, at the same range everywhere. Towards COLL_FROM_ALL: OUT of every rank becomes the
+ *    reduction of all ranks' IN (FINAL, as above). Towards rank p: OUT of p becomes IN of the root. Every rank whose memory
+ *    it touches announces its buffers before, in a message of args.place elements (the executor fills the first
+ *    args.place elements of TMP with the announcement, and finds those of peers where their first message was received),
+ *    and hears of the end by a message from this rank. No two ranks' steps touch the same element of a buffer, unless both read it.
  *  - All ranges are in elements of the operation's type. Zero-count steps are left out, except in barriers.
  */
 #ifndef COLL_SCHEDULE_H
@@ -52,6 +57,7 @@ typedef enum {
     COLL_BRUCK, /* dissemination */
     COLL_PAIRWISE,
     COLL_HIERARCHICAL, /* within hosts, then between them */
+    COLL_SHARED,       /* in each other's memory, where every rank can reach all others' */
     COLL_ALGO_END
 } coll_algo_t;
 
@@ -81,13 +87,21 @@ typedef struct {
     const size_t *rcounts, *rdispls; /* [n], all_to_all only */
     int uniform; /* all counts are equal on all ranks; the places are still those of displs */
     int in_place;
-    int fast_order;  /* 1: reductions need not follow the canonical tree */
-    size_t chunk;    /* elements per pipelined chunk, > 0 */
-    int one_shot;    /* latency form where the algorithm has one (direct, butterfly: whole vectors) */
+    int fast_order; /* 1: reductions need not follow the canonical tree */
+    size_t chunk;   /* elements per pipelined chunk, > 0 */
+    int one_shot;   /* latency form where the algorithm has one (direct, butterfly: whole vectors) */
+    size_t
+        place; /* elements that hold an announcement of buffers; 0: not all ranks can reach each other's memory (shared) */
     const int *host; /* [n] host number of each rank; hierarchical only, else may be NULL */
 } coll_args_t;
 
-typedef enum { COLL_STEP_SEND = 0, COLL_STEP_RECV, COLL_STEP_COPY, COLL_STEP_REDUCE } coll_step_kind_t;
+typedef enum {
+    COLL_STEP_SEND = 0,
+    COLL_STEP_RECV,
+    COLL_STEP_COPY,
+    COLL_STEP_REDUCE,
+    COLL_STEP_JOINT
+} coll_step_kind_t;
 typedef enum { COLL_IN = 0, COLL_OUT, COLL_TMP } coll_buf_t;
 
 typedef struct {
@@ -96,12 +110,13 @@ typedef struct {
 } coll_ref_t;
 
 enum { COLL_FINAL = 1 };
+enum { COLL_FROM_ALL = -1 }; /* coll_step_t.peer of a JOINT step that reduces */
 
 typedef struct {
     uint8_t kind; /* coll_step_kind_t */
     uint8_t channel;
     uint16_t flags;
-    int32_t peer;  /* SEND: to; RECV: from; else -1 */
+    int32_t peer;  /* SEND: to; RECV: from; JOINT: see above; else -1 */
     size_t count;  /* elements */
     coll_ref_t at; /* SEND: source; RECV, COPY, REDUCE: destination */
     uint32_t src;  /* COPY, REDUCE: first of nsrc entries in coll_schedule_t.sources */
@@ -128,7 +143,7 @@ void coll_schedule_free(coll_schedule_t *schedule);
 /* 1 if `algo` has a generator for `op` (and, unless args is NULL, serves these arguments). */
 int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args);
 const char *
-coll_algo_name(coll_algo_t algo); /* ring tree butterfly direct binomial bruck pairwise hierarchical */
+coll_algo_name(coll_algo_t algo); /* ring tree butterfly direct binomial bruck pairwise hierarchical shared */
 coll_algo_t coll_algo_parse(const char *name); /* COLL_ALGO_END if unknown */
 const char *coll_op_name(coll_op_t op);        /* all_reduce ... */
 
@@ -146,6 +161,7 @@ uint32_t coll_add_copy(coll_builder_t *b, int channel, coll_ref_t to, coll_ref_t
                        int flags);
 uint32_t coll_add_reduce(coll_builder_t *b, int channel, coll_ref_t to, const coll_ref_t *from,
                          uint32_t nfrom, size_t count, int flags);
+uint32_t coll_add_joint(coll_builder_t *b, int channel, int peer, coll_ref_t to, size_t count, int flags);
 /* `step` waits for `on` to be complete; ignored if either is UINT32_MAX. Call right after adding `step`. */
 void coll_add_dep(coll_builder_t *b, uint32_t step, uint32_t on);
 void coll_add_sync_send(coll_builder_t *b, int channel, int peer); /* zero bytes: barriers */

@@ -53,7 +53,7 @@ static gyre_status_t forced(const coll_args_t *args, coll_algo_t *out)
             return gyre_fail(
                 GYRE_ERR_NOT_FOUND,
                 "GYRE_ALGO: there is no algorithm \"%s\" (ring tree butterfly direct binomial bruck "
-                "pairwise hierarchical auto)",
+                "pairwise hierarchical shared auto)",
                 name);
         if (colon && strcmp(item, coll_op_name(args->op)))
             continue;
@@ -92,6 +92,8 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int 
     coll_algo_t large_net[] = {args->op == COLL_BROADCAST || args->op == COLL_REDUCE ? COLL_TREE
                                                                                      : COLL_BUTTERFLY,
                                COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
+    if (!multi && !small && args->n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
+        return COLL_SHARED;
     if (!multi)
         return first_that_serves(args, local, 5);
     if (crowded)

@@ -131,6 +131,7 @@ void comm_group_destroy(comm_group_t *group)
     }
     if (group->ucx)
         comm_ucx_leave(group);
+    comm_reach_free(group);
     comm_segment_close(&group->seg);
     free(group->links);
     free(group->cards);

@@ -35,7 +35,9 @@ typedef struct {
     uint64_t hint; /* equal for ranks that are probably on one host; only saves attempts, decides nothing */
     uint64_t probe_address, probe_value; /* a word of its memory and what is in it: for trying CMA */
     int32_t pid;
-    int32_t transport;  /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
+    int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
+    uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
+    uint32_t pad;
     uint64_t cores[16]; /* affinity mask, 1024 cores */
 } comm_card_t;
 
@@ -68,6 +70,7 @@ struct comm_group {
     long switches;  /* involuntary ones of the waiting thread, at the last look */
     int failed;     /* 1: a wait in it ended by a death or an abort */
     int on_trouble; /* 1: registered with the watcher */
+    struct comm_reach *reach;     /* comm/reach.c; NULL: nothing was reached yet */
     comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
     _Atomic size_t private_bytes; /* another thread's UCX callback may make an inbox for this group */
     uint64_t connections;
@@ -92,10 +95,13 @@ void comm_ucx_progress(comm_group_t *group);
 void comm_ucx_sleep(comm_group_t *group, int ms);
 void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
 
-/* Tries to read a word of process `pid` (process_vm_readv). 0: not allowed or not the expected value. */
+/* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected value. */
 int comm_cma_works(int pid, uint64_t address, uint64_t expected);
 /* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
 int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
+int comm_cma_write(int pid, uint64_t address, const void *from, size_t bytes);
+
+void comm_reach_free(comm_group_t *group);
 
 /* 1: a death or an abort has ended the group. Leaves the last error alone. */
 int comm_group_failed(const comm_group_t *group);

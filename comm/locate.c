@@ -75,6 +75,8 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     card->magic = CARD_MAGIC + (uint32_t)sizeof *card;
     card->pid = (int32_t)getpid();
     card->transport = (int32_t)group->transport;
+    card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
+                    strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
     card->hint = host_hint(group->world);
     group->probe = random_word();
     card->probe_address = (uint64_t)(uintptr_t)&group->probe;

@@ -1,4 +1,4 @@
-/* comm/mem_map.c: windows of other processes, mapped here read-only and remembered.
+/* comm/mem_map.c: windows of other processes, mapped here and remembered.
  *
  * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at once. A
  * mapping is dropped when its owner has freed the window, which is looked at whenever another one is mapped. */
@@ -73,7 +73,7 @@ static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
     struct stat info;
 
     if (map && fstat(fd, &info) == 0 && info.st_size > MEM_CONTROL_BYTES)
-        base = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        base = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
         free(map);
         return NULL;

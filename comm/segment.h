@@ -52,6 +52,9 @@ typedef struct {
 typedef struct {
     comm_board_entry_t entry[COMM_BOARD_CALLS];
     uint64_t posts; /* the owner's own count; nobody else reads it */
+    /* comm/reach.h; `inside` in a line that others read only when something failed, `closed` in one that never changes before */
+    _Atomic uint32_t inside;                              /* 1: the owner works in others' memory */
+    _Atomic uint32_t closed __attribute__((aligned(64))); /* 1: nobody may work in the owner's any more */
 } __attribute__((aligned(64))) comm_board_t;
 
 /* Written by the receiver of a ring, read by its sender. */

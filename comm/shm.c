@@ -23,7 +23,7 @@
 
 enum {
     EAGER_MOST = 4096, /* beyond it one copy from a window beats two through the ring */
-    CMA_LEAST = 16384, /* below it the system call costs more than a second copy */
+    CMA_LEAST = EAGER_MOST + 1, /* a system call of 0.5 us beats a second copy from the first page on */
     MAP_CACHE = 8,     /* windows of the peer that a link remembers */
     BULK_OPEN = 1,     /* comm_msg_t.pad: this message's fragments are under way */
     FETCH_MS = 2,      /* that one call may wait for the peer's watcher to hand over a window */

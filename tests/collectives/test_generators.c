@@ -101,6 +101,7 @@ SWEEP_TEST(test_binomial, COLL_BINOMIAL)
 SWEEP_TEST(test_bruck, COLL_BRUCK)
 SWEEP_TEST(test_pairwise, COLL_PAIRWISE)
 SWEEP_TEST(test_hierarchical, COLL_HIERARCHICAL)
+SWEEP_TEST(test_shared, COLL_SHARED)
 
 /* Vectors that are long enough for shards to be rounded up, and more ranks than the sweep has. */
 static void test_samples(void **state)
@@ -132,7 +133,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly),    cmocka_unit_test(test_ring),
         cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),     cmocka_unit_test(test_bruck),
-        cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,8 +64,8 @@ static void test_ways(void **state)
         BULK = 1 << COMM_SHM_BULK
     };
     static const way_t ways[] = {
-        {"auto", 1, EAGER | WINDOW, 0}, {"auto", 0, EAGER | BULK | CMA, 1}, {"window", 1, EAGER | WINDOW, 2},
-        {"window", 0, EAGER | BULK, 0}, {"cma", 1, EAGER | CMA, 0},         {"copy", 1, EAGER | BULK, 0},
+        {"auto", 1, EAGER | WINDOW, 0}, {"auto", 0, EAGER | CMA, 1}, {"window", 1, EAGER | WINDOW, 2},
+        {"window", 0, EAGER | BULK, 0}, {"cma", 1, EAGER | CMA, 0},  {"copy", 1, EAGER | BULK, 0},
         {"copy", 0, EAGER | BULK, 2},
     };
 

@@ -94,6 +94,7 @@ static void fill_args(sched_world_t *w, const sched_case_t *c, int rank, const i
                        .fast_order = c->fast,
                        .chunk = c->chunk,
                        .one_shot = c->one_shot,
+                       .place = 6,
                        .host = host};
     if (c->op == COLL_REDUCE_SCATTER || c->op == COLL_ALL_GATHER || c->op == COLL_GATHER ||
         c->op == COLL_SCATTER || c->op == COLL_ALL_TO_ALL)
@@ -104,7 +105,7 @@ int sched_case_served(const sched_case_t *c)
 {
     int host = 0;
     coll_args_t a = {
-        .op = c->op, .n = c->n, .uniform = !c->ragged, .in_place = c->place != PLACE_OUT, .host = &host};
+        .op = c->op, .n = c->n, .uniform = !c->ragged, .in_place = c->place != PLACE_OUT, .place = 6, .host = &host};
     return coll_algo_serves(c->algo, c->op, &a);
 }
 
