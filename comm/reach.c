@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fence.h"
 #include "base/settings.h"
 #include "comm/link.h"
 #include "comm/mem.h"
@@ -171,7 +172,7 @@ static comm_board_t *board_of(const comm_group_t *group, int rank)
 int comm_reach_enter(comm_group_t *group)
 {
     atomic_store_explicit(&group->board->inside, 1, memory_order_relaxed);
-    comm_fence();
+    base_fence();
     for (int r = 0; r < group->n; r++)
         if (atomic_load_explicit(&board_of(group, r)->closed, memory_order_relaxed)) {
             comm_reach_leave(group);
@@ -194,7 +195,7 @@ void comm_reach_close(comm_group_t *group)
         return;
     comm_reach_leave(group);
     atomic_store_explicit(&group->board->closed, 1, memory_order_relaxed);
-    comm_fence();
+    base_fence();
     for (int r = 0; r < group->n; r++)
         while (r != group->rank && atomic_load_explicit(&board_of(group, r)->inside, memory_order_acquire) &&
                base_now() < until && comm_group_lost(group) == GYRE_OK)
