@@ -5,14 +5,15 @@ Every contender (contenders.py) is started once for each number of ranks and sta
 (peers_loop.c) and sleep in a read while others are measured. Round by round each cell (collective, bytes, buffers) is
 handed to each contender in turn, so that a machine that drifts drifts for all. A round's figure is the median over
 batches of the time per call of the slowest rank; the reported one is the median over rounds. A contender that is much
-slower than the cell's best in the first round is not asked again in that cell (its column then rests on one round);
-one that fails, times out or computes something wrong is reported with what happened and does not stop the rest.
+slower than the cell's best in the first round is not asked again in that cell (its column then rests on one round),
+nor in the same cell with its own allocator, where its figure with malloc stands in, marked; one that fails, times out or computes something wrong is reported with what happened and does not stop the rest.
 
 Standard library only.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import secrets
@@ -61,6 +62,7 @@ class Running:
         self.log = os.path.join(log_dir, f"{spec.name}-{n}.log")
         self.launchers, self.ranks, self.pids = [], {}, []
         self.version, self.restarts, self.failures = "", 0, []
+        self.seconds = 0.0  # that it was measured for
         self.directory = None
 
     def start(self):
@@ -252,20 +254,42 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def first_best(cell):
+    """The best of the first round."""
+    return min((r["rounds"][0]["us"] for r in cell["results"].values() if r["rounds"]), default=math.inf)
+
+
+def hopeless(name, cell, options):
+    """So slow in the first round that more of it would only cost time."""
+    rounds = cell["results"].get(name, {"rounds": []})["rounds"]
+    return name != "gyre" and rounds and rounds[0]["us"] > options.give_up * first_best(cell)
+
+
+def malloc_twin(cell, cells):
+    """The same cell with malloc's buffers, for one with the libraries' own, if it is part of the run."""
+    same = (c for c in cells if all(c[key] == cell[key] for key in ("ranks", "collective", "bytes")))
+    return next((c for c in same if c["buffers"] == "malloc"), None) if cell["buffers"] == "own" else None
+
+
 def one_round(cells, group, number, options, progress):
     for index, cell in enumerate(cells):
-        best = min((r["rounds"][0]["us"] for r in cell["results"].values() if r["rounds"]), default=None)
+        twin = malloc_twin(cell, cells)
         order = group[(index + number) % len(group):] + group[: (index + number) % len(group)]
         for running in order:
             name = running.spec.name
             progress.step(f"{cell['ranks']} ranks, round {number + 1}, {cell['collective']} {cell['bytes']} B, {name}")
-            result = cell["results"].setdefault(name, {"rounds": [], "wrong": 0, "error": None})
+            if running.spec.only and cell["collective"] not in running.spec.only:
+                continue
+            result = cell["results"].setdefault(name, {"rounds": [], "wrong": 0, "error": None, "as_malloc": False})
+            if twin and (not running.spec.own or hopeless(name, twin, options)):
+                result["as_malloc"] = True
+                continue
             if result["error"] or not running.ranks:
                 result["error"] = result["error"] or "not running: " + (running.failures or ["?"])[-1]
                 continue
-            slow = number and result["rounds"] and result["rounds"][0]["us"] > options.give_up * best
-            if slow and name != "gyre":
+            if number and hopeless(name, cell, options):
                 continue
+            since = time.monotonic()
             try:
                 one = measure(running, cell, options.time * 1000, options.deadline, number + 31 * index)
             except Failed as error:
@@ -273,6 +297,8 @@ def one_round(cells, group, number, options, progress):
                 print(f"\nbench-peers: {name}, {cell['collective']} {cell['bytes']} B: {error}", file=sys.stderr)
                 running.fail(str(error))
                 continue
+            finally:
+                running.seconds += time.monotonic() - since
             if one is None:
                 result["error"] = "has no such operation"
                 continue
@@ -283,7 +309,10 @@ def one_round(cells, group, number, options, progress):
 def conclude(cells, limits):
     """Medians over rounds, the best peer, the ratio and the goal, into each cell."""
     for cell in cells:
-        for result in cell["results"].values():
+        twin = malloc_twin(cell, cells)
+        for name, result in cell["results"].items():
+            if result["as_malloc"]:
+                result.update({key: twin["results"][name][key] for key in ("rounds", "wrong", "error")})
             for key in ("us", "p50_us", "p99_us"):
                 values = [r[key] for r in result["rounds"]]
                 result[key] = statistics.median(values) if values else None
@@ -368,9 +397,9 @@ def run_ranks(n, chosen, options, places, limits):
             if running.launchers:
                 running.stop(gently=sys.exc_info()[0] is None)
     conclude(cells, limits)
-    versions = {r.spec.name: r.version for r in group if r.version}
+    about = {r.spec.name: (r.version, r.seconds) for r in group}
     failures = [{"ranks": n, "contender": r.spec.name, "why": why} for r in group for why in r.failures]
-    return cells, versions, failures
+    return cells, about, failures
 
 
 def parse_arguments():
@@ -424,11 +453,13 @@ def main():
     if result["limits"]:
         print("\n### limits of this machine\n\n" + report.limits_text(result["limits"]), flush=True)
     for n in options.ranks:
-        cells, versions, failures = run_ranks(n, chosen, options, places, result["limits"])
+        cells, about, failures = run_ranks(n, chosen, options, places, result["limits"])
         result["cells"] += cells
         result["failures"] += failures
-        for name, version in versions.items():
-            result["contenders"][name]["version"] = version
+        for name, (version, seconds) in about.items():
+            entry = result["contenders"][name]
+            entry["version"] = version or entry.get("version") or "did not start"
+            entry.setdefault("seconds", {})[n] = round(seconds, 1)
         print(report.tables(result, n), flush=True)
     result["machine"]["load_after"] = os.getloadavg()[0]
     result["seconds"] = round(time.monotonic() - since, 1)

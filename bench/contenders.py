@@ -26,6 +26,7 @@ class Contender:
     environment: dict = field(default_factory=dict)
     own: bool = True  # it has an allocator of its own
     per_rank: bool = False  # no launcher: the orchestrator starts each rank
+    only: tuple = ()  # the collectives that the settings touch; elsewhere it would be the same as the row before
     bind: tuple = ()  # added where every rank can have a core
 
     @property
@@ -56,6 +57,7 @@ CONTENDERS = [
         "Open MPI",
         "coll/sm, the collectives over shared memory that it ships at priority 0",
         OMPI + ("--mca", "coll_sm_priority", "95") + OMPI_END,
+        only=("all_reduce", "reduce_scatter", "broadcast", "barrier"),
     ),
     Contender("mpich", "MPICH", "defaults", MPICH + MPICH_END),
     Contender(
@@ -74,7 +76,13 @@ CONTENDERS = [
     ),
     Contender("gloo", "Gloo", "defaults: TCP on loopback, ring", GLOO + ("ring",), own=False, per_rank=True),
     Contender(
-        "gloo-bcube", "Gloo", "TCP on loopback, all_reduce as bcube", GLOO + ("bcube",), own=False, per_rank=True
+        "gloo-bcube",
+        "Gloo",
+        "TCP on loopback, all_reduce as bcube",
+        GLOO + ("bcube",),
+        own=False,
+        per_rank=True,
+        only=("all_reduce",),
     ),
 ]
 
