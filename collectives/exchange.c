@@ -34,7 +34,8 @@ static int posts(const coll_plan_t *p, int rank)
     case COLL_BROADCAST:
     case COLL_SCATTER:
         return rank == root;
-    case COLL_REDUCE:
+    case COLL_REDUCE: /* a scaled input is scaled on its way into the outbox, also the root's own */
+        return rank != root || p->shape.scaled;
     case COLL_GATHER:
         return rank != root;
     default:
