@@ -35,7 +35,7 @@ static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
         break;
     }
     if (c->line && c->why != COLL_WHY_LINE)
-        snprintf(x->why, sizeof x->why, "%s; form, chunk: %.*s", form, COLL_TUNE_PATH, line);
+        snprintf(x->why, sizeof x->why, "%.40s; form, chunk: %.*s", form, COLL_TUNE_PATH, line);
     else
         snprintf(x->why, sizeof x->why, "%s%s", form,
                  base_setting_is_default(SET_CHUNK) ? "" : "; GYRE_CHUNK");
