@@ -381,15 +381,16 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
     return simulate(&s, args, algo, out);
 }
 
-/* The part of a rank's data that its cache still holds when it comes by again: all of it up to the cache's size, nothing from
- * twice that on. */
+/* The part of a rank's data that its cache still holds in the next call: all of it up to three quarters of the cache, nothing
+ * from a cache more on. It is what the rank has and what it reads from others. */
 double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize)
 {
     size_t in, out;
     coll_extent(args, &in, &out);
-    double bytes = (double)(args->in_place ? (in > out ? in : out) : in + out) * (double)esize;
-    double cache = (double)cost->cache_bytes;
-    return sim_sooner(1, sim_later(0, cache > 0 ? 2 - bytes / cache : 1));
+    double own = (double)(args->in_place ? (in > out ? in : out) : in + out);
+    double theirs = (double)(out > in ? out - in : in) / 2;
+    double bytes = (own + theirs) * (double)esize, cache = (double)cost->cache_bytes;
+    return cache > 0 ? sim_sooner(1, sim_later(0, 1.75 - bytes / cache)) : 1;
 }
 
 gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
@@ -399,6 +400,7 @@ gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, col
         return gyre_fail(GYRE_ERR_INVALID, "a host of %d cores", cost->cores);
     sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache};
     s.crowded = args->n > cost->cores;
+    s.fresh_input = args->in_place && (args->op == COLL_ALL_REDUCE || args->op == COLL_ALL_TO_ALL);
     return simulate(&s, args, algo, out);
 }
 

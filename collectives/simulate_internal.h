@@ -17,12 +17,13 @@ typedef struct {
     uint32_t slot; /* where the time of its completion is kept, or SIM_NONE: nobody waits for it by name */
     uint16_t ndep;
     uint8_t kind; /* coll_step_kind_t */
-    uint8_t user; /* SEND: from the caller's IN or OUT, not from TMP */
+    uint8_t buf;  /* coll_buf_t of a SEND's source */
 } sim_step_t;
 
 /* On one host: which receives are views, and who reads them. Parallel to the steps. */
 typedef struct {
     uint32_t view;            /* RECV: number of its view, or SIM_NONE: must be copied */
+    uint32_t sent_on;         /* 1: what this step writes is read by a peer later, where it lies */
     uint32_t first;           /* REDUCE, COPY: entries of the program's views: */
     uint16_t nread, nrelease; /* so many are read, of which the first nrelease are given back afterwards */
 } sim_local_t;
@@ -47,7 +48,7 @@ struct sim_program {
     uint32_t *viewed;     /* [nviewed] numbers of views, see sim_local_t */
 };
 
-enum { SIM_CHAINS = 4096 };
+enum { SIM_CHAINS = 4096, SIM_EAGER_MOST = 4096, SIM_CMA_LEAST = 16384 /* bytes, as in comm/shm.c */ };
 /* A lane is the stream of messages from one rank to another on one channel. Those that rank r sends on are numbered
  * first_lane[r] + index in `out`. */
 typedef struct {
@@ -67,9 +68,10 @@ gyre_status_t sim_programs_build(const coll_args_t *args, coll_algo_t algo, size
 void sim_programs_free(sim_programs_t *programs);
 
 /* simulate_views.c: fills local [nsteps], indexed by the schedule's steps, and *viewed (entries counted in *nviewed, from
- * arena), and returns the number of views; SIM_NONE if there is no memory. */
-uint32_t sim_find_views(const coll_schedule_t *schedule, base_arena_t *arena, sim_local_t *local,
-                        uint32_t **viewed, uint32_t *nviewed);
+ * arena), and returns the number of views; SIM_NONE if there is no memory. eager: SENDs of up to so many elements are
+ * copied, not read where they lie. */
+uint32_t sim_find_views(const coll_schedule_t *schedule, size_t eager, base_arena_t *arena,
+                        sim_local_t *local, uint32_t **viewed, uint32_t *nviewed);
 
 /* ---- the run ---- */
 
@@ -80,6 +82,7 @@ typedef struct {
     uint32_t next, depth; /* depth: messages in the longest chain that it ends */
     uint32_t slot;        /* of the SEND at its sender, or SIM_NONE */
     uint8_t way;          /* sim_way_t */
+    uint8_t fresh;        /* written by its sender since the receiver read it in the call before */
 } sim_message_t;
 
 /* How a message travels on one host, see comm/shm.c. */
@@ -94,7 +97,7 @@ typedef struct {
 typedef struct {
     int32_t sender;
     uint32_t slot;
-    uint8_t open;
+    uint8_t open, fresh;
 } sim_view_t;
 
 typedef struct {
@@ -103,6 +106,7 @@ typedef struct {
     sim_view_t *view;
     double now;      /* its own clock */
     double wake;     /* key of its valid entry in the queue; INFINITY: none */
+    double drained;  /* what it has stored until now is there for others */
     double finished; /* when the last of its sends was complete */
     uint32_t at[COLL_MAX_CHANNELS];
     uint32_t depth, open; /* open: sends that the receiver has not released yet */
@@ -133,6 +137,7 @@ typedef struct {
     const coll_cost_t *cost;
     coll_memory_t memory;
     int crowded;      /* more ranks than cores */
+    int fresh_input;  /* IN is what the call before made */
     double in_cache;  /* part of the data that caches hold, 0 to 1 */
     double lookahead; /* ns by which ranks may be out of order */
     sim_programs_t programs;

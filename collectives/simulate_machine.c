@@ -4,14 +4,12 @@
  * enters a link when it has left the one before; a link carries one message at a time, in the order in which they were
  * sent, and what comes meanwhile waits before it (sim_serve). A SEND is complete when its last byte is on the first link.
  *
- * Host. What comm/shm.c does: up to EAGER bytes are copied into a ring and out of it; larger ones are read where they lie
+ * Host. What comm/shm.c does: up to SIM_EAGER_MOST bytes are copied into a ring and out of it; larger ones are read where they lie
  * (windows: by the REDUCE or COPY that uses them, else by a copy) or by process_vm_readv, and a SEND is complete when
  * the receiver has read it. Data that no cache holds shares the memory's rate. */
 #include <math.h>
 
 #include "collectives/simulate_internal.h"
-
-enum { EAGER_MOST = 4096, CMA_LEAST = 16384 }; /* as in comm/shm.c */
 
 double sim_serve(sim_server_t *server, double when, double length)
 {
@@ -35,7 +33,18 @@ static double per(double amount, double rate)
     return rate > 0 ? amount / rate : 0;
 }
 
-/* ---- one host ------------------------------------------------------------------------------------------- */
+/* ---- one host -------------------------------------------------------------------------------------------
+ *
+ * Calls are repeated with the same buffers, as in a benchmark or in training: what nobody wrote since the call before is still in
+ * the reader's cache, whosever it is. What its owner has written since comes from the owner's cache, line by line; and
+ * writing to what peers have read takes the lines away from them first. */
+
+enum {
+    STREAM_START =
+        32 << 10,        /* bytes in which prefetching between cores gets going: they take twice the time */
+    STORE_BUFFER = 4096, /* stores that wait for their lines while the core goes on */
+    INLINE_MOST = 48     /* a payload that comes with the flag */
+};
 
 /* Time for `amount` at the rate that holds in cache, or beyond, or between. */
 static double mixed(const sim_t *s, double amount, double cache, double memory)
@@ -43,13 +52,39 @@ static double mixed(const sim_t *s, double amount, double cache, double memory)
     return s->in_cache * per(amount, cache) + (1 - s->in_cache) * per(amount, memory);
 }
 
-/* The rank works for `work` ns and moves `traffic` bytes, which compete for the memory as far as caches do not hold them. */
-static void host_work(sim_t *s, sim_rank_t *r, double work, double traffic)
+static double stream_start(const sim_t *s, double bytes, double most)
 {
-    double length = (1 - s->in_cache) * per(traffic, s->cost->total_memory), end = r->now + work;
+    return per(sim_sooner(bytes, most), s->cost->peer_cache);
+}
+
+/* Fetching what a peer has just written. */
+static double fetch(const sim_t *s, double bytes)
+{
+    if (bytes <= INLINE_MOST)
+        return per(bytes, s->cost->copy_cache);
+    return s->cost->line + mixed(s, bytes, s->cost->peer_cache, s->cost->peer_memory) +
+           stream_start(s, bytes, STREAM_START);
+}
+
+/* Writing what peers have read. */
+static double take_back(const sim_t *s, double bytes)
+{
+    return mixed(s, bytes, s->cost->peer_cache, s->cost->peer_memory) +
+           stream_start(s, bytes, STREAM_START) / 2;
+}
+
+/* The rank works for `work` ns and moves `traffic` bytes, which compete for the memory as far as caches do not hold them.
+ * written: bytes that peers have read before. Stores wait for their lines beside the work, but only so many. */
+static void host_work(sim_t *s, sim_rank_t *r, double work, double traffic, double written)
+{
+    double length = (1 - s->in_cache) * per(traffic, s->cost->total_memory), begun = r->now;
+    r->now += work;
     if (length > 0)
-        end = sim_later(end, sim_serve(&s->links[0], r->now, length) + length);
-    r->now = end;
+        r->now = sim_later(r->now, sim_serve(&s->links[0], begun, length) + length);
+    if (written > INLINE_MOST) {
+        r->drained = sim_later(r->drained, begun + take_back(s, written));
+        r->now = sim_later(r->now, r->drained - take_back(s, STORE_BUFFER));
+    }
 }
 
 static double post_cost(const coll_cost_t *cost)
@@ -57,44 +92,49 @@ static double post_cost(const coll_cost_t *cost)
     return sim_later(cost->message - cost->line, 0) / 2;
 }
 
+static int is_copied(uint8_t way)
+{
+    return way == SIM_WAY_EAGER || way == SIM_WAY_BULK;
+}
+
 static double host_send(sim_t *s, sim_rank_t *r, const sim_step_t *step, sim_message_t *m)
 {
     const coll_cost_t *cost = s->cost;
     double bytes = (double)step->bytes;
     m->way = SIM_WAY_EAGER;
-    if (step->bytes > EAGER_MOST) {
+    m->fresh = step->buf != COLL_IN || s->fresh_input;
+    if (step->bytes > SIM_EAGER_MOST) {
         m->way = SIM_WAY_WINDOW;
-        if (step->user && s->memory == COLL_MEMORY_PLAIN)
-            m->way = step->bytes >= CMA_LEAST ? SIM_WAY_CMA : SIM_WAY_BULK;
+        if (step->buf != COLL_TMP && s->memory == COLL_MEMORY_PLAIN)
+            m->way = step->bytes >= SIM_CMA_LEAST ? SIM_WAY_CMA : SIM_WAY_BULK;
     }
     r->now += cost->step + post_cost(cost);
-    if (m->way == SIM_WAY_EAGER || m->way == SIM_WAY_BULK)
-        host_work(s, r, mixed(s, bytes, cost->copy_cache, cost->copy_memory), bytes);
-    m->time = r->now + cost->line;
-    return m->way == SIM_WAY_EAGER || m->way == SIM_WAY_BULK ? r->now : INFINITY;
+    if (is_copied(m->way))
+        host_work(s, r, mixed(s, bytes, cost->copy_cache, cost->copy_memory), bytes, bytes);
+    m->time = sim_later(r->now, r->drained) + cost->line; /* the flag is stored after the data */
+    return is_copied(m->way) ? r->now : INFINITY;
 }
 
 static void host_recv(sim_t *s, int rank, const sim_step_t *step, const sim_message_t *m, int peer)
 {
     const coll_cost_t *cost = s->cost;
     sim_rank_t *r = &s->ranks[rank];
-    uint32_t view = r->program->local[step - r->program->steps].view;
-    double bytes = (double)step->bytes;
+    const sim_local_t *l = &r->program->local[step - r->program->steps];
+    double bytes = (double)step->bytes, work = fetch(s, bytes);
     r->now += cost->step + post_cost(cost);
-    if (m->way == SIM_WAY_WINDOW && view != SIM_NONE) {
-        r->view[view] = (sim_view_t){peer, m->slot, 1};
+    if (m->way == SIM_WAY_WINDOW && l->view != SIM_NONE) {
+        r->view[l->view] = (sim_view_t){peer, m->slot, 1, m->fresh};
         return;
     }
     if (m->way == SIM_WAY_CMA) {
         r->now += cost->cma_call;
-        host_work(s, r, per(bytes, cost->cma_rate), 2 * bytes);
-    } else if (m->way == SIM_WAY_WINDOW) {
-        host_work(s, r, mixed(s, bytes, cost->peer_cache, cost->peer_memory), 2 * bytes);
-    } else {
-        host_work(s, r, per(bytes, cost->peer_cache), bytes); /* the ring is always in some cache */
-        return;
+        work = per(bytes, cost->cma_rate);
+    } else if (m->way == SIM_WAY_WINDOW && !m->fresh) {
+        work = mixed(s, bytes, cost->copy_cache, cost->copy_memory);
     }
-    sim_complete(s, peer, m->slot, r->now + cost->line);
+    host_work(s, r, work, 2 * bytes, l->sent_on ? bytes : 0);
+    if (!is_copied(m->way))
+        sim_complete(s, peer, m->slot, r->now + cost->line);
 }
 
 static void host_compute(sim_t *s, int rank, const sim_step_t *step)
@@ -103,20 +143,18 @@ static void host_compute(sim_t *s, int rank, const sim_step_t *step)
     sim_rank_t *r = &s->ranks[rank];
     const sim_local_t *l = &r->program->local[step - r->program->steps];
     const uint32_t *views = r->program->viewed + l->first;
-    double bytes = (double)step->bytes, own = step->arg, theirs = 0, work;
+    double bytes = (double)step->bytes, each, work = 0, fetched = 0;
     for (uint32_t k = 0; k < l->nread; k++)
-        theirs += r->view[views[k]].open;
-    own -= theirs;
-    double peer = mixed(s, bytes, cost->peer_cache, cost->peer_memory);
-    if (step->kind == COLL_STEP_COPY) {
-        double copy = mixed(s, bytes, cost->copy_cache, cost->copy_memory);
-        work = theirs > 0 ? sim_later(copy, peer) : copy;
-    } else {
-        double add = mixed(s, bytes, cost->reduce_cache, cost->reduce_memory);
-        work = own * add + theirs * sim_later(add, peer);
-    }
+        fetched += r->view[views[k]].open && r->view[views[k]].fresh;
+    if (step->kind == COLL_STEP_COPY)
+        each = mixed(s, bytes, cost->copy_cache, cost->copy_memory);
+    else
+        each = mixed(s, bytes, cost->reduce_cache, cost->reduce_memory);
+    work = (step->arg - fetched) * each;
+    if (fetched > 0)
+        work += fetched * sim_later(each, fetch(s, bytes));
     r->now += cost->step;
-    host_work(s, r, work, (own + theirs + 1) * bytes);
+    host_work(s, r, work, (step->arg + 1.0) * bytes, l->sent_on ? bytes : 0);
     for (uint32_t k = 0; k < l->nrelease; k++) {
         sim_view_t *v = &r->view[views[k]];
         if (v->open)

@@ -142,7 +142,7 @@ static int list_peers(workspace_t *w, base_arena_t *arena, const coll_args_t *ar
 }
 
 /* Fills w->steps and w->deps, channel by channel. */
-static void fill_steps(workspace_t *w, const coll_schedule_t *s, size_t esize, sim_program_t *p)
+static void fill_steps(workspace_t *w, const coll_schedule_t *s, size_t esize, int local, sim_program_t *p)
 {
     uint32_t at = 0;
     for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++) {
@@ -159,7 +159,7 @@ static void fill_steps(workspace_t *w, const coll_schedule_t *s, size_t esize, s
         to->bytes = (uint64_t)from->count * esize;
         to->arg = from->kind <= COLL_STEP_RECV ? w->peer_of[i] : from->nsrc;
         to->kind = from->kind;
-        to->user = from->at.buf != COLL_TMP;
+        to->buf = local ? (uint8_t)from->at.buf : 0;
         to->slot = w->slot[i];
         to->dep = p->ndeps;
         to->ndep = (uint16_t)from->ndep;
@@ -179,13 +179,14 @@ static int same_program(const sim_program_t *a, const sim_program_t *b, const wo
 }
 
 /* Views of one host, in the order of the program's steps. */
-static int add_views(sim_programs_t *ps, workspace_t *w, const coll_schedule_t *s, sim_program_t *p)
+static int add_views(sim_programs_t *ps, workspace_t *w, const coll_schedule_t *s, size_t esize,
+                     sim_program_t *p)
 {
     base_arena_t arena = {0};
     sim_local_t *by_step = base_arena_alloc(&arena, s->nsteps + 1, sizeof *by_step);
     p->local = base_arena_alloc(&ps->arena, s->nsteps + 1, sizeof *p->local);
     if (by_step && p->local)
-        p->nviews = sim_find_views(s, &ps->arena, by_step, &p->viewed, &p->nviewed);
+        p->nviews = sim_find_views(s, SIM_EAGER_MOST / esize, &ps->arena, by_step, &p->viewed, &p->nviewed);
     for (uint32_t i = 0; by_step && p->local && i < s->nsteps; i++)
         p->local[w->order[i]] = by_step[i];
     int done = by_step && p->local && p->nviews != SIM_NONE;
@@ -204,7 +205,7 @@ static sim_program_t *program_of(sim_programs_t *ps, workspace_t *w, const coll_
         !list_peers(w, &scratch, args, s, COLL_STEP_RECV, &p.in, &p.nin))
         goto done;
     p.nslots = assign_slots(w, s);
-    fill_steps(w, s, esize, &p);
+    fill_steps(w, s, esize, local, &p);
     p.hash = base_hash64(w->steps, p.nsteps * sizeof *w->steps, p.nout);
     sim_program_t **chain = &ps->chain[p.hash % SIM_CHAINS];
     for (found = *chain; found && (local || !same_program(found, &p, w));)
@@ -215,7 +216,7 @@ static sim_program_t *program_of(sim_programs_t *ps, workspace_t *w, const coll_
     sim_step_t *steps = base_arena_alloc(&ps->arena, p.nsteps + 1, sizeof *steps);
     uint32_t *deps = base_arena_alloc(&ps->arena, p.ndeps + 1, sizeof *deps);
     sim_peer_t *peers = base_arena_alloc(&ps->arena, (size_t)p.nout + p.nin + 1, sizeof *peers);
-    if (!made || !steps || !deps || !peers || (local && !add_views(ps, w, s, &p)))
+    if (!made || !steps || !deps || !peers || (local && !add_views(ps, w, s, esize, &p)))
         goto done;
     memcpy(steps, w->steps, p.nsteps * sizeof *steps);
     memcpy(deps, w->deps, p.ndeps * sizeof *deps);

@@ -1,6 +1,9 @@
 /* collectives/simulate_views.c: which receives of a schedule a host's ranks need not copy: those into TMP that only COPY
  * and REDUCE steps of their channel read before something else is written there. What collectives/compile.c finds for
- * the executor, in one pass: a list of the receives whose data is still there suffices, and it is short. */
+ * the executor, in one pass: a list of the receives whose data is still there suffices, and it is short. And which steps write
+ * what peers will read. */
+#include <stdlib.h>
+
 #include "collectives/simulate_internal.h"
 
 typedef struct {
@@ -75,8 +78,53 @@ static void pass(finder_t *f, sim_local_t *local)
     }
 }
 
-uint32_t sim_find_views(const coll_schedule_t *schedule, base_arena_t *arena, sim_local_t *local,
-                        uint32_t **viewed, uint32_t *nviewed)
+typedef struct {
+    size_t start, end;
+    int buf;
+} sent_t;
+
+static int sent_order(const void *x, const void *y)
+{
+    const sent_t *a = x, *b = y;
+    if (a->buf != b->buf)
+        return a->buf < b->buf ? -1 : 1;
+    return a->start < b->start ? -1 : a->start > b->start;
+}
+
+/* Marks the steps that write what a longer SEND reads. sent: [nsteps] scratch. */
+static void find_sent_on(const coll_schedule_t *s, size_t eager, sent_t *sent, sim_local_t *local)
+{
+    size_t n = 0, merged = 0;
+    for (uint32_t i = 0; i < s->nsteps; i++) {
+        const coll_step_t *t = &s->steps[i];
+        if (t->kind == COLL_STEP_SEND && t->count > eager)
+            sent[n++] = (sent_t){t->at.offset, t->at.offset + t->count, (int)t->at.buf};
+    }
+    qsort(sent, n, sizeof *sent, sent_order);
+    for (size_t i = 0; i < n; i++) {
+        sent_t *last = merged ? &sent[merged - 1] : NULL;
+        if (last && last->buf == sent[i].buf && sent[i].start <= last->end)
+            last->end = sent[i].end > last->end ? sent[i].end : last->end;
+        else
+            sent[merged++] = sent[i];
+    }
+    for (uint32_t i = 0; i < s->nsteps; i++) {
+        const coll_step_t *t = &s->steps[i];
+        size_t lo = 0, hi = merged;
+        while (lo < hi) { /* the first that ends after the step's range starts */
+            size_t mid = (lo + hi) / 2;
+            int before = sent[mid].buf != (int)t->at.buf ? sent[mid].buf < (int)t->at.buf
+                                                         : sent[mid].end <= t->at.offset;
+            lo = before ? mid + 1 : lo;
+            hi = before ? hi : mid;
+        }
+        local[i].sent_on = t->kind != COLL_STEP_SEND && lo < merged && sent[lo].buf == (int)t->at.buf &&
+                           sent[lo].start < t->at.offset + t->count;
+    }
+}
+
+uint32_t sim_find_views(const coll_schedule_t *schedule, size_t eager, base_arena_t *arena,
+                        sim_local_t *local, uint32_t **viewed, uint32_t *nviewed)
 {
     base_arena_t scratch = {0};
     finder_t f = {.s = schedule};
@@ -84,12 +132,14 @@ uint32_t sim_find_views(const coll_schedule_t *schedule, base_arena_t *arena, si
     f.kept = base_arena_alloc(&scratch, schedule->nsteps + 1u, sizeof *f.kept);
     f.live = base_arena_alloc(&scratch, schedule->nsteps + 1u, sizeof *f.live);
     f.reads = base_arena_alloc(&scratch, schedule->nsources + 1u, sizeof *f.reads);
+    sent_t *sent = base_arena_alloc(&scratch, schedule->nsteps + 1u, sizeof *sent);
     uint32_t *made = base_arena_alloc(arena, schedule->nsources + 1u, sizeof *made);
-    if (!f.kept || !f.live || !f.reads || !made) {
+    if (!f.kept || !f.live || !f.reads || !made || !sent) {
         base_arena_free(&scratch);
         return SIM_NONE;
     }
     pass(&f, local);
+    find_sent_on(schedule, eager, sent, local);
     for (uint32_t i = 0; i < f.nkept; i++)
         if (f.kept[i].viewable && f.kept[i].last_reader != SIM_NONE)
             local[f.kept[i].recv].view = views++;

@@ -298,7 +298,7 @@ static void views(void **state)
                         sim_local_t *local = base_arena_alloc(&arena, steps + 1, sizeof *local);
                         assert_non_null(local);
                         assert_int_not_equal(
-                            sim_find_views(&w.schedules[r], &arena, local, &viewed, &nviewed), SIM_NONE);
+                            sim_find_views(&w.schedules[r], 16, &arena, local, &viewed, &nviewed), SIM_NONE);
                         coll_segment_t segment;
                         assert_int_equal(coll_segment_compile(&w.schedules[r], ES, &segment), GYRE_OK);
                         for (uint32_t i = 0; i < steps; i++) {
@@ -339,18 +339,37 @@ static double predict(const coll_cost_t *cost, const coll_args_t *a, coll_algo_t
 static void host_times(void **state)
 {
     (void)state;
-    /* eager: 100 + post (10 + 20 + 8 / 2), flight 50, take (10 + 20 + 8 / 1) */
+    /* with the flag: 100 + post (10 + 20 + 8 / 2), flight 50, take (10 + 20 + 8 / 2) */
     coll_args_t a = args_of(COLL_BROADCAST, 2, 2);
-    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 34 + 50 + 38);
-    /* a window: its place travels, one copy at the receiver; the sender hears of the end 50 later */
+    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 34 + 50 + 34);
+    /* through the ring: its lines are fetched back before the message leaves (2000 + 1000), and by the receiver (50 + 2 * 2000) */
+    a = args_of(COLL_BROADCAST, 2, 500);
+    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 3000 + 50 + 30 + 50 + 4000);
+    /* a window: its place travels, one copy at the receiver, who has it in his cache from the call before; the sender hears of
+     * the end 50 later */
     a = args_of(COLL_BROADCAST, 2, 10000);
-    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 40000 + 50);
+    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 20000 + 50);
     /* private memory: process_vm_readv instead */
     near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_PLAIN), 100 + 30 + 50 + 30 + 1000 + 80000 + 50);
-    /* reduce: the root adds its own 40000 bytes (4 / ns) and the peer's where they lie (1 / ns) */
+    /* reduce: the root adds its own 40000 bytes and the peer's where they lie */
     a = args_of(COLL_REDUCE, 2, 10000);
+    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 10 + 20000 + 50);
+}
+
+/* all_reduce of two shards of 40000 bytes: the sum goes where the peer has read the last one, so that its lines must come back
+ * first, and the peer fetches what was just written. */
+static void host_all_reduce(void **state)
+{
+    (void)state;
+    coll_args_t a = args_of(COLL_ALL_REDUCE, 2, 20000);
+    double begun = 30 + 50 + 30 + 10, drained = begun + 40000 + 32768 / 2.0;
+    double arrived = drained + 50, fetched = arrived + 30 + 50 + 40000 + 32768;
+    near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + fetched + 50);
+    a.in_place = 1; /* then the peer's input was written in the call before, too */
+    double more = 50 + 40000 + 32768 + 10000, late = begun + more + 30 + 50;
+    assert_true(late > arrived);
     near(predict(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW),
-         100 + 30 + 50 + 30 + 10 + 10000 + 40000 + 50);
+         100 + late + 30 + 50 + 40000 + 32768 + 50);
 }
 
 static void host_orders(void **state)
@@ -447,7 +466,7 @@ int main(void)
         cmocka_unit_test(rings),          cmocka_unit_test(two_on_ethernet), cmocka_unit_test(shared_link),
         cmocka_unit_test(oversubscribed), cmocka_unit_test(trees),           cmocka_unit_test(global_traffic),
         cmocka_unit_test(bus_factors),    cmocka_unit_test(everything),      cmocka_unit_test(views),
-        cmocka_unit_test(host_times),     cmocka_unit_test(host_orders),     cmocka_unit_test(shortcuts),
-        cmocka_unit_test(refusals),       cmocka_unit_test(servers)};
+        cmocka_unit_test(host_times),     cmocka_unit_test(host_all_reduce), cmocka_unit_test(host_orders),
+        cmocka_unit_test(shortcuts),      cmocka_unit_test(refusals),        cmocka_unit_test(servers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
