@@ -264,7 +264,7 @@ static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
          NULL},
         {'d', "datatype", PERF_FLAG_TYPE, &o->plan.type, 0, 0, "TYPE", "type of the elements (float)", NULL},
         {0, "compute", PERF_FLAG_SECONDS, &o->compute_ms, 0, 0, "MS",
-         "milliseconds of computing per step; 0: none (as long as one large all_reduce)", NULL},
+         "milliseconds of computing per step; 0: none (twice those of one large all_reduce)", NULL},
         {0, "progress-thread", PERF_FLAG_SWITCH, &o->progress_thread, 0, 0, NULL,
          "a thread moves the reductions while the rank computes", NULL},
         {'n', "iters", PERF_FLAG_INT, &o->plan.iters, 1, 1 << 20, "N", "timed iterations (5)", NULL},

@@ -20,9 +20,8 @@ typedef struct {
     const perf_tensors_t *tensors;
     gyre_type_t type;
     int iters, warmup, check;
-    double
-        compute_s; /* of one backward pass; 0: none; below 0: as long as one large all_reduce, which the first
-                         measurement puts here */
+    /* Of one backward pass; 0: none. Below 0: twice as long as one large all_reduce, which the first measurement puts here. */
+    double compute_s;
 } perf_bucket_plan_t;
 
 /* Seconds; averages over ranks of each rank's median. */

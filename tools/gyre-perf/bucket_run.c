@@ -23,6 +23,7 @@ typedef struct {
     gyre_buckets_t *buckets;
     perf_case_t c;
     size_t esize, span; /* elements from the first tensor to the end of the last */
+    double work_s;      /* of computing, beside writing the gradients */
     double *samples;    /* [FIGURES * iters] */
 } bench_t;
 
@@ -61,7 +62,7 @@ static gyre_status_t backward(bench_t *b, int reduce)
 {
     const perf_tensors_t *t = b->plan->tensors;
     const double per_element =
-        (double)perf_work_amount(b->work, b->plan->compute_s) / (double)(t->elements ? t->elements : 1);
+        (double)perf_work_amount(b->work, b->work_s) / (double)(t->elements ? t->elements : 1);
     size_t elements = 0, done = 0;
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; i < t->count && status == GYRE_OK; i++) {
@@ -132,26 +133,41 @@ static void keep_ratios(bench_t *b, int iteration)
     at[GAIN * iters] = ratio(at[COMPUTE * iters] + at[ONE * iters], at[STEP * iters]);
 }
 
-/* If nobody said how long to compute: as long as one large all_reduce, the fastest of some. */
-static gyre_status_t settle_compute(bench_t *b)
+/* The fastest of some, averaged over ranks. */
+static gyre_status_t fastest(bench_t *b, int what, double *seconds)
 {
     enum { TRIES = 4 };
-    double least = 1e30;
     gyre_status_t status = GYRE_OK;
+    *seconds = 1e30;
     for (int i = 0; i < TRIES && status == GYRE_OK; i++) {
-        double seconds = 0.0;
-        status = timed_once(b, ONE, &seconds);
-        least = seconds < least ? seconds : least;
+        double one = 0.0;
+        status = timed_once(b, what, &one);
+        *seconds = one < *seconds ? one : *seconds;
     }
-    b->plan->compute_s = least;
-    return status == GYRE_OK ? average(b, &b->plan->compute_s, 1) : status;
+    return status == GYRE_OK ? average(b, seconds, 1) : status;
+}
+
+/* How much to compute: what was asked for, or twice as long as one large all_reduce, less what writing the gradients takes. */
+static gyre_status_t settle_compute(bench_t *b)
+{
+    double seconds = 0.0;
+    gyre_status_t status = GYRE_OK;
+    if (b->plan->compute_s < 0.0) {
+        status = fastest(b, ONE, &seconds);
+        b->plan->compute_s = 2.0 * seconds;
+    }
+    b->work_s = 0.0;
+    if (status == GYRE_OK && b->plan->compute_s > 0.0)
+        status = fastest(b, COMPUTE, &seconds);
+    b->work_s = b->plan->compute_s > seconds ? b->plan->compute_s - seconds : 0.0;
+    return status;
 }
 
 /* Iterations below 0 are warm-up. */
 static gyre_status_t timed(bench_t *b)
 {
     const int iters = b->plan->iters;
-    gyre_status_t status = b->plan->compute_s < 0.0 ? settle_compute(b) : GYRE_OK;
+    gyre_status_t status = settle_compute(b);
     for (int i = -b->plan->warmup; i < iters && status == GYRE_OK; i++) {
         for (int what = BUCKETS; what <= STEP && status == GYRE_OK; what++) {
             double seconds = 0.0;
