@@ -37,7 +37,7 @@ typedef struct {
     double predicted;        /* ns; 0: the model says nothing */
     coll_tune_line_t second; /* the best predicted other one; algo AUTO: none */
     double second_predicted; /* ns */
-    char why[COLL_TUNE_PATH + 128];
+    char why[288];
 } coll_explanation_t;
 /* Not collective; builds the plan if it is not there. memory: of the buffers. Errors: those of coll_plan_get. */
 gyre_status_t coll_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_memory_t memory,

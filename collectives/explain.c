@@ -15,9 +15,9 @@ static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
     const char *slash = tune ? strrchr(tune->path, '/') : NULL;
     const char *file = slash ? slash + 1 : tune ? tune->path : "";
     const char *form = "";
-    char line[COLL_TUNE_PATH + 32] = "";
+    char line[160] = ""; /* a longer name is cut off */
     if (c->line)
-        snprintf(line, sizeof line, "line %d of %s", c->line, file);
+        snprintf(line, sizeof line, "line %d of %.120s", c->line, file);
     switch (c->why) {
     case COLL_WHY_FORCED:
         form = comm->pin.op ? "pinned" : "forced: GYRE_ALGO";
@@ -35,9 +35,9 @@ static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
         break;
     }
     if (c->line && c->why != COLL_WHY_LINE)
-        snprintf(x->why, sizeof x->why, "%.40s; form, chunk: %.*s", form, COLL_TUNE_PATH, line);
+        snprintf(x->why, sizeof x->why, "%.100s; form, chunk: %.150s", form, line);
     else
-        snprintf(x->why, sizeof x->why, "%s%s", form,
+        snprintf(x->why, sizeof x->why, "%.200s%s", form,
                  base_setting_is_default(SET_CHUNK) ? "" : "; GYRE_CHUNK");
 }
 
