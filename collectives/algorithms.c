@@ -35,6 +35,10 @@ static const algorithm_t algorithms[COLL_ALGO_END] = {
                                OP(BARRIER),
                            0},
     [COLL_SHARED] = {"shared", coll_generate_shared, OP(ALL_REDUCE) | OP(BROADCAST), 0},
+    [COLL_BINE] = {"bine", coll_generate_bine,
+                   OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE), 0},
+    [COLL_SWING] = {"swing", coll_generate_swing, OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER), 0},
+    [COLL_PAT] = {"pat", coll_generate_pat, OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER), 0},
 };
 
 static const char *const op_names[COLL_OP_END + 1] = {

@@ -12,7 +12,7 @@
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 coll_generator_t coll_generate_ring, coll_generate_tree, coll_generate_butterfly, coll_generate_direct,
     coll_generate_binomial, coll_generate_bruck, coll_generate_pairwise, coll_generate_hierarchical,
-    coll_generate_shared;
+    coll_generate_shared, coll_generate_bine, coll_generate_swing, coll_generate_pat;
 
 /* shared: elements of TMP per peer for what has to be copied here before a joint step can add it; TMP ends with
  * n - 1 such places. */

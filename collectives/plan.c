@@ -48,6 +48,10 @@ static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one
         factor = (size_t)n + 2;
     if (one_shot || (algo == COLL_DIRECT && s->op == COLL_REDUCE))
         factor = (size_t)n + 1;
+    if (one_shot && (algo == COLL_BINE || algo == COLL_SWING)) /* lists of nodes in every step */
+        factor = 2 * (size_t)n + 2;
+    if (algo == COLL_BINE && s->op == COLL_REDUCE)
+        factor = 9 * (size_t)log2_up(n);
     if (s->scaled)
         factor += 1;
     return factor * blocks;

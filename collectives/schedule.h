@@ -58,6 +58,9 @@ typedef enum {
     COLL_PAIRWISE,
     COLL_HIERARCHICAL, /* within hosts, then between them */
     COLL_SHARED,       /* in each other's memory, where every rank can reach all others' */
+    COLL_BINE,         /* butterflies and trees of the negabinary numbering */
+    COLL_SWING,        /* the same partners, both ways round at once */
+    COLL_PAT,          /* parallel aggregated trees */
     COLL_ALGO_END
 } coll_algo_t;
 
@@ -142,8 +145,8 @@ void coll_schedule_free(coll_schedule_t *schedule);
 
 /* 1 if `algo` has a generator for `op` (and, unless args is NULL, serves these arguments). */
 int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args);
-const char *
-coll_algo_name(coll_algo_t algo); /* ring tree butterfly direct binomial bruck pairwise hierarchical shared */
+/* ring tree butterfly direct binomial bruck pairwise hierarchical shared bine swing pat */
+const char *coll_algo_name(coll_algo_t algo);
 coll_algo_t coll_algo_parse(const char *name); /* COLL_ALGO_END if unknown */
 const char *coll_op_name(coll_op_t op);        /* all_reduce ... */
 

@@ -53,7 +53,7 @@ static gyre_status_t forced(const coll_args_t *args, coll_algo_t *out)
             return gyre_fail(
                 GYRE_ERR_NOT_FOUND,
                 "GYRE_ALGO: there is no algorithm \"%s\" (ring tree butterfly direct binomial bruck "
-                "pairwise hierarchical shared auto)",
+                "pairwise hierarchical shared bine swing pat auto)",
                 name);
         if (colon && strcmp(item, coll_op_name(args->op)))
             continue;

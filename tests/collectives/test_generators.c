@@ -102,6 +102,9 @@ SWEEP_TEST(test_bruck, COLL_BRUCK)
 SWEEP_TEST(test_pairwise, COLL_PAIRWISE)
 SWEEP_TEST(test_hierarchical, COLL_HIERARCHICAL)
 SWEEP_TEST(test_shared, COLL_SHARED)
+SWEEP_TEST(test_bine, COLL_BINE)
+SWEEP_TEST(test_swing, COLL_SWING)
+SWEEP_TEST(test_pat, COLL_PAT)
 
 /* Vectors that are long enough for shards to be rounded up, and more ranks than the sweep has. */
 static void test_samples(void **state)
@@ -134,6 +137,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly),    cmocka_unit_test(test_ring),
         cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),     cmocka_unit_test(test_bruck),
         cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_bine),     cmocka_unit_test(test_swing),        cmocka_unit_test(test_pat),
         cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
