@@ -153,6 +153,7 @@ def init(page):
         return
     parts = [("total", "total_ms"), ("launch", "launch_ms"), ("join", "join_ms"), ("create", "create_ms")]
     parts += [("first barrier", "barrier_ms"), ("first all_reduce", "all_reduce_ms")]
+    extra = [("one more", "again_ms"), ("first of 1 MiB", "large_ms")]
     times = [(label, i, column(rows, key, 1e3)) for i, (label, key) in enumerate(parts)]
     memory = [(k, i, column(rows, k + "_bytes", 1 / 1024)) for i, k in enumerate(("shared", "private"))]
     links = [("data", 0, column(rows, "connections")), ("bootstrap", 1, column(rows, "boot_connections"))]
@@ -179,11 +180,11 @@ def init(page):
             ]
         ),
         page.details(
-            ["ranks"] + [label for label, _ in parts] + ["one more all_reduce", "links", "resident KiB"],
+            ["ranks"] + [label for label, _ in parts + extra] + ["links", "resident KiB"],
             [
                 [r["ranks"]]
-                + [time_text(1e3 * r[key]) for _, key in parts]
-                + [time_text(1e3 * r["again_ms"]), f"{r['connections']:.0f}", f"{r['resident_bytes'] / 1024:.0f}"]
+                + [time_text(1e3 * r[key]) for _, key in parts + extra]
+                + [f"{r['connections']:.0f}", f"{r['resident_bytes'] / 1024:.0f}"]
                 for r in rows
             ],
         ),

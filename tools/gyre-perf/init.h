@@ -25,9 +25,10 @@ typedef enum {
     INIT_JOIN,   /* settings, bootstrap, watcher */
     INIT_CREATE, /* the communicator: segments, who shares a host */
     INIT_BARRIER,
-    INIT_REDUCE, /* the first all_reduce, which connects */
+    INIT_REDUCE, /* the first all_reduce, of one float */
     INIT_TOTAL,  /* from the launcher's start to the end of the first all_reduce */
     INIT_AGAIN,  /* the all_reduce after it */
+    INIT_LARGE, /* the first all_reduce of INIT_LARGE_BYTES: what it needs beside small ones is connected now */
     INIT_LINKS,  /* gyre_comm_stats: connections */
     INIT_BOOT,   /* connections of the bootstrap */
     INIT_SHARED, /* gyre_comm_stats: bytes */
@@ -35,6 +36,8 @@ typedef enum {
     INIT_RESIDENT, /* of the process, bytes */
     INIT_FIGURES
 } init_figure_t;
+
+enum { INIT_LARGE_BYTES = 1 << 20 };
 
 typedef struct {
     int ranks, starts;
