@@ -90,7 +90,7 @@ int coll_exchange_serves(const gyre_comm_t *comm, const coll_shape_t *s, size_t 
 {
     comm_exchange_t *x = comm_group_exchange(comm->group);
     size_t most = posted_count(s, comm->n);
-    if (!x || most > COLL_EXCHANGE_MOST / esize || most * esize > x->shape.slot_bytes)
+    if (!x || most > COLL_EXCHANGE_MOST / esize || most * esize > comm_exchange_most(&x->shape))
         return 0;
     return most > 0 || s->op == COLL_BARRIER;
 }
@@ -243,7 +243,9 @@ void coll_exchange_begin(coll_exchange_run_t *e)
      * a broadcast) is found by the next call in which they do. */
     e->comm->exchange_chain = (e->comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
     e->tag.sig = e->comm->exchange_chain;
-    comm_exchange_begin(e->x);
+    coll_op_t op = e->plan->shape.op;
+    comm_exchange_begin(e->x,
+                        op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER);
 }
 
 gyre_status_t coll_exchange_advance(coll_exchange_run_t *e)

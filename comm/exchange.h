@@ -6,10 +6,11 @@
  * such a message is one line's flight. Every line has one writer; there is no atomic read-modify-write and no system
  * call. (The form of MPICH's release-gather and of XHC's inlined payload, without their trees.)
  *
- *     outbox of a rank:  progress line | `lines` lines: flag, tag, payload <= COMM_EXCHANGE_INLINE | `slots` longer payloads
+ *     outbox of a rank:  progress line | `lines` lines: flag, tag, payload <= COMM_EXCHANGE_INLINE |
+ *                        slots of the first class | of the second | of the third: longer payloads
  *
  * The operations of an exchange are numbered 1, 2, ... alike on all ranks. Operation k uses line k % lines and, for a longer
- * payload, slot k % slots. Whoever posts makes sure that all others are done with what lay there before: he
+ * payload, slot k % slots of the first class whose slots are long enough. Whoever posts makes sure that all others are done with what lay there before: he
  * knows it of those from whom he has a later post, and looks at the progress lines of the others.
  *
  * One operation at a time: reserve, post (or neither), look until all is there, finish. Nothing here waits. */
@@ -24,11 +25,16 @@
 
 #include "comm/transport.h"
 
-enum { COMM_EXCHANGE_INLINE = 48, COMM_EXCHANGE_RANKS = 64 /* at most on one host */ };
+enum {
+    COMM_EXCHANGE_INLINE = 48,
+    COMM_EXCHANGE_CLASSES = 3,
+    COMM_EXCHANGE_RANKS = 64 /* at most on one host */
+};
 
 typedef struct {
-    uint32_t lines, slots; /* powers of two, slots <= lines */
-    size_t slot_bytes;     /* multiple of 64 */
+    uint32_t lines, slots[COMM_EXCHANGE_CLASSES]; /* powers of two, slots <= lines */
+    uint32_t slot_bytes
+        [COMM_EXCHANGE_CLASSES]; /* multiples of 64, ascending; 0 from the first class that is not there */
 } comm_exchange_shape_t;
 
 typedef struct {
@@ -40,21 +46,28 @@ typedef struct {
     uint64_t safe;                      /* everyone is done with operation `safe` and those before it */
     uint64_t seen[COMM_EXCHANGE_RANKS]; /* done by each, as last seen */
     size_t posted;                      /* bytes, in the present operation */
+    int stream;                         /* as comm_exchange_begin was told */
+    int looked;                         /* 1: somebody's post was read in it */
 } comm_exchange_t;
 
+/* The longest payload. */
+size_t comm_exchange_most(const comm_exchange_shape_t *shape);
 /* Bytes of one outbox: a multiple of 64. */
 size_t comm_exchange_bytes(const comm_exchange_shape_t *shape);
 /* memory: [ranks * comm_exchange_bytes], shared, zeroed before anyone uses it, 64-byte aligned; borrowed. */
 void comm_exchange_open(comm_exchange_t *x, const comm_exchange_shape_t *shape, void *memory, int ranks,
                         int mine);
 
-/* Begins the next operation. */
-static inline void comm_exchange_begin(comm_exchange_t *x)
+/* Begins the next operation. stream: nobody both posts and reads in it, so that who posts may be far ahead; the same on all
+ * ranks. */
+static inline void comm_exchange_begin(comm_exchange_t *x, int stream)
 {
+    x->stream = stream;
     x->number++;
     x->posted = 0;
+    x->looked = 0;
 }
-/* Where this rank's payload of `bytes` (<= slot_bytes) is to be written; NULL: somebody is not yet done with what lies
+/* Where this rank's payload of `bytes` (<= comm_exchange_most) is to be written; NULL: somebody is not yet done with what lies
  * there; ask again. */
 void *comm_exchange_reserve(comm_exchange_t *x, size_t bytes);
 /* Shows it to the others. The caller rings their bells. */

@@ -61,9 +61,11 @@ static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *
     }
     /* Members that share one host and whose places are all taken, in rank order. */
     if (group->seg.base && group->hosts == 1 && group->seg.locals == group->n &&
-        group->seg.exchange.slot_bytes > 0 && group->transport != COMM_FORCE_UCX)
-        comm_exchange_open(&group->exchange, &group->seg.exchange, group->seg.base + group->seg.exchange_at,
-                           group->n, group->rank);
+        group->seg.exchange.lines > 0 && group->transport != COMM_FORCE_UCX) {
+        unsigned char *boxes = group->seg.base + group->seg.exchange_at;
+        comm_segment_populate(boxes, (size_t)group->n * comm_exchange_bytes(&group->seg.exchange));
+        comm_exchange_open(&group->exchange, &group->seg.exchange, boxes, group->n, group->rank);
+    }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
     /* All ranks decide alike: locate has compared the setting and told everyone the hosts. */

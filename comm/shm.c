@@ -22,11 +22,11 @@
 #include "comm/shm_ring.h"
 
 enum {
-    EAGER_MOST = 4096, /* beyond it one copy from a window beats two through the ring */
+    EAGER_MOST = 4096,          /* beyond it one copy from a window beats two through the ring */
     CMA_LEAST = EAGER_MOST + 1, /* a system call of 0.5 us beats a second copy from the first page on */
-    MAP_CACHE = 8,     /* windows of the peer that a link remembers */
-    BULK_OPEN = 1,     /* comm_msg_t.pad: this message's fragments are under way */
-    FETCH_MS = 2,      /* that one call may wait for the peer's watcher to hand over a window */
+    MAP_CACHE = 8,              /* windows of the peer that a link remembers */
+    BULK_OPEN = 1,              /* comm_msg_t.pad: this message's fragments are under way */
+    FETCH_MS = 2,               /* that one call may wait for the peer's watcher to hand over a window */
     GRACE_MS = 1000 /* in which the watcher tells why a peer's memory cannot be read, if the peer is dead */
 };
 #define MS ((base_time_t)1000000)
@@ -412,23 +412,6 @@ uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way)
     return ((const shm_link_t *)link)->ways[way];
 }
 
-/* Takes the pages of a ring now, in one call, rather than one fault at a time in the first messages (25 us each in a
- * virtual machine). Where the kernel does not know the advice (before 5.14) they come one by one. */
-static void populate(comm_ring_ctl_t *ring, uint32_t slots)
-{
-#ifdef MADV_POPULATE_WRITE
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)ring & ~(page - 1);
-    uintptr_t to = (uintptr_t)ring + sizeof *ring + (size_t)slots * COMM_LINE;
-    int saved = errno;
-
-    if (madvise((void *)from, (to - from + page - 1) & ~(page - 1), MADV_POPULATE_WRITE) != 0)
-        errno = saved;
-#else
-    (void)ring;
-    (void)slots;
-#endif
-}
-
 gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     const char *copy = base_setting_string(SET_SHM_COPY);
@@ -443,8 +426,10 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
     shm->peer_pid = group->cards[peer].pid;
     ring_tx_open(&shm->tx, comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
     ring_rx_open(&shm->rx, comm_segment_ring(seg, them, us, lane), seg->slots[lane]);
-    populate(comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
-    populate(comm_segment_ring(seg, them, us, lane), seg->slots[lane]);
+    comm_segment_populate(comm_segment_ring(seg, us, them, lane),
+                          sizeof(comm_ring_ctl_t) + (size_t)seg->slots[lane] * COMM_LINE);
+    comm_segment_populate(comm_segment_ring(seg, them, us, lane),
+                          sizeof(comm_ring_ctl_t) + (size_t)seg->slots[lane] * COMM_LINE);
     shm->use_windows = automatic || strcmp(copy, "window") == 0;
     shm->use_cma = (automatic || strcmp(copy, "cma") == 0) &&
                    atomic_load_explicit(comm_segment_cma(seg, them, us), memory_order_acquire);
