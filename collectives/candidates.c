@@ -79,7 +79,11 @@ double coll_model_ns(const gyre_comm_t *comm, const coll_args_t *args, uint64_t 
     size_t counts[MODEL_RANKS], displs[MODEL_RANKS];
     if (comm->hosts > 1 || n < 2 || n > MODEL_RANKS || bytes > SIZE_MAX / 2)
         return 0;
-    coll_args_t a = {.op = args->op, .n = comm->n, .fast_order = args->fast_order, .host = comm->host_of};
+    coll_args_t a = {.op = args->op,
+                     .n = comm->n,
+                     .fast_order = args->fast_order,
+                     .place = args->place,
+                     .host = comm->host_of};
     const size_t block =
         base_max_size((size_t)bytes / ESIZE / (is_vector(a.op) ? 1 : n), args->op != COLL_BARRIER);
     a.count = block;

@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "collectives/communicator.h"
+#include "collectives/joint.h"
 
 static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
 {
@@ -106,6 +107,7 @@ gyre_status_t coll_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_me
                             .uniform = s->uniform,
                             .fast_order = comm->fast_order,
                             .chunk = 1,
+                            .place = coll_joint_place(comm, s),
                             .host = comm->host_of};
         for (int r = 0; s->op != COLL_ALL_TO_ALL && s->counts && r < comm->n; r++)
             args.count = args.count > s->counts[r] ? args.count : s->counts[r];

@@ -378,7 +378,9 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
         return gyre_fail(GYRE_ERR_INVALID, "a network of %d ranks, and a schedule of %d", network->ranks,
                          args->n);
     sim_t s = {.network = network, .esize = esize, .lookahead = network->least_latency};
-    return simulate(&s, args, algo, out);
+    coll_args_t apart = *args;
+    apart.place = 0; /* nobody reaches another's memory */
+    return simulate(&s, &apart, algo, out);
 }
 
 /* The part of a rank's data that its cache still holds in the next call: all of it up to three quarters of the cache, nothing

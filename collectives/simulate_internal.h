@@ -12,8 +12,9 @@
 /* A step, without what only the executor needs. */
 typedef struct {
     uint64_t bytes;
-    uint32_t arg; /* SEND: index into the program's `out`; RECV: into `in`; REDUCE, COPY: number of sources */
-    uint32_t dep; /* first of ndep entries in the program's deps */
+    uint32_t
+        arg; /* SEND: index into the program's `out`; RECV: into `in`; REDUCE, COPY, JOINT: number of sources */
+    uint32_t dep;  /* first of ndep entries in the program's deps */
     uint32_t slot; /* where the time of its completion is kept, or SIM_NONE: nobody waits for it by name */
     uint16_t ndep;
     uint8_t kind; /* coll_step_kind_t */

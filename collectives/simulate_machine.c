@@ -43,7 +43,8 @@ enum {
     STREAM_START =
         32 << 10,        /* bytes in which prefetching between cores gets going: they take twice the time */
     STORE_BUFFER = 4096, /* stores that wait for their lines while the core goes on */
-    INLINE_MOST = 48     /* a payload that comes with the flag */
+    INLINE_MOST = 48,    /* a payload that comes with the flag */
+    JOINT_PIECE = 256 << 10 /* fetched and added at once, about: see coll_joint_room */
 };
 
 /* Time for `amount` at the rate that holds in cache, or beyond, or between. */
@@ -137,6 +138,26 @@ static void host_recv(sim_t *s, int rank, const sim_step_t *step, const sim_mess
         sim_complete(s, peer, m->slot, r->now + cost->line);
 }
 
+/* In the memory of all: n inputs are read once, n outputs written once, each by one rank only; nobody's lines move. Private
+ * memory is fetched and written by system calls, piece by piece. */
+static void host_joint(sim_t *s, sim_rank_t *r, const sim_step_t *step)
+{
+    const coll_cost_t *cost = s->cost;
+    double bytes = (double)step->bytes, others = step->arg - 1.0;
+    double copy = mixed(s, bytes, cost->copy_cache, cost->copy_memory), work = copy, moved = 2 * bytes;
+    if (step->arg > 1) {
+        work = step->arg * mixed(s, bytes, cost->reduce_cache, cost->reduce_memory) + others * copy;
+        moved = 2 * step->arg * bytes;
+    }
+    if (s->memory == COLL_MEMORY_PLAIN) {
+        double calls = ceil(bytes / JOINT_PIECE), all = others > 0 ? 2 * others : 1;
+        work +=
+            all * (calls * cost->cma_call + per(bytes, cost->cma_rate)) - (others > 0 ? others : 1) * copy;
+    }
+    r->now += cost->step;
+    host_work(s, r, work, moved, 0);
+}
+
 static void host_compute(sim_t *s, int rank, const sim_step_t *step)
 {
     const coll_cost_t *cost = s->cost;
@@ -210,7 +231,9 @@ void sim_recv(sim_t *s, int rank, const sim_step_t *step, const sim_message_t *m
 void sim_compute(sim_t *s, int rank, const sim_step_t *step)
 {
     double bytes = (double)step->bytes;
-    if (!s->network)
+    if (!s->network && step->kind == COLL_STEP_JOINT)
+        host_joint(s, &s->ranks[rank], step);
+    else if (!s->network)
         host_compute(s, rank, step);
     else if (step->kind == COLL_STEP_COPY)
         s->ranks[rank].now += per(bytes, s->network->cost.copy);

@@ -142,7 +142,8 @@ static int list_peers(workspace_t *w, base_arena_t *arena, const coll_args_t *ar
 }
 
 /* Fills w->steps and w->deps, channel by channel. */
-static void fill_steps(workspace_t *w, const coll_schedule_t *s, size_t esize, int local, sim_program_t *p)
+static void fill_steps(workspace_t *w, const coll_schedule_t *s, int n, size_t esize, int local,
+                       sim_program_t *p)
 {
     uint32_t at = 0;
     for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++) {
@@ -158,6 +159,8 @@ static void fill_steps(workspace_t *w, const coll_schedule_t *s, size_t esize, i
         memset(to, 0, sizeof *to);
         to->bytes = (uint64_t)from->count * esize;
         to->arg = from->kind <= COLL_STEP_RECV ? w->peer_of[i] : from->nsrc;
+        if (from->kind == COLL_STEP_JOINT)
+            to->arg = from->peer == COLL_FROM_ALL ? (uint32_t)n : 1;
         to->kind = from->kind;
         to->buf = local ? (uint8_t)from->at.buf : 0;
         to->slot = w->slot[i];
@@ -205,7 +208,7 @@ static sim_program_t *program_of(sim_programs_t *ps, workspace_t *w, const coll_
         !list_peers(w, &scratch, args, s, COLL_STEP_RECV, &p.in, &p.nin))
         goto done;
     p.nslots = assign_slots(w, s);
-    fill_steps(w, s, esize, local, &p);
+    fill_steps(w, s, args->n, esize, local, &p);
     p.hash = base_hash64(w->steps, p.nsteps * sizeof *w->steps, p.nout);
     sim_program_t **chain = &ps->chain[p.hash % SIM_CHAINS];
     for (found = *chain; found && (local || !same_program(found, &p, w));)

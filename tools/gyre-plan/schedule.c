@@ -15,6 +15,7 @@
 enum {
     MOST_RANKS = 1 << 20,
     ELEMENT = 4,             /* bytes: fp32 */
+    ANNOUNCEMENT = 16,       /* elements in which a rank of a host tells where its buffers are */
     FORM_BYTES = 1 << 20,    /* up to this size the one-shot form is tried, too */
     MOST_MESSAGES = 40 << 20 /* `--algo all` leaves out what sends more */
 };
@@ -263,6 +264,7 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
                          .uniform = 1,
                          .fast_order = o->fast,
                          .chunk = o->chunk / ELEMENT,
+                         .place = p->network ? 0 : ANNOUNCEMENT,
                          .host = p->host};
 }
 
