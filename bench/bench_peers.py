@@ -59,14 +59,14 @@ class Running:
 
     def __init__(self, spec, n, places, log_dir):
         self.spec, self.n, self.places = spec, n, places
-        self.log = os.path.join(log_dir, f"{spec.name}-{n}.log")
+        self.out, self.log = log_dir, os.path.join(log_dir, f"{spec.name}-{n}.log")
         self.launchers, self.ranks, self.pids = [], {}, []
         self.version, self.restarts, self.failures = "", 0, []
         self.seconds = 0.0  # that it was measured for
         self.directory = None
 
     def start(self):
-        self.directory = tempfile.mkdtemp(prefix="gyre-bench-")
+        self.directory = tempfile.mkdtemp(prefix=self.spec.name + "-", dir=self.out)
         name = f"gyre-bench-{os.getpid()}-{secrets.token_hex(8)}"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -74,7 +74,7 @@ class Running:
             listener.listen(self.n)
             places = dict(self.places, sock="@" + name, dir=self.directory)
             environment = dict(os.environ, **self.spec.environment)
-            with open(self.log, "ab") as log:
+            with open(self.log, "ab" if self.restarts else "wb") as log:
                 for words in contenders.commands(self.spec, self.n, places):
                     self.launchers.append(
                         subprocess.Popen(
@@ -470,4 +470,9 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nbench-peers: interrupted; every contender was ended", file=sys.stderr)
+        sys.exit(130)

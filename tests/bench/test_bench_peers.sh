@@ -57,6 +57,14 @@ want "a slow fake" 0
 check "the slowest rank" json "$R" 'cells[("barrier", 0, "malloc")]["results"]["gloo"]["us"] == 1e9'
 check "the ratio" json "$R" 'all(abs(c["ratio"] * c["gyre_us"] / 1e9 - 1) < 1e-6 for c in cells.values())'
 
+# --- ended early, it leaves no rank behind ---
+timeout 3 python3 bench/bench_peers.py --bin "$W/bin" --gyre "$B/bin" --out "$W/res" --rounds 1000 --ranks 2 \
+    --contenders "gyre gloo" --no-limits --collectives barrier >"$W/out" 2>&1
+check "SIGTERM ends it" [ $? = 124 ]
+nobody() { ! pgrep -f "$W/bin/peers-" >/dev/null; }
+check "and its ranks" until_true 10 nobody
+check "and takes its files along" [ -z "$(find "$W/res" -mindepth 1 -type d)" ]
+
 # --- the loop's own check of results ---
 check "a crooked library" gcc -std=c17 -O1 -D_GNU_SOURCE -I. tests/bench/crooked.c bench/peers_loop.c -lm -o "$W/crooked"
 check "is found out" python3 - "$W/crooked" <<'PY'
