@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fence.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -271,6 +272,9 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
         c.progress_thread >= 0 ? c.progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
     base_time_t deadline =
         base_deadline(c.init_timeout_s > 0 ? c.init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT));
+    /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits for all
+     * processors before it registers, 10 ms and more each time. */
+    (void)base_fence_processes_ready();
     st = world_join(&process.world, &who, deadline);
     if (st != GYRE_OK)
         return st;
