@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "collectives/simulate_internal.h"
 
-enum { SHORT = 3, LONG = 6, WORTH = 9 }; /* chunks of every rank's part */
+enum { SHORT = 4, LONG = 8, WORTH = 12 }; /* chunks of every rank's part; even, as some cut it in halves */
 
 /* The same call with `count` elements in the vector, or in each block. arrays: [2 * n]. */
 static coll_args_t shortened(const coll_args_t *args, size_t count, size_t *arrays)
