@@ -110,7 +110,10 @@ static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
                 if (round >= 0)
                     times[i][kind][round] = seconds * 1e6;
                 else
-                    iters[i][kind] = (int)fmin(fmax(BLOCK_SECONDS / (seconds + 1e-9), 1), 2000);
+                    iters[i][kind] = 0;
+                /* by the fastest so far: one that was disturbed says nothing about how many fit a block */
+                const int fit = (int)fmin(fmax(BLOCK_SECONDS / (seconds + 1e-9), 1), 2000);
+                iters[i][kind] = fit > iters[i][kind] ? fit : iters[i][kind];
                 cell->us[i][kind] = seconds * 1e6;
             }
             if (status != GYRE_OK)
@@ -124,6 +127,13 @@ static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
     for (int i = 0; i < cell->n; i++)
         compare(cell, i, out[i], t->o->rounds, times);
     return GYRE_OK;
+}
+
+/* Gyre's own choice under its name: faster than itself by noise only. */
+static int is_own(const cell_t *cell, const coll_tune_line_t *l)
+{
+    const coll_choice_t *c = &cell->own.choice;
+    return !cell->own.exchange && l->algo == c->algo && (l->one_shot > 0) == c->one_shot && !l->chunk;
 }
 
 static coll_shape_t shape_of(const perf_case_t *c)
@@ -163,7 +173,8 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
     if (status == GYRE_OK)
         status = coll_explain(t->comm, &shape, COLL_MEMORY_WINDOW, &cell->own);
     for (int i = 1; i < cell->n; i++)
-        if (cell->sure[i] && cell->ratio[i] < CLEARLY && cell->ratio[i] < cell->ratio[cell->best])
+        if (cell->sure[i] && cell->ratio[i] < CLEARLY && cell->ratio[i] < cell->ratio[cell->best] &&
+            !is_own(cell, &cell->what[i]))
             cell->best = i;
     return status;
 }
