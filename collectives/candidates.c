@@ -12,6 +12,7 @@ enum {
         256 << 10, /* whole vectors to everyone: beyond this it is far behind wherever it was measured */
     CHUNKS_FROM = 512 << 10, /* sizes for which the length of a chunk can matter */
     MODEL_RANKS = 64,
+    MODEL_BYTES = 256 << 10, /* beyond, moving the bytes is what costs, and the rules do that best */
     FLAT_RANKS = 32 /* more do not choose what connects everyone with everyone, however fast: memory */
 };
 
@@ -119,11 +120,13 @@ double coll_model_exchange_ns(const gyre_comm_t *comm, coll_op_t op, uint64_t by
     return work * crowd + (crowd > 1 ? cost.yield * n : 0); /* each must have run before the last can go on */
 }
 
-/* The algorithm that the model prefers to the rules' for calls of `bytes`, or AUTO. Ring is left out: inside a host nobody saw
- * it win, and its canonical schedule is long. */
+/* The algorithm that the model prefers to the rules' for calls of `bytes`, or AUTO. It compares those that are ahead anywhere
+ * inside a host; schedules as long as the canonical ring's would cost more to predict than they could win. */
 static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes)
 {
     enum { ESIZE = 4 };
+    static const coll_algo_t wish[] = {COLL_SHARED,   COLL_DIRECT, COLL_BUTTERFLY,
+                                       COLL_BINOMIAL, COLL_TREE,   COLL_BRUCK};
     double ours[2], best = MUCH_FASTER;
     coll_algo_t found = COLL_ALGO_AUTO;
     coll_args_t like = *args;
@@ -133,11 +136,10 @@ static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, u
     const uint64_t chunk = (uint64_t)rule.chunk * ESIZE;
     for (int m = 0; m < 2; m++)
         ours[m] = coll_model_ns(comm, args, bytes, rule.algo, rule.one_shot, chunk, (coll_memory_t)m);
-    for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END && ours[0] > 0 && ours[1] > 0; a++) {
-        const coll_algo_t algo = (coll_algo_t)a;
-        const int flat = algo == COLL_DIRECT || algo == COLL_PAIRWISE;
-        if (algo == rule.algo || algo == COLL_RING || algo == COLL_HIERARCHICAL ||
-            (flat && comm->n > FLAT_RANKS) || !coll_algo_serves(algo, args->op, args))
+    for (size_t i = 0; i < sizeof wish / sizeof *wish && ours[0] > 0 && ours[1] > 0; i++) {
+        const coll_algo_t algo = wish[i];
+        const int flat = algo == COLL_DIRECT || algo == COLL_SHARED;
+        if (algo == rule.algo || (flat && comm->n > FLAT_RANKS) || !coll_algo_serves(algo, args->op, args))
             continue;
         double worst = 0;
         for (int m = 0; m < 2 && worst < best; m++) {
@@ -158,7 +160,7 @@ int coll_model_choose(gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes
     const int class = bytes > 1 ? 64 - __builtin_clzll(bytes - 1) : 0; /* 2^class is the next power of two */
     /* Where ranks take turns on the cores, the number of turns decides, and that is the scheduler's: rules only. */
     if (comm->hosts > 1 || comm->n < 2 || comm->n > MODEL_RANKS || comm->n > cost_of(comm).cores ||
-        class >= COLL_SIZE_CLASSES)
+        bytes > MODEL_BYTES)
         return 0;
     uint8_t *known = &comm->modelled[args->op][class];
     if (!*known) {

@@ -22,7 +22,7 @@
 
 typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV } coll_req_kind_t;
 
-enum { COLL_SIZE_CLASSES = 48 }; /* powers of two of bytes */
+enum { COLL_SIZE_CLASSES = 20 }; /* powers of two of bytes that the cost model is asked about */
 
 enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
 

@@ -15,6 +15,7 @@
 #include "base/settings.h"
 #include "collectives/candidates.h"
 #include "collectives/communicator.h"
+#include "collectives/joint.h"
 #include "comm/bootstrap.h"
 
 enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = COLL_CANDIDATES_MOST + 1 };
@@ -161,6 +162,7 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
                         .uniform = shape.uniform,
                         .fast_order = t->comm->fast_order,
                         .chunk = 1,
+                        .place = coll_joint_place(t->comm, &shape),
                         .host = t->comm->host_of};
     memset(cell, 0, sizeof *cell);
     cell->bytes = t->c.bytes;
