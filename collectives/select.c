@@ -12,10 +12,12 @@
 #include "base/settings.h"
 #include "collectives/candidates.h"
 #include "collectives/communicator.h"
+#include "comm/reach.h"
 
 enum {
     ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
     ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
+    EXCHANGE_BYTES = 8192,     /* of the whole vector: see exchange_pays */
     DIRECT_RANKS = 32,         /* flat schedules open n connections and take n messages: fine up to here */
     CHUNK_BYTES = 256 << 10    /* fits a second-level cache with its sources */
 };
@@ -103,6 +105,25 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int 
     return first_that_serves(args, small ? small_net : large_net, 4);
 }
 
+/* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a process_vm_readv, up to
+ * here: above, two ranks on cores of their own reach into each other's memory instead. */
+static int exchange_pays(const gyre_comm_t *comm, const coll_args_t *args, size_t esize)
+{
+    if (comm->n != 2 || comm_group_cores(comm->group) < 2 || !comm_reach_all(comm->group))
+        return 1;
+    switch (args->op) {
+    case COLL_ALL_REDUCE:
+    case COLL_BROADCAST:
+        return args->count <= EXCHANGE_BYTES / esize;
+    case COLL_REDUCE_SCATTER:
+    case COLL_ALL_GATHER:
+    case COLL_ALL_TO_ALL:
+        return args->count <= EXCHANGE_BYTES / 2 / esize;
+    default:
+        return 1;
+    }
+}
+
 int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
 {
     const int vector = args->op == COLL_ALL_REDUCE || args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
@@ -163,7 +184,7 @@ gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esi
         c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
         c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
         c.forced = 1;
-    } else if (exchange) {
+    } else if (exchange && exchange_pays(comm, args, esize)) {
         c.exchange = 1;
     } else if (known) {
         coll_model_choose(comm, args, bytes, &c);

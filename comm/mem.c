@@ -34,19 +34,15 @@ typedef struct window {
     uint64_t id;
     unsigned char *base;
     size_t bytes; /* of data; the control page follows */
+    mem_control_t *control;
     int fd;
-    int arena; /* 1: shared by small allocations */
-    int used;  /* arena: allocations alive */
+    int adopted; /* 1: memory of others (comm/mem_register.c) */
+    int arena;   /* 1: shared by small allocations */
+    int used;    /* arena: allocations alive */
     uint16_t
         runs[ARENA_PAGES]; /* arena: pages of the allocation that begins at a page; 0: none begins here */
     uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
 } window_t;
-
-typedef struct reg {
-    struct reg *next;
-    unsigned char *base;
-    size_t bytes;
-} reg_t;
 
 /* What comm_mem_find reads. */
 typedef struct {
@@ -61,7 +57,6 @@ typedef struct {
 static struct {
     pthread_mutex_t lock;
     window_t *windows;
-    reg_t *regs;
     uint64_t last_id;
     comm_watch_t *watches[WATCHES];
     int watch_count;
@@ -229,10 +224,16 @@ static gyre_status_t offer_everywhere(const window_t *window)
     return GYRE_OK;
 }
 
+/* Only arenas need the tables at the end. Not inline: the compiler would take the shorter block for a mistake. */
+__attribute__((noinline)) static window_t *window_new(int arena)
+{
+    return calloc(1, arena ? sizeof(window_t) : offsetof(window_t, runs));
+}
+
 /* bytes: whole pages. Under the lock. */
 static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
 {
-    window_t *window = calloc(1, arena ? sizeof *window : offsetof(window_t, runs));
+    window_t *window = window_new(arena);
     gyre_status_t status = ranges_reserve();
 
     if (!window || status != GYRE_OK) {
@@ -257,6 +258,7 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
         status = fail_memfd(bytes, errno);
         goto close_fd;
     }
+    window->control = (mem_control_t *)(void *)(window->base + bytes);
     status = offer_everywhere(window);
     if (status != GYRE_OK)
         goto unmap;
@@ -283,7 +285,7 @@ static void give_back(window_t *window, size_t offset, size_t bytes)
 
 static void window_destroy(window_t *window)
 {
-    mem_control_t *control = (mem_control_t *)(void *)(window->base + window->bytes);
+    mem_control_t *control = window->control;
     window_t **link = &mem.windows;
 
     while (*link != window)
@@ -297,7 +299,10 @@ static void window_destroy(window_t *window)
     if (fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
-    munmap(window->base, window->bytes + PAGE);
+    if (window->adopted)
+        munmap(window->control, PAGE);
+    else
+        munmap(window->base, window->bytes + PAGE);
     close(window->fd);
     free(window);
 }
@@ -411,7 +416,7 @@ gyre_status_t comm_mem_free(void *ptr)
     window = window_at(ptr);
     if (window && window->arena)
         status = arena_free(window, ptr);
-    else if (window && window->base == ptr)
+    else if (window && window->base == ptr && !window->adopted)
         window_destroy(window);
     else
         status = gyre_fail(GYRE_ERR_INVALID, "%p was not given by gyre_mem_alloc, or is free already", ptr);
@@ -419,65 +424,57 @@ gyre_status_t comm_mem_free(void *ptr)
     return status;
 }
 
-/* A registration that has bytes in common with [ptr, ptr + bytes), or NULL. Under the lock. */
-static const reg_t *registered(const void *ptr, size_t bytes)
+/* ---- memory of others: comm/mem_register.c ---------------------------------------------------------------- */
+
+gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control)
 {
-    const reg_t *reg = mem.regs;
-    uintptr_t at = (uintptr_t)ptr;
+    window_t *window = window_new(0);
+    gyre_status_t status;
 
-    while (reg && (at >= (uintptr_t)reg->base + reg->bytes || (uintptr_t)reg->base >= at + bytes))
-        reg = reg->next;
-    return reg;
-}
-
-gyre_status_t comm_mem_register(void *ptr, size_t bytes)
-{
-    gyre_status_t status = GYRE_OK;
-    const reg_t *other;
-    reg_t *reg;
-
-    if (!ptr || bytes == 0)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_register: %zu bytes at %p is nothing to register", bytes,
-                         ptr);
-    if ((uintptr_t)ptr + bytes < (uintptr_t)ptr)
-        return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_register: %zu bytes at %p go around the end of memory",
-                         bytes, ptr);
-    reg = malloc(sizeof *reg);
-    if (!reg)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to register %zu bytes", bytes);
-    reg->base = ptr;
-    reg->bytes = bytes;
+    if (!window)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a window");
+    window->base = base;
+    window->bytes = bytes;
+    window->fd = fd;
+    window->control = control;
+    window->adopted = 1;
     pthread_mutex_lock(&mem.lock);
-    other = registered(ptr, bytes);
-    if (other)
-        status = gyre_fail(GYRE_ERR_INVALID,
-                           "gyre_mem_register: %zu bytes at %p overlap %zu bytes at %p, which are registered",
-                           bytes, ptr, other->bytes, (void *)other->base);
-    if (!other) {
-        reg->next = mem.regs;
-        mem.regs = reg;
+    status = ranges_reserve();
+    window->id = ++mem.last_id;
+    if (status == GYRE_OK)
+        status = offer_everywhere(window);
+    if (status == GYRE_OK) {
+        window->next = mem.windows;
+        mem.windows = window;
+        ranges_insert(window);
     }
     pthread_mutex_unlock(&mem.lock);
-    if (other)
-        free(reg);
+    if (status != GYRE_OK)
+        free(window);
     return status;
 }
 
-gyre_status_t comm_mem_deregister(void *ptr)
+void comm_window_retire(const void *base)
 {
-    reg_t **link = &mem.regs, *found;
+    window_t *window;
 
     pthread_mutex_lock(&mem.lock);
-    while (*link && (*link)->base != ptr)
-        link = &(*link)->next;
-    found = *link;
-    if (found)
-        *link = found->next;
+    window = window_at(base);
+    if (window && window->adopted && window->base == base)
+        window_destroy(window);
     pthread_mutex_unlock(&mem.lock);
-    if (!found)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_deregister: %p is not registered", ptr);
-    free(found);
-    return GYRE_OK;
+}
+
+int comm_window_touches(const void *from, size_t bytes)
+{
+    const unsigned char *at = from;
+    int touches = 0;
+
+    pthread_mutex_lock(&mem.lock);
+    for (const window_t *window = mem.windows; window && !touches; window = window->next)
+        touches = at < window->base + window->bytes && window->base < at + bytes;
+    pthread_mutex_unlock(&mem.lock);
+    return touches;
 }
 
 static void detach_all(void)
@@ -522,14 +519,4 @@ gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr)
 gyre_status_t gyre_mem_free(void *ptr)
 {
     return comm_mem_free(ptr);
-}
-
-gyre_status_t gyre_mem_register(void *ptr, size_t bytes)
-{
-    return comm_mem_register(ptr, bytes);
-}
-
-gyre_status_t gyre_mem_deregister(void *ptr)
-{
-    return comm_mem_deregister(ptr);
 }

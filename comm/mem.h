@@ -15,8 +15,7 @@
 
 gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
 gyre_status_t comm_mem_free(void *ptr);
-/* Remembered and checked only: no transport of this version makes use of it yet. INVALID: NULL, 0 bytes, or an overlap
- * with what is registered. */
+/* See gyre_mem_register. */
 gyre_status_t comm_mem_register(void *ptr, size_t bytes);
 gyre_status_t comm_mem_deregister(void *ptr);
 /* 1 if [ptr, ptr + bytes) lies in one window: its id and the offset of ptr in it. */

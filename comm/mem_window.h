@@ -3,12 +3,23 @@
 #define COMM_MEM_WINDOW_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include <gyre/status.h>
 
 enum { MEM_CONTROL_BYTES = 4096 }; /* the last page of a window */
 
 typedef struct {
     _Atomic uint32_t closed; /* 1: the owner has freed the window */
 } mem_control_t;
+
+/* Whole pages that are mapped from `fd` already become a window; `control` is the page after them, mapped anywhere. On success
+ * fd and control belong to the window. */
+gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control);
+/* Undoes it: peers drop their mappings, and what it held is given back to the system. Leaves [base, + bytes) alone, which must
+ * be mapped from elsewhere by now. */
+void comm_window_retire(const void *base);
+int comm_window_touches(const void *from, size_t bytes); /* 1: some of it lies in a window */
 
 #endif

@@ -83,9 +83,13 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
  * zeroed. Usable like any other memory; may be allocated before gyre_init. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
-/* Promises that [ptr, ptr + bytes) stays mapped until gyre_mem_deregister(ptr): transports may then pin it or
- * remember how to reach it. Never required; no transport of this version makes use of it yet. INVALID: ptr is NULL,
- * bytes is 0, or the range overlaps one that is registered. */
+/* Makes [ptr, ptr + bytes), say of malloc, as good as memory of gyre_mem_alloc until gyre_mem_deregister(ptr): its pages,
+ * from 64 KiB on, are replaced by shared ones with the same contents at the same addresses. For buffers that live long; it costs a
+ * copy. Never required. During both calls no other thread may use those pages (also beside the range: the first and
+ * the last page count whole); in between the range must stay mapped: deregister before free. Children of fork share the pages.
+ * INVALID: ptr is NULL, bytes is 0, or the range overlaps one that is registered. UNSUPPORTED, and nothing has changed:
+ * memory that is not private, anonymous and writable (files, huge pages, a stack), or that is locked or kept from
+ * children (as memory that an RDMA or CUDA library has pinned). */
 GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
 GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
 

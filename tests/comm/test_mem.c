@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -86,6 +87,99 @@ static void test_bad_input(void **state)
     for (int i = 0; i <= 12; i += i == 0 ? 4 : 8)
         assert_int_equal(comm_mem_deregister(array + i), GYRE_OK);
     assert_int_equal(comm_mem_deregister(array + 4), GYRE_ERR_INVALID);
+}
+
+/* Memory of malloc, registered: what it holds stays, beside it too, and it is a window meanwhile. */
+static void test_register(void **state)
+{
+    const size_t bytes = 3 * MIB + 100;
+    unsigned char *ptr = malloc(bytes);
+    uint64_t id;
+    size_t offset;
+
+    (void)state;
+    assert_non_null(ptr);
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < bytes; i++)
+            ptr[i] = (unsigned char)(i * 7 + (size_t)round);
+        assert_false(comm_mem_find(ptr, bytes, &id, &offset));
+        assert_int_equal(comm_mem_register(ptr, bytes), GYRE_OK);
+        assert_true(comm_mem_find(ptr, bytes, &id, &offset));
+        assert_int_equal(offset, (uintptr_t)ptr % 4096);
+        assert_int_equal(comm_mem_register(ptr + bytes - 1, 1), GYRE_ERR_INVALID);
+        assert_int_equal(comm_mem_free(ptr), GYRE_ERR_INVALID);
+        for (size_t i = 0; i < bytes; i++) {
+            assert_int_equal(ptr[i], (unsigned char)(i * 7 + (size_t)round));
+            ptr[i] = (unsigned char)(ptr[i] + 1);
+        }
+        assert_int_equal(comm_mem_deregister(ptr), GYRE_OK);
+        assert_false(comm_mem_find(ptr, 1, &id, &offset));
+        for (size_t i = 0; i < bytes; i++)
+            assert_int_equal(ptr[i], (unsigned char)(i * 7 + (size_t)round + 1));
+    }
+    free(ptr);
+}
+
+/* Buffers that share a page: the second one does without it, and both come back whole in any order. */
+static void test_register_neighbours(void **state)
+{
+    unsigned char *base = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t half = MIB / 2 + 100;
+    uint64_t id;
+    size_t offset;
+
+    (void)state;
+    assert_true(base != MAP_FAILED);
+    for (size_t i = 0; i < MIB; i++)
+        base[i] = (unsigned char)(i % 251);
+    assert_int_equal(comm_mem_register(base, half), GYRE_OK);
+    assert_int_equal(comm_mem_register(base + half, MIB - half), GYRE_OK);
+    assert_true(comm_mem_find(base, half, &id, &offset));
+    assert_false(comm_mem_find(base + half, MIB - half, &id, &offset)); /* its first page is the other's */
+    assert_true(comm_mem_find(base + MIB - 4096, 4096, &id, &offset));
+    assert_int_equal(comm_mem_deregister(base), GYRE_OK);
+    assert_int_equal(comm_mem_deregister(base + half), GYRE_OK);
+    for (size_t i = 0; i < MIB; i++)
+        assert_int_equal(base[i], (unsigned char)(i % 251));
+    munmap(base, MIB);
+}
+
+static void test_register_refused(void **state)
+{
+    int fd = memfd_create("some file", 0);
+    unsigned char *at;
+    uint64_t id;
+    size_t offset;
+
+    (void)state;
+    assert_int_equal(ftruncate(fd, MIB), 0);
+    const struct {
+        int rights, flags, fd, advice;
+    } kinds[] = {{PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0},
+                 {PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0},
+                 {PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0},
+                 {PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0},
+                 {PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, MADV_DONTFORK}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        at = mmap(NULL, MIB, kinds[i].rights, kinds[i].flags, kinds[i].fd, 0);
+        assert_true(at != MAP_FAILED);
+        if (kinds[i].advice)
+            assert_int_equal(madvise(at, MIB, kinds[i].advice), 0);
+        assert_int_equal(comm_mem_register(at, MIB), GYRE_ERR_UNSUPPORTED);
+        assert_int_equal(comm_mem_deregister(at), GYRE_ERR_INVALID);
+        munmap(at, MIB);
+    }
+    assert_int_equal(comm_mem_register(at, MIB), GYRE_ERR_UNSUPPORTED); /* nothing is mapped there */
+    close(fd);
+    /* Freed while registered: told, and what is there now is left alone. */
+    at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_int_equal(comm_mem_register(at, MIB), GYRE_OK);
+    assert_true(mmap(at, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+    at[5] = 7;
+    assert_int_equal(comm_mem_deregister(at), GYRE_ERR_INVALID);
+    assert_int_equal(at[5], 7);
+    assert_false(comm_mem_find(at, 1, &id, &offset));
+    munmap(at, MIB);
 }
 
 static void test_find(void **state)
@@ -318,8 +412,15 @@ static void test_poor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),           cmocka_unit_test(test_bad_input), cmocka_unit_test(test_find),
-        cmocka_unit_test(test_find_races),      cmocka_unit_test(test_share),     cmocka_unit_test(test_poor),
+        cmocka_unit_test(test_alloc),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_register),
+        cmocka_unit_test(test_register_neighbours),
+        cmocka_unit_test(test_register_refused),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_find_races),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_poor),
         cmocka_unit_test(test_few_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
