@@ -1,4 +1,7 @@
-/* collectives/predict.c: how long a collective will take on this host: the simulator, quickly.
+/* collectives/predict.c: how long a collective will take on this host, in a loop of such calls: the simulator, quickly.
+ *
+ * Where nobody waits for everybody (rooted operations) one call begins before the other ends: the root of a broadcast is two
+ * messages ahead. Then several calls are simulated, and what each further one takes is the answer.
  *
  * A long vector is a long pipeline, and its chunks are all alike: two short ones of the same kind are simulated, and what the
  * longer of them took more is what every further chunk will take. */
@@ -7,6 +10,7 @@
 #include "base/error.h"
 #include "collectives/simulate_internal.h"
 
+enum { CALLS = 3 };
 enum { SHORT = 4, LONG = 8, WORTH = 12 }; /* chunks of every rank's part; even, as some cut it in halves */
 
 /* The same call with `count` elements in the vector, or in each block. arrays: [2 * n]. */
@@ -41,9 +45,12 @@ gyre_status_t coll_predict(const coll_cost_t *cost, const coll_args_t *args, col
 {
     coll_simulation_t first, second;
     double in_cache = sim_cached_part(cost, args, esize);
+    int rooted = args->op == COLL_BROADCAST || args->op == COLL_REDUCE || args->op == COLL_GATHER ||
+                 args->op == COLL_SCATTER;
+    int calls = rooted ? CALLS : 1;
     size_t parts, count = length_of(args, &parts), unit;
     if (!base_mul(parts, args->chunk, &unit) || count / unit < WORTH) {
-        gyre_status_t st = sim_run_host(cost, args, algo, esize, memory, in_cache, &first);
+        gyre_status_t st = sim_run_host(cost, args, algo, esize, memory, in_cache, calls, &first);
         if (st == GYRE_OK)
             *ns = first.ns;
         return st;
@@ -53,10 +60,10 @@ gyre_status_t coll_predict(const coll_cost_t *cost, const coll_args_t *args, col
     if (!arrays)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to predict %s", coll_op_name(args->op));
     coll_args_t a = shortened(args, SHORT * unit, arrays);
-    gyre_status_t st = sim_run_host(cost, &a, algo, esize, memory, in_cache, &first);
+    gyre_status_t st = sim_run_host(cost, &a, algo, esize, memory, in_cache, calls, &first);
     if (st == GYRE_OK) {
         a = shortened(args, LONG * unit, arrays);
-        st = sim_run_host(cost, &a, algo, esize, memory, in_cache, &second);
+        st = sim_run_host(cost, &a, algo, esize, memory, in_cache, calls, &second);
     }
     if (st == GYRE_OK)
         *ns = second.ns + (second.ns - first.ns) * ((double)count / (double)unit - LONG) / (LONG - SHORT);

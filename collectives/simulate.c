@@ -63,10 +63,10 @@ void sim_complete(sim_t *s, int rank, uint32_t slot, double when)
     sim_rank_t *r = &s->ranks[rank];
     r->open--;
     r->finished = sim_later(r->finished, when);
-    if (slot == SIM_NONE)
-        return;
-    r->slot[slot] = when;
-    wake(s, rank, when);
+    if (slot != SIM_NONE)
+        r->slot[slot] = when;
+    if (slot != SIM_NONE || !r->open)
+        wake(s, rank, when);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
@@ -228,6 +228,30 @@ static void leave_core(sim_t *s, int rank)
     wake(s, next, core->free);
 }
 
+/* 1 if the rank is through with a call and makes another. */
+static int next_call(sim_t *s, int rank)
+{
+    sim_rank_t *r = &s->ranks[rank];
+    const sim_program_t *p = r->program;
+    for (int c = 0; c < s->channels; c++)
+        if (r->at[c] < p->first[c + 1])
+            return 0;
+    if (r->open || r->call == s->calls)
+        return 0;
+    r->now = sim_later(r->now, r->finished);
+    if (r->call++ == 0)
+        s->first_end = sim_later(s->first_end, r->now);
+    if (r->call == s->calls)
+        return 0;
+    for (int c = 0; c < COLL_MAX_CHANNELS; c++)
+        r->at[c] = p->first[c];
+    for (uint32_t i = 0; i < p->nslots; i++)
+        r->slot[i] = INFINITY;
+    if (!s->network)
+        r->now += s->cost->call;
+    return 1;
+}
+
 static void run_rank(sim_t *s, int rank, double time)
 {
     sim_rank_t *r = &s->ranks[rank];
@@ -239,6 +263,8 @@ static void run_rank(sim_t *s, int rank, double time)
         turn = (turn_t){.next = INFINITY};
         for (int c = 0; c < s->channels && !turn.gave_way; c++)
             run_channel(s, rank, c, &turn);
+        if (!turn.moved && !turn.gave_way && turn.next == INFINITY)
+            turn.moved = next_call(s, rank);
         /* alone on its time: no need to go through the queue */
         if (!turn.moved && !turn.gave_way && turn.next < INFINITY && !s->crowded &&
             !others_behind(s, turn.next)) {
@@ -281,6 +307,7 @@ static int set_up(sim_t *s)
     for (int r = 0; r < s->n; r++) {
         const sim_program_t *p = s->programs.of[r];
         s->ranks[r] = (sim_rank_t){.program = p, .slot = slot, .view = view, .wake = INFINITY};
+        s->ranks[r].now = s->network ? 0 : s->cost->call;
         for (int c = 0; c < COLL_MAX_CHANNELS; c++)
             s->ranks[r].at[c] = p->first[c];
         slot += p->nslots;
@@ -318,10 +345,10 @@ static void sum_up(sim_t *s)
         out->steps = rank->depth > out->steps ? rank->depth : out->steps;
         out->most_sent = rank->program->sends > out->most_sent ? rank->program->sends : out->most_sent;
     }
-    if (!s->network) {
-        out->ns += s->cost->call;
+    if (s->calls > 1)
+        out->ns = (out->ns - s->first_end) / (s->calls - 1);
+    if (!s->network)
         return;
-    }
     double busiest = -1;
     for (uint32_t i = 0; i < s->network->nlinks; i++) {
         double bytes = s->links[i].bytes, busy = bytes / s->network->links[i].rate;
@@ -377,7 +404,7 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
     if (network->ranks != args->n)
         return gyre_fail(GYRE_ERR_INVALID, "a network of %d ranks, and a schedule of %d", network->ranks,
                          args->n);
-    sim_t s = {.network = network, .esize = esize, .lookahead = network->least_latency};
+    sim_t s = {.network = network, .esize = esize, .lookahead = network->least_latency, .calls = 1};
     coll_args_t apart = *args;
     apart.place = 0; /* nobody reaches another's memory */
     return simulate(&s, &apart, algo, out);
@@ -396,11 +423,11 @@ double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t 
 }
 
 gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
-                           coll_memory_t memory, double in_cache, coll_simulation_t *out)
+                           coll_memory_t memory, double in_cache, int calls, coll_simulation_t *out)
 {
     if (cost->cores < 1)
         return gyre_fail(GYRE_ERR_INVALID, "a host of %d cores", cost->cores);
-    sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache};
+    sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache, .calls = calls};
     s.crowded = args->n > cost->cores;
     s.fresh_input = args->in_place && (args->op == COLL_ALL_REDUCE || args->op == COLL_ALL_TO_ALL);
     return simulate(&s, args, algo, out);
@@ -409,7 +436,7 @@ gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, col
 gyre_status_t coll_simulate_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo,
                                  size_t esize, coll_memory_t memory, coll_simulation_t *out)
 {
-    return sim_run_host(cost, args, algo, esize, memory, sim_cached_part(cost, args, esize), out);
+    return sim_run_host(cost, args, algo, esize, memory, sim_cached_part(cost, args, esize), 1, out);
 }
 
 double coll_bus_factor(coll_op_t op, int n)

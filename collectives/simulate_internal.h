@@ -113,6 +113,7 @@ typedef struct {
     uint32_t depth, open; /* open: sends that the receiver has not released yet */
     int32_t next_in_line; /* for the core */
     uint8_t in_line, waiting;
+    int call; /* of those that it makes one after the other */
 } sim_rank_t;
 
 typedef struct {
@@ -138,6 +139,8 @@ typedef struct {
     const coll_cost_t *cost;
     coll_memory_t memory;
     int crowded;      /* more ranks than cores */
+    int calls;        /* each rank makes so many, one after the other */
+    double first_end; /* when the last rank had made its first */
     int fresh_input;  /* IN is what the call before made */
     double in_cache;  /* part of the data that caches hold, 0 to 1 */
     double lookahead; /* ns by which ranks may be out of order */
@@ -174,10 +177,11 @@ double sim_serve(sim_server_t *server, double when, double length);
 double sim_send(sim_t *s, int rank, const sim_step_t *step, int peer, sim_message_t *m);
 void sim_recv(sim_t *s, int rank, const sim_step_t *step, const sim_message_t *m, int peer);
 void sim_compute(sim_t *s, int rank, const sim_step_t *step);
-/* The part of a rank's data that its cache holds, and a run with that part given. */
+/* The part of a rank's data that its cache holds, and a run with that part given. calls > 1: as many calls without a pause, and
+ * out->ns is the time per call once they follow each other. */
 double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize);
 gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
-                           coll_memory_t memory, double in_cache, coll_simulation_t *out);
+                           coll_memory_t memory, double in_cache, int calls, coll_simulation_t *out);
 /* simulate.c: a SEND of `rank` is complete at `when`. */
 void sim_complete(sim_t *s, int rank, uint32_t slot, double when);
 

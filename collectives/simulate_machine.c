@@ -44,6 +44,8 @@ enum {
         32 << 10,        /* bytes in which prefetching between cores gets going: they take twice the time */
     STORE_BUFFER = 4096, /* stores that wait for their lines while the core goes on */
     INLINE_MOST = 48,    /* a payload that comes with the flag */
+    PAGE = 4096,
+    PAGE_NS = 55,           /* finding and holding a page of another process; not in coll_cost_t */
     JOINT_PIECE = 256 << 10 /* fetched and added at once, about: see coll_joint_room */
 };
 
@@ -72,6 +74,14 @@ static double take_back(const sim_t *s, double bytes)
 {
     return mixed(s, bytes, s->cost->peer_cache, s->cost->peer_memory) +
            stream_start(s, bytes, STREAM_START) / 2;
+}
+
+/* process_vm_readv: what it copies, and a while for each page. */
+static double by_kernel(const sim_t *s, double bytes, int fresh)
+{
+    double cached = fresh ? fetch(s, bytes) : per(bytes, s->cost->copy_cache);
+    cached += ceil(bytes / PAGE) * PAGE_NS;
+    return s->cost->cma_call + s->in_cache * cached + (1 - s->in_cache) * per(bytes, s->cost->cma_rate);
 }
 
 /* The rank works for `work` ns and moves `traffic` bytes, which compete for the memory as far as caches do not hold them.
@@ -128,8 +138,7 @@ static void host_recv(sim_t *s, int rank, const sim_step_t *step, const sim_mess
         return;
     }
     if (m->way == SIM_WAY_CMA) {
-        r->now += cost->cma_call;
-        work = per(bytes, cost->cma_rate);
+        work = by_kernel(s, bytes, m->fresh);
     } else if (m->way == SIM_WAY_WINDOW && !m->fresh) {
         work = mixed(s, bytes, cost->copy_cache, cost->copy_memory);
     }
@@ -150,9 +159,8 @@ static void host_joint(sim_t *s, sim_rank_t *r, const sim_step_t *step)
         moved = 2 * step->arg * bytes;
     }
     if (s->memory == COLL_MEMORY_PLAIN) {
-        double calls = ceil(bytes / JOINT_PIECE), all = others > 0 ? 2 * others : 1;
-        work +=
-            all * (calls * cost->cma_call + per(bytes, cost->cma_rate)) - (others > 0 ? others : 1) * copy;
+        double calls = ceil(bytes / JOINT_PIECE) - 1, all = others > 0 ? 2 * others : 1;
+        work += all * (calls * cost->cma_call + by_kernel(s, bytes, 0)) - (others > 0 ? others : 1) * copy;
     }
     r->now += cost->step;
     host_work(s, r, work, moved, 0);
