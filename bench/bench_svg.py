@@ -141,7 +141,9 @@ def lines(
     points = [p for _, _, data in series for p in data]
     if not points:
         return f'<p class="missing">{esc(name)}: no figures</p>'
-    ys = list(y_range) if y_range else [p[1] for p in points] + ([level] if level is not None else [])
+    ys = list(y_range) if y_range else [p[1] for p in points]
+    if level is not None:
+        ys += [0.9 * level, 1.1 * level]  # noise around it must not fill the chart
     x = Axis([p[0] for p in points], x_log, LEFT, W - RIGHT, x_text)
     y = Axis(ys, y_log, H - BOTTOM, TOP, y_text, zero)
     clip = "clip-" + "".join(c if c.isalnum() else "-" for c in name)
