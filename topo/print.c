@@ -247,8 +247,8 @@ gyre_status_t topo_print_ranks(const topo_t *topo, int ranks, FILE *out)
         for (int i = 0; i < ranks; i++)
             next[order[i]] = order[(i + 1) % ranks];
         if (cores[0] < 0)
-            fprintf(out, "%d ranks would run unbound: there %s %d core%s\n", ranks,
-                    topo->core_count == 1 ? "is" : "are", topo->core_count, topo->core_count == 1 ? "" : "s");
+            fprintf(out, "%d ranks would share %d core%s\n", ranks, topo->core_count,
+                    topo->core_count == 1 ? "" : "s");
         print_ring(topo, ranks, cores, order, out);
         fprintf(out,
                 " rank   core  package   numa  ring next  tree 0: parent > children   tree 1: the same\n");

@@ -310,6 +310,11 @@ check "secret masked" [ "$(grep -c 'GYRE_SECRET=\*\*\*\*' "$W/out")" = 2 ]
 check "no secret" test -z "$(grep -E '[0-9a-f]{64}' "$W/out")"
 run "$R" -n 1 --bind core --report-bindings sh -c 'grep Cpus_allowed_list /proc/self/status'
 want "--report-bindings" 0 'rank 0 \(pid [0-9]+, .*\) bound to core'
+ranks=$((2 * $(nproc) + 1))
+run "$R" -n $ranks --report-bindings true
+want "more ranks than cores" 0 "rank $((ranks - 1)) \(pid [0-9]+, .*\) bound to core"
+check "they share the cores evenly" bash -c 'grep -o "bound to core [0-9]*" "$0" | sort | uniq -c |
+    awk "{ if (!n++ || \$1 < low) low = \$1; if (\$1 > high) high = \$1 } END { exit !(n > 0 && high - low <= 1) }"' "$W/err"
 run "$R" -n 2 --bind none --report-bindings true
 want "--bind none" 0 'rank 1 .* not bound'
 check "none means all" bash -c '[ "$("$0" --bind none grep Cpus_allowed_list /proc/self/status)" = "$(grep Cpus_allowed_list /proc/self/status)" ]' "$R"

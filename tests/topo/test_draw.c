@@ -51,7 +51,7 @@ static void print_names_all(void **state)
     topo_free(topo);
     topo = load_fixture("one-core.xml");
     text = printed(topo, 3);
-    assert_non_null(strstr(text, "3 ranks would run unbound: there is 1 core\n"));
+    assert_non_null(strstr(text, "3 ranks would share 1 core\n"));
     assert_non_null(strstr(text, "no GPUs or network devices"));
     free(text);
     topo_free(topo);

@@ -25,6 +25,15 @@ static int usable_cpus(void)
     return CPU_COUNT(&set);
 }
 
+/* With more ranks than cores the ranks share the cores evenly, and each stays on its own: left alone, schedulers may put all of
+ * them on one, where every message costs a switch more. */
+static topo_bind_t shared_if_crowded(const topo_t *topo, topo_bind_t how, int ranks)
+{
+    topo_summary_t sum;
+    topo_summary(topo, &sum);
+    return how == TOPO_BIND_CORE && ranks > sum.cores ? TOPO_BIND_L3 : how;
+}
+
 int run_job_plan(run_job_t *job, const run_options_t *options)
 {
     memset(job, 0, sizeof *job);
@@ -41,10 +50,9 @@ int run_job_plan(run_job_t *job, const run_options_t *options)
     topo_bind_t how = options->bind_given ? options->bind : TOPO_BIND_CORE;
     for (int r = 0; r < options->ranks; r++)
         cores[r] = -1;
-    /* Reading the machine takes time; when there are not even enough hardware threads nobody is bound anyway. */
-    int wanted = how != TOPO_BIND_NONE && (options->bind_given || options->ranks <= usable_cpus());
-    if (wanted && (topo_load(NULL, &job->topo) != GYRE_OK ||
-                   topo_bind_plan(job->topo, how, options->ranks, cores) != GYRE_OK)) {
+    if (how != TOPO_BIND_NONE && (topo_load(NULL, &job->topo) != GYRE_OK ||
+                                  topo_bind_plan(job->topo, shared_if_crowded(job->topo, how, options->ranks),
+                                                 options->ranks, cores) != GYRE_OK)) {
         if (options->bind_given) {
             fprintf(stderr, "ucx-run: cannot plan the binding: %s\n", gyre_last_error());
             rc = RUN_RC_SYSTEM;

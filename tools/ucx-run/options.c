@@ -19,7 +19,7 @@ static const char help_text[] =
     "  -H, --host H[:S],...   hosts and their slots; this version starts ranks on this host only\n"
     "  --hostfile F           the same from a file: lines `host`, `host:S` or `host slots=S`, # comments\n"
     "  --bind core|l3|numa|none\n"
-    "                         where each rank may run (default: core if every rank can have one, else none)\n"
+    "                         where each rank may run (default: core; more ranks than cores share them)\n"
     "  --report-bindings      say on stderr where each rank was bound\n"
     "  --wdir D               working directory of the ranks\n"
     "  -x K[=V]               set K in the environment of the ranks (they also get all of ours)\n"

@@ -36,7 +36,7 @@ typedef struct {
     int ranks;
     char **program; /* argv of the ranks, NULL at the end; borrowed from main */
     topo_bind_t bind;
-    int bind_given; /* 0: core if every rank can have one, else none */
+    int bind_given; /* 0: core */
     int tag;
     double timeout_s;    /* 0: none */
     double kill_grace_s; /* what the others get to end by themselves after a failure */
