@@ -192,12 +192,13 @@ void comm_reach_close(comm_group_t *group)
     base_time_t until = base_now() + CLOSE_MS * MS;
 
     if (group->n < 2 || group->hosts > 1 || !group->seg.base)
-        return;
+        return; /* nobody could */
     comm_reach_leave(group);
     atomic_store_explicit(&group->board->closed, 1, memory_order_relaxed);
     base_fence();
     for (int r = 0; r < group->n; r++)
         while (r != group->rank && atomic_load_explicit(&board_of(group, r)->inside, memory_order_acquire) &&
-               base_now() < until && comm_group_lost(group) == GYRE_OK)
+               base_now() < until &&
+               comm_watch_dead(group->world->watch, &group->world_ranks[r], 1, NULL, 0) < 0)
             sched_yield();
 }
