@@ -104,8 +104,12 @@ static void fill_args(sched_world_t *w, const sched_case_t *c, int rank, const i
 int sched_case_served(const sched_case_t *c)
 {
     int host = 0;
-    coll_args_t a = {
-        .op = c->op, .n = c->n, .uniform = !c->ragged, .in_place = c->place != PLACE_OUT, .place = 6, .host = &host};
+    coll_args_t a = {.op = c->op,
+                     .n = c->n,
+                     .uniform = !c->ragged,
+                     .in_place = c->place != PLACE_OUT,
+                     .place = 6,
+                     .host = &host};
     return coll_algo_serves(c->algo, c->op, &a);
 }
 
