@@ -51,7 +51,7 @@ static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one
     if (one_shot && (algo == COLL_BINE || algo == COLL_SWING)) /* lists of nodes in every step */
         factor = 2 * (size_t)n + 2;
     if (algo == COLL_BINE && s->op == COLL_REDUCE)
-        factor = 9 * (size_t)log2_up(n);
+        factor = 9 * (size_t)log2_up(n) + 1; /* one rank alone needs none, and something is divided by this */
     if (s->scaled)
         factor += 1;
     return factor * blocks;
