@@ -410,8 +410,10 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
     return simulate(&s, &apart, algo, out);
 }
 
-/* The part of a rank's data that its cache still holds in the next call: all of it up to three quarters of the cache, nothing
- * from a cache more on. It is what the rank has and what it reads from others. */
+static const double USABLE = 0.85; /* of a cache, for one collective's buffers */
+
+/* The part of a rank's data that its cache still holds in the next call, as caches that replace lines at random would. The data is
+ * what the rank has and what it reads from others; something else is always in the way. */
 double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize)
 {
     size_t in, out;
@@ -419,7 +421,7 @@ double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t 
     double own = (double)(args->in_place ? (in > out ? in : out) : in + out);
     double theirs = (double)(out > in ? out - in : in) / 2;
     double bytes = (own + theirs) * (double)esize, cache = (double)cost->cache_bytes;
-    return cache > 0 ? sim_sooner(1, sim_later(0, 1.75 - bytes / cache)) : 1;
+    return cache > 0 && bytes > 0 ? sim_sooner(1, USABLE * cache / bytes) : 1;
 }
 
 gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,

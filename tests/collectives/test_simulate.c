@@ -418,7 +418,8 @@ static void host_orders(void **state)
     cost.total_memory = 1;
     double bound = predict(&cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW);
     /* each rank adds 4 shards and writes one, then copies 3: 5 + 6 shards of a quarter, four ranks, 1 byte/ns */
-    assert_true(bound >= 11 * 4 * 65536.0);
+    if (bound < 11 * 4 * 65536.0 * 0.99)
+        fail_msg("%.0f ns, the memory alone takes %.0f", bound, 11 * 4 * 65536.0);
     assert_true(bound <= 11 * 4 * 65536.0 * 1.2);
 }
 
@@ -457,7 +458,8 @@ static void shortcuts(void **state)
                                  calls, &r) == GYRE_ERR_UNSUPPORTED)
                     continue;
                 double ns = predict(&cost, &a, algo, COLL_MEMORY_WINDOW);
-                if (fabs(ns / r.ns - 1) > 0.05)
+                if (fabs(ns / r.ns - 1) >
+                    (calls > 1 ? 0.15 : 0.05)) /* a root that runs ahead may do so in bursts */
                     fail_msg("%s by %s over %d: %.0f ns in short, %.0f ns in full", coll_op_name(op),
                              coll_algo_name(algo), n, ns, r.ns);
             }
