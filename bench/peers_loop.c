@@ -17,8 +17,9 @@
  *   3. batches of calls back to back, each after a barrier, each timed as a whole: time per call;
  *   4. calls timed one by one, for the percentiles (calls that fill a batch alone are these themselves);
  *   5. the last result is compared once more.
- * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG NS_PER_CALL... (one for each batch). The orchestrator
- * takes the slowest rank's figure of each batch. */
+ * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG, and for each batch NS_PER_CALL/TAKEN, where TAKEN is how
+ * often the kernel gave this rank's core to somebody else while it could have run. The orchestrator takes the slowest
+ * rank's figure of each batch. */
 #include "bench/peers.h"
 
 #include <errno.h>
@@ -27,14 +28,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    PERIOD = 1009,      /* of the data: a prime, so that no block boundary meets it */
-    MAX_BATCHES = 5,    /* the median of so many stands for the run */
+    PERIOD = 1009, /* of the data: a prime, so that no block boundary meets it */
+    MAX_BATCHES =
+        10, /* the median of so many stands for the run; half as many, longer ones, where cores are shared */
     MAX_SINGLES = 2000, /* p99 of so many calls has 20 beyond it */
     MAX_CALLS = 1 << 20,
 };
@@ -66,6 +69,13 @@ static uint64_t ticks(void)
 static double ns_per_tick(double since_ns, uint64_t since_ticks)
 {
     return (now_ns() - since_ns) / (double)(ticks() - since_ticks);
+}
+
+/* How often this thread lost its core while it could have run; a sched_yield that let somebody in counts. */
+static long times_taken(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
 static int by_size(const void *a, const void *b)
@@ -142,6 +152,12 @@ typedef struct {
 typedef struct {
     size_t calls, batches, singles;
 } plan_t;
+
+typedef struct {
+    double ns[MAX_BATCHES]; /* per call */
+    long taken[MAX_BATCHES];
+    double singles[MAX_SINGLES]; /* ticks of each call */
+} samples_t;
 
 typedef struct {
     void *memory;
@@ -242,12 +258,17 @@ static size_t check(const run_t *r)
     }
 }
 
+static int shares_cores(const run_t *r)
+{
+    return r->size > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 /* Ranks that were just woken may share a core although there is one for each: a moment of work before the first call
  * lets the kernel spread them. With more ranks than cores there is nothing to spread. */
 static void spread(const run_t *r)
 {
     double end = now_ns() + 2e6;
-    while (r->size <= sysconf(_SC_NPROCESSORS_ONLN) && now_ns() < end)
+    while (!shares_cores(r) && now_ns() < end)
         ;
 }
 
@@ -292,10 +313,11 @@ static int make_plan(const run_t *r, plan_t *plan)
     }
     if (rc)
         return rc;
-    double batch = r->budget_ns / 2 / MAX_BATCHES / per_call;
+    const int most = shares_cores(r) ? MAX_BATCHES / 2 : MAX_BATCHES;
+    double batch = r->budget_ns / 2 / most / per_call;
     said[0] = batch < 1 ? 1.0f : batch > MAX_CALLS ? (float)MAX_CALLS : (float)(size_t)batch;
-    double batches = batch < 1 ? r->budget_ns / per_call : MAX_BATCHES;
-    said[1] = batches < 2 ? 2.0f : batches > MAX_BATCHES ? (float)MAX_BATCHES : (float)(size_t)batches;
+    double batches = batch < 1 ? r->budget_ns / per_call : most;
+    said[1] = batches < 2 ? 2.0f : batches > most ? (float)most : (float)(size_t)batches;
     double singles = r->budget_ns / 4 / per_call;
     said[2] = batch < 2 ? 0.0f : singles > MAX_SINGLES ? (float)MAX_SINGLES : (float)(size_t)singles;
     rc = agree(said, 3);
@@ -303,17 +325,18 @@ static int make_plan(const run_t *r, plan_t *plan)
     return rc;
 }
 
-/* ns [MAX_BATCHES]: time per call in each batch; singles [MAX_SINGLES]: ticks of each call */
-static int measure(const run_t *r, const plan_t *plan, double *ns, double *singles)
+static int measure(const run_t *r, const plan_t *plan, samples_t *out)
 {
     const bench_call_fn call = bench_backend.call[r->collective];
     int rc = 0;
     for (size_t b = 0; b < plan->batches && rc == 0; b++) {
         if ((rc = barrier()) != 0)
             break;
+        long taken = times_taken();
         double from = now_ns();
         rc = call_many(r, plan->calls);
-        ns[b] = (now_ns() - from) / (double)plan->calls;
+        out->ns[b] = (now_ns() - from) / (double)plan->calls;
+        out->taken[b] = times_taken() - taken;
     }
     if (rc == 0 && plan->singles)
         rc = barrier();
@@ -321,7 +344,7 @@ static int measure(const run_t *r, const plan_t *plan, double *ns, double *singl
     for (size_t i = 0; i < plan->singles && rc == 0; i++) {
         rc = call(r->send, r->recv, r->count);
         uint64_t after = ticks();
-        singles[i] = (double)(after - before);
+        out->singles[i] = (double)(after - before);
         before = after;
     }
     return rc;
@@ -393,23 +416,23 @@ static int fail(const char *what, int rc)
     return -1;
 }
 
-static int report(const plan_t *plan, const double *ns, double *singles, size_t bad)
+static int report(const plan_t *plan, samples_t *samples, size_t bad)
 {
     char line[512];
     double scale = ns_per_tick(start_ns, start_ticks), p50, p99;
     if (plan->singles) {
-        p50 = scale * quantile(singles, plan->singles, 0.5);
-        p99 = scale * quantile(singles, plan->singles, 0.99);
+        p50 = scale * quantile(samples->singles, plan->singles, 0.5);
+        p99 = scale * quantile(samples->singles, plan->singles, 0.99);
     } else {
         double sorted[MAX_BATCHES];
-        memcpy(sorted, ns, plan->batches * sizeof *ns);
+        memcpy(sorted, samples->ns, plan->batches * sizeof *sorted);
         p50 = quantile(sorted, plan->batches, 0.5);
         p99 = quantile(sorted, plan->batches, 0.99);
     }
     int at =
         snprintf(line, sizeof line, "ok %zu %zu %.1f %.1f %zu", plan->calls, plan->singles, p50, p99, bad);
     for (size_t b = 0; b < plan->batches; b++)
-        at += snprintf(line + at, sizeof line - (size_t)at, " %.2f", ns[b]);
+        at += snprintf(line + at, sizeof line - (size_t)at, " %.2f/%ld", samples->ns[b], samples->taken[b]);
     snprintf(line + at, sizeof line - (size_t)at, "\n");
     return say(line);
 }
@@ -417,8 +440,7 @@ static int report(const plan_t *plan, const double *ns, double *singles, size_t 
 /* Nonzero: the rank has to end. */
 static int run(run_t *r)
 {
-    static double singles[MAX_SINGLES];
-    double ns[MAX_BATCHES];
+    static samples_t samples;
     plan_t plan;
     if (!bench_backend.call[r->collective] || (r->own && !bench_backend.own_alloc))
         return say("none\n");
@@ -433,7 +455,7 @@ static int run(run_t *r)
     if (rc)
         return fail(collective_names[r->collective], rc);
     size_t bad = check(r);
-    if ((rc = make_plan(r, &plan)) != 0 || (rc = measure(r, &plan, ns, singles)) != 0)
+    if ((rc = make_plan(r, &plan)) != 0 || (rc = measure(r, &plan, &samples)) != 0)
         return fail(collective_names[r->collective], rc);
     bad += check(r);
     /* Nobody gives memory back that a peer still reads. */
@@ -441,7 +463,7 @@ static int run(run_t *r)
         return fail("barrier", rc);
     if (r->bytes > keep_bytes)
         release(r->own);
-    return report(&plan, ns, singles, bad);
+    return report(&plan, &samples, bad);
 }
 
 static int parse(const char *line, run_t *r, unsigned *deadline_s)

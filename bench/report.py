@@ -31,7 +31,8 @@ def result_text(result):
     """A contender's figure in a cell; what is odd about it is marked."""
     if result is None or result["us"] is None:
         return "failed" if result and result["error"] else "-"
-    return time_text(result["us"]) + ("!" if result["wrong"] else "") + ("~" if result["as_malloc"] else "")
+    marks = {"!": result["wrong"], "?": result["disturbed"], "~": result["as_malloc"]}
+    return time_text(result["us"]) + "".join(mark for mark, is_so in marks.items() if is_so)
 
 def tables(result, ranks):
     """All tables of one number of ranks."""
@@ -114,7 +115,8 @@ def markdown(result):
         "",
         "Microseconds per call, back to back, of the slowest rank; fp32, sum; bytes are those of the whole vector;",
         f"median over {options['rounds']} interleaved rounds. Ratio: best peer / Gyre, above 1 is ahead; `*`: behind",
-        "the goal. `!`: wrong results. `~`: measured with malloc's buffers. p99: of calls timed one by one.",
+        "the goal. `!`: wrong results. `~`: measured with malloc's buffers. `?`: never without losing a core. p99: of",
+        "calls timed one by one.",
         "",
     ]
     rows = [[n, c["version"], c["settings"]] for n, c in result["contenders"].items()]
