@@ -18,8 +18,9 @@ enum {
     ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
     ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
     EXCHANGE_BYTES = 8192,     /* of the whole vector: see exchange_pays */
-    DIRECT_RANKS = 32,         /* flat schedules open n connections and take n messages: fine up to here */
-    CHUNK_BYTES = 256 << 10    /* fits a second-level cache with its sources */
+    SHARE_REDUCE_BYTES = 1 << 20,
+    DIRECT_RANKS = 32,      /* flat schedules open n connections and take n messages: fine up to here */
+    CHUNK_BYTES = 256 << 10 /* fits a second-level cache with its sources */
 };
 
 static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char *text, size_t bytes)
@@ -83,7 +84,7 @@ static int reduces(coll_op_t op)
     return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER;
 }
 
-static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int small)
+static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size_t bytes, int small)
 {
     int multi = comm->hosts > 1, crowded = comm->hosts < args->n; /* several hosts; several ranks on some */
     coll_algo_t local[] = {args->n <= DIRECT_RANKS ? COLL_DIRECT : COLL_BUTTERFLY, COLL_BUTTERFLY,
@@ -94,8 +95,13 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, int 
     coll_algo_t large_net[] = {args->op == COLL_BROADCAST || args->op == COLL_REDUCE ? COLL_TREE
                                                                                      : COLL_BUTTERFLY,
                                COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
-    if (!multi && !small && args->n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
+    /* Not for broadcast: called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
+    if (!multi && !small && args->op == COLL_ALL_REDUCE && args->n <= DIRECT_RANKS &&
+        coll_algo_serves(COLL_SHARED, args->op, args))
         return COLL_SHARED;
+    /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
+    if (!multi && args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
+        return args->n == 2 ? COLL_TREE : COLL_BINOMIAL;
     if (!multi)
         return first_that_serves(args, local, 5);
     if (crowded)
@@ -146,7 +152,7 @@ void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t e
     size_t chunk = (size_t)base_setting_int(SET_CHUNK);
     if (!chunk)
         chunk = CHUNK_BYTES;
-    *out = (coll_choice_t){.algo = choose(comm, args, small),
+    *out = (coll_choice_t){.algo = choose(comm, args, bytes, small),
                            .one_shot = small && args->op == COLL_ALL_REDUCE,
                            .chunk = chunk / esize ? chunk / esize : 1};
 }

@@ -68,7 +68,7 @@ static const struct option long_options[] = {
 static int serves(const perf_coll_t *coll, coll_algo_t algo)
 {
     static const int host[2] = {0, 0};
-    coll_args_t args = {.op = coll->op, .n = 2, .uniform = !coll->uneven, .host = host};
+    coll_args_t args = {.op = coll->op, .n = 2, .uniform = !coll->uneven, .host = host, .place = 64};
     return coll->op < COLL_OP_END && coll_algo_serves(algo, coll->op, &args);
 }
 
