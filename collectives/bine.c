@@ -5,7 +5,7 @@
  * on if the rank is even, further back if it is odd (the negabinary numbering of ranks). What has met after s steps is
  * an interval of 2^s ranks that has grown to both sides by turns, so partners are about 2/3 as far apart as in
  * recursive doubling (1, 2, 4, 8, ...): where neighbouring ranks share a switch or group, up to a third less traffic
- * crosses its scarce uplinks. It should win on oversubscribed fat trees and dragonflies with consecutive placement.
+ * crosses its scarce uplinks. Where it wins, by the simulator: docs/algorithms.md.
  *
  *  reduce_scatter  Nearest partners first, as they exchange most: half of the blocks, then a quarter, ... One partner
  *                  per step, log2 n steps, volume (n - 1) / n of the vector.

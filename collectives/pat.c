@@ -17,9 +17,7 @@
  *  all_reduce      Both, by shards: 2 log2 n steps for short vectors.
  *
  * Canonical order: forest.h. A place's subtree is an interval of ranks that starts anywhere; reductions send up to
- * about twice the volume that fast_order needs. It should win where latency counts and ranks are many: reduce_scatter
- * and all_gather of small blocks, for numbers of ranks that are no power of two above all, and wherever long distances
- * are scarce. */
+ * about twice the volume that fast_order needs. Where it wins, by the simulator: docs/algorithms.md. */
 #include "collectives/forest.h"
 
 static int lowest_bit(int v)

@@ -130,7 +130,8 @@ static void test_large(void **state)
     } cases[] = {
         {COLL_RING, 4096, 0, (size_t)1 << 24, 150000},   {COLL_RING, 4096, 1, (size_t)1 << 24, 25000},
         {COLL_TREE, 65536, 0, (size_t)1 << 20, 400},     {COLL_BUTTERFLY, 65535, 0, (size_t)1 << 24, 4000},
-        {COLL_BINOMIAL, 65536, 0, (size_t)1 << 20, 600},
+        {COLL_BINOMIAL, 65536, 0, (size_t)1 << 20, 600}, {COLL_BINE, 4096, 0, (size_t)1 << 24, 15000},
+        {COLL_SWING, 4095, 0, (size_t)1 << 24, 60000},   {COLL_PAT, 4095, 0, (size_t)1 << 24, 40000},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         coll_args_t a = {.op = COLL_ALL_REDUCE,
