@@ -15,6 +15,7 @@ typedef struct {
     size_t size;
     int live;  /* partial results that lie here */
     int ready; /* first round, counted over all slices, in which it may be used again */
+    int packs; /* for packed messages only, which then find nothing left of what they are made of */
 } region_t;
 
 typedef struct {
@@ -62,12 +63,12 @@ typedef struct {
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
-static int region_take(run_t *r, size_t size)
+static int region_take(run_t *r, size_t size, int packs)
 {
     int best = -1;
     for (int i = 0; i < r->nregions; i++) {
         const region_t *g = &r->regions[i];
-        if (!g->live && g->ready <= r->clock && g->size >= size &&
+        if (!g->live && g->packs == packs && g->ready <= r->clock && g->size >= size &&
             (best < 0 || g->size < r->regions[best].size))
             best = i;
     }
@@ -83,7 +84,7 @@ static int region_take(run_t *r, size_t size)
             r->room = room;
         }
         best = r->nregions++;
-        r->regions[best] = (region_t){.at = coll_tmp(r->b, size), .size = size};
+        r->regions[best] = (region_t){.at = coll_tmp(r->b, size), .size = size, .packs = packs};
     }
     r->regions[best].live = 1;
     return best;
@@ -151,7 +152,7 @@ static void send_pieces(run_t *r, int peer)
     for (size_t i = 0; i < r->npieces; i++)
         total += r->pieces[i].count;
     if (r->npieces > 1) {
-        int region = region_take(r, total);
+        int region = region_take(r, total, 1);
         if (region < 0)
             return;
         at = r->regions[region].at;
@@ -173,7 +174,7 @@ static void recv_pieces(run_t *r, int peer)
     if (r->npieces == 1) {
         coll_add_recv(r->b, r->blocks->channel, peer, r->pieces[0].at, total);
     } else if (r->npieces > 1) {
-        int region = region_take(r, total);
+        int region = region_take(r, total, 0);
         if (region < 0)
             return;
         coll_ref_t at = r->regions[region].at;
@@ -304,7 +305,7 @@ static int place_result(run_t *r, int block, const partial_t *x, const partial_t
         to->at = coll_out(r->blocks->out + inside);
     } else {
         if (r->sums < 0)
-            r->sums = region_take(r, r->regions[r->got].size);
+            r->sums = region_take(r, r->regions[r->got].size, 0);
         if (r->sums < 0)
             return 0;
         to->region = r->sums;
@@ -390,7 +391,7 @@ static void settle(run_t *r, size_t from, size_t end)
             if (p->region != r->got)
                 continue;
             if (r->sums < 0)
-                r->sums = region_take(r, r->regions[r->got].size);
+                r->sums = region_take(r, r->regions[r->got].size, 0);
             if (r->sums < 0)
                 return;
             add_piece(r, p->at, slice_of(r, r->moves[k].block).count);
@@ -412,7 +413,7 @@ static void recv_partials(run_t *r, int round)
     size_t n = list_moves(r, round, 1, 1), total;
     for (size_t i = 0, end; i < n; i = end) {
         end = message_end(r, i, n, &total);
-        r->got = region_take(r, total);
+        r->got = region_take(r, total, 0);
         r->sums = -1;
         if (r->got < 0)
             return;
