@@ -20,11 +20,11 @@
 #include "comm/link.h"
 
 enum {
-    CLOCK_TURNS = 64, /* the clock is read every so many turns */
-    SPIN_TURNS = 6,   /* where cores are scarce: turns before the first yield */
+    CLOCK_TURNS = 64,  /* the clock is read every so many turns */
+    SPIN_TURNS = 6,    /* where cores are scarce: turns before the first yield */
     YIELD_TURNS = 200, /* and yields before sleeping: each lets every other runnable rank of the core run */
-    SLEEP_MS = 50,    /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
-    UCX_SLEEP_MS = 5, /* UCX's descriptor does not hear doorbells of shared memory */
+    SLEEP_MS = 50,     /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
+    UCX_SLEEP_MS = 5,  /* UCX's descriptor does not hear doorbells of shared memory */
     UCX_SHM_SLEEP_MS = 1
 };
 enum {
