@@ -5,7 +5,9 @@
 
 #include "base/fence.h"
 
-_Thread_local char base_bias_me __attribute__((tls_model("initial-exec")));
+#if !defined(__x86_64__) && !defined(__aarch64__)
+_Thread_local char base_bias_me;
+#endif
 
 /* Makes it an ordinary lock. 0: another thread is at it. */
 static int revoke(base_bias_t *lock)
@@ -25,7 +27,7 @@ int base_bias_try_slow(base_bias_t *lock)
     if (atomic_load_explicit(&lock->revoked, memory_order_acquire) != BASE_BIAS_REVOKED) {
         const void *nobody = NULL;
         if (base_fence_threads_ready() && !atomic_load_explicit(&lock->revoked, memory_order_relaxed) &&
-            atomic_compare_exchange_strong(&lock->owner, &nobody, &base_bias_me))
+            atomic_compare_exchange_strong(&lock->owner, &nobody, base_bias_self()))
             return base_bias_try(lock); /* the first */
         if (!revoke(lock))
             return 0;

@@ -20,15 +20,30 @@ typedef struct {
 
 typedef enum { BASE_BIAS_OWNED = 0, BASE_BIAS_REVOKING = 1, BASE_BIAS_REVOKED = 2 } base_bias_state_t;
 
-extern _Thread_local char base_bias_me
-    __attribute__((tls_model("initial-exec"))); /* its address is the thread */
+#if !defined(__x86_64__) && !defined(__aarch64__)
+extern _Thread_local char base_bias_me;
+#endif
+/* An address that is this thread's alone: of its control block, from a register, which is cheaper than that of a
+ * thread-local variable in a shared library and needs no static TLS, of which programs that load the library late have little. */
+static inline const void *base_bias_self(void)
+{
+#if defined(__x86_64__)
+    const void *self;
+    __asm__("movq %%fs:0, %0" : "=r"(self));
+    return self;
+#elif defined(__aarch64__)
+    return __builtin_thread_pointer();
+#else
+    return &base_bias_me;
+#endif
+}
 
 int base_bias_try_slow(base_bias_t *lock);
 
 /* 1: taken. 0: somebody else has it, or is about to revoke it. */
 static inline int base_bias_try(base_bias_t *lock)
 {
-    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == &base_bias_me) {
+    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self()) {
         atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
         /* Pairs with base_fence_threads in revoke(): either we see `revoked` below, or the revoker sees `inside`. */
         atomic_signal_fence(memory_order_seq_cst);
@@ -43,7 +58,7 @@ static inline int base_bias_try(base_bias_t *lock)
 static inline void base_bias_leave(base_bias_t *lock)
 {
     /* release: pairs with the acquire of whoever enters next */
-    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == &base_bias_me &&
+    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self() &&
         atomic_load_explicit(&lock->inside, memory_order_relaxed))
         atomic_store_explicit(&lock->inside, 0, memory_order_release);
     else
