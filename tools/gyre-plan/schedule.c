@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "collectives/simulate.h"
 #include "collectives/tune.h"
@@ -14,10 +15,11 @@
 
 enum {
     MOST_RANKS = 1 << 20,
-    ELEMENT = 4,             /* bytes: fp32 */
-    ANNOUNCEMENT = 16,       /* elements in which a rank of a host tells where its buffers are */
-    FORM_BYTES = 1 << 20,    /* up to this size the one-shot form is tried, too */
-    MOST_MESSAGES = 40 << 20 /* `--algo all` leaves out what sends more */
+    ELEMENT = 4,          /* bytes: fp32 */
+    ANNOUNCEMENT = 16,    /* elements in which a rank of a host tells where its buffers are */
+    FORM_BYTES = 1 << 20, /* up to this size the one-shot form is tried, too */
+    NS_PER_MESSAGE = 300, /* what simulating takes on a present-day core */
+    MOST_SECONDS = 20     /* `--algo all` leaves out what would take longer, about */
 };
 
 static const char help[] =
@@ -71,7 +73,7 @@ typedef struct {
 typedef struct {
     coll_algo_t algo;
     int forms, one_shot, skipped; /* forms: that were tried */
-    uint64_t estimate;            /* messages of what was left out */
+    double seconds;               /* that what was skipped would have taken, about */
     coll_simulation_t result;
 } row_t;
 
@@ -268,25 +270,29 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
                          .host = p->host};
 }
 
-/* What all ranks send, going by rank 0. */
+/* What all ranks send, and the seconds that simulating it will take, about, going by rank 0. */
 typedef struct {
     uint64_t messages, bytes;
     uint32_t steps;
 } volume_t;
 
-static gyre_status_t estimate(const coll_args_t *args, coll_algo_t algo, volume_t *out)
+static gyre_status_t estimate(const coll_args_t *args, coll_algo_t algo, volume_t *out, double *seconds)
 {
     coll_schedule_t schedule;
+    base_time_t begun = base_now();
     gyre_status_t st = coll_schedule_build(algo, args, &schedule);
     if (st != GYRE_OK)
         return st;
-    *out = (volume_t){.steps = schedule.nsteps};
+    double build = (double)(base_now() - begun);
+    memset(out, 0, sizeof *out); /* it is compared as memory */
+    out->steps = schedule.nsteps;
     for (uint32_t i = 0; i < schedule.nsteps; i++)
         if (schedule.steps[i].kind == COLL_STEP_SEND) {
             out->messages += (uint64_t)args->n;
             out->bytes += schedule.steps[i].count;
         }
     coll_schedule_free(&schedule);
+    *seconds = 1e-9 * ((double)args->n * build + NS_PER_MESSAGE * (double)out->messages);
     return GYRE_OK;
 }
 
@@ -305,15 +311,18 @@ static gyre_status_t run(const plan_t *p, coll_args_t args, row_t *row)
     volume_t volume[2];
     for (int form = 0; form < most; form++) {
         coll_simulation_t result = {0};
+        double seconds;
         args.one_shot = form;
-        gyre_status_t st = estimate(&args, row->algo, &volume[form]);
+        gyre_status_t st = estimate(&args, row->algo, &volume[form], &seconds);
         if (st != GYRE_OK)
             return st;
         if (form && !memcmp(&volume[0], &volume[1], sizeof volume[0]))
             break; /* it has but one */
         row->forms++;
-        if (p->o->algo == COLL_ALGO_AUTO && volume[form].messages > MOST_MESSAGES)
+        if (p->o->algo == COLL_ALGO_AUTO && seconds > MOST_SECONDS) {
+            row->seconds = seconds;
             continue;
+        }
         st = simulate(p, &args, row->algo, &result);
         if (st != GYRE_OK)
             return st;
@@ -324,7 +333,6 @@ static gyre_status_t run(const plan_t *p, coll_args_t args, row_t *row)
         found = 1;
     }
     row->skipped = !found;
-    row->estimate = volume[0].messages;
     return GYRE_OK;
 }
 
@@ -371,8 +379,7 @@ static void print_row(const plan_t *p, const row_t *row, size_t bytes, int wins)
     char most[32], mean[32], global[32], link[128] = "";
     printf("  %11zu %c %-13s ", bytes, wins ? '*' : ' ', coll_algo_name(row->algo));
     if (row->skipped) {
-        printf("left out: about %llu million messages; name it with --algo to run it\n",
-               (unsigned long long)(row->estimate >> 20));
+        printf("left out: it would take about %.0f s; name it with --algo to run it\n", row->seconds);
         return;
     }
     double rate = r->ns > 0 ? (double)bytes / r->ns : 0;
