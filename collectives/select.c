@@ -17,7 +17,8 @@
 enum {
     ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
     ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
-    EXCHANGE_BYTES = 8192,     /* of the whole vector: see exchange_pays */
+    SHARED_PAIR = 4096,        /* two ranks work in each other's memory above */
+    EXCHANGE_BYTES = 8192,     /* see exchange_pays */
     SHARE_REDUCE_BYTES = 1 << 20,
     DIRECT_RANKS = 32,      /* flat schedules open n connections and take n messages: fine up to here */
     CHUNK_BYTES = 256 << 10 /* fits a second-level cache with its sources */
@@ -96,8 +97,8 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size
                                                                                      : COLL_BUTTERFLY,
                                COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
     /* Not for broadcast: called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
-    if (!multi && !small && args->op == COLL_ALL_REDUCE && args->n <= DIRECT_RANKS &&
-        coll_algo_serves(COLL_SHARED, args->op, args))
+    if (!multi && (!small || (args->n == 2 && bytes > SHARED_PAIR)) && args->op == COLL_ALL_REDUCE &&
+        args->n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
         return COLL_SHARED;
     /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
     if (!multi && args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
@@ -119,9 +120,11 @@ static int exchange_pays(const gyre_comm_t *comm, const coll_args_t *args, size_
         return 1;
     switch (args->op) {
     case COLL_ALL_REDUCE:
+        return args->count <= EXCHANGE_BYTES / 2 / esize;
     case COLL_BROADCAST:
         return args->count <= EXCHANGE_BYTES / esize;
     case COLL_REDUCE_SCATTER:
+        return args->count <= EXCHANGE_BYTES / 4 / esize;
     case COLL_ALL_GATHER:
     case COLL_ALL_TO_ALL:
         return args->count <= EXCHANGE_BYTES / 2 / esize;
