@@ -34,13 +34,13 @@ static int add(coll_tune_line_t *list, int n, const coll_args_t *args, coll_algo
     return n;
 }
 
-int coll_candidates(const coll_args_t *args, int hosts, uint64_t bytes, coll_tune_line_t *list)
+int coll_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tune_line_t *list)
 {
     static const uint64_t chunks[] = {64 << 10, 1 << 20};
     int n = 0;
     for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++) {
         const coll_algo_t algo = (coll_algo_t)a;
-        if (!coll_algo_serves(algo, args->op, args) || (algo == COLL_HIERARCHICAL && hosts == 1))
+        if (!coll_algo_serves(algo, args->op, args) || (algo == COLL_HIERARCHICAL && parts == 1))
             continue;
         const int forms = args->op == COLL_ALL_REDUCE && (algo == COLL_DIRECT || algo == COLL_BUTTERFLY);
         n = add(list, n, args, algo, forms ? 0 : -1, 0);
@@ -84,7 +84,7 @@ double coll_model_ns(const gyre_comm_t *comm, const coll_args_t *args, uint64_t 
                      .n = comm->n,
                      .fast_order = args->fast_order,
                      .place = args->place,
-                     .host = comm->host_of};
+                     .host = comm->part_of};
     const size_t block =
         base_max_size((size_t)bytes / ESIZE / (is_vector(a.op) ? 1 : n), args->op != COLL_BARRIER);
     a.count = block;
@@ -125,8 +125,8 @@ double coll_model_exchange_ns(const gyre_comm_t *comm, coll_op_t op, uint64_t by
 static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes)
 {
     enum { ESIZE = 4 };
-    static const coll_algo_t wish[] = {COLL_SHARED,   COLL_DIRECT, COLL_BUTTERFLY,
-                                       COLL_BINOMIAL, COLL_TREE,   COLL_BRUCK};
+    static const coll_algo_t wish[] = {COLL_SHARED, COLL_DIRECT, COLL_BUTTERFLY,   COLL_BINOMIAL,
+                                       COLL_TREE,   COLL_BRUCK,  COLL_HIERARCHICAL};
     double ours[2], best = MUCH_FASTER;
     coll_algo_t found = COLL_ALGO_AUTO;
     coll_args_t like = *args;
@@ -139,7 +139,8 @@ static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, u
     for (size_t i = 0; i < sizeof wish / sizeof *wish && ours[0] > 0 && ours[1] > 0; i++) {
         const coll_algo_t algo = wish[i];
         const int flat = algo == COLL_DIRECT || algo == COLL_SHARED;
-        if (algo == rule.algo || (flat && comm->n > FLAT_RANKS) || !coll_algo_serves(algo, args->op, args))
+        if (algo == rule.algo || (flat && comm->n > FLAT_RANKS) ||
+            (algo == COLL_HIERARCHICAL && comm->parts < 2) || !coll_algo_serves(algo, args->op, args))
             continue;
         double worst = 0;
         for (int m = 0; m < 2 && worst < best; m++) {

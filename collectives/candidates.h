@@ -9,9 +9,9 @@
 
 enum { COLL_CANDIDATES_MOST = 24 };
 
-/* Those that serve a call like args (op, n, uniform, host, root) of `bytes` (as gyre-perf's first column) on `hosts` hosts.
- * list: [COLL_CANDIDATES_MOST], as lines that a tuning file could have, without ranges. Returns how many. */
-int coll_candidates(const coll_args_t *args, int hosts, uint64_t bytes, coll_tune_line_t *list);
+/* Those that serve a call like args (op, n, uniform, host, root) of `bytes` (as gyre-perf's first column) on `parts` hosts, or
+ * cells of one host. list: [COLL_CANDIDATES_MOST], as lines that a tuning file could have, without ranges. Returns how many. */
+int coll_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tune_line_t *list);
 
 /* Predicted time of a call like args, of `bytes`, by an algorithm in a form, for a communicator on one host. Equal blocks, root
  * 0, out of place: what all ranks know. chunk in bytes. 0: nothing can be said (several hosts, more than 64 ranks, not

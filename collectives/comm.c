@@ -119,6 +119,31 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
     return st;
 }
 
+static int size_of_part(const int *part_of, int n, int part)
+{
+    int size = 0;
+    for (int r = 0; r < n; r++)
+        size += part_of[r] == part;
+    return size;
+}
+
+/* What hierarchical works on: hosts, or one host's cells if there are several and in each at least two ranks. */
+static void find_parts(gyre_comm_t *comm)
+{
+    int cells, least = comm->n;
+    const int *cell_of = comm_group_cells(comm->group, &cells);
+    for (int c = 0; c < cells && least > 1; c++) {
+        const int size = size_of_part(cell_of, comm->n, c);
+        least = size < least ? size : least;
+    }
+    const int use_cells = comm->hosts == 1 && cells > 1 && least > 1;
+    comm->part_of = use_cells ? cell_of : comm->host_of;
+    comm->parts = use_cells ? cells : comm->hosts;
+    comm->even_parts = 1;
+    for (int p = 0; p < comm->parts && comm->even_parts; p++)
+        comm->even_parts = size_of_part(comm->part_of, comm->n, p) * comm->parts == comm->n;
+}
+
 static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
                                comm_exchange_fn exchange, void *user, base_time_t deadline, gyre_comm_t **out)
 {
@@ -155,6 +180,7 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
             comm->local_rank += r < rank;
             comm->local_size++;
         }
+    find_parts(comm);
     comm->made_in = base_now() - start;
     *out = comm;
     return GYRE_OK;

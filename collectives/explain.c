@@ -27,7 +27,7 @@ static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
         form = line;
         break;
     case COLL_WHY_MODEL:
-        form = "model";
+        form = c->algo == COLL_HIERARCHICAL ? "model: by caches or NUMA nodes" : "model";
         break;
     case COLL_WHY_RULE:
         form = x->exchange       ? "rule: fits the exchange"
@@ -47,7 +47,7 @@ static void find_second(const gyre_comm_t *comm, const coll_args_t *args, coll_m
                         coll_explanation_t *x)
 {
     coll_tune_line_t list[COLL_CANDIDATES_MOST];
-    const int n = coll_candidates(args, comm->hosts, x->bytes, list);
+    const int n = coll_candidates(args, comm->parts, x->bytes, list);
     for (int i = 0; i < n; i++) {
         const coll_tune_line_t *l = &list[i];
         const int form = l->one_shot > 0;
@@ -108,7 +108,7 @@ gyre_status_t coll_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_me
                             .fast_order = comm->fast_order,
                             .chunk = 1,
                             .place = coll_joint_place(comm, s),
-                            .host = comm->host_of};
+                            .host = comm->part_of};
         for (int r = 0; s->op != COLL_ALL_TO_ALL && s->counts && r < comm->n; r++)
             args.count = args.count > s->counts[r] ? args.count : s->counts[r];
         const int known = coll_known_bytes(&args, plan->esize, &x.bytes);

@@ -38,14 +38,15 @@ static int may_cut(const coll_shape_t *s)
 }
 
 /* A bound, the same on all ranks, of the elements of TMP per element of the longest block (or of the vector). */
-static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one_shot)
+static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one_shot, int even_parts)
 {
     size_t blocks = is_vector(s->op) ? 1 : (size_t)n;
     size_t factor = (size_t)log2_up(n) + 2;
     if (algo == COLL_RING)
         factor *= 2;
-    if (algo == COLL_HIERARCHICAL)
-        factor = (size_t)n + 2;
+    /* Sums need TMP: 4 n chunks where all hosts have as many ranks (and what rounding adds). */
+    if (algo == COLL_HIERARCHICAL && s->op != COLL_BROADCAST && s->op != COLL_ALL_GATHER)
+        factor = even_parts ? base_min_size(6, (size_t)n + 2) : (size_t)n + 2;
     if (one_shot || (algo == COLL_DIRECT && s->op == COLL_REDUCE))
         factor = (size_t)n + 1;
     if (one_shot && (algo == COLL_BINE || algo == COLL_SWING)) /* lists of nodes in every step */
@@ -181,7 +182,7 @@ static coll_args_t args_of(const gyre_comm_t *comm, const coll_shape_t *s)
                          .fast_order = comm->fast_order,
                          .chunk = 1,
                          .place = coll_joint_place(comm, s),
-                         .host = comm->host_of};
+                         .host = comm->part_of};
 }
 
 /* Arguments of the segment that starts `from` elements into every block and takes at most `len` of each. */
@@ -272,11 +273,11 @@ static int segment_like_previous(const coll_plan_t *p, int n, uint32_t k)
     return 1;
 }
 
-static void size_segments(coll_plan_t *p, int n)
+static void size_segments(coll_plan_t *p, int n, int even_parts)
 {
     size_t longest = longest_block(&p->shape, n);
     size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
-    size_t per = budget / tmp_factor(p->algo, &p->shape, n, p->one_shot);
+    size_t per = budget / tmp_factor(p->algo, &p->shape, n, p->one_shot, even_parts);
     if (p->algo == COLL_SHARED) /* TMP does not grow with the vector, unless that is scaled into it */
         per = p->shape.scaled ? budget / 2 : longest;
     per = base_max_size(per & ~(size_t)63, 1024);
@@ -290,7 +291,7 @@ static void size_segments(coll_plan_t *p, int n)
 
 static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
 {
-    size_segments(p, comm->n);
+    size_segments(p, comm->n, comm->even_parts);
     p->segment_of = base_arena_alloc(&p->arena, p->nsegments, sizeof *p->segment_of);
     p->segments = base_arena_alloc(&p->arena, p->nsegments, sizeof *p->segments);
     if (!p->segment_of || !p->segments)

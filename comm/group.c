@@ -27,14 +27,15 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
 
     group->world_ranks = calloc(n, sizeof *group->world_ranks);
     group->host_of = calloc(n, sizeof *group->host_of);
+    group->cell_of = calloc(n, sizeof *group->cell_of);
     group->local_of = calloc(n, sizeof *group->local_of);
     group->links = calloc(n * COMM_LANES, sizeof *group->links);
-    group->private_bytes = sizeof *group + n * (3 * sizeof(int) + COMM_LANES * sizeof(void *));
+    group->private_bytes = sizeof *group + n * (4 * sizeof(int) + COMM_LANES * sizeof(void *));
     if (group->n > 1) {
         group->cards = calloc(n, sizeof *group->cards);
         group->private_bytes += n * sizeof *group->cards;
     }
-    if (!group->world_ranks || !group->host_of || !group->local_of || !group->links ||
+    if (!group->world_ranks || !group->host_of || !group->cell_of || !group->local_of || !group->links ||
         (n > 1 && !group->cards))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     memcpy(group->world_ranks, world_ranks, n * sizeof *world_ranks);
@@ -102,7 +103,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->rank = rank;
     group->bell = &group->own_bell;
     group->board = &group->own_board;
-    group->hosts = 1;
+    group->hosts = group->cells = 1;
     group->cores = 1;
     group->transport = chosen_transport();
     group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
@@ -138,6 +139,7 @@ void comm_group_destroy(comm_group_t *group)
     free(group->links);
     free(group->cards);
     free(group->local_of);
+    free(group->cell_of);
     free(group->host_of);
     free(group->world_ranks);
     free(group);
@@ -174,6 +176,13 @@ const int *comm_group_hosts(const comm_group_t *group, int *hosts)
     if (hosts)
         *hosts = group->hosts;
     return group->host_of;
+}
+
+const int *comm_group_cells(const comm_group_t *group, int *cells)
+{
+    if (cells)
+        *cells = group->cells;
+    return group->cell_of;
 }
 
 int comm_group_oversubscribed(const comm_group_t *group)

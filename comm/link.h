@@ -27,6 +27,8 @@ struct comm_link {
 
 typedef enum { COMM_AUTO = 0, COMM_FORCE_SHM = 1, COMM_FORCE_UCX = 2 } comm_transport_t;
 
+enum { COMM_CORE_WORDS = 16 };
+
 /* What every rank tells every other when a group is made. Fixed size; same build on all ranks. */
 typedef struct {
     uint32_t magic;            /* differs between incompatible builds */
@@ -38,7 +40,7 @@ typedef struct {
     int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
     uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
     uint32_t pad;
-    uint64_t cores[16]; /* affinity mask, 1024 cores */
+    uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
 } comm_card_t;
 
 typedef struct comm_ucx_group comm_ucx_group_t;
@@ -50,6 +52,8 @@ struct comm_group {
     int *world_ranks; /* [n] */
     int *host_of;     /* [n] */
     int hosts;
+    int *cell_of; /* [n] who is near whom; all 0 if hosts > 1 */
+    int cells;
     int *local_of;       /* [n] number in the segment, -1: on another host */
     comm_card_t *cards;  /* [n]; NULL in a group of one */
     comm_link_t **links; /* [n * COMM_LANES], NULL: not connected */
@@ -79,6 +83,10 @@ struct comm_group {
 /* Finds out who shares this host and makes the segment (comm/locate.c). Collective. */
 gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, void *user,
                                 base_time_t deadline);
+
+/* comm/cells.c. divide: the leader, with a segment for all `n` of the group, before it offers it; take: everyone, located. */
+void comm_cells_divide(comm_group_t *group);
+void comm_cells_take(comm_group_t *group);
 
 gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out);
 gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);

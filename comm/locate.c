@@ -25,7 +25,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { CARD_MAGIC = 0x47594331 /* "GYC1" */, CORE_WORDS = 16 };
+enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
 
 /* What leaders say in the first exchange of a round, and members in the second. */
 typedef struct {
@@ -135,6 +135,8 @@ static gyre_status_t make_segment(comm_group_t *group, int count, round_t *say)
     status = comm_segment_create(budget, count, say->cookie, &group->seg, &fd);
     if (status != GYRE_OK)
         return status;
+    if (count == group->n)
+        comm_cells_divide(group);
     status = comm_watch_offer(group->world->watch, segment_key(group, group->rank), fd);
     close(fd);
     if (status != GYRE_OK)
@@ -270,7 +272,7 @@ static void count_crowd(comm_group_t *group)
 {
     int ranks = 0, cores = 0;
 
-    for (int w = 0; w < CORE_WORDS; w++) {
+    for (int w = 0; w < COMM_CORE_WORDS; w++) {
         uint64_t any = 0;
         for (int r = 0; r < group->n; r++) {
             if (group->host_of[r] == group->host_of[group->rank])
@@ -330,6 +332,7 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, 
     if (status == GYRE_OK) {
         number_hosts(group);
         count_crowd(group);
+        comm_cells_take(group);
     }
     free(said);
     free(places);

@@ -56,7 +56,8 @@ static void layout(comm_segment_t *seg)
 {
     size_t pair = 0;
 
-    seg->locals_at = base_round_up(sizeof(segment_header_t), COMM_LINE);
+    seg->cells_at = base_round_up(sizeof(segment_header_t), COMM_LINE);
+    seg->locals_at = seg->cells_at + base_round_up((size_t)seg->locals * sizeof(int32_t), COMM_LINE);
     seg->local_stride =
         sizeof(comm_bell_t) + sizeof(comm_board_t) + base_round_up((size_t)seg->locals, COMM_LINE);
     seg->exchange_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
@@ -226,6 +227,11 @@ comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local)
 comm_board_t *comm_segment_board(const comm_segment_t *seg, int local)
 {
     return (comm_board_t *)(void *)(local_area(seg, local) + sizeof(comm_bell_t));
+}
+
+int32_t *comm_segment_cells(const comm_segment_t *seg)
+{
+    return (int32_t *)(void *)(seg->base + seg->cells_at);
 }
 
 _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner)

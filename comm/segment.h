@@ -5,6 +5,8 @@
  *
  *     +------------------+ 0
  *     | header           |  written once by the maker, before it is offered
+ *     +------------------+ cells_at
+ *     | cell of each local                    | written once by the maker, before it is offered
  *     +------------------+ locals_at
  *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring it)
  *     | local 1: ...                          |
@@ -73,7 +75,7 @@ typedef struct {
     int local;                      /* ours */
     uint32_t slots[COMM_LANES];     /* per ring; powers of two */
     comm_exchange_shape_t exchange; /* lines 0: none */
-    size_t locals_at, local_stride, exchange_at, pairs_at, pair_stride;
+    size_t cells_at, locals_at, local_stride, exchange_at, pairs_at, pair_stride;
 } comm_segment_t;
 
 /* Makes a segment for `locals` ranks. *fd: close-on-exec, sealed against shrinking, owned by the caller. */
@@ -88,6 +90,8 @@ void comm_segment_populate(const void *at, size_t bytes);
 
 comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local);
 comm_board_t *comm_segment_board(const comm_segment_t *seg, int local);
+/* [locals] which of them are near each other (comm/cells.c). */
+int32_t *comm_segment_cells(const comm_segment_t *seg);
 /* One byte: 1 if `reader` was able to read the memory of `owner` with process_vm_readv. Written by `reader`. */
 _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner);
 /* The ring from local rank `from` to local rank `to`: its control line, followed by its slots. */

@@ -105,6 +105,11 @@ uint64_t comm_group_id(const comm_group_t *group);
 int comm_group_world_rank(const comm_group_t *group, int rank);
 /* host_of: [n], host numbers 0.. in order of their lowest rank. Borrowed. */
 const int *comm_group_hosts(const comm_group_t *group, int *hosts);
+/* cell_of: [n], cell numbers 0.. in order of their lowest rank, the same on all ranks: ranks of a cell are bound to one
+ * last-level cache or NUMA node (topo_cells). One cell: several hosts, ranks that are not bound, or COMM_FLAT_RANKS and fewer,
+ * for whom nobody looks. Borrowed. */
+enum { COMM_FLAT_RANKS = 32 };
+const int *comm_group_cells(const comm_group_t *group, int *cells);
 int comm_group_oversubscribed(const comm_group_t *group); /* local ranks outnumber the cores they may use */
 int comm_group_cores(const comm_group_t *group);          /* the cores that they may use together */
 /* OK, or a quiet PEER_DEAD that names the member whose end came first: others often leave because of it. */

@@ -100,12 +100,13 @@ static gyre_status_t check_file(const char *xml)
     return GYRE_OK;
 }
 
-static gyre_status_t load_hwloc(const char *xml, hwloc_topology_t hwloc)
+static gyre_status_t load_hwloc(const char *xml, int devices, hwloc_topology_t hwloc)
 {
     /* The X11 component would open a connection to a display, and wait for it. */
     hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
     if (hwloc_topology_set_flags(hwloc, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
-        hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0)
+        hwloc_topology_set_io_types_filter(hwloc, devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+                                                          : HWLOC_TYPE_FILTER_KEEP_NONE) != 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "hwloc refused its settings");
     if (!xml)
         return hwloc_topology_load(hwloc) == 0
@@ -139,7 +140,7 @@ static gyre_status_t find_usable(topo_t *topo)
     return GYRE_OK;
 }
 
-gyre_status_t topo_load(const char *xml, topo_t **out)
+static gyre_status_t load(const char *xml, int devices, topo_t **out)
 {
     if (!out)
         return gyre_fail(GYRE_ERR_INVALID, "topo_load: out is NULL");
@@ -148,7 +149,7 @@ gyre_status_t topo_load(const char *xml, topo_t **out)
         free(topo);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a topology");
     }
-    gyre_status_t status = load_hwloc(xml, topo->hwloc);
+    gyre_status_t status = load_hwloc(xml, devices, topo->hwloc);
     if (status == GYRE_OK) {
         topo->is_this_machine = hwloc_topology_is_thissystem(topo->hwloc);
         status = find_usable(topo);
@@ -165,6 +166,16 @@ gyre_status_t topo_load(const char *xml, topo_t **out)
     }
     *out = topo;
     return GYRE_OK;
+}
+
+gyre_status_t topo_load(const char *xml, topo_t **out)
+{
+    return load(xml, 1, out);
+}
+
+gyre_status_t topo_load_cores(topo_t **out)
+{
+    return load(NULL, 0, out);
 }
 
 void topo_free(topo_t *topo)

@@ -48,6 +48,8 @@ typedef struct {
 /* xml: a file written by lstopo or hwloc; NULL: this machine, of which only the PUs count that both the host's
  * cpuset and this process's affinity allow. The caller frees *out. NOT_FOUND, IO or FORMAT name the file. */
 gyre_status_t topo_load(const char *xml, topo_t **out);
+/* This machine without its devices, which take longest to find: then it has none. */
+gyre_status_t topo_load_cores(topo_t **out);
 void topo_free(topo_t *topo);
 void topo_summary(const topo_t *topo, topo_summary_t *out);
 /* GPUs first, then NICs, each in the order of hwloc's tree. One PCI function is one device, however many names the
@@ -93,6 +95,15 @@ gyre_status_t topo_bind_self(const topo_t *topo, topo_bind_t how, int core, char
 int topo_bind_parse(const char *word, topo_bind_t *out); /* none core l3 numa; 0 if unknown */
 
 const char *topo_bind_name(topo_bind_t how);
+
+/* --- who is near whom --- */
+/* Divides the `ranks` ranks of one host into cells: those that share a last-level cache; where a cache spans its package
+ * or a rank may leave its cache, those that share a NUMA node. masks[r]: [words] the PUs that rank r may use, by the system's
+ * numbers, as sched_getaffinity gives them. cells: [ranks] 0, 1, ... in order of their lowest rank; *count of them. One
+ * cell holds all as soon as one rank may leave its NUMA node or uses PUs that the topology does not have. INVALID,
+ * NO_MEMORY. */
+gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *masks, int words, int *cells,
+                         int *count);
 
 /* --- printing --- */
 /* The tree of the machine, its devices, the nearest ones and the distances between them. */

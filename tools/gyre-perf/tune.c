@@ -163,12 +163,12 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
                         .fast_order = t->comm->fast_order,
                         .chunk = 1,
                         .place = coll_joint_place(t->comm, &shape),
-                        .host = t->comm->host_of};
+                        .host = t->comm->part_of};
     memset(cell, 0, sizeof *cell);
     cell->bytes = t->c.bytes;
     cell->what[0] =
         (coll_tune_line_t){.op = (uint8_t)coll->op, .one_shot = -1}; /* pins nothing but leaves lines aside */
-    cell->n = 1 + coll_candidates(&args, t->comm->hosts, t->c.bytes, cell->what + 1);
+    cell->n = 1 + coll_candidates(&args, t->comm->parts, t->c.bytes, cell->what + 1);
     gyre_status_t status = measure_cell(t, cell);
     if (status == GYRE_OK)
         status = coll_comm_pin(t->comm, &cell->what[0]);
