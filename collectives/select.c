@@ -17,6 +17,7 @@
 enum {
     ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
     ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
+    SHARED_COPY = 16 << 10,    /* and share a broadcast above */
     SHARED_PAIR = 4096,        /* two ranks work in each other's memory above */
     EXCHANGE_BYTES = 8192,     /* see exchange_pays */
     SHARE_REDUCE_BYTES = 1 << 20,
@@ -96,11 +97,11 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size
     coll_algo_t large_net[] = {args->op == COLL_BROADCAST || args->op == COLL_REDUCE ? COLL_TREE
                                                                                      : COLL_BUTTERFLY,
                                COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
-    /* Broadcast among two only: 64 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
+    /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
      * called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
     const int pair = args->n == 2 && bytes > SHARED_PAIR;
-    const int share =
-        args->op == COLL_BROADCAST ? pair && !small : args->op == COLL_ALL_REDUCE && (pair || !small);
+    const int share = args->op == COLL_BROADCAST ? pair && bytes > SHARED_COPY
+                                                 : args->op == COLL_ALL_REDUCE && (pair || !small);
     if (!multi && share && args->n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
         return COLL_SHARED;
     /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
