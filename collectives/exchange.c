@@ -23,7 +23,8 @@
 enum {
     LOOKS = 4000,           /* about 100 us: then the general way of waiting takes over */
     LOOKS_BEFORE_YIELD = 8, /* where ranks outnumber cores */
-    YIELDS = 64
+    YIELDS = 64,
+    YIELD_NS = 2000000
 };
 
 /* Which ranks post, and which need what others posted. */
@@ -272,6 +273,7 @@ gyre_status_t coll_exchange_spin(coll_exchange_run_t *e)
 {
     int scarce = comm_wait_scarce(e->comm->group);
     int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, yields = scarce ? YIELDS : 0;
+    base_time_t until = 0;
     for (;;) {
         for (int i = 0; i < looks; i++) {
             gyre_status_t st = coll_exchange_advance(e);
@@ -280,6 +282,12 @@ gyre_status_t coll_exchange_spin(coll_exchange_run_t *e)
             base_relax();
         }
         if (yields-- <= 0)
+            return GYRE_IN_PROGRESS;
+        /* A yield may last as long as somebody else computes; deaths are looked for elsewhere. */
+        base_time_t now = base_now();
+        if (until == 0)
+            until = now + YIELD_NS;
+        else if (now > until)
             return GYRE_IN_PROGRESS;
         sched_yield();
     }
