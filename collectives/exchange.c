@@ -13,7 +13,6 @@
  * of the outboxes; comm/exchange.c has its own proof in tests/comm/test_exchange.c. */
 #include "collectives/exchange.h"
 
-#include <sched.h>
 #include <string.h>
 
 #include "base/futex.h"
@@ -23,8 +22,7 @@
 enum {
     LOOKS = 4000,           /* about 100 us: then the general way of waiting takes over */
     LOOKS_BEFORE_YIELD = 8, /* where ranks outnumber cores */
-    YIELDS = 64,
-    YIELD_NS = 2000000
+    YIELDS = 64
 };
 
 /* Which ranks post, and which need what others posted. */
@@ -237,6 +235,8 @@ static int try_post(coll_exchange_run_t *e)
 void coll_exchange_begin(coll_exchange_run_t *e)
 {
     e->x = comm_group_exchange(e->comm->group);
+    if (e->x->number == 0)
+        comm_group_exchange_populate(e->comm->group);
     e->state = COLL_EXCHANGE_POSTS;
     e->next = 0;
     e->posted = post_count(e->plan, e->comm->rank, e->comm->n);
@@ -266,14 +266,16 @@ gyre_status_t coll_exchange_advance(coll_exchange_run_t *e)
     }
     make_result(e);
     comm_exchange_finish(e->x);
+    if (e->x->stream) /* who is ahead may sleep until there is room again */
+        comm_group_ring(e->comm->group);
     return GYRE_OK;
 }
 
 gyre_status_t coll_exchange_spin(coll_exchange_run_t *e)
 {
-    int scarce = comm_wait_scarce(e->comm->group);
+    comm_group_t *group = e->comm->group;
+    int scarce = comm_wait_scarce(group);
     int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, yields = scarce ? YIELDS : 0;
-    base_time_t until = 0;
     for (;;) {
         for (int i = 0; i < looks; i++) {
             gyre_status_t st = coll_exchange_advance(e);
@@ -281,15 +283,8 @@ gyre_status_t coll_exchange_spin(coll_exchange_run_t *e)
                 return st;
             base_relax();
         }
-        if (yields-- <= 0)
+        if (yields-- <= 0 || !comm_wait_yield(group))
             return GYRE_IN_PROGRESS;
-        /* A yield may last as long as somebody else computes; deaths are looked for elsewhere. */
-        base_time_t now = base_now();
-        if (until == 0)
-            until = now + YIELD_NS;
-        else if (now > until)
-            return GYRE_IN_PROGRESS;
-        sched_yield();
     }
 }
 

@@ -100,10 +100,16 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 /* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes) stay out. */
 static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
 {
-    uint64_t head[8] = {(uint64_t)s->op,    (uint64_t)s->type,
-                        (uint64_t)s->redop, (uint64_t)s->root,
-                        (uint64_t)p->algo,  (uint64_t)p->one_shot,
-                        p->chunk,           (uint64_t)p->exchange << 1 | (uint64_t)fast};
+    uint64_t head[10] = {(uint64_t)s->op,
+                         (uint64_t)s->type,
+                         (uint64_t)s->redop,
+                         (uint64_t)s->root,
+                         (uint64_t)p->algo,
+                         (uint64_t)p->one_shot,
+                         p->chunk,
+                         (uint64_t)p->exchange << 1 | (uint64_t)fast,
+                         (uint64_t)s->scaled,
+                         p->nsegments > 1 ? p->segment_count : 0};
     uint64_t h = base_hash64(head, sizeof head, 2);
     if (is_vector(s->op))
         h = base_hash64(&s->count, sizeof s->count, h);
@@ -278,11 +284,13 @@ static void size_segments(coll_plan_t *p, int n, int even_parts)
     size_t longest = longest_block(&p->shape, n);
     size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
     size_t per = budget / tmp_factor(p->algo, &p->shape, n, p->one_shot, even_parts);
-    if (p->algo == COLL_SHARED) /* TMP does not grow with the vector, unless that is scaled into it */
-        per = p->shape.scaled ? budget / 2 : longest;
+    if (p->algo == COLL_SHARED && p->shape.scaled)
+        per = budget / 2;
     per = base_max_size(per & ~(size_t)63, 1024);
     p->segment_count = longest;
     p->nsegments = 1;
+    if (p->algo == COLL_SHARED && !p->shape.scaled)
+        return; /* TMP does not grow with the vector, unless that is scaled into it */
     if (may_cut(&p->shape) && longest > per) {
         p->segment_count = per;
         p->nsegments = (uint32_t)((longest + per - 1) / per);
@@ -342,9 +350,9 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->chunk = choice.chunk;
         p->choice = choice;
         p->exchange = choice.exchange;
-        p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
         if (!p->exchange)
             st = build_segments(comm, p);
+        p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
     }
     if (st != GYRE_OK) {
         plan_free(p);

@@ -195,6 +195,7 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
 static int same_call(const comm_call_t *a, const comm_call_t *b)
 {
     return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
+           ((a->flags ^ b->flags) & COMM_CALL_SCALED) == 0 &&
            (a->root == b->root || (a->flags & COMM_CALL_P2P));
 }
 

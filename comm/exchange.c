@@ -177,6 +177,11 @@ comm_exchange_t *comm_group_exchange(comm_group_t *group)
     return group->exchange.base ? &group->exchange : NULL;
 }
 
+void comm_group_exchange_populate(comm_group_t *group)
+{
+    comm_segment_populate(group->exchange.base, (size_t)group->exchange.ranks * group->exchange.stride);
+}
+
 void comm_group_ring(comm_group_t *group)
 {
     comm_bell_t *bell[COMM_EXCHANGE_RANKS];

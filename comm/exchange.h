@@ -83,7 +83,10 @@ void comm_exchange_finish(comm_exchange_t *x);
 
 /* The exchange of a group whose members all share this host, or NULL. */
 comm_exchange_t *comm_group_exchange(comm_group_t *group);
-/* Rings those of the group who sleep; after a post. */
+/* Has its pages mapped; before the first operation, so that a communicator that has none costs no memory. */
+void comm_group_exchange_populate(comm_group_t *group);
+/* Rings those of the group who sleep; after a post, and after the end of an operation for whose end somebody who is ahead
+ * may wait. */
 void comm_group_ring(comm_group_t *group);
 
 #endif

@@ -64,7 +64,6 @@ static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *
     if (group->seg.base && group->hosts == 1 && group->seg.locals == group->n &&
         group->seg.exchange.lines > 0 && group->transport != COMM_FORCE_UCX) {
         unsigned char *boxes = group->seg.base + group->seg.exchange_at;
-        comm_segment_populate(boxes, (size_t)group->n * comm_exchange_bytes(&group->seg.exchange));
         comm_exchange_open(&group->exchange, &group->seg.exchange, boxes, group->n, group->rank);
     }
     if (group->oversubscribed)

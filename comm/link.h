@@ -71,6 +71,7 @@ struct comm_group {
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
     uint32_t waits;        /* that took more than a turn */
     int lateness;   /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
+    int no_yields;  /* waits for which yielding is not worth it; see comm/wait.c */
     long switches;  /* involuntary ones of the waiting thread, at the last look */
     int failed;     /* 1: a wait in it ended by a death or an abort */
     int on_trouble; /* 1: registered with the watcher */

@@ -1,8 +1,8 @@
 /* comm/wait.c: spin, then yield, then sleep (see wait.h).
  *
  *              peers are on time              more ranks than cores, or peers often late
- *     first    spin for GYRE_SPIN (10 ms)     spin for 100 turns (or GYRE_SPIN)
- *     then     -                              32 times sched_yield
+ *     first    spin for GYRE_SPIN (10 ms)     spin for 6 turns (or GYRE_SPIN)
+ *     then     -                              200 times sched_yield, unless yields have cost a time slice lately
  *     then     sleep on the doorbell (futex), or in UCX's event descriptor, a bounded time; again
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy with
@@ -37,6 +37,10 @@ enum {
 #define LATE_NS (1 * MS)
 #define MS      ((base_time_t)1000000)
 #define SPIN_NS (10 * MS)
+/* A yield that took so long gave the core to somebody who computes, not to a rank that waits as we do. Who sleeps instead is
+ * run as soon as it is woken. */
+#define YIELD_NS (1 * MS)
+enum { NO_YIELDS = 32 /* waits that sleep without yielding, after such a yield */ };
 
 void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadline)
 {
@@ -46,13 +50,10 @@ void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadlin
     wait->trouble = group->trouble_seen;
 }
 
-/* Takes back the announcement of a sleep. */
+/* The announcement of a sleep stands until somebody rings: another thread may be asleep on the same bell. */
 static void disarm(comm_wait_t *wait)
 {
-    if (wait->armed) {
-        atomic_store_explicit(&wait->group->bell->sleeping, 0, memory_order_relaxed);
-        wait->armed = 0;
-    }
+    wait->armed = 0;
 }
 
 /* 1 if this thread was made to give its core to others since the last look. */
@@ -162,11 +163,25 @@ static int patience_is_over(comm_wait_t *wait, base_time_t *now)
         wait->since = *now;
     if (*now - wait->since < spin_ns(wait->group, scarce))
         return 0;
-    if (!scarce || wait->yields >= YIELD_TURNS)
+    if (!scarce || wait->yields >= YIELD_TURNS || !comm_wait_yield(wait->group))
         return 1;
-    sched_yield();
     wait->yields++;
     return 0;
+}
+
+int comm_wait_yield(comm_group_t *group)
+{
+    base_time_t before;
+
+    if (group->no_yields > 0) {
+        group->no_yields--;
+        return 0;
+    }
+    before = base_now();
+    sched_yield();
+    if (base_now() - before > YIELD_NS)
+        group->no_yields = NO_YIELDS;
+    return 1;
 }
 
 static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
@@ -192,13 +207,15 @@ static void announce(comm_wait_t *wait)
 {
     comm_bell_t *bell = wait->group->bell;
 
-    atomic_store_explicit(&bell->sleeping, 1, memory_order_relaxed);
+    /* Read before the announcement: a ringer takes the announcement back and then changes the word, so whoever takes this one
+     * back, be it for a message that was seen long ago, changes it after this load, and the futex wait returns at
+     * once. Read afterwards, it could be the new value, and we would sleep unannounced. */
+    wait->bell = atomic_load_explicit(&bell->bell, memory_order_acquire);
+    /* release: the load stays before it */
+    atomic_store_explicit(&bell->sleeping, 1, memory_order_release);
     /* Pairs with the order in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
      * the caller looks once more. */
     comm_bell_fence(bell);
-    /* Read after the announcement: a ring between the two only changes the word too early to matter, a ring later makes the
-     * futex wait return at once. */
-    wait->bell = atomic_load_explicit(&bell->bell, memory_order_acquire);
     wait->armed = 1;
 }
 

@@ -149,6 +149,15 @@ static gyre_status_t other_type(gyre_comm_t *comm)
     return st == GYRE_OK ? gyre_barrier(comm) : st;
 }
 
+/* A scaled vector is cut into other pieces than one that is not. */
+static gyre_status_t other_scaling(gyre_comm_t *comm)
+{
+    static float x[20000], y[20000];
+    gyre_redop_t half = {.kind = GYRE_SUM, .scaled = 1, .scale = 0.5};
+    gyre_status_t st = gyre_all_reduce(x, y, 20000, GYRE_FLOAT32, rank == 1 ? half : GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
 static gyre_status_t other_root(gyre_comm_t *comm)
 {
     float x[32] = {0};
@@ -225,6 +234,7 @@ int main(void)
         disagree(other_count, GYRE_ERR_MISMATCH, "count 20");
         disagree(other_operation, GYRE_ERR_MISMATCH, "all_gather");
         disagree(other_type, GYRE_ERR_MISMATCH, "int32");
+        disagree(other_scaling, GYRE_ERR_MISMATCH, "called all_reduce #1 (count 20000, float, scaled sum)");
         disagree(other_root, GYRE_ERR_MISMATCH, "root 1");
         disagree(other_message, GYRE_ERR_MISMATCH, "count 9");
         disagree(poll_for_abort, GYRE_ERR_ABORTED, "enough");
