@@ -32,6 +32,7 @@ PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
 PKGS_TRAIN := openblas
 SETUP_STAMP := build/setup.done
 SETUP_CHECK_STAMP := build/setup-check.done
+SETUP_PYTHON_STAMP := build/setup-python.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
 include build/config.mk
@@ -218,7 +219,7 @@ help:
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
-	@echo "                   CONTENDERS= ROUNDS= TIME=), in the same run; tables, JSON and plots in build/bench/"
+	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run; tables, JSON, plots in build/bench/"
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
 	@echo "make lib, tools, tests, examples     parts of it"
@@ -239,7 +240,7 @@ demo: all
 	@B='$(B)' DATA='$(DATA)' bash tools/demo
 
 # The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
-bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_CHECK_STAMP)
+bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/bench.py --bin $(B)/bin --out $(B)/bench $(if $(filter-out 0,$(QUICK)),--quick) \
 	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
 
@@ -275,7 +276,8 @@ $(BENCH_DIR)/peers-gloo: $(BENCH_LOOP) bench/backend_gloo.cc bench/peers.h $(SET
 BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') \
     $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') \
     $(if $(BUFFERS),--buffers '$(BUFFERS)') $(if $(CONTENDERS),--contenders '$(CONTENDERS)') \
-    $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(TIME),--time $(TIME)) \
+    $(if $(ROUNDS),--rounds '$(ROUNDS)') $(if $(TIME),--time '$(TIME)') \
+    $(if $(DEADLINE),--deadline '$(DEADLINE)') $(if $(GIVE_UP),--give-up '$(GIVE_UP)') \
     $(if $(filter 0,$(LIMITS)),--no-limits)
 bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
@@ -327,6 +329,11 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup check
 	@touch $@ $(SETUP_STAMP)
+
+$(SETUP_PYTHON_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup python
+	@touch $@
 
 $(SETUP_PEERS_STAMP): tools/setup
 	@mkdir -p $(@D)

@@ -6,12 +6,12 @@ Every contender (contenders.py) is started once for each number of ranks and sta
 handed to each contender in turn, so that a machine that drifts drifts for all. A round's figure is the median over
 batches of the time per call of the slowest rank; the reported one is the median over rounds. A contender that is much
 slower than the cell's best in the first round is not asked again in that cell (its column then rests on one round),
-nor in the same cell with its own allocator, where its figure with malloc stands in, marked; one that fails, times out or computes something wrong is reported with what happened and does not stop the rest.
+nor in the same cell with its own allocator, where its figure with malloc stands in, marked; one that fails, times out
+or computes something wrong is reported with what happened and does not stop the rest.
 
 Standard library only.
 """
 
-import argparse
 import json
 import math
 import os
@@ -30,24 +30,12 @@ import time
 
 import contenders
 import goals
+import peers_options
 import report
 
-COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier"]
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
-SIZES = "8 64 512 4K 16K 64K 256K 1M 4M 16M 64M"
 START_S = 60  # for joining the job
 RESTARTS = 2  # for a contender that died, per number of ranks
-
-
-def parse_size(text):
-    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
-    try:
-        size = int(text[:-1]) * unit if unit else int(text)
-    except ValueError:
-        size = -1
-    if size < 4 or size % 4 or size > 1 << 30:
-        raise argparse.ArgumentTypeError(f"size '{text}' is not a multiple of 4 between 4 and 1G, such as 8, 64K, 1M")
-    return size
 
 
 class Failed(Exception):
@@ -316,7 +304,8 @@ def one_round(cells, group, number, options, progress):
 
 
 def conclude(cells, limits):
-    """Medians over rounds, the best peer, the ratio and the goal, into each cell."""
+    """Medians over rounds, the best peer, the ratio and the goal, into each cell. A cell is undecided where the best
+    peer's figure is a disturbed one: the true one may be any amount smaller."""
     for cell in cells:
         twin = malloc_twin(cell, cells)
         for name, result in cell["results"].items():
@@ -333,6 +322,7 @@ def conclude(cells, limits):
         cell["best_peer"] = min(peers, key=peers.get) if peers else None
         cell["gyre_us"], cell["gyre_p99_us"] = good.get("gyre"), gyre.get("p99_us")
         cell["ratio"] = peers[cell["best_peer"]] / good["gyre"] if peers and "gyre" in good else None
+        cell["undecided"] = cell["ratio"] is not None and cell["results"][cell["best_peer"]]["disturbed"]
         cell["goal"] = goals.goal(cell["ranks"], cell["collective"], cell["bytes"], cell["buffers"])
         cell["misses"] = goals.misses(cell, limits) if "gyre" in good else []
 
@@ -413,48 +403,33 @@ def run_ranks(n, chosen, options, places, limits):
     return cells, about, failures
 
 
-def parse_arguments():
-    words = lambda text: text.replace(",", " ").split()  # noqa: E731
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], epilog="make bench-peers calls it.")
-    parser.add_argument("--ranks", default="2 4 8", help="numbers of ranks (default: %(default)s)")
-    parser.add_argument("--collectives", default=" ".join(COLLECTIVES))
-    parser.add_argument("--sizes", default=SIZES, help="bytes of the whole vector (default: %(default)s)")
-    parser.add_argument("--buffers", default="malloc own", help="malloc, own or both (default: %(default)s)")
-    parser.add_argument("--contenders", default="", help="only these columns (default: all)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--time", type=int, default=40, metavar="MS", help="per contender, cell and round")
-    parser.add_argument("--deadline", type=int, default=30, metavar="S", help="for one such measurement")
-    parser.add_argument("--give-up", type=float, default=30.0, metavar="X",
-                        help="not asked again in a cell: who is X times slower than the best (default: %(default)s)")
-    parser.add_argument("--no-limits", action="store_true", help="without the limits of the machine")
-    parser.add_argument("--bin", default="build/bench", help="where the programs of the contenders lie")
-    parser.add_argument("--gyre", default="build/bin", help="where ucx-run lies")
-    parser.add_argument("--out", default="build/bench", help="directory for peers.json, .md, .svg and logs")
-    options = parser.parse_args()
+def report_again(path, directory):
+    """peers.md and peers.svg anew from the rounds in a peers.json, which is only read; goals as they are now."""
     try:
-        options.ranks = [int(word) for word in words(options.ranks)]
-        options.sizes = sorted({parse_size(word) for word in words(options.sizes)})
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        parser.error(str(error))
-    options.collectives, options.buffers = words(options.collectives), words(options.buffers)
-    options.contenders = words(options.contenders)
-    for given, known in ((options.collectives, COLLECTIVES), (options.buffers, ["malloc", "own"])):
-        if set(given) - set(known) or not given:
-            parser.error(f"'{' '.join(given)}': choose from {' '.join(known)}")
-    if min(options.ranks, default=0) < 2 or min(options.rounds, options.time, options.deadline) < 1:
-        parser.error("there must be at least 2 ranks, 1 round, 1 ms and a deadline of 1 s")
-    return options
+        with open(path) as f:
+            result = json.load(f)
+        conclude(result["cells"], result["limits"])
+        report.write(result, directory or os.path.dirname(path) or ".", only_texts=True)
+        print(report.conclusion(result))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"bench-peers: --report {path}: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SystemExit(f"bench-peers: --report {path}: no peers.json of this program: {error!r}") from error
 
 
 def main():
-    options = parse_arguments()
+    options = peers_options.parse(__doc__)
+    if options.report:
+        report_again(options.report, options.out)
+        return 0
+    options.out = options.out or peers_options.OUT
     os.makedirs(options.out, exist_ok=True)
     places = {"bin": os.path.abspath(options.bin), "gyre": os.path.abspath(options.gyre)}
     chosen, absent = choose(options, places)
     since = time.monotonic()
     result = {
         "machine": machine(),
-        "command": {k: v for k, v in vars(options).items() if k not in ("bin", "gyre", "out")},
+        "command": {k: v for k, v in vars(options).items() if k in peers_options.VARIABLES},
         "contenders": {spec.name: {"library": spec.library, "settings": spec.settings} for spec in chosen},
         "absent": absent,
         "limits": measure_limits(options, places),

@@ -34,10 +34,11 @@ def goal(ranks, collective, size, buffers):
 
 
 def misses(cell, limits):
-    """What a measured cell lacks of its goal, in words; empty when it is met. Needs cell["gyre_us"]."""
+    """What a measured cell lacks of its goal, in words; empty when it is met. Needs cell["gyre_us"].
+    The ratio of an undecided cell counts neither way."""
     wanted, found = goal(cell["ranks"], cell["collective"], cell["bytes"], cell["buffers"]), []
     us = cell["gyre_us"]
-    if cell["ratio"] is not None and cell["ratio"] < wanted["ratio"]:
+    if cell["ratio"] is not None and not cell["undecided"] and cell["ratio"] < wanted["ratio"]:
         found.append(f"ratio {cell['ratio']:.2f}, wanted {wanted['ratio']:g}")
     if us > wanted.get("most_us", us):
         found.append(f"{us:.3f} us, wanted at most {wanted['most_us']:g}")

@@ -12,11 +12,12 @@
  * BYTES is the whole vector (the larger of the two buffers), a multiple of 4 * n for the operations that divide it.
  * A run:
  *   1. fresh data, a poisoned result, one call, every element of the result compared: all sums are of small integers
- *      and so exact in any order;
+ *      and so exact in any order; then other data and a poisoned result again, for what is timed;
  *   2. warm-up: more and more calls until they take an eighth of the budget, from which rank 0 plans the rest;
  *   3. batches of calls back to back, each after a barrier, each timed as a whole: time per call;
  *   4. calls timed one by one, for the percentiles (calls that fill a batch alone are these themselves);
- *   5. the last result is compared once more.
+ *   5. the last result is compared; then other data, a poisoned result, one more call, and its result compared. So a
+ *      library that works once and then does nothing, or gives again what it gave before, is found out.
  * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG, and for each batch NS_PER_CALL/TAKEN, where TAKEN is how
  * often the kernel gave this rank's core to somebody else while it could have run. The orchestrator takes the slowest
  * rank's figure of each batch. */
@@ -36,6 +37,7 @@
 
 enum {
     PERIOD = 1009, /* of the data: a prime, so that no block boundary meets it */
+    RESEED = 501,  /* no multiple of 31 or 61: every element changes, none to another rank's; see digit */
     MAX_BATCHES =
         10, /* the median of so many stands for the run; half as many, longer ones, where cores are shared */
     MAX_SINGLES = 2000, /* p99 of so many calls has 20 beyond it */
@@ -230,6 +232,13 @@ static void make_inputs(const run_t *r)
     memset(r->recv, 0xff, r->received * sizeof(float)); /* NaN */
     if (r->collective == BENCH_BROADCAST && r->rank == 0)
         fill(r->recv, r->received, 0, table);
+}
+
+/* Other inputs than before, and nothing of the old result left. Needs no barrier: after a call the buffers are ours. */
+static void renew_inputs(run_t *r)
+{
+    r->seed += RESEED;
+    make_inputs(r);
 }
 
 /* Elements of the result that are not what they must be. */
@@ -455,7 +464,12 @@ static int run(run_t *r)
     if (rc)
         return fail(collective_names[r->collective], rc);
     size_t bad = check(r);
+    renew_inputs(r);
     if ((rc = make_plan(r, &plan)) != 0 || (rc = measure(r, &plan, &samples)) != 0)
+        return fail(collective_names[r->collective], rc);
+    bad += check(r);
+    renew_inputs(r);
+    if ((rc = call_many(r, 1)) != 0)
         return fail(collective_names[r->collective], rc);
     bad += check(r);
     /* Nobody gives memory back that a peer still reads. */

@@ -4,6 +4,8 @@ import json
 import math
 import os
 
+import peers_options
+
 COLORS = {
     "gyre": "#d62728", "ompi": "#1f77b4", "ompi-ucx": "#17becf", "ompi-sm": "#9467bd",
     "mpich": "#2ca02c", "mpich-rg": "#bcbd22", "gloo": "#7f7f7f", "gloo-bcube": "#c7c7c7",
@@ -48,7 +50,8 @@ def tables(result, ranks):
         for cell in result["cells"]:
             if cell["ranks"] != ranks or (cell["collective"], cell["buffers"]) != key:
                 continue
-            ratio = "-" if cell["ratio"] is None else f"{cell['ratio']:.2f}" + ("*" if cell["misses"] else "")
+            marks = ("?" if cell["undecided"] else "") + ("*" if cell["misses"] else "")
+            ratio = "-" if cell["ratio"] is None else f"{cell['ratio']:.2f}{marks}"
             rows.append(
                 [size_text(cell["bytes"])]
                 + [result_text(cell["results"].get(name)) for name in names]
@@ -71,21 +74,30 @@ def odd(result):
                 lines.append(f"- {name}, {where(cell)}: {r['wrong']} elements wrong")
     return lines
 
+def compared_line(cell):
+    peer = cell["results"][cell["best_peer"]]
+    return (
+        f"- {where(cell)}: {time_text(cell['gyre_us'])} us, {cell['best_peer']} {result_text(peer)}"
+        f" (ratio {cell['ratio']:.2f}{'?' if cell['undecided'] else ''})"
+    )
+
+def is_behind(cell):
+    return cell["ratio"] is not None and not cell["undecided"] and cell["ratio"] < 1
+
 def conclusion(result):
-    """The cells where Gyre is not first, and those behind their goal."""
+    """The cells where Gyre is not first, those that nobody can tell, and those behind their goal."""
     cells = [cell for cell in result["cells"] if cell["gyre_us"] is not None]
-    compared = [cell for cell in cells if cell["ratio"] is not None]
-    behind = [cell for cell in compared if cell["ratio"] < 1]
+    compared = [cell for cell in cells if cell["ratio"] is not None and not cell["undecided"]]
+    undecided = [cell for cell in cells if cell["undecided"]]
+    behind = [cell for cell in compared if is_behind(cell)]
     missed = [cell for cell in cells if cell["misses"]]
     lines = odd(result)
     lines = (["\nFailures and wrong results:\n"] + lines) if lines else []
     lines.append(f"\nGyre is not first in {len(behind)} of {len(compared)} cells" + (":\n" if behind else "."))
-    for cell in sorted(behind, key=lambda c: c["ratio"]):
-        peer = cell["results"][cell["best_peer"]]["us"]
-        lines.append(
-            f"- {where(cell)}: {time_text(cell['gyre_us'])} us, {cell['best_peer']} {time_text(peer)}"
-            f" (ratio {cell['ratio']:.2f})"
-        )
+    lines += [compared_line(cell) for cell in sorted(behind, key=lambda c: c["ratio"])]
+    if undecided:
+        lines.append(f"\nUndecided: {len(undecided)}, whose best peer was never measured without losing a core:\n")
+        lines += [compared_line(cell) for cell in sorted(undecided, key=lambda c: c["ratio"])]
     lines.append(f"\nBehind its goal in {len(missed)} of {len(cells)} cells" + (":\n" if missed else "."))
     lines += [f"- {where(cell)}: {'; '.join(cell['misses'])}" for cell in missed]
     return "\n".join(lines)
@@ -110,13 +122,12 @@ def markdown(result):
         f"{m['cpu']}, {m['cores']} cores, Linux {m['kernel']}, {m['date']}, Gyre at {m['commit']}; load average"
         f" {m['load_before']:.1f} before and {m['load_after']:.1f} after; {result['seconds']:.0f} s.",
         "",
-        f"    make bench-peers RANKS=\"{' '.join(map(str, options['ranks']))}\""
-        f" COLLECTIVES=\"{' '.join(options['collectives'])}\" ROUNDS={options['rounds']} TIME={options['time']}",
+        "    " + peers_options.command_line(options),
         "",
         "Microseconds per call, back to back, of the slowest rank; fp32, sum; bytes are those of the whole vector;",
         f"median over {options['rounds']} interleaved rounds. Ratio: best peer / Gyre, above 1 is ahead; `*`: behind",
-        "the goal. `!`: wrong results. `~`: measured with malloc's buffers. `?`: never without losing a core. p99: of",
-        "calls timed one by one.",
+        "the goal. `!`: wrong results. `~`: measured with malloc's buffers. `?`: never without losing a core; a ratio",
+        "that rests on such a figure of a peer decides nothing. p99: of calls timed one by one.",
         "",
     ]
     rows = [[n, c["version"], c["settings"]] for n, c in result["contenders"].items()]
@@ -199,12 +210,15 @@ def svg(result):
                 out += panel(lines, f"{collective}, {n} ranks", *place)
     return "\n".join(out + ["</svg>\n"])
 
-def write(result, directory):
-    """peers.json, peers.md and peers.svg."""
+def write(result, directory, only_texts=False):
+    """peers.json, peers.md and peers.svg; only_texts: not the first."""
     cells = [cell for cell in result["cells"] if cell["gyre_us"] is not None]
-    result["not_first"] = [where(cell) for cell in cells if cell["ratio"] is not None and cell["ratio"] < 1]
+    result["not_first"] = [where(cell) for cell in cells if is_behind(cell)]
+    result["undecided"] = [where(cell) for cell in cells if cell["undecided"]]
     result["behind_goal"] = {where(cell): cell["misses"] for cell in cells if cell["misses"]}
-    texts = {"peers.json": json.dumps(result, indent=1) + "\n", "peers.md": markdown(result), "peers.svg": svg(result)}
+    texts = {"peers.md": markdown(result), "peers.svg": svg(result)}
+    if not only_texts:
+        texts["peers.json"] = json.dumps(result, indent=1) + "\n"
     for name, text in texts.items():
         path = os.path.join(directory, name)
         with open(path + ".new", "w") as f:

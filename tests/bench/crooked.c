@@ -1,6 +1,7 @@
 /* tests/bench/crooked.c: a library of one rank for the benchmark loop (bench/peers.h), whose last argument makes it wrong:
  * `honest`, `last` (the last element of every result is off), `late` (wrong from the second call on), `lazy` (returns
- * without doing anything) or `failing` (every call but the barrier is an error). */
+ * without doing anything), `frozen` (works once, then does nothing), `stale` (gives the first result again and again) or
+ * `failing` (every call but the barrier is an error). */
 #include "bench/peers.h"
 
 #include <stdio.h>
@@ -24,8 +25,14 @@ static int copy(float *send, float *recv, size_t count)
     calls++;
     if (strcmp(manner, "failing") == 0)
         return 7;
-    if (strcmp(manner, "lazy") == 0)
+    if (strcmp(manner, "lazy") == 0 || (strcmp(manner, "frozen") == 0 && calls > 1))
         return 0;
+    static float first[1024];
+    if (strcmp(manner, "stale") == 0 && count <= 1024) {
+        if (calls == 1)
+            memcpy(first, send, count * sizeof *first);
+        send = first;
+    }
     memmove(recv, send, count * sizeof *recv);
     if (strcmp(manner, "last") == 0 || (strcmp(manner, "late") == 0 && calls > 1))
         recv[count - 1] += 1.0f;

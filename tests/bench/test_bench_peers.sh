@@ -92,7 +92,7 @@ def ask(manner, line):
 
 line = "run %s 4096 malloc 5 2000 20"
 for collective in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"):
-    for manner, bad in (("honest", 0), ("last", 2), ("late", 1), ("lazy", 2048)):
+    for manner, bad in (("honest", 0), ("last", 3), ("late", 2), ("lazy", 3072), ("frozen", 2048), ("stale", 2048)):
         answer, code = ask(manner, line % collective)
         assert answer[0] == "ok" and int(answer[5]) == bad and code == 0, (collective, manner, answer, code)
 answer, code = ask("failing", line % "all_reduce")
@@ -109,16 +109,73 @@ assert goal(2, "all_reduce", 65536, "malloc")["ratio"] == 2 and goal(2, "broadca
 assert goal(2, "all_reduce", 64 << 20, "own") == {"ratio": 2.5, "least_traffic": 1.4}
 assert goal(2, "reduce_scatter", 16 << 20, "malloc")["ratio"] == 1.5 and goal(2, "all_to_all", 64 << 20, "own")["ratio"] == 1.1
 assert goal(8, "all_gather", 64, "own") == {"ratio": 1.3, "p99": 5.0} and goal(4, "all_gather", 1 << 20, "own")["ratio"] == 1
-c = {"ranks": 4, "collective": "barrier", "bytes": 0, "buffers": "malloc", "gyre_us": 1.0, "gyre_p99_us": 6.0, "ratio": 1.2}
+c = {"ranks": 4, "collective": "barrier", "bytes": 0, "buffers": "malloc", "gyre_us": 1.0, "gyre_p99_us": 6.0, "ratio": 1.2, "undecided": False}
 assert len(misses(c, {})) == 2
 c.update(ranks=2, collective="all_reduce", bytes=64 << 20, buffers="own", ratio=3)
 assert misses(c, {}) == [] and len(misses(c, {"least_traffic_all_reduce_2_64M_us": 0.5})) == 1'
+
+# --- a figure that was never had undisturbed decides nothing ---
+check "undecided" env PYTHONPATH=bench python3 -c '
+import bench_peers, report
+def cell(size, **figures):
+    one = lambda us, disturbed: {"us": us, "p50_us": us, "p99_us": us, "disturbed": disturbed, "wrong": 0}
+    results = {k: {"rounds": [one(*r) for r in v], "wrong": 0, "error": None, "as_malloc": False} for k, v in figures.items()}
+    return {"ranks": 3, "collective": "all_reduce", "bytes": size, "buffers": "malloc", "results": results}
+cells = [cell(4, gyre=[(2, False)], ompi=[(1, True)], mpich=[(3, False)]),
+         cell(8, gyre=[(2, False)], ompi=[(4, True)]),
+         cell(16, gyre=[(2, False)], ompi=[(1, False), (9, True)]),
+         cell(32, gyre=[(2, False)], ompi=[(3, False)], mpich=[(4, True)])]
+bench_peers.conclude(cells, {})
+assert [c["undecided"] for c in cells] == [True, True, False, False], cells
+assert [bool(c["misses"]) for c in cells] == [False, False, True, False], cells
+result = {"cells": cells, "failures": [], "contenders": {"gyre": {}, "ompi": {}, "mpich": {}}}
+text = report.conclusion(result)
+assert "not first in 1 of 2 cells" in text and "3 ranks, all_reduce, 4 B, malloc: 2.00 us, ompi 1.00? (ratio 0.50?)" in text, text
+assert text.index("ompi 1.00 (ratio 0.50)") < text.index("Undecided") < text.index("ompi 1.00? (ratio"), text
+assert "0.50? |" in report.tables(result, 3) and "2.00? |" in report.tables(result, 3)'
+
+# --- the tables once more from the JSON; their head says how it was measured ---
+headed() { grep -qxF "    $1" "$W/again/peers.md"; }
+mkdir "$W/again" || exit 1
+cp "$R" "$W/again/r.json"
+run python3 bench/bench_peers.py --report "$W/again/r.json"
+want "a report from the JSON" 0
+check "and where Gyre is behind" grep -q 'Gyre is not first in' "$W/out"
+check "the same tables" cmp "$W/res/peers.md" "$W/again/peers.md"
+check "the same plots" cmp "$W/res/peers.svg" "$W/again/peers.svg"
+check "the JSON is only read" cmp "$R" "$W/again/r.json"
+check "every option that was given" headed \
+    'make bench-peers RANKS=2 COLLECTIVES=barrier CONTENDERS="gyre gloo" ROUNDS=1 TIME=4 LIMITS=0'
+check "sizes, buffers and the rest" env PYTHONPATH=bench python3 -c '
+from peers_options import command_line
+assert command_line({"ranks": [2, 4, 8], "sizes": [8, 65536, 3 << 20], "buffers": ["own"], "give_up": 2.5, "deadline": 7,
+    "no_limits": False}) == "make bench-peers SIZES=\"8 64K 3M\" BUFFERS=own DEADLINE=7 GIVE_UP=2.5"
+assert command_line({}) == "make bench-peers"'
+echo '{"cells": 1}' >"$W/again/r.json"
+run python3 bench/bench_peers.py --report "$W/again/r.json"
+want "a report from something else" 1 'r.json: no peers.json of this program'
+run python3 bench/bench_peers.py --report "$W/again/none.json"
+want "a report from nothing" 1 'none.json.*No such file'
+
+# --- what `make bench` needs is Python alone ---
+mkdir "$W/bare" && ln -s "$(command -v dirname)" "$W/bare/" || exit 1
+run env PATH="$W/bare" /bin/sh tools/setup python
+want "setup for Python" 0
+check "asks for nothing else" [ ! -s "$W/out" ]
 
 # --- wrong command lines ---
 peers --sizes 3
 want "a size of 3" 2 "size '3' is not"
 peers --collectives all_reduced
 want "no such collective" 2 "choose from all_reduce"
+peers --ranks x
+want "ranks that are no number" 2 "RANKS='x': allowed are whole numbers from 2 to 4096"
+peers --ranks "2 1"
+want "one rank" 2 "RANKS='2 1'"
+peers --rounds 0
+want "no round" 2 "ROUNDS='0': allowed is a whole number from 1 to"
+peers --give-up 0
+want "giving up at once" 2 "GIVE_UP='0'"
 peers --contenders nobody
 want "no such contender" 1 "no contender 'nobody'; there are: gyre ompi"
 finish
