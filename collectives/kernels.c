@@ -11,7 +11,7 @@
 #endif
 
 #include "base/checked.h"
-#include "base/claim.h"
+#include "base/cacheline.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "collectives/kernels_float16.h"

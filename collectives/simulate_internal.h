@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "collectives/simulate.h"
+#include "comm/transport.h"
 
 #define SIM_NONE UINT32_MAX
 
@@ -49,7 +50,7 @@ struct sim_program {
     uint32_t *viewed;     /* [nviewed] numbers of views, see sim_local_t */
 };
 
-enum { SIM_CHAINS = 4096, SIM_EAGER_MOST = 4096, SIM_CMA_LEAST = 16384 /* bytes, as in comm/shm.c */ };
+enum { SIM_CHAINS = 4096 };
 /* A lane is the stream of messages from one rank to another on one channel. Those that rank r sends on are numbered
  * first_lane[r] + index in `out`. */
 typedef struct {

@@ -4,7 +4,7 @@
  * enters a link when it has left the one before; a link carries one message at a time, in the order in which they were
  * sent, and what comes meanwhile waits before it (sim_serve). A SEND is complete when its last byte is on the first link.
  *
- * Host. What comm/shm.c does: up to SIM_EAGER_MOST bytes are copied into a ring and out of it; larger ones are read where they lie
+ * Host. What comm/shm.c does: up to COMM_SHM_EAGER_MOST bytes are copied into a ring and out of it; larger ones are read where they lie
  * (windows: by the REDUCE or COPY that uses them, else by a copy) or by process_vm_readv, and a SEND is complete when
  * the receiver has read it. Data that no cache holds shares the memory's rate. */
 #include <math.h>
@@ -114,10 +114,10 @@ static double host_send(sim_t *s, sim_rank_t *r, const sim_step_t *step, sim_mes
     double bytes = (double)step->bytes;
     m->way = SIM_WAY_EAGER;
     m->fresh = step->buf != COLL_IN || s->fresh_input;
-    if (step->bytes > SIM_EAGER_MOST) {
+    if (step->bytes > COMM_SHM_EAGER_MOST) {
         m->way = SIM_WAY_WINDOW;
         if (step->buf != COLL_TMP && s->memory == COLL_MEMORY_PLAIN)
-            m->way = step->bytes >= SIM_CMA_LEAST ? SIM_WAY_CMA : SIM_WAY_BULK;
+            m->way = step->bytes >= COMM_SHM_CMA_LEAST ? SIM_WAY_CMA : SIM_WAY_BULK;
     }
     r->now += cost->step + post_cost(cost);
     if (is_copied(m->way))

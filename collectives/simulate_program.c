@@ -189,7 +189,8 @@ static int add_views(sim_programs_t *ps, workspace_t *w, const coll_schedule_t *
     sim_local_t *by_step = base_arena_alloc(&arena, s->nsteps + 1, sizeof *by_step);
     p->local = base_arena_alloc(&ps->arena, s->nsteps + 1, sizeof *p->local);
     if (by_step && p->local)
-        p->nviews = sim_find_views(s, SIM_EAGER_MOST / esize, &ps->arena, by_step, &p->viewed, &p->nviewed);
+        p->nviews =
+            sim_find_views(s, COMM_SHM_EAGER_MOST / esize, &ps->arena, by_step, &p->viewed, &p->nviewed);
     for (uint32_t i = 0; by_step && p->local && i < s->nsteps; i++)
         p->local[w->order[i]] = by_step[i];
     int done = by_step && p->local && p->nviews != SIM_NONE;

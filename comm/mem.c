@@ -1,6 +1,6 @@
 /* comm/mem.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in one.
  *
- * A window is a memfd. Allocations of 1 MiB and more have one of their own; smaller ones share arenas of 4 MiB, so
+ * A window is a memfd. Allocations of 1 MiB and more have one of their own; smaller ones share arenas of 1024 pages, so
  * that many small ones cost few descriptors. Every window ends with a control page that peers map too: it says
  * whether the owner has freed the window, so that peers drop their mapping (comm/mem_map.c); freed memory
  * is given back to the system at once, whoever still maps it.
@@ -27,7 +27,7 @@
 #include "base/log.h"
 #include "comm/mem_window.h"
 
-enum { PAGE = 4096, ARENA_PAGES = 1024, ARENA_LIMIT = 1 << 20, WATCHES = 16 };
+enum { ARENA_PAGES = 1024, ARENA_LIMIT = 1 << 20, WATCHES = 16 };
 
 typedef struct window {
     struct window *next;
@@ -248,12 +248,12 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
         status = fail_memfd(bytes, errno);
         goto free_window;
     }
-    if (ftruncate(window->fd, (off_t)(bytes + PAGE)) != 0 ||
+    if (ftruncate(window->fd, (off_t)(bytes + mem_page())) != 0 ||
         fcntl(window->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         status = fail_memfd(bytes, errno);
         goto close_fd;
     }
-    window->base = mmap(NULL, bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
+    window->base = mmap(NULL, bytes + mem_page(), PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
     if (window->base == MAP_FAILED) {
         status = fail_memfd(bytes, errno);
         goto close_fd;
@@ -268,7 +268,7 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
     *out = window;
     return GYRE_OK;
 unmap:
-    munmap(window->base, bytes + PAGE);
+    munmap(window->base, bytes + mem_page());
 close_fd:
     close(window->fd);
 free_window:
@@ -300,9 +300,9 @@ static void window_destroy(window_t *window)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
     if (window->adopted)
-        munmap(window->control, PAGE);
+        munmap(window->control, mem_page());
     else
-        munmap(window->base, window->bytes + PAGE);
+        munmap(window->base, window->bytes + mem_page());
     close(window->fd);
     free(window);
 }
@@ -344,7 +344,7 @@ static gyre_status_t arena_alloc(size_t pages, void **ptr)
             break;
     }
     if (!arena) {
-        status = window_create((size_t)ARENA_PAGES * PAGE, 1, &arena);
+        status = window_create(ARENA_PAGES * mem_page(), 1, &arena);
         if (status != GYRE_OK)
             return status;
         page = 0;
@@ -352,7 +352,7 @@ static gyre_status_t arena_alloc(size_t pages, void **ptr)
     memset(arena->taken + page, 1, pages);
     arena->runs[page] = (uint16_t)pages;
     arena->used++;
-    *ptr = arena->base + page * PAGE;
+    *ptr = arena->base + page * mem_page();
     return GYRE_OK;
 }
 
@@ -367,14 +367,14 @@ static int empty_arenas(void)
 
 static gyre_status_t arena_free(window_t *arena, const void *ptr)
 {
-    size_t offset = (size_t)((const unsigned char *)ptr - arena->base), page = offset / PAGE, pages;
+    size_t offset = (size_t)((const unsigned char *)ptr - arena->base), page = offset / mem_page(), pages;
 
-    if (offset % PAGE != 0 || arena->runs[page] == 0)
+    if (offset % mem_page() != 0 || arena->runs[page] == 0)
         return gyre_fail(GYRE_ERR_INVALID, "%p was not given by gyre_mem_alloc, or is free already", ptr);
     pages = arena->runs[page];
     arena->runs[page] = 0;
     memset(arena->taken + page, 0, pages);
-    give_back(arena, offset, pages * PAGE); /* so the next owner finds zeros */
+    give_back(arena, offset, pages * mem_page()); /* so the next owner finds zeros */
     arena->used--;
     if (arena->used == 0 && empty_arenas() > 1) /* one stays, for programs that allocate and free in turn */
         window_destroy(arena);
@@ -390,12 +390,12 @@ gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
 
     if (!ptr)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_alloc: ptr is NULL");
-    if (bytes > (size_t)INT64_MAX - 2 * (size_t)PAGE)
+    if (bytes > (size_t)INT64_MAX - 2 * mem_page())
         return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_alloc: %zu bytes is more than any machine has", bytes);
-    bytes = base_round_up(base_max_size(bytes, 1), PAGE);
+    bytes = base_round_up(base_max_size(bytes, 1), mem_page());
     pthread_mutex_lock(&mem.lock);
     if (bytes < ARENA_LIMIT) {
-        status = arena_alloc(bytes / PAGE, ptr);
+        status = arena_alloc(bytes / mem_page(), ptr);
     } else {
         status = window_create(bytes, 0, &window);
         if (status == GYRE_OK)

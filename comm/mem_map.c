@@ -44,7 +44,7 @@ static const void *place(const mapping_t *map, size_t offset, size_t bytes)
 
 static void unmap(mapping_t *map)
 {
-    munmap((void *)(uintptr_t)map->base, map->bytes + MEM_CONTROL_BYTES);
+    munmap((void *)(uintptr_t)map->base, map->bytes + mem_page());
     free(map);
 }
 
@@ -72,7 +72,7 @@ static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
     void *base = MAP_FAILED;
     struct stat info;
 
-    if (map && fstat(fd, &info) == 0 && info.st_size > MEM_CONTROL_BYTES)
+    if (map && fstat(fd, &info) == 0 && info.st_size > (off_t)mem_page())
         base = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
         free(map);
@@ -81,7 +81,7 @@ static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
     memcpy(map->owner, owner, sizeof map->owner);
     map->id = id;
     map->base = base;
-    map->bytes = (size_t)info.st_size - MEM_CONTROL_BYTES;
+    map->bytes = (size_t)info.st_size - mem_page();
     return map;
 }
 

@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "comm/mem_window.h"
 
-enum { PAGE = 4096, LEAST = 64 << 10 };
+enum { LEAST = 64 << 10 }; /* bytes */
 
 typedef struct reg {
     struct reg *next;
@@ -150,9 +150,9 @@ static gyre_status_t share_pages(unsigned char *pages, size_t bytes, int *fd, me
     if (*fd < 0)
         return no_memory("register", bytes);
     copy = MAP_FAILED;
-    if (ftruncate(*fd, (off_t)(bytes + PAGE)) == 0 &&
+    if (ftruncate(*fd, (off_t)(bytes + mem_page())) == 0 &&
         fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        copy = mmap(NULL, bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+        copy = mmap(NULL, bytes + mem_page(), PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (copy == MAP_FAILED) {
         status = no_memory("register", bytes);
         close(*fd);
@@ -161,7 +161,7 @@ static gyre_status_t share_pages(unsigned char *pages, size_t bytes, int *fd, me
     copy_pages(copy, pages, bytes);
     if (mmap(pages, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *fd, 0) == MAP_FAILED) {
         status = no_memory("register", bytes);
-        munmap(copy, bytes + PAGE);
+        munmap(copy, bytes + mem_page());
         close(*fd);
         return status;
     }
@@ -192,13 +192,14 @@ static gyre_status_t unshare_pages(unsigned char *pages, size_t bytes)
 /* The pages that the range touches, without those at the ends that are in a window; 0 bytes: none, or too few. */
 static size_t pages_of(const reg_t *reg, unsigned char **pages)
 {
-    uintptr_t from = (uintptr_t)reg->base & ~(uintptr_t)(PAGE - 1);
-    uintptr_t to = base_round_up((uintptr_t)reg->base + reg->bytes, PAGE);
+    const size_t page = mem_page();
+    uintptr_t from = (uintptr_t)reg->base & ~(uintptr_t)(page - 1);
+    uintptr_t to = base_round_up((uintptr_t)reg->base + reg->bytes, page);
 
-    if (comm_window_touches((const void *)from, PAGE)) /* NOLINT: a page */
-        from += PAGE;
-    if (to > from && comm_window_touches((const void *)(to - PAGE), PAGE)) /* NOLINT: a page */
-        to -= PAGE;
+    if (comm_window_touches((const void *)from, page)) /* NOLINT: a page */
+        from += page;
+    if (to > from && comm_window_touches((const void *)(to - page), page)) /* NOLINT: a page */
+        to -= page;
     *pages = (unsigned char *)from; /* NOLINT: a page */
     return to > from && to - from >= LEAST && !comm_window_touches(*pages, to - from) ? to - from : 0;
 }
@@ -231,7 +232,7 @@ static gyre_status_t make_window(reg_t *reg)
         snprintf(why, sizeof why, "%s", gyre_last_error());
         if (unshare_pages(pages, bytes) != GYRE_OK)
             log_warning("%zu bytes at %p stay shared", bytes, (void *)pages);
-        munmap(control, PAGE);
+        munmap(control, mem_page());
         close(fd);
         return gyre_fail_quiet(status, "%s", why);
     }
@@ -278,7 +279,7 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes)
     if (!ptr || bytes == 0)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_register: %zu bytes at %p is nothing to register", bytes,
                          ptr);
-    if ((uintptr_t)ptr + bytes + PAGE < (uintptr_t)ptr)
+    if ((uintptr_t)ptr + bytes + mem_page() < (uintptr_t)ptr)
         return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_register: %zu bytes at %p go around the end of memory",
                          bytes, ptr);
     reg = calloc(1, sizeof *reg);

@@ -5,10 +5,17 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <gyre/status.h>
 
-enum { MEM_CONTROL_BYTES = 4096 }; /* the last page of a window */
+/* Of the system, not of the build: 4 KiB, or 16 or 64 KiB on some ARM machines. Also the bytes of the control page, which is the
+ * last of a window. */
+static inline size_t mem_page(void)
+{
+    long bytes = sysconf(_SC_PAGESIZE);
+    return bytes > 0 ? (size_t)bytes : 4096;
+}
 
 typedef struct {
     _Atomic uint32_t closed; /* 1: the owner has freed the window */

@@ -127,15 +127,27 @@ gyre_status_t comm_reach_map(comm_group_t *group, int peer, const comm_place_t *
     return GYRE_OK;
 }
 
-/* Death is the watcher's to tell, and it may take a moment longer than it takes to find that memory is gone. */
-static gyre_status_t unreachable(comm_group_t *group, int peer, const char *call, int err)
+/* A call that the kernel refused. Death is the watcher's to tell, and it may take a moment longer than it takes to find that memory
+ * is gone. But where a word is still read that was when the group was made, the peer lives, and it is the buffer. */
+static gyre_status_t unreachable(comm_group_t *group, int peer, const char *call, const char *buffer,
+                                 uint64_t address, size_t bytes, int err)
 {
+    const comm_card_t *card = &group->cards[peer];
     peer_t *p = peer_of(group, peer);
     base_time_t now = base_now();
     gyre_status_t lost = comm_group_lost(group);
+    uint64_t word;
 
     if (lost != GYRE_OK)
         return lost;
+    if (err == EFAULT && comm_cma_read(card->pid, card->probe_address, &word, sizeof word) == 0)
+        return gyre_fail_quiet(
+            GYRE_ERR_TRANSPORT,
+            "the %s buffer of rank %d (%zu bytes at %#llx) is memory that the kernel lets no other process "
+            "reach, as a device's or that of memfd_secret (%s: %s); GYRE_SHM_COPY=copy on any rank avoids "
+            "it, "
+            "and so does an algorithm other than shared (GYRE_ALGO=direct) for output",
+            buffer, peer, bytes, (unsigned long long)address, call, strerror(err));
     if (p && p->broken_at == 0)
         p->broken_at = now;
     if (p && now - p->broken_at < GRACE_MS * MS)
@@ -147,12 +159,20 @@ static gyre_status_t unreachable(comm_group_t *group, int peer, const char *call
         call, peer, strerror(err));
 }
 
+static gyre_status_t reached(comm_group_t *group, int peer)
+{
+    if (group->reach)
+        group->reach->peers[peer].broken_at = 0;
+    return GYRE_OK;
+}
+
 gyre_status_t comm_reach_read(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
                               void *to, size_t bytes)
 {
     int err = comm_cma_read(group->cards[peer].pid, place->address + offset, to, bytes);
 
-    return err ? unreachable(group, peer, "process_vm_readv", err) : GYRE_OK;
+    return err ? unreachable(group, peer, "process_vm_readv", "input", place->address + offset, bytes, err)
+               : reached(group, peer);
 }
 
 gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
@@ -160,7 +180,8 @@ gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t
 {
     int err = comm_cma_write(group->cards[peer].pid, place->address + offset, from, bytes);
 
-    return err ? unreachable(group, peer, "process_vm_writev", err) : GYRE_OK;
+    return err ? unreachable(group, peer, "process_vm_writev", "output", place->address + offset, bytes, err)
+               : reached(group, peer);
 }
 
 static comm_board_t *board_of(const comm_group_t *group, int rank)

@@ -27,7 +27,8 @@ comm_place_t comm_reach_place(const void *ptr, size_t bytes);
  * are in no window, or it cannot be mapped: use read and write. */
 gyre_status_t comm_reach_map(comm_group_t *group, int peer, const comm_place_t *place, size_t bytes,
                              void **at);
-/* Copies `bytes` at `offset` from `place`. IN_PROGRESS: the peer may have died, call again. */
+/* Copies `bytes` at `offset` from `place`, of a peer's input, or to it, of its output. IN_PROGRESS: the peer may have died, call
+ * again. TRANSPORT at once (quiet): it lives, and the kernel does not let others reach this memory (EFAULT). */
 gyre_status_t comm_reach_read(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
                               void *to, size_t bytes);
 gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,

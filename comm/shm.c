@@ -22,11 +22,9 @@
 #include "comm/shm_ring.h"
 
 enum {
-    EAGER_MOST = 4096,          /* beyond it one copy from a window beats two through the ring */
-    CMA_LEAST = EAGER_MOST + 1, /* a system call of 0.5 us beats a second copy from the first page on */
-    MAP_CACHE = 8,              /* windows of the peer that a link remembers */
-    BULK_OPEN = 1,              /* comm_msg_t.pad: this message's fragments are under way */
-    FETCH_MS = 2,               /* that one call may wait for the peer's watcher to hand over a window */
+    MAP_CACHE = 8,  /* windows of the peer that a link remembers */
+    BULK_OPEN = 1,  /* comm_msg_t.pad: this message's fragments are under way */
+    FETCH_MS = 2,   /* that one call may wait for the peer's watcher to hand over a window */
     GRACE_MS = 1000 /* in which the watcher tells why a peer's memory cannot be read, if the peer is dead */
 };
 #define MS ((base_time_t)1000000)
@@ -434,8 +432,8 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
     shm->use_cma = (automatic || strcmp(copy, "cma") == 0) &&
                    atomic_load_explicit(comm_segment_cma(seg, them, us), memory_order_acquire);
     shm->may_cma = strcmp(copy, "window") != 0;
-    shm->eager_most = base_min_size(EAGER_MOST, ring_packet_bytes(&shm->tx));
-    shm->cma_least = automatic ? CMA_LEAST : 0;
+    shm->eager_most = base_min_size(COMM_SHM_EAGER_MOST, ring_packet_bytes(&shm->tx));
+    shm->cma_least = automatic ? COMM_SHM_CMA_LEAST : 0;
     *out = &shm->base;
     return GYRE_OK;
 }

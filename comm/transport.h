@@ -26,6 +26,13 @@ enum {
     COMM_LANE_P2P = 2 /* lane 2 point-to-point messages */
 };
 
+/* How long messages go between ranks of one host unless GYRE_SHM_COPY says otherwise (comm/shm.c); the simulator's, too. */
+enum {
+    COMM_SHM_EAGER_MOST = 4096, /* bytes; beyond it one copy from a window beats two through the ring */
+    COMM_SHM_CMA_LEAST =
+        COMM_SHM_EAGER_MOST + 1 /* a system call of 0.5 us beats a second copy from the first page on */
+};
+
 /* What both ends of a message must agree on. */
 typedef struct {
     uint32_t seq; /* call number on the communicator (collectives) or message number (point to point) */

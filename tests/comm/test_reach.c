@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -149,9 +151,92 @@ static void test_close(void **state)
     assert_int_equal(ranks_fork(2, 30, death_inside, NULL), 1); /* the killed one */
 }
 
+/* memfd_secret where the kernel has it, else pages without rights: of either the kernel says EFAULT. */
+static unsigned char *unreachable_memory(size_t bytes)
+{
+    int fd = -1;
+    void *at = MAP_FAILED;
+#ifdef SYS_memfd_secret
+    fd = (int)syscall(SYS_memfd_secret, 0);
+#endif
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (at == MAP_FAILED) {
+        fprintf(stderr, "no memfd_secret here: pages without rights instead\n");
+        at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static int refused(ranks_t *self, gyre_status_t got, base_time_t start, const char *buffer)
+{
+    RANKS_CHECK(self, got == GYRE_ERR_TRANSPORT && base_now() - start < 500000000);
+    RANKS_CHECK(self, strstr(gyre_last_error(), buffer) && strstr(gyre_last_error(), "GYRE_SHM_COPY=copy"));
+    return 0;
+}
+
+/* A living peer's buffer that the kernel lets no other process reach is told at once, and harms nothing else. */
+static int secret_buffer(ranks_t *self)
+{
+    unsigned char word[64] = {0}, *secret = unreachable_memory(BYTES);
+    comm_place_t mine[2], all[RANKS_MAX][2];
+
+    RANKS_CHECK(self, secret);
+    mine[0] = comm_reach_place(secret, BYTES);
+    mine[1] = comm_reach_place(word, sizeof word);
+    RANKS_CHECK(self, ranks_exchange(self, mine, sizeof mine, all) == GYRE_OK);
+    if (self->rank == 0) {
+        base_time_t start = base_now();
+        gyre_status_t status = comm_reach_write(self->group, 1, &all[1][0], 0, word, sizeof word);
+        RANKS_CHECK(self, refused(self, status, start, "output buffer of rank 1") == 0);
+        start = base_now();
+        status = comm_reach_read(self->group, 1, &all[1][0], 64, word, sizeof word);
+        RANKS_CHECK(self, refused(self, status, start, "input buffer of rank 1") == 0);
+        RANKS_CHECK(self, comm_reach_read(self->group, 1, &all[1][1], 0, word, sizeof word) == GYRE_OK);
+    }
+    ranks_barrier(self);
+    munmap(secret, BYTES);
+    return 0;
+}
+
+static void test_secret(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 30, secret_buffer, NULL), 0);
+}
+
+/* A peer that has died is not that: there is a grace, in which its death is heard of, and it begins anew after a success. */
+static int death_reached(ranks_t *self)
+{
+    unsigned char word[64] = {0};
+    comm_place_t mine = comm_reach_place(word, sizeof word), all[RANKS_MAX];
+    gyre_status_t status = GYRE_IN_PROGRESS;
+
+    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    ranks_barrier(self);
+    if (self->rank == 1)
+        raise(SIGKILL);
+    for (base_time_t start = base_now();
+         base_now() - start < 5000000000 && (status == GYRE_OK || status == GYRE_IN_PROGRESS);)
+        status = comm_reach_read(self->group, 1, &all[1], 0, word, sizeof word);
+    RANKS_CHECK(self, status == GYRE_ERR_PEER_DEAD);
+    comm_group_destroy(self->group);
+    fflush(NULL);
+    _exit(0);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 30, death_reached, NULL), 1); /* the killed one */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_everywhere), cmocka_unit_test(test_agreed),
-                                       cmocka_unit_test(test_close)};
+                                       cmocka_unit_test(test_close), cmocka_unit_test(test_secret),
+                                       cmocka_unit_test(test_death)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,96 @@
+/* tests/comm/test_mem_pages.c: windows where pages are larger than 4 KiB, as on some ARM machines: this program's sysconf says 64. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "../support/ranks.h"
+#include "comm/mem.h"
+#include "comm/mem_window.h"
+#include "comm/reach.h"
+
+enum { LARGE = 64 << 10, BYTES = 300000 };
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+long sysconf(int name) /* in place of libc's */
+{
+    static long (*real)(int);
+
+    if (name == _SC_PAGESIZE)
+        return LARGE;
+    if (!real) {
+        void *found = dlsym(RTLD_NEXT, "sysconf");
+        memcpy(&real, &found, sizeof real);
+    }
+    return real ? real(name) : -1;
+}
+#endif
+
+static int seen_by_peers(ranks_t *self, unsigned char *buf)
+{
+    const int peer = (self->rank + 1) % self->n;
+    comm_place_t mine = comm_reach_place(buf, BYTES), all[RANKS_MAX];
+    gyre_status_t status = GYRE_IN_PROGRESS;
+    void *at = NULL;
+
+    ranks_fill(buf, BYTES, (unsigned)self->rank);
+    RANKS_CHECK(self, mine.window != 0);
+    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    while (status == GYRE_IN_PROGRESS)
+        status = comm_reach_map(self->group, peer, &all[peer], BYTES, &at);
+    RANKS_CHECK(self, status == GYRE_OK && ranks_wrong(at, BYTES, (unsigned)peer) == -1);
+    ranks_barrier(self);
+    return 0;
+}
+
+static int windows(ranks_t *self)
+{
+    unsigned char *small, *large, *mapped;
+    void *ptr = NULL;
+
+    RANKS_CHECK(self, comm_mem_alloc(BYTES, &ptr) == GYRE_OK);
+    small = ptr;
+    RANKS_CHECK(self, comm_mem_alloc(5000000, &ptr) == GYRE_OK);
+    large = ptr;
+    RANKS_CHECK(self, seen_by_peers(self, small) == 0 && seen_by_peers(self, large) == 0);
+    RANKS_CHECK(self, comm_mem_free(small) == GYRE_OK && comm_mem_free(large) == GYRE_OK);
+
+    mapped = mmap(NULL, 16 * (size_t)LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    RANKS_CHECK(self, mapped != MAP_FAILED);
+    large = mapped + LARGE - (uintptr_t)mapped % LARGE; /* a page of this machine */
+    large[0] = large[7 * (size_t)LARGE - 1] = 77;
+    RANKS_CHECK(self, comm_mem_register(large + 5000, BYTES) == GYRE_OK); /* pages 0 to 4 */
+    uint64_t id;
+    size_t offset;
+    RANKS_CHECK(self, comm_mem_find(large, 5 * (size_t)LARGE, &id, &offset) && offset == 0);
+    RANKS_CHECK(self, !comm_mem_find(large + 5 * (size_t)LARGE, 1, &id, &offset));
+    RANKS_CHECK(self, seen_by_peers(self, large + 5000) == 0);
+    RANKS_CHECK(self, comm_mem_deregister(large + 5000) == GYRE_OK);
+    RANKS_CHECK(self, ranks_wrong(large + 5000, BYTES, (unsigned)self->rank) == -1);
+    RANKS_CHECK(self, large[0] == 77 && large[7 * (size_t)LARGE - 1] == 77);
+    munmap(mapped, 16 * (size_t)LARGE);
+    return 0;
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    if (mem_page() != LARGE) { /* sanitizers call sysconf themselves, before main */
+        fprintf(stderr, "skipped: not with a sanitizer\n");
+        skip();
+    }
+    assert_int_equal(ranks_fork(2, 30, windows, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
