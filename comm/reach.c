@@ -129,13 +129,14 @@ gyre_status_t comm_reach_map(comm_group_t *group, int peer, const comm_place_t *
 
 /* A call that the kernel refused. Death is the watcher's to tell, and it may take a moment longer than it takes to find that memory
  * is gone. But where a word is still read that was when the group was made, the peer lives, and it is the buffer. */
-static gyre_status_t unreachable(comm_group_t *group, int peer, const char *call, const char *buffer,
-                                 uint64_t address, size_t bytes, int err)
+static gyre_status_t unreachable(comm_group_t *group, int peer, int to_output, uint64_t address, size_t bytes,
+                                 int err)
 {
     const comm_card_t *card = &group->cards[peer];
     peer_t *p = peer_of(group, peer);
     base_time_t now = base_now();
     gyre_status_t lost = comm_group_lost(group);
+    const char *call = to_output ? "process_vm_writev" : "process_vm_readv";
     uint64_t word;
 
     if (lost != GYRE_OK)
@@ -143,11 +144,10 @@ static gyre_status_t unreachable(comm_group_t *group, int peer, const char *call
     if (err == EFAULT && comm_cma_read(card->pid, card->probe_address, &word, sizeof word) == 0)
         return gyre_fail_quiet(
             GYRE_ERR_TRANSPORT,
-            "the %s buffer of rank %d (%zu bytes at %#llx) is memory that the kernel lets no other process "
-            "reach, as a device's or that of memfd_secret (%s: %s); GYRE_SHM_COPY=copy on any rank avoids "
-            "it, "
-            "and so does an algorithm other than shared (GYRE_ALGO=direct) for output",
-            buffer, peer, bytes, (unsigned long long)address, call, strerror(err));
+            "the kernel lets no other process reach the %s buffer of rank %d (%zu bytes at %#llx, %s: %s); "
+            "GYRE_SHM_COPY=copy on all ranks avoids it, or a window (gyre_mem_alloc)%s",
+            to_output ? "output" : "input", peer, bytes, (unsigned long long)address, call, strerror(err),
+            to_output ? "; for broadcast also GYRE_ALGO=broadcast:direct" : "");
     if (p && p->broken_at == 0)
         p->broken_at = now;
     if (p && now - p->broken_at < GRACE_MS * MS)
@@ -171,8 +171,7 @@ gyre_status_t comm_reach_read(comm_group_t *group, int peer, const comm_place_t 
 {
     int err = comm_cma_read(group->cards[peer].pid, place->address + offset, to, bytes);
 
-    return err ? unreachable(group, peer, "process_vm_readv", "input", place->address + offset, bytes, err)
-               : reached(group, peer);
+    return err ? unreachable(group, peer, 0, place->address + offset, bytes, err) : reached(group, peer);
 }
 
 gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
@@ -180,8 +179,7 @@ gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t
 {
     int err = comm_cma_write(group->cards[peer].pid, place->address + offset, from, bytes);
 
-    return err ? unreachable(group, peer, "process_vm_writev", "output", place->address + offset, bytes, err)
-               : reached(group, peer);
+    return err ? unreachable(group, peer, 1, place->address + offset, bytes, err) : reached(group, peer);
 }
 
 static comm_board_t *board_of(const comm_group_t *group, int rank)
