@@ -256,6 +256,19 @@ static void peek_own(coll_tune_t *out, char *why)
                  path[0] ? reasons[found] : "no place to keep it: neither XDG_CACHE_HOME nor HOME is set");
 }
 
+/* NULL with errno. A folder can be opened, too, but not read. */
+static FILE *open_wish(const char *path)
+{
+    struct stat info;
+    FILE *file = fopen(path, "re");
+    if (file && fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
+        fclose(file);
+        errno = EISDIR;
+        return NULL;
+    }
+    return file;
+}
+
 /* What GYRE_TUNE asks for. A file may be silent on some things: those come from the machine's own numbers. */
 static gyre_status_t obtain(coll_tune_t *out, int peek, char *why)
 {
@@ -265,7 +278,7 @@ static gyre_status_t obtain(coll_tune_t *out, int peek, char *why)
         coll_tune_builtin(out);
         return GYRE_OK;
     }
-    if (wish[0] && !(file = fopen(wish, "re")))
+    if (wish[0] && !(file = open_wish(wish)))
         return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
                                "GYRE_TUNE: cannot read the tuning file %s (gyre-perf --tune=FILE writes one; "
                                "GYRE_TUNE= without a value measures)",

@@ -33,6 +33,8 @@ check "no data, 100 calls or more" [ "$(rows | awk '{print $1, $2, ($4 >= 100 &&
 run "$UCX_RUN" -n 2 "$PERF" latency -m 3
 want "groups" 2 'latency: -m'
 check "said once" [ "$(grep -c 'latency: -m' "$W/err")" = 1 ]
+run "$PERF" latency -S
+want "the time of day" 2 'latency: no -S'
 run "$PERF" latency -d all
 want "all types" 2 'one type'
 run "$PERF" latency --order canonical,fast
@@ -42,6 +44,14 @@ want "no such collective" 2 'all_redduce'
 run "$PERF" latency --help
 want "help" 0
 check "help says what it does" grep -q 'p99.9' "$W/out"
+check "and what does not go" grep -q '^No -m, -N, -S, --cold' "$W/out"
+cp "$W/out" "$W/help"
+run "$UCX_RUN" -n 2 "$PERF" latency all_reduce -b 8 -e 16 -i 8 -n 20 -w 1 --inplace both -d int32 -o max -c 1 -u 4 -R 0 \
+    --algo ring --transport ucx --order fast -J "$W/all.json" -T 30
+want "all that it lists" 0
+for option in -b -e -i -n -w --inplace -d -o -c -u -R --algo --transport --order -J -T -r -f; do
+    check "help lists $option" grep -q -- "$option\b" "$W/help"
+done
 
 # --- --order canonical,fast ---
 run "$UCX_RUN" -n 3 "$PERF" all_reduce --order canonical,fast --algo ring -b 8 -e 128K -f 16 -n 30 --json "$W/o.json"

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "tools/gyre-perf/command.h"
 
 static void test_size_lists(void **state)
@@ -116,48 +115,31 @@ static void test_flags(void **state)
     assert_non_null(strstr(p.out, gyre_version()));
 }
 
-/* Lines in an order that no prefetcher guesses, each address from the line before; the least of some rounds. */
-enum { LINES = 4096, LINE = 64 };
-static double chase(const perf_cold_t *cold, unsigned char *memory, int flushed)
-{
-    double best = 1e30;
-    for (int round = 0; round < 7; round++) {
-        uint32_t at = 0;
-        for (int warm = 0; warm < LINES; warm++)
-            memcpy(&at, memory + (size_t)at * LINE, sizeof at);
-        if (flushed)
-            perf_cold_flush(cold, memory, (size_t)LINES * LINE);
-        base_time_t start = base_now();
-        for (int i = 0; i < LINES; i++)
-            memcpy(&at, memory + (size_t)at * LINE, sizeof at);
-        double took = (double)(base_now() - start);
-        assert_true(at == 0); /* once around */
-        best = took < best ? took : best;
-    }
-    return best;
-}
-
+/* That memory is slower to read afterwards is a matter of time, and so of a quiet machine: gyre-perf --cold shows it. Here: how it is
+ * done is said, and nothing in or beside the range changes, whatever was written last and wherever lines begin. */
 static void test_cold(void **state)
 {
     (void)state;
+    enum { BYTES = 64 << 10 };
     perf_cold_t cold;
+    static const char *const methods[] = {"clflushopt", "clflush", "dc civac", "a walk through 64 MiB"};
+    int known = 0;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        known += strcmp(perf_cold_method(), methods[i]) == 0;
+    assert_int_equal(known, 1);
     assert_int_equal(perf_cold_open(&cold), GYRE_OK);
-    unsigned char *memory = calloc(LINES + 1, LINE);
-    assert_non_null(memory);
-    for (uint32_t i = 0; i < LINES; i++) { /* a permutation of one cycle: a full-period linear congruence */
-        uint32_t next = (i * 1664525u + 1013904223u) % LINES;
-        memcpy(memory + (size_t)i * LINE, &next, sizeof next);
-    }
-    double warm = chase(&cold, memory, 0), flushed = chase(&cold, memory, 1);
-    if (flushed < 1.5 * warm)
-        fail_msg("%d lines take %.0f ns from the caches and %.0f ns after %s", LINES, warm, flushed,
-                 perf_cold_method());
-    /* contents stay, and lines beside the range are allowed to go but not to change */
-    memset(memory, 0x5a, LINES);
-    perf_cold_flush(&cold, memory + 13, 100);
-    for (size_t i = 0; i < LINES; i++)
-        assert_int_equal(memory[i], 0x5a);
+    unsigned char *memory = malloc(BYTES), *same = malloc(BYTES);
+    assert_true(memory && same);
+    for (size_t i = 0; i < BYTES; i++)
+        memory[i] = same[i] = (unsigned char)(i * 167 >> 3);
+    perf_cold_flush(&cold, memory, BYTES);
+    assert_memory_equal(memory, same, BYTES);
+    memory[1013] = same[1013] = 0x5a; /* in a line that is flushed right away */
+    perf_cold_flush(&cold, memory + 1013, 100);
+    perf_cold_flush(&cold, memory + 7, 0);
+    assert_memory_equal(memory, same, BYTES);
     free(memory);
+    free(same);
     perf_cold_close(&cold);
 }
 

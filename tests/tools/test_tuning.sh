@@ -39,17 +39,37 @@ want "no home at all" 0 'neither XDG_CACHE_HOME nor HOME'
 run "$PERF" --tune="$W/alone"
 want "--tune=FILE, one rank" 0
 check "says where" grep -q "^# written to $W/alone: 0 choose lines" "$W/out"
-printf 'gyre-tune 1\nchoose all_reduce ranks 2 algo ring # old\nchoose all_reduce ranks 7 algo tree # seven\n' >"$W/file"
+cat >"$W/file" <<'END'
+gyre-tune 1
+choose all_reduce ranks 2 hosts 1 bytes 64-512 algo ring # old
+choose all_reduce ranks 2 hosts 1 bytes 128-1M algo ring # reaches beyond
+choose all_reduce ranks 2 hosts 1 bytes 2M- algo tree # larger
+choose all_reduce ranks 2 hosts 2 bytes 64-512 algo tree # two hosts
+choose all_reduce ranks 7 algo tree # seven
+choose all_gather ranks 2 hosts 1 algo ring # not asked
+END
 run "$UCX_RUN" -n 2 "$PERF" --tune="$W/file" all_reduce broadcast barrier -b 8 -e 4K -f 8 -n 2 -J "$W/tune.json"
 want "--tune=FILE, two ranks" 0
 check "rows" [ "$(grep -cE '^(all_reduce|broadcast) ' "$W/out")" = 8 ]
 check "a row for the barrier" [ "$(grep -c '^barrier ' "$W/out")" = 1 ]
 check "numbers" grep -q '^cost line ' "$W/file"
 check "lines for other numbers of ranks stay, with their comment" grep -q 'choose all_reduce ranks 7 algo tree  # seven' "$W/file"
-check "lines for this number make place" sh -c '! grep -q "# old" "$1"' - "$W/file"
+for line in larger 'two hosts' 'not asked'; do
+    check "what was not measured stays: $line" grep -q "# $line\$" "$W/file"
+done
+check "lines for what was measured make place" sh -c 'test -s "$1" && ! grep -q "# old" "$1"' - "$W/file"
+check "and are cut to what was not" grep -qE 'all_reduce ranks 2 hosts 1 bytes 11586-1M algo ring  # reaches beyond$' "$W/file"
 check "each candidate in the JSON" json "$W/tune.json" 'all(r["candidates"][0]["window_us"] > 0 and len(r["candidates"]) > 2 for r in d["results"])'
-GYRE_TUNE=$W/file run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 4K -f 8 -n 2
+check "small messages: the exchange is a candidate" json "$W/tune.json" 'any(r["size"] == 8 and r["candidates"][0]["name"] == "exchange" for r in d["results"])'
+check "a line only where it was beaten" json "$W/tune.json" 'all(r["best"] == 0 or r["candidates"][r["best"]]["ratio"] < 0.93 for r in d["results"])'
+# sizes outside keep their choice, those inside have none of the old ones
+GYRE_TUNE=$W/file run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 64 -e 4M -f 256 -n 2 --inplace 0 --explain
 want "it can be used" 0
+GYRE_TUNE=$W/file run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 16K -e 4M -f 16 -n 2 --inplace 0 --explain
+want "sizes outside" 0
+number() { grep -n "# $1\$" "$W/file" | cut -d: -f1; }
+check "--explain names the line: 16 KiB" grep -qE "^ +16384 .* ring .*line $(number 'reaches beyond') of file\$" "$W/out"
+check "--explain names the line: 4 MiB" grep -qE "^ +4194304 .* tree .*line $(number larger) of file\$" "$W/out"
 run "$UCX_RUN" -n 2 "$PERF" --tune barrier -n 1
 want "--tune into the cache" 0
 check "there" grep -q "^# written to $W/cache/gyre/tune-" "$W/out"
@@ -78,6 +98,8 @@ want "--explain, a choose line" 0
 check "from the size that it names" [ "$(grep -c 'line 3 of mine' "$W/out")" = 1 ]
 check "algorithm and chunk of the line" grep -qE '^ +65536 .* butterfly .* 8K .*line 3 of mine$' "$W/out"
 GYRE_TUNE=$W/mine run "$UCX_RUN" -n 4 "$PERF" all_reduce -b 64K -e 64K -n 2 --inplace 0 --explain
+want "--explain, four ranks" 0
+check "a row" [ "$(grep -vc '^#' "$W/out")" = 1 ]
 check "not for other numbers of ranks" sh -c '! grep -q "line 3" "$1"' - "$W/out"
 for coll in reduce_scatter all_gatherv gatherv all_to_allv broadcast barrier; do
     run "$UCX_RUN" -n 3 "$PERF" $coll -b 4 -e 64K -f 64 -n 2 --explain -o all -d all
@@ -96,6 +118,10 @@ want "GYRE_TUNE with a mistake" 3 "$W/broken:2: there is no collective \"nothing
 check "soon" [ "$ms" -lt 10000 ]
 GYRE_TUNE=$W/nowhere run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -n 1
 want "GYRE_TUNE that is not there" 3 "cannot read the tuning file $W/nowhere"
+GYRE_TUNE=$W run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -n 1
+want "GYRE_TUNE that is a folder" 3 "GYRE_TUNE: cannot read the tuning file $W " 'GYRE_TUNE= without a value' 'Is a directory'
+run "$PERF" all_reduce --tune
+want "--tune behind a collective" 2 '--tune comes first'
 run "$UCX_RUN" -n 2 sh -c "[ \$GYRE_RANK = 0 ] || export GYRE_TUNE=$W/nowhere; exec $PERF all_reduce -b 8 -e 8 -n 1"
 want "only rank 0's counts" 0
 

@@ -33,9 +33,9 @@ static const char help[] =
     "loopback\n"
     "  -J, --json FILE  also write the results there\n"
     "  -T, --timeout S  deadline of each start (GYRE_INIT_TIMEOUT)\n"
-    "  -h, --help\n";
+    "  -h, --help   --version\n";
 
-enum { OPT_MAX = 256, OPT_MOCK, OPT_SINCE };
+enum { OPT_MAX = 256, OPT_MOCK, OPT_SINCE, OPT_VERSION };
 
 static const struct option long_options[] = {
     {"max", required_argument, NULL, OPT_MAX},
@@ -44,6 +44,7 @@ static const struct option long_options[] = {
     {"json", required_argument, NULL, 'J'},
     {"timeout", required_argument, NULL, 'T'},
     {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPT_VERSION},
     {"since", required_argument, NULL, OPT_SINCE}, /* for our own jobs */
     {NULL, 0, NULL, 0},
 };
@@ -99,6 +100,10 @@ static int parse(int argc, char **argv, init_options_t *o, char *why, size_t byt
     while ((option = getopt_long(argc, argv, ":s:J:T:h", long_options, NULL)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
+            return -1;
+        }
+        if (option == OPT_VERSION) {
+            printf("gyre-perf %s\n", gyre_version());
             return -1;
         }
         if (option == '?' || option == ':') {

@@ -369,9 +369,14 @@ static const char help[] =
     "  -f N, -i SIZE  from size to size (-f 8)\n"
     "  -n N           calls per size (as many as take a second, 100 to 100000)\n"
     "  -w N           calls before them (20)\n"
-    "  --inplace 0|1|both (0), --json FILE, and the other options of gyre-perf --help, but one type, one "
-    "reduction,\n"
-    "  one root, no -m and no -N\n";
+    "  --inplace 0|1|both   which halves to measure (0)\n"
+    "  -d TYPE, -o OP, -r RANK   one type (float), one reduction (sum), one root (0)\n"
+    "  -c N           0: no check (1)\n"
+    "  -u BYTES, -R 0|1   buffers off their alignment; from gyre_mem_alloc (1) or malloc (0)\n"
+    "  --algo NAME, --transport shm|ucx, --order canonical|fast   as in gyre-perf --help\n"
+    "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
+    "\n"
+    "No -m, -N, -S, --cold, --explain and --streams; -a has no effect: a sample is the slowest rank's.\n";
 
 /* What of the collectives' options makes no sense here, or NULL. */
 static const char *unsuitable(const perf_options_t *o)
@@ -382,8 +387,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "-N: one histogram per size";
     if (o->first_type != o->last_type || o->first_op != o->last_op || o->root < 0)
         return "one type, one reduction and one root, not all";
-    if (o->cold || o->streams > 1)
-        return "no --cold and no --streams: its calls run back to back on one communicator";
+    if (o->timestamps)
+        return "no -S: its rows have no column for the time of day";
     if (o->cold || o->streams > 1 || o->explain)
         return "--cold, --streams and --explain go with the usual table";
     return o->both_orders ? "one --order at a time" : NULL;

@@ -383,6 +383,10 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
             fprintf(out, "gyre-perf %s\n", gyre_version());
             return -1;
         }
+        if (option == '?' && strncmp(argv[optind - 1], "--tune", 6) == 0) {
+            snprintf(why, why_bytes, "--tune comes first: gyre-perf --tune[=FILE] [COLLECTIVE...]");
+            return PERF_USAGE;
+        }
         if (option == '?' || option == ':') {
             snprintf(why, why_bytes, option == '?' ? "unknown option %s" : "%s needs an argument",
                      argv[optind - 1]);

@@ -2,8 +2,9 @@
  * each collective and size; writes both to the tuning file (docs/tuning.md) that later jobs read.
  *
  * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a time is the median
- * over blocks of the slowest rank's. What Gyre would choose by itself is a candidate, too, and a choose line is written only
- * where another is faster by more than the noise. */
+ * over blocks of the slowest rank's. What Gyre would choose by itself (the exchange of outboxes, for small messages) is a
+ * candidate, too, and a choose line is written only where another is faster by more than the noise, twice over: the fastest of
+ * many has been lucky, so the two are measured against each other once more. */
 #include "tools/gyre-perf/command.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@
 #include "collectives/joint.h"
 #include "comm/bootstrap.h"
 
-enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = COLL_CANDIDATES_MOST + 1 };
+enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = COLL_CANDIDATES_MOST + 1, CELLS_MOST = 64 };
+enum { FIRST_BYTES = 8, LAST_BYTES = 16 << 20 }; /* without -b and -e: they stand for all sizes */
 static const double BLOCK_SECONDS = 1e-3, CLEARLY = 0.93, HOPELESS = 3;
 
 typedef struct {
@@ -137,6 +139,30 @@ static int is_own(const cell_t *cell, const coll_tune_line_t *l)
     return !cell->own.exchange && l->algo == c->algo && (l->one_shot > 0) == c->one_shot && !l->chunk;
 }
 
+/* The best but Gyre's own choice; 0: none. */
+static int winner(const cell_t *cell)
+{
+    int best = 0;
+    for (int i = 1; i < cell->n; i++)
+        if (cell->sure[i] && cell->ratio[i] < CLEARLY && cell->ratio[i] < cell->ratio[best] &&
+            !is_own(cell, &cell->what[i]))
+            best = i;
+    return best;
+}
+
+/* Gyre's choice and the winner alone: does it win again? */
+static gyre_status_t confirm(tuner_t *t, cell_t *cell)
+{
+    static cell_t again;
+    again = (cell_t){.bytes = cell->bytes, .n = 2, .own = cell->own};
+    again.what[0] = cell->what[0];
+    again.what[1] = cell->what[cell->best];
+    gyre_status_t status = measure_cell(t, &again);
+    if (status == GYRE_OK && !winner(&again))
+        cell->best = 0;
+    return status;
+}
+
 static coll_shape_t shape_of(const perf_case_t *c)
 {
     const int vector =
@@ -174,10 +200,9 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
         status = coll_comm_pin(t->comm, &cell->what[0]);
     if (status == GYRE_OK)
         status = coll_explain(t->comm, &shape, COLL_MEMORY_WINDOW, &cell->own);
-    for (int i = 1; i < cell->n; i++)
-        if (cell->sure[i] && cell->ratio[i] < CLEARLY && cell->ratio[i] < cell->ratio[cell->best] &&
-            !is_own(cell, &cell->what[i]))
-            cell->best = i;
+    cell->best = status == GYRE_OK ? winner(cell) : 0;
+    if (cell->best)
+        status = confirm(t, cell);
     return status;
 }
 
@@ -205,53 +230,110 @@ static int same_choice(const coll_tune_line_t *a, const coll_tune_line_t *b)
     return a->op == b->op && a->algo == b->algo && a->one_shot == b->one_shot && a->chunk == b->chunk;
 }
 
-/* The lines of an earlier run for this collective and exactly so many ranks make place. */
-static void drop_lines(coll_tune_t *tune, coll_op_t op, int ranks)
+/* What was measured: a size stands for those around it, half-way in factors, and the default ends for all beyond them. */
+static void span(const options_t *o, coll_op_t op, const cell_t *first, const cell_t *last, uint64_t bytes[2])
 {
-    int kept = 0;
-    for (int i = 0; i < tune->nlines; i++) {
-        const coll_tune_line_t *l = &tune->lines[i];
-        if (l->op != op || l->ranks[0] != ranks || l->ranks[1] != ranks)
-            tune->lines[kept++] = *l;
-    }
-    tune->nlines = kept;
+    const double step = sqrt(o->factor);
+    bytes[0] = op == COLL_BARRIER ? 0 : (uint64_t)((double)first->bytes / step) + 1;
+    bytes[1] = op == COLL_BARRIER ? UINT64_MAX : (uint64_t)((double)last->bytes * step);
 }
 
-/* A line for each run of neighbouring sizes with one winner. A size stands for those around it, half-way in factors. */
+/* Lines for just these ranks and hosts make place as far as their sizes were measured anew: what lies beyond stays, perhaps at
+ * both ends. Others stay whole, for they speak of more. -1: too many lines. */
+static int drop_lines(coll_tune_t *tune, const coll_tune_line_t *measured)
+{
+    static coll_tune_line_t kept[COLL_TUNE_LINES_MOST];
+    const uint64_t from = measured->bytes[0], to = measured->bytes[1];
+    const int all = from == 0 && to == UINT64_MAX;
+    int n = 0, wider = 0;
+    for (int i = 0; i < tune->nlines; i++) {
+        const coll_tune_line_t *l = &tune->lines[i];
+        const int beyond = !l->any_bytes && (l->bytes[1] < from || l->bytes[0] > to);
+        const int same = !memcmp(l->ranks, measured->ranks, sizeof l->ranks) &&
+                         !memcmp(l->hosts, measured->hosts, sizeof l->hosts) && (!l->any_bytes || all);
+        coll_tune_line_t below = *l, above = *l;
+        below.bytes[1] = from ? from - 1 : 0;
+        above.bytes[0] = to < UINT64_MAX ? to + 1 : to;
+        const int cut = l->op == measured->op && !beyond && same;
+        const int low = cut && !l->any_bytes && l->bytes[0] < from,
+                  high = cut && !l->any_bytes && l->bytes[1] > to;
+        if (n + low + high + !cut > COLL_TUNE_LINES_MOST)
+            return -1;
+        if (low)
+            kept[n++] = below;
+        if (high)
+            kept[n++] = above;
+        if (!cut)
+            kept[n++] = *l;
+        wider += l->op == measured->op && !beyond && !same && l->ranks[0] <= measured->ranks[0] &&
+                 l->ranks[1] >= measured->ranks[1] && l->hosts[0] <= measured->hosts[0] &&
+                 l->hosts[1] >= measured->hosts[1];
+    }
+    memcpy(tune->lines, kept, (size_t)n * sizeof *kept);
+    tune->nlines = n;
+    if (wider)
+        printf(
+            "# %d line%s of the file for more than these ranks, hosts or sizes stay%s, behind the new ones\n",
+            wider, wider == 1 ? "" : "s", wider == 1 ? "s" : "");
+    return 0;
+}
+
+/* Before the older ones for the collective: the first that fits counts. */
+static int insert_lines(coll_tune_t *tune, const coll_tune_line_t *fresh, int n)
+{
+    int at = 0;
+    if (n == 0)
+        return 0;
+    if (tune->nlines + n > COLL_TUNE_LINES_MOST)
+        return -1;
+    while (at < tune->nlines && tune->lines[at].op != fresh->op)
+        at++;
+    memmove(&tune->lines[at + n], &tune->lines[at], (size_t)(tune->nlines - at) * sizeof *fresh);
+    memcpy(&tune->lines[at], fresh, (size_t)n * sizeof *fresh);
+    tune->nlines += n;
+    return 0;
+}
+
+/* A line for each run of neighbouring sizes with one winner. */
 static int add_lines(tuner_t *t, coll_op_t op, const cell_t *cells, int count)
 {
-    int added = 0;
-    drop_lines(&t->tune, op, t->session.n);
+    static coll_tune_line_t fresh[CELLS_MOST];
+    coll_tune_line_t measured = {
+        .op = (uint8_t)op, .ranks = {t->session.n, t->session.n}, .hosts = {t->comm->hosts, t->comm->hosts}};
+    int n = 0;
+    if (count == 0)
+        return 0;
+    span(t->o, op, &cells[0], &cells[count - 1], measured.bytes);
+    if (t->o->min_bytes == FIRST_BYTES)
+        measured.bytes[0] = 0;
+    if (t->o->max_bytes == LAST_BYTES)
+        measured.bytes[1] = UINT64_MAX;
     for (int i = 0, next; i < count; i = next) {
-        const coll_tune_line_t *won = &cells[i].what[cells[i].best];
+        const cell_t *c = &cells[i];
+        const coll_tune_line_t *won = &c->what[c->best];
         for (next = i + 1;
              next < count && cells[next].best && same_choice(&cells[next].what[cells[next].best], won);
              next++)
             ;
-        if (!cells[i].best)
+        if (!c->best)
             continue;
-        if (t->tune.nlines == COLL_TUNE_LINES_MOST)
-            return -1;
         coll_tune_line_t line = *won;
-        char own[48];
-        const cell_t *c = &cells[i];
+        char own[48], times[512];
         own_name(c, own, sizeof own);
-        char times[512];
         snprintf(times, sizeof times, "%.1f/%.1f us, %s %.1f/%.1f", c->us[c->best][0], c->us[c->best][1], own,
                  c->us[0][0], c->us[0][1]);
         snprintf(line.comment, sizeof line.comment, "%.63s", times);
-        line.ranks[0] = line.ranks[1] = t->session.n;
-        line.hosts[0] = line.hosts[1] = t->comm->hosts;
-        if (op != COLL_BARRIER) {
-            const double step = sqrt(t->o->factor);
-            line.any_bytes = 0;
-            line.bytes[0] = i == 0 ? 0 : (uint64_t)((double)cells[i].bytes / step) + 1;
-            line.bytes[1] = next == count ? UINT64_MAX : (uint64_t)((double)cells[next - 1].bytes * step);
-        }
-        t->tune.lines[t->tune.nlines++] = line;
-        added++;
+        memcpy(line.ranks, measured.ranks, sizeof line.ranks);
+        memcpy(line.hosts, measured.hosts, sizeof line.hosts);
+        span(t->o, op, c, &cells[next - 1], line.bytes);
+        line.any_bytes = op == COLL_BARRIER;
+        if (i == 0)
+            line.bytes[0] = measured.bytes[0];
+        if (next == count)
+            line.bytes[1] = measured.bytes[1];
+        fresh[n++] = line;
     }
-    return added;
+    return drop_lines(&t->tune, &measured) < 0 ? -1 : insert_lines(&t->tune, fresh, n);
 }
 
 /* ---- the report ---- */
@@ -282,8 +364,10 @@ static void print_cell(const tuner_t *t, const cell_t *cell)
     for (int i = 0; i < cell->n; i++) {
         if (i)
             name_of(&cell->what[i], name, sizeof name);
-        (void)json_array_append_new(all, json_pack("{s:s, s:f, s:f}", "name", i ? name : own, "window_us",
-                                                   cell->us[i][0], "malloc_us", cell->us[i][1]));
+        json_t *ratio = isfinite(cell->ratio[i]) ? json_real(cell->ratio[i]) : json_null();
+        (void)json_array_append_new(all,
+                                    json_pack("{s:s, s:f, s:f, s:o}", "name", i ? name : own, "window_us",
+                                              cell->us[i][0], "malloc_us", cell->us[i][1], "ratio", ratio));
     }
     perf_put(row, "collective", json_string(t->c.coll->name));
     perf_put(row, "size", json_integer((json_int_t)cell->bytes));
@@ -337,8 +421,6 @@ static gyre_status_t measure_calls(tuner_t *t)
     cost->message = rest > cost->line ? rest : cost->line;
     return GYRE_OK;
 }
-
-enum { CELLS_MOST = 64 };
 
 static gyre_status_t do_collective(tuner_t *t, const perf_coll_t *coll)
 {
@@ -448,7 +530,7 @@ static int run(tuner_t *t, int argc, char **argv, int words, int typed_count, ch
 
 int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
 {
-    options_t o = {.min_bytes = 8, .max_bytes = 16 << 20, .factor = 4, .rounds = 11};
+    options_t o = {.min_bytes = FIRST_BYTES, .max_bytes = LAST_BYTES, .factor = 4, .rounds = 11};
     perf_flag_t flags[4 + PERF_COMMON_FLAGS] = {
         {'b', "minbytes", PERF_FLAG_SIZE, &o.min_bytes, 0, 0, "SIZE", "first size (8)", NULL},
         {'e', "maxbytes", PERF_FLAG_SIZE, &o.max_bytes, 0, 0, "SIZE", "last size (16M)", NULL},
@@ -466,7 +548,9 @@ int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
         "(or those\n"
         "named) and size. Writes the numbers and choose lines for this number of ranks to the tuning cache, "
         "or to FILE\n"
-        "for GYRE_TUNE=FILE; lines for other numbers of ranks stay.\n",
+        "for GYRE_TUNE=FILE; lines for other numbers of ranks and hosts stay, and those for sizes that -b "
+        "and -e "
+        "leave out.\n",
         "docs/tuning.md describes the file.\n", stdout, &words, why, sizeof why);
     if (code < 0)
         return PERF_OK;

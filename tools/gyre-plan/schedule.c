@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/arena.h"
-#include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "collectives/simulate.h"
 #include "collectives/tune.h"
@@ -16,10 +18,14 @@
 enum {
     MOST_RANKS = 1 << 20,
     ELEMENT = 4,          /* bytes: fp32 */
+    STEP_BYTES = 32,      /* of a simulated step */
     ANNOUNCEMENT = 16,    /* elements in which a rank of a host tells where its buffers are */
     FORM_BYTES = 1 << 20, /* up to this size the one-shot form is tried, too */
-    NS_PER_MESSAGE = 300, /* what simulating takes on a present-day core */
-    MOST_SECONDS = 20     /* `--algo all` leaves out what would take longer, about */
+    NS_PER_MESSAGE = 150, /* what simulating takes on a present-day core, besides building the schedules */
+    NS_PER_ENTRY = 25,    /* a step, or an entry of its lists */
+    MOST_SECONDS = 10,    /* `--algo all` leaves out what would take longer, about */
+    SHOWN_SECONDS = 2,    /* what takes longer is shown on a terminal while it runs */
+    ANNOUNCED_SECONDS = 20
 };
 
 static const char help[] =
@@ -270,30 +276,93 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
                          .host = p->host};
 }
 
-/* What all ranks send, and the seconds that simulating it will take, about, going by rank 0. */
+/* What simulating takes, about: lists of the canonical order are far longer than their messages tell, and no two ranks of a
+ * ring have the same. */
 typedef struct {
-    uint64_t messages, bytes;
-    uint32_t steps;
-} volume_t;
+    double seconds, memory; /* memory: bytes, the most; 0: next to nothing, for ranks share their programs */
+    struct {
+        uint64_t messages, bytes, entries;
+    } volume; /* of the ranks that were asked; compared as memory */
+} estimate_t;
 
-static gyre_status_t estimate(const coll_args_t *args, coll_algo_t algo, volume_t *out, double *seconds)
+static double cpu_seconds(void)
 {
-    coll_schedule_t schedule;
-    base_time_t begun = base_now();
-    gyre_status_t st = coll_schedule_build(algo, args, &schedule);
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Adds `rank`, which stands for `ranks` of them. */
+static gyre_status_t estimate_rank(coll_args_t args, coll_algo_t algo, int rank, double ranks,
+                                   estimate_t *out, uint32_t *nsteps)
+{
+    coll_schedule_t s;
+    uint64_t messages = 0;
+    const double begun = cpu_seconds();
+    args.rank = rank;
+    gyre_status_t st = coll_schedule_build(algo, &args, &s);
     if (st != GYRE_OK)
         return st;
-    double build = (double)(base_now() - begun);
-    memset(out, 0, sizeof *out); /* it is compared as memory */
-    out->steps = schedule.nsteps;
-    for (uint32_t i = 0; i < schedule.nsteps; i++)
-        if (schedule.steps[i].kind == COLL_STEP_SEND) {
-            out->messages += (uint64_t)args->n;
-            out->bytes += schedule.steps[i].count;
+    const double build = cpu_seconds() - begun;
+    const uint64_t entries = (uint64_t)s.nsteps + s.nsources + s.ndeps;
+    for (uint32_t i = 0; i < s.nsteps; i++)
+        if (s.steps[i].kind == COLL_STEP_SEND) {
+            messages++;
+            out->volume.bytes += s.steps[i].count;
         }
-    coll_schedule_free(&schedule);
-    *seconds = 1e-9 * ((double)args->n * build + NS_PER_MESSAGE * (double)out->messages);
+    out->volume.messages += messages;
+    out->volume.entries += entries;
+    out->seconds +=
+        ranks * (build + 1e-9 * (NS_PER_MESSAGE * (double)messages + NS_PER_ENTRY * (double)entries));
+    out->memory += ranks * ((double)s.nsteps * STEP_BYTES + (double)s.ndeps * sizeof *s.deps);
+    *nsteps = s.nsteps;
+    coll_schedule_free(&s);
     return GYRE_OK;
+}
+
+/* Goes by the root, and two others for all others. */
+static gyre_status_t estimate(const coll_args_t *args, coll_algo_t algo, estimate_t *out)
+{
+    const int n = args->n, one = (args->root + 1 + n / 3) % n, other = (args->root + n - 1) % n;
+    uint32_t steps[2] = {0}, root_steps;
+    memset(out, 0, sizeof *out);
+    gyre_status_t st = estimate_rank(*args, algo, args->root, 1, out, &root_steps);
+    if (st == GYRE_OK && n > 1)
+        st = estimate_rank(*args, algo, one, 0.5 * (n - 1), out, &steps[0]);
+    if (st == GYRE_OK && n > 1)
+        st = estimate_rank(*args, algo, other, 0.5 * (n - 1), out, &steps[1]);
+    if (steps[0] == steps[1])
+        out->memory = 0;
+    return st;
+}
+
+/* Before what takes long: the user should know. */
+static void announce(const plan_t *p, coll_args_t args, coll_algo_t algo, const estimate_t *e)
+{
+    char memory[32] = "";
+    estimate_t fast = {0};
+    if (p->o->algo == COLL_ALGO_AUTO || e->seconds <= ANNOUNCED_SECONDS) {
+        if (e->seconds > SHOWN_SECONDS && isatty(STDERR_FILENO))
+            fprintf(stderr, "\r\033[Kgyre-plan: %s, about %.0f s ", coll_algo_name(algo), e->seconds);
+        return;
+    }
+    if (e->memory > 1 << 30)
+        snprintf(memory, sizeof memory, " and up to %.0f GiB", e->memory / (1 << 30));
+    fprintf(stderr, "gyre-plan: %s on %d ranks takes about %.0f s%s", coll_algo_name(algo), args.n,
+            e->seconds, memory);
+    const int canonical = !args.fast_order;
+    args.fast_order = 1;
+    if (canonical && estimate(&args, algo, &fast) == GYRE_OK && fast.seconds < e->seconds / 2)
+        fprintf(stderr, " in canonical order; --order fast about %.0f s", fast.seconds);
+    fputc('\n', stderr);
+}
+
+static void announce_end(const plan_t *p, const estimate_t *e)
+{
+    const int shown =
+        e->seconds > SHOWN_SECONDS && (p->o->algo == COLL_ALGO_AUTO || e->seconds <= ANNOUNCED_SECONDS);
+    if (shown && isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
 }
 
 static gyre_status_t simulate(const plan_t *p, const coll_args_t *args, coll_algo_t algo,
@@ -308,22 +377,23 @@ static gyre_status_t simulate(const plan_t *p, const coll_args_t *args, coll_alg
 static gyre_status_t run(const plan_t *p, coll_args_t args, row_t *row)
 {
     int most = args.op == COLL_ALL_REDUCE && args.count * ELEMENT <= FORM_BYTES ? 2 : 1, found = 0;
-    volume_t volume[2];
+    estimate_t e[2];
     for (int form = 0; form < most; form++) {
         coll_simulation_t result = {0};
-        double seconds;
         args.one_shot = form;
-        gyre_status_t st = estimate(&args, row->algo, &volume[form], &seconds);
+        gyre_status_t st = estimate(&args, row->algo, &e[form]);
         if (st != GYRE_OK)
             return st;
-        if (form && !memcmp(&volume[0], &volume[1], sizeof volume[0]))
+        if (form && !memcmp(&e[0].volume, &e[1].volume, sizeof e[0].volume))
             break; /* it has but one */
         row->forms++;
-        if (p->o->algo == COLL_ALGO_AUTO && seconds > MOST_SECONDS) {
-            row->seconds = seconds;
+        if (p->o->algo == COLL_ALGO_AUTO && e[form].seconds > MOST_SECONDS) {
+            row->seconds = e[form].seconds;
             continue;
         }
+        announce(p, args, row->algo, &e[form]);
         st = simulate(p, &args, row->algo, &result);
+        announce_end(p, &e[form]);
         if (st != GYRE_OK)
             return st;
         if (!found || result.ns < row->result.ns) {
@@ -512,10 +582,17 @@ int plan_schedule(int argc, char **argv)
     int done = parse(argc, argv, &o);
     if (done >= 0)
         return done;
+    const int unwritable = o.json ? base_file_check(o.json) : 0; /* not only after minutes */
+    if (unwritable) {
+        fprintf(stderr, "gyre-plan: --json: cannot write %s: %s\n", o.json, strerror(unwritable));
+        return PLAN_FAILED;
+    }
     plan_t p = {.o = &o};
     gyre_status_t st = set_up(&p);
-    if (st == GYRE_OK)
+    if (st == GYRE_OK) {
         heading(&p);
+        fflush(stdout);
+    }
     for (size_t bytes = o.min; st == GYRE_OK && bytes <= o.max; bytes *= o.factor) {
         st = run_size(&p, bytes);
         if (bytes == 0 || bytes > o.max / o.factor)
