@@ -30,6 +30,15 @@ done
 
 python3 - "$W" "$LIMIT" <<'PY' >"$W/cliffs"
 import collections, glob, json, os, statistics, sys
+# Known steps, and how large they may be (docs/performance.md, "No cliff?"): in windows, where the outboxes end and inputs are read
+# in place instead; and a reduce of 256 bytes beside the first that streams through other slots.
+END_OF_OUTBOXES = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter", "gather", "reduce"}
+def allowed(coll, n, memory, place, small):
+    if memory == "gyre_mem_alloc" and coll in END_OF_OUTBOXES and 4096 <= small <= 16384:
+        return 2.5
+    if coll == "reduce" and small == 256:
+        return 1.6
+    return float(sys.argv[2])
 times = collections.defaultdict(list)
 for path in glob.glob(sys.argv[1] + "/*.*.*.*.json"):
     n, memory, coll, _, _ = os.path.basename(path).split(".")
@@ -41,10 +50,10 @@ for key, samples in sorted(times.items()):
     sizes = sorted({size for size, _ in samples})
     median = {s: statistics.median(t for size, t in samples if size == s) for s in sizes}
     for small, large in zip(sizes, sizes[1:]):
-        if median[small] > float(sys.argv[2]) * median[large]:
+        if median[small] > allowed(*key, small) * median[large]:
             print("%s, %d ranks, %s, %s: %d bytes take %.2f us, %d bytes %.2f us" % (*key, small, median[small], large, median[large]))
 PY
 check "the figures can be read" [ $? = 0 ]
 cat "$W/cliffs"
-check "no size is slower than $LIMIT times the next larger" [ ! -s "$W/cliffs" ]
+check "no size but the known ones is slower than $LIMIT times the next larger" [ ! -s "$W/cliffs" ]
 finish
