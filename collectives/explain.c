@@ -96,19 +96,8 @@ gyre_status_t coll_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_me
             for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++)
                 if (plan->segments[i].last[c] > plan->segments[i].first[c] && c >= x.channels)
                     x.channels = c + 1;
-        coll_args_t args = {.op = s->op,
-                            .n = comm->n,
-                            .root = s->root < 0 ? 0 : s->root,
-                            .count = s->count,
-                            .counts = s->counts,
-                            .displs = s->displs,
-                            .rcounts = s->rcounts,
-                            .rdispls = s->rdispls,
-                            .uniform = s->uniform,
-                            .fast_order = comm->fast_order,
-                            .chunk = 1,
-                            .place = coll_joint_place(comm, s),
-                            .host = comm->part_of};
+        coll_args_t args = coll_plan_args(comm, s);
+        args.in_place = 0;
         for (int r = 0; s->op != COLL_ALL_TO_ALL && s->counts && r < comm->n; r++)
             args.count = args.count > s->counts[r] ? args.count : s->counts[r];
         const int known = coll_known_bytes(&args, plan->esize, &x.bytes);

@@ -172,7 +172,7 @@ static gyre_status_t own_blocks(coll_plan_t *p, const coll_shape_t *shape, int n
     return GYRE_OK;
 }
 
-static coll_args_t args_of(const gyre_comm_t *comm, const coll_shape_t *s)
+coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
 {
     return (coll_args_t){.op = s->op,
                          .n = comm->n,
@@ -196,7 +196,7 @@ static gyre_status_t segment_args(const gyre_comm_t *comm, const coll_plan_t *p,
                                   base_arena_t *arena, coll_args_t *out)
 {
     const coll_shape_t *s = &p->shape;
-    coll_args_t a = args_of(comm, s);
+    coll_args_t a = coll_plan_args(comm, s);
     a.chunk = p->chunk;
     a.one_shot = p->one_shot;
     if (is_vector(s->op)) {
@@ -339,7 +339,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
     gyre_status_t st = own_blocks(p, shape, comm->n);
     coll_choice_t choice = {0};
     if (st == GYRE_OK) {
-        coll_args_t args = args_of(comm, &p->shape);
+        coll_args_t args = coll_plan_args(comm, &p->shape);
         if (!is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = may_cut(&p->shape) ? longest_block(&p->shape, comm->n) : 0;
         st = coll_select(comm, &args, p->esize, coll_exchange_serves(comm, &p->shape, p->esize), &choice);

@@ -144,6 +144,8 @@ typedef struct {
     uint32_t left;     /* channels not at their end */
 } coll_run_t;
 
+/* What a generator is told of a call of this shape on this rank, before it is cut; chunk is for the choice to set. */
+coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
