@@ -8,8 +8,18 @@
 #include "base/error.h"
 #include "comm/boot_wire.h"
 
-static const unsigned char hello_magic[8] = {'G', 'Y', 'R', 'E', 'B', 'T', '1', '\n'};
-static const unsigned char challenge_magic[8] = {'G', 'Y', 'R', 'E', 'C', 'H', '1', '\n'};
+static const unsigned char hello_magic[BOOT_MAGIC_BYTES] = {'G', 'Y', 'R', 'E', 'B', 'T', '0' + BOOT_VERSION,
+                                                            '\n'};
+const unsigned char boot_challenge_magic[BOOT_MAGIC_BYTES] = {
+    'G', 'Y', 'R', 'E', 'C', 'H', '0' + BOOT_VERSION, '\n'};
+
+/* The version in a magic that is like `ours` but for its digit; 0: it is something else. */
+static int magic_version(const unsigned char *magic, const unsigned char ours[BOOT_MAGIC_BYTES])
+{
+    if (memcmp(magic, ours, 6) != 0 || magic[7] != ours[7] || magic[6] < '1' || magic[6] > '9')
+        return 0;
+    return magic[6] - '0';
+}
 
 /* MAC_key(label, hello, server's nonce): proofs and session keys differ in the label only. */
 static void derive(const unsigned char key[32], char label, const unsigned char hello[BOOT_HELLO_BYTES],
@@ -25,7 +35,7 @@ static void derive(const unsigned char key[32], char label, const unsigned char 
 static void hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYTES])
 {
     memset(out, 0, BOOT_HELLO_BYTES);
-    memcpy(out, hello_magic, 8);
+    memcpy(out, hello_magic, BOOT_MAGIC_BYTES);
     boot_put32(out + 8, (uint32_t)hello->role);
     boot_put32(out + 12, (uint32_t)hello->rank);
     boot_put32(out + 16, (uint32_t)hello->size);
@@ -33,9 +43,14 @@ static void hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_B
     randombytes_buf(out + 32, 32);
 }
 
+int boot_hello_version(const unsigned char magic[BOOT_MAGIC_BYTES])
+{
+    return magic_version(magic, hello_magic);
+}
+
 int boot_hello_parse(const unsigned char hello[BOOT_HELLO_BYTES], boot_hello_t *out)
 {
-    if (memcmp(hello, hello_magic, 8) != 0)
+    if (boot_hello_version(hello) != BOOT_VERSION)
         return 0;
     out->role = (int)boot_get32(hello + 8);
     out->rank = (int)boot_get32(hello + 12);
@@ -47,7 +62,7 @@ int boot_hello_parse(const unsigned char hello[BOOT_HELLO_BYTES], boot_hello_t *
 void boot_challenge_make(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
                          unsigned char challenge[BOOT_CHALLENGE_BYTES])
 {
-    memcpy(challenge, challenge_magic, 8);
+    memcpy(challenge, boot_challenge_magic, BOOT_MAGIC_BYTES);
     randombytes_buf(challenge + 8, 32);
     derive(key, 'S', hello, challenge + 8, challenge + 40);
 }
@@ -113,21 +128,36 @@ static gyre_status_t read_more(boot_conn_t *conn, size_t limit, base_time_t dead
     }
 }
 
+static gyre_status_t check_version(const boot_conn_t *conn, const boot_hello_t *hello)
+{
+    int version = magic_version(conn->in.data + conn->in.from, boot_challenge_magic);
+    if (version == BOOT_VERSION)
+        return GYRE_OK;
+    if (version > 0)
+        return gyre_fail(
+            GYRE_ERR_BOOTSTRAP,
+            "rank %d at %s speaks version %d of the bootstrap, this rank version %d: start all ranks with "
+            "the same build of Gyre",
+            hello->wanted, conn->where, version, BOOT_VERSION);
+    return gyre_fail(GYRE_ERR_BOOTSTRAP, "what listens at %s is not a Gyre rank", conn->where);
+}
+
 gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline)
 {
     unsigned char text[BOOT_HELLO_BYTES], mac[32];
     hello_make(hello, text);
     gyre_status_t st = send_plain(conn, text, sizeof(text), deadline);
-    while (st == GYRE_OK && boot_buf_len(&conn->in) < BOOT_CHALLENGE_BYTES)
+    while (st == GYRE_OK && boot_buf_len(&conn->in) < BOOT_CHALLENGE_BYTES) {
         st = read_more(conn, BOOT_CHALLENGE_BYTES, deadline);
+        /* Another version sends no more than its magic, something else perhaps less than a challenge. */
+        if (st == GYRE_OK && boot_buf_len(&conn->in) >= BOOT_MAGIC_BYTES)
+            st = check_version(conn, hello);
+    }
     if (st != GYRE_OK)
         return st;
 
     const unsigned char *challenge = conn->in.data + conn->in.from;
-    if (memcmp(challenge, challenge_magic, 8) != 0)
-        return gyre_fail(GYRE_ERR_BOOTSTRAP, "what listens at %s is not a Gyre rank of this version",
-                         conn->where);
     derive(key, 'S', text, challenge + 8, mac);
     if (sodium_memcmp(mac, challenge + 40, 32) != 0)
         return gyre_fail(

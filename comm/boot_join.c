@@ -8,7 +8,10 @@
  *     connect, prove the secret  ------------------------------------->  r is my child: keeps the connection
  *
  * The gate is a listening socket and its guests, whose handshakes go on side by side in one poll loop: a guest that
- * says nothing, or garbage, costs one place until its own deadline and disturbs nobody. */
+ * says nothing, or garbage, costs one place until its own deadline and disturbs nobody. When all places for guests
+ * without a proof are taken and somebody knocks, the one that has had its place longest, and long enough for an honest
+ * rank, must go; an honest rank that was too slow even so comes again. So strangers can delay a rank, but not for long:
+ * the queue before it shrinks by STRANGERS_MAX each PATIENCE_SECONDS. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +22,16 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/boot_refuse.h"
 #include "comm/boot_tree.h"
 
 enum {
-    STRANGERS_MAX = 32, /* guests without a proof at one time; more wait in the kernel's backlog */
-    REFUSALS_LOUD = 8,  /* refused guests that are worth a warning each */
+    STRANGERS_MAX = 256, /* guests without a proof at one time; more wait in the kernel's backlog */
+    RETRY_MS = 20,       /* before a rank whose handshake was cut off tries again */
     RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC
 };
 #define HANDSHAKE_SECONDS 10.0 /* for a whole handshake: a rank on a crowded machine needs a while */
+#define PATIENCE_SECONDS  0.5  /* of it, even if others want the place */
 
 typedef enum {
     GUEST_HELLO,   /* its hello is awaited */
@@ -40,7 +45,7 @@ typedef enum {
 typedef struct {
     boot_conn_t conn;
     guest_state_t state;
-    base_time_t deadline;
+    base_time_t since, deadline;
     boot_hello_t hello;
     unsigned char hello_text[BOOT_HELLO_BYTES];
     unsigned char challenge[BOOT_CHALLENGE_BYTES];
@@ -52,7 +57,7 @@ typedef struct {
     int inherited;
     guest_t *guests;
     int guests_n, guests_cap;
-    int refused;
+    boot_refusals_t refused;
     int full;            /* out of descriptors: takes nobody until a guest has gone, or none will */
     boot_addr_t *places; /* rank 0: [size], where each rank listens; family 0: has not joined */
     int missing;         /* rank 0: ranks that have not joined */
@@ -64,14 +69,8 @@ static void count_messages(comm_boot_t *boot, const boot_conn_t *conn)
     boot->past_messages += conn->count_in + conn->count_out;
 }
 
-static void guest_drop(gate_t *gate, guest_t *guest, const char *why)
+static void guest_drop(gate_t *gate, guest_t *guest)
 {
-    if (why != NULL) {
-        if (gate->refused++ < REFUSALS_LOUD)
-            log_warning("bootstrap: refused a connection from %s: %s", guest->conn.where, why);
-        else
-            log_info("bootstrap: refused a connection from %s: %s", guest->conn.where, why);
-    }
     if ((guest->state == GUEST_WAITING) && gate->places != NULL) {
         gate->places[guest->hello.rank].sa.sa_family = 0; /* it may come again */
         gate->missing++;
@@ -83,12 +82,18 @@ static void guest_drop(gate_t *gate, guest_t *guest, const char *why)
     guest->state = GUEST_GONE;
 }
 
+static void guest_refuse(gate_t *gate, guest_t *guest, boot_refused_t kind, const char *why)
+{
+    boot_refuse(&gate->refused, kind, "bootstrap", guest->conn.where, why);
+    guest_drop(gate, guest);
+}
+
 /* An authenticated rank that cannot be let in hears why. */
 static void guest_reject(gate_t *gate, guest_t *guest, const char *text)
 {
     log_warning("bootstrap: rank %d at %s is not let in: %s", guest->hello.rank, guest->conn.where, text);
     if (boot_conn_send(&guest->conn, BOOT_REJECT, text, strlen(text)) != GYRE_OK) {
-        guest_drop(gate, guest, "no memory");
+        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
         return;
     }
     guest->state = GUEST_LEAVING;
@@ -112,7 +117,7 @@ static void guest_tell(gate_t *gate, guest_t *guest, int parent)
         boot_addr_pack(&addr, frame + 4);
     }
     if (boot_conn_send(&guest->conn, BOOT_PARENT, frame, sizeof(frame)) != GYRE_OK) {
-        guest_drop(gate, guest, "no memory");
+        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
         return;
     }
     if (parent == 0) {
@@ -130,7 +135,7 @@ static void guest_register(gate_t *gate, guest_t *guest, const boot_message_t *m
     boot_addr_t addr;
     int rank = guest->hello.rank;
     if (m->type != BOOT_JOIN || m->bytes != BOOT_ADDR_BYTES || !boot_addr_unpack(m->data, &addr)) {
-        guest_drop(gate, guest, "its address is malformed");
+        guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, "its address is malformed");
         return;
     }
     gate->places[rank] = addr;
@@ -177,6 +182,49 @@ static void guest_admit(gate_t *gate, guest_t *guest)
     }
 }
 
+/* The guest speaks something else. Another version of us is answered to with our own, so that it knows, too. */
+static void guest_foreign(gate_t *gate, guest_t *guest, int version)
+{
+    char why[96];
+    if (version == 0) {
+        guest_refuse(gate, guest, BOOT_REFUSED_STRANGE, "it does not speak Gyre's bootstrap");
+        return;
+    }
+    if (boot_buf_add(&guest->conn.out, boot_challenge_magic, BOOT_MAGIC_BYTES))
+        boot_conn_flush(&guest->conn);
+    snprintf(why, sizeof(why), "it speaks version %d of the bootstrap, this rank version %d", version,
+             BOOT_VERSION);
+    guest_refuse(gate, guest, BOOT_REFUSED_VERSION, why);
+}
+
+/* The first bytes of a guest: it is challenged once its hello is complete, or sent away. 0: more bytes are needed. */
+static int guest_greet(gate_t *gate, guest_t *guest)
+{
+    boot_conn_t *conn = &guest->conn;
+    size_t have = boot_buf_len(&conn->in);
+    if (have < BOOT_MAGIC_BYTES)
+        return 0;
+    int version = boot_hello_version(conn->in.data + conn->in.from);
+    if (version != BOOT_VERSION) {
+        guest_foreign(gate, guest, version);
+        return 1;
+    }
+    if (have < BOOT_HELLO_BYTES)
+        return 0;
+    memcpy(guest->hello_text, conn->in.data + conn->in.from, BOOT_HELLO_BYTES);
+    conn->in.from += BOOT_HELLO_BYTES;
+    boot_challenge_make(gate->boot->auth_key, guest->hello_text, guest->challenge);
+    if (!boot_hello_parse(guest->hello_text, &guest->hello)) {
+        guest_refuse(gate, guest, BOOT_REFUSED_STRANGE, "its hello is malformed");
+    } else if (!boot_buf_add(&conn->out, guest->challenge, BOOT_CHALLENGE_BYTES)) {
+        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
+    } else {
+        guest->state = GUEST_PROOF;
+        boot_conn_flush(conn);
+    }
+    return 1;
+}
+
 /* Advances a guest by one message; 0: more bytes are needed. */
 static int guest_step(gate_t *gate, guest_t *guest)
 {
@@ -186,20 +234,7 @@ static int guest_step(gate_t *gate, guest_t *guest)
     size_t have = boot_buf_len(&conn->in);
     switch (guest->state) {
     case GUEST_HELLO:
-        if (have < BOOT_HELLO_BYTES)
-            return 0;
-        memcpy(guest->hello_text, conn->in.data + conn->in.from, BOOT_HELLO_BYTES);
-        conn->in.from += BOOT_HELLO_BYTES;
-        boot_challenge_make(gate->boot->auth_key, guest->hello_text, guest->challenge);
-        if (!boot_hello_parse(guest->hello_text, &guest->hello))
-            guest_drop(gate, guest, "it does not speak Gyre's bootstrap");
-        else if (!boot_buf_add(&conn->out, guest->challenge, BOOT_CHALLENGE_BYTES))
-            guest_drop(gate, guest, "no memory");
-        else {
-            guest->state = GUEST_PROOF;
-            boot_conn_flush(conn);
-        }
-        return 1;
+        return guest_greet(gate, guest);
     case GUEST_PROOF:
         if (have < BOOT_PROOF_BYTES)
             return 0;
@@ -209,18 +244,18 @@ static int guest_step(gate_t *gate, guest_t *guest)
                              conn->in.data + conn->in.from - BOOT_PROOF_BYTES, conn))
             guest_admit(gate, guest);
         else
-            guest_drop(gate, guest, "it does not know the job's secret");
+            guest_refuse(gate, guest, BOOT_REFUSED_SECRET, "it does not know the job's secret");
         return 1;
     case GUEST_ADDRESS:
     case GUEST_WAITING:
     case GUEST_LEAVING: {
         int got = boot_conn_next(conn, &m, &why);
         if (got < 0)
-            guest_drop(gate, guest, why);
+            guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, why);
         else if (got == 1 && guest->state == GUEST_ADDRESS)
             guest_register(gate, guest, &m);
         else if (got == 1 && guest->state == GUEST_WAITING)
-            guest_drop(gate, guest, "it sent more than it was asked for");
+            guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, "it sent more than it was asked for");
         return got == 1; /* what a leaving guest still says matters no more */
     }
     case GUEST_GONE:
@@ -243,18 +278,52 @@ static void guest_handle(gate_t *gate, guest_t *guest, short revents)
         ;
     if (guest->state == GUEST_GONE || got == BOOT_READ_SOME || got == BOOT_READ_AGAIN)
         return;
-    guest_drop(gate, guest,
-               guest->state == GUEST_PROOF ? "it closed during the handshake: its secret or job id may differ"
-               : guest->state == GUEST_LEAVING ? NULL
-                                               : "it closed during the handshake");
+    if (guest->state == GUEST_LEAVING)
+        guest_drop(gate, guest);
+    else if (guest->state == GUEST_PROOF)
+        guest_refuse(gate, guest, BOOT_REFUSED_SECRET,
+                     "it closed during the handshake: its secret or job id may differ");
+    else
+        guest_refuse(gate, guest, BOOT_REFUSED_CLOSED, "it closed during the handshake");
+}
+
+static int is_stranger(const guest_t *guest)
+{
+    return guest->state == GUEST_HELLO || guest->state == GUEST_PROOF;
 }
 
 static int strangers(const gate_t *gate)
 {
     int n = 0;
     for (int i = 0; i < gate->guests_n; i++)
-        n += gate->guests[i].state == GUEST_HELLO || gate->guests[i].state == GUEST_PROOF;
+        n += is_stranger(&gate->guests[i]);
     return n;
+}
+
+/* When the place of a stranger may be given to another: at once (0) while some are free. */
+static base_time_t gate_room_at(const gate_t *gate)
+{
+    if (!gate->full && strangers(gate) < STRANGERS_MAX)
+        return 0;
+    for (int i = 0; i < gate->guests_n; i++) /* in the order in which they came */
+        if (is_stranger(&gate->guests[i]))
+            return gate->guests[i].since + (base_time_t)(PATIENCE_SECONDS * 1e9);
+    return BASE_TIME_NEVER;
+}
+
+/* Makes room by sending away the stranger that came first, if its time is over. 0: it is not. */
+static int gate_make_room(gate_t *gate)
+{
+    if (gate_room_at(gate) > base_now())
+        return 0;
+    for (int i = 0; i < gate->guests_n; i++)
+        if (is_stranger(&gate->guests[i])) {
+            guest_refuse(gate, &gate->guests[i], BOOT_REFUSED_SLOW,
+                         "it was slow to prove who it is, and others wait");
+            gate->full = 0;
+            return 1;
+        }
+    return 0;
 }
 
 /* Guests that may go soon. */
@@ -269,7 +338,7 @@ static int passing(const gate_t *gate)
 /* Takes whoever knocks. */
 static gyre_status_t gate_accept(gate_t *gate)
 {
-    while (strangers(gate) < STRANGERS_MAX) {
+    while (gate_room_at(gate) <= base_now()) {
         if (gate->guests_n == gate->guests_cap) {
             int cap = gate->guests_cap < 8 ? 16 : gate->guests_cap * 2;
             guest_t *more = realloc(gate->guests, (size_t)cap * sizeof(*more));
@@ -280,19 +349,23 @@ static gyre_status_t gate_accept(gate_t *gate)
         }
         int fd = accept4(gate->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
+            if (strangers(gate) >= STRANGERS_MAX)
+                (void)gate_make_room(gate); /* the condition above says that it can */
             guest_t *guest = &gate->guests[gate->guests_n++];
             memset(guest, 0, sizeof(*guest));
             boot_socket_tune(fd);
             boot_conn_open(&guest->conn, fd);
             guest->state = GUEST_HELLO;
+            guest->since = base_now();
             guest->deadline = base_deadline(HANDSHAKE_SECONDS);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return GYRE_OK;
         } else if (errno == EMFILE || errno == ENFILE) {
-            if (passing(gate) > 0) {
-                gate->full = 1; /* some of their places become free soon */
-                return GYRE_OK;
-            }
+            gate->full = 1;
+            if (gate_make_room(gate))
+                continue;
+            if (passing(gate) > 0)
+                return GYRE_OK; /* some of their places become free soon */
             return gyre_fail_errno(
                 GYRE_ERR_NO_MEMORY, errno,
                 "rank %d ran out of descriptors while %d ranks joined: raise the limit (ulimit -n)",
@@ -312,9 +385,10 @@ static base_time_t gate_tidy(gate_t *gate, base_time_t deadline)
     int kept = 0;
     for (int i = 0; i < gate->guests_n; i++) {
         guest_t *guest = &gate->guests[i];
-        if (guest->state != GUEST_GONE && guest->deadline <= now)
-            guest_drop(gate, guest,
-                       guest->state == GUEST_LEAVING ? NULL : "it took too long to prove who it is");
+        if (guest->state == GUEST_LEAVING && guest->deadline <= now)
+            guest_drop(gate, guest);
+        else if (guest->state != GUEST_GONE && guest->deadline <= now)
+            guest_refuse(gate, guest, BOOT_REFUSED_SLOW, "it took too long to prove who it is");
         if (guest->state == GUEST_GONE)
             continue;
         if (guest->deadline < deadline)
@@ -336,7 +410,11 @@ static gyre_status_t gate_turn(gate_t *gate, base_time_t deadline)
     comm_boot_t *boot = gate->boot;
     boot_edge_t *edges[BOOT_EDGES_MAX];
     base_time_t until = gate_tidy(gate, deadline);
+    base_time_t room_at = gate_room_at(gate);
+    int open = room_at <= base_now();
     int guests_n = gate->guests_n;
+    if (!open && room_at < until)
+        until = room_at;
     struct pollfd *polls = calloc((size_t)guests_n + 1 + BOOT_EDGES_MAX, sizeof(*polls));
     if (polls == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
@@ -347,7 +425,7 @@ static gyre_status_t gate_turn(gate_t *gate, base_time_t deadline)
     pthread_mutex_lock(&boot->lock);
     int edges_n = boot_polls(boot, polls + guests_n + 1, edges);
     pthread_mutex_unlock(&boot->lock);
-    polls[guests_n].fd = !gate->full && strangers(gate) < STRANGERS_MAX ? gate->fd : -1;
+    polls[guests_n].fd = open ? gate->fd : -1;
     polls[guests_n].events = POLLIN;
     int n = poll(polls, (nfds_t)(guests_n + 1 + edges_n), base_poll_ms(until));
     gyre_status_t st = n < 0 && errno != EINTR ? gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "poll") : GYRE_OK;
@@ -449,6 +527,7 @@ static void gate_close(gate_t *gate, gyre_status_t st)
         count_messages(gate->boot, &gate->guests[i].conn);
         boot_conn_close(&gate->guests[i].conn);
     }
+    boot_refusals_sum(&gate->refused, "bootstrap");
     free(gate->guests);
     free(gate->places);
     if (gate->fd >= 0 && !gate->inherited)
@@ -513,23 +592,30 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     return GYRE_OK;
 }
 
-/* Connects to a parent other than rank 0. */
+/* Connects to a parent other than rank 0. Again if the handshake was cut off: a gate that strangers crowd does that. */
 static gyre_status_t reach_parent(comm_boot_t *boot, int parent, const boot_addr_t *addr,
                                   base_time_t deadline, boot_conn_t *conn)
 {
     boot_hello_t hello = {BOOT_ROLE_CHILD, boot->rank, boot->size, parent};
     char where[BOOT_ADDR_TEXT];
-    int err = 0;
+    gyre_status_t st;
     boot_addr_text(addr, where);
-    int fd = boot_dial(addr, deadline, &err);
-    if (fd < 0)
-        return gyre_fail_errno(
-            err == ETIMEDOUT ? GYRE_ERR_TIMEOUT : GYRE_ERR_BOOTSTRAP, err,
-            "rank %d cannot connect to its parent, rank %d at %s (is a firewall between them? "
-            "GYRE_PORT_RANGE and GYRE_INTERFACE choose where ranks listen)",
-            boot->rank, parent, where);
-    boot_conn_open(conn, fd);
-    gyre_status_t st = boot_hand_shake(conn, boot->auth_key, &hello, deadline);
+    for (;;) {
+        int err = 0;
+        int fd = boot_dial(addr, deadline, &err);
+        if (fd < 0)
+            return gyre_fail_errno(
+                err == ETIMEDOUT ? GYRE_ERR_TIMEOUT : GYRE_ERR_BOOTSTRAP, err,
+                "rank %d cannot connect to its parent, rank %d at %s (is a firewall between them? "
+                "GYRE_PORT_RANGE and GYRE_INTERFACE choose where ranks listen)",
+                boot->rank, parent, where);
+        boot_conn_open(conn, fd);
+        st = boot_hand_shake(conn, boot->auth_key, &hello, deadline);
+        if (st != GYRE_ERR_TRANSPORT || base_poll_ms(deadline) == 0)
+            break;
+        boot_conn_close(conn);
+        poll(NULL, 0, RETRY_MS);
+    }
     if (st == GYRE_ERR_TIMEOUT || st == GYRE_ERR_TRANSPORT)
         return gyre_fail(st == GYRE_ERR_TIMEOUT ? st : GYRE_ERR_BOOTSTRAP,
                          "rank %d: its parent, rank %d at %s, %s the handshake", boot->rank, parent, where,

@@ -98,7 +98,13 @@ typedef struct {
     int role, rank, size, wanted;
 } boot_hello_t;
 
-/* Server's side. hello: the 64 bytes received. 0: not a hello of this version. */
+/* Both magics are six letters, the version's digit and a newline. */
+enum { BOOT_VERSION = 1, BOOT_MAGIC_BYTES = 8 };
+extern const unsigned char boot_challenge_magic[BOOT_MAGIC_BYTES];
+
+/* Server's side. The version of a hello that begins with these bytes; 0: it is no hello. */
+int boot_hello_version(const unsigned char magic[BOOT_MAGIC_BYTES]);
+/* hello: the 64 bytes received. 0: not a hello of this version. */
 int boot_hello_parse(const unsigned char hello[BOOT_HELLO_BYTES], boot_hello_t *out);
 void boot_challenge_make(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
                          unsigned char challenge[BOOT_CHALLENGE_BYTES]);

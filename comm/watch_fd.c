@@ -17,10 +17,11 @@
 #include "base/log.h"
 #include "comm/boot_wire.h"
 
-#define CLIENT_SECONDS 2.0 /* in which a client must finish */
-#define PAUSE_SECONDS  0.05
+#define CLIENT_SECONDS   2.0  /* in which a client must finish */
+#define PATIENCE_SECONDS 0.25 /* of it, even if others want its place */
+#define PAUSE_SECONDS    0.05
 
-enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36, REFUSALS_LOUD = 8 };
+enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36, LATER = 1, BACKLOG = 1024 };
 
 static void mac(const unsigned char key[32], char label, const unsigned char question[QUESTION],
                 const unsigned char nonce[32], uint32_t status, unsigned char out[32])
@@ -79,6 +80,7 @@ gyre_status_t watch_fds_init(watch_fds_t *fds, const comm_boot_t *boot)
 
 void watch_fds_free(watch_fds_t *fds)
 {
+    boot_refusals_sum(&fds->refused, "memory windows");
     for (int i = 0; i < WATCH_CLIENTS_MAX; i++)
         if (fds->clients[i].fd >= 0)
             close(fds->clients[i].fd);
@@ -102,7 +104,7 @@ gyre_status_t watch_fds_listen(watch_fds_t *fds)
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot make a Unix socket for local peers");
-    if (bind(fd, (const struct sockaddr *)&name, bytes) != 0 || listen(fd, 128) != 0) {
+    if (bind(fd, (const struct sockaddr *)&name, bytes) != 0 || listen(fd, BACKLOG) != 0) {
         gyre_status_t st = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot listen for local peers");
         close(fd);
         return st;
@@ -174,48 +176,68 @@ static int take(watch_fds_t *fds, uint64_t key)
     return fd;
 }
 
+/* The client that has been here longest; NULL while a place is free. */
+static watch_client_t *longest(watch_fds_t *fds)
+{
+    watch_client_t *first = NULL;
+    for (int i = 0; i < WATCH_CLIENTS_MAX; i++) {
+        if (fds->clients[i].fd < 0)
+            return NULL;
+        if (first == NULL || fds->clients[i].since < first->since)
+            first = &fds->clients[i];
+    }
+    return first;
+}
+
+/* When the next client can be taken: when the longest one's time is over; at once (0) while a place is free. */
+static base_time_t room_at(watch_fds_t *fds)
+{
+    const watch_client_t *first = longest(fds);
+    base_time_t at = first != NULL ? first->since + (base_time_t)(PATIENCE_SECONDS * 1e9) : 0;
+    return fds->paused > at ? fds->paused : at;
+}
+
 int watch_fds_polls(watch_fds_t *fds, struct pollfd polls[WATCH_FD_POLLS], base_time_t *until)
 {
-    int busy = 0;
+    int n = 1;
     for (int i = 0; i < WATCH_CLIENTS_MAX; i++) {
-        polls[i + 1].fd = fds->clients[i].fd;
-        polls[i + 1].events = POLLIN;
-        polls[i + 1].revents = 0;
         if (fds->clients[i].fd < 0)
-            continue;
-        busy++;
+            continue; /* not even as -1: poll takes no more entries than RLIMIT_NOFILE */
+        polls[n++] = (struct pollfd){.fd = fds->clients[i].fd, .events = POLLIN, .revents = 0};
         if (fds->clients[i].deadline < *until)
             *until = fds->clients[i].deadline;
     }
-    int paused = fds->paused > base_now();
-    if (paused && fds->paused < *until)
-        *until = fds->paused;
-    polls[0].fd = busy < WATCH_CLIENTS_MAX && !paused ? fds->fd : -1;
+    base_time_t at = room_at(fds);
+    int open = at == 0 || at <= base_now();
+    if (!open && at < *until)
+        *until = at;
+    polls[0].fd = open ? fds->fd : -1;
     polls[0].events = POLLIN;
     polls[0].revents = 0;
-    return WATCH_FD_POLLS;
+    return n;
 }
 
-/* why: NULL: nothing to complain of. A flood of strangers fills no log. */
-static void client_close(watch_fds_t *fds, watch_client_t *client, const char *why)
+static void client_close(watch_client_t *client)
 {
-    struct ucred who = {.pid = 0, .uid = 0, .gid = 0};
-    socklen_t bytes = sizeof(who);
-    if (why != NULL) {
-        getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes);
-        base_log_level_t level = fds->refused++ < REFUSALS_LOUD ? BASE_LOG_WARNING : BASE_LOG_INFO;
-        BASE_LOG(level, "refused a window to process %ld of user %ld: %s", (long)who.pid, (long)who.uid, why);
-    }
     close(client->fd);
     client->fd = -1;
 }
 
+static void client_refuse(watch_fds_t *fds, watch_client_t *client, boot_refused_t kind, const char *why)
+{
+    struct ucred who = {.pid = 0, .uid = 0, .gid = 0};
+    socklen_t bytes = sizeof(who);
+    char name[64];
+    getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes);
+    snprintf(name, sizeof(name), "process %ld of user %ld", (long)who.pid, (long)who.uid);
+    boot_refuse(&fds->refused, kind, "memory windows", name, why);
+    client_close(client);
+}
+
 static void client_accept(watch_fds_t *fds)
 {
-    for (int i = 0; i < WATCH_CLIENTS_MAX; i++) {
-        watch_client_t *client = &fds->clients[i];
-        if (client->fd >= 0)
-            continue;
+    base_time_t at;
+    while ((at = room_at(fds)) == 0 || at <= base_now()) {
         int fd = accept4(fds->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
@@ -224,8 +246,16 @@ static void client_accept(watch_fds_t *fds)
             }
             return;
         }
+        watch_client_t *client = longest(fds);
+        if (client != NULL) { /* all places are taken */
+            (void)send(client->fd, "", LATER, MSG_NOSIGNAL | MSG_DONTWAIT);
+            client_refuse(fds, client, BOOT_REFUSED_SLOW, "it was slow to prove who it is, and others wait");
+        }
+        for (client = fds->clients; client->fd >= 0; client++)
+            ; /* there is a free place now */
         memset(client, 0, sizeof(*client));
         client->fd = fd;
+        client->since = base_now();
         client->deadline = base_deadline(CLIENT_SECONDS);
     }
 }
@@ -267,14 +297,16 @@ static void client_handle(watch_fds_t *fds, watch_client_t *client)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        client_close(fds, client,
-                     client->asked && n == 0 ? "it left when it saw our proof: its job secret may differ"
-                                             : NULL);
+        if (client->asked && n == 0)
+            client_refuse(fds, client, BOOT_REFUSED_SECRET,
+                          "it left when it saw our proof: its job secret may differ");
+        else
+            client_close(client);
         return;
     }
     if (!client->asked) {
         if (n != QUESTION) {
-            client_close(fds, client, "it does not speak Gyre's protocol");
+            client_refuse(fds, client, BOOT_REFUSED_STRANGE, "it does not speak Gyre's protocol");
             return;
         }
         memcpy(client->question, packet, QUESTION);
@@ -283,27 +315,30 @@ static void client_handle(watch_fds_t *fds, watch_client_t *client)
         memcpy(text, client->nonce, 32);
         mac(fds->key, 'S', client->question, client->nonce, 0, text + 32);
         if (send(client->fd, text, CHALLENGE, MSG_NOSIGNAL | MSG_DONTWAIT) != CHALLENGE)
-            client_close(fds, client, NULL);
+            client_close(client);
         return;
     }
     mac(fds->key, 'C', client->question, client->nonce, 0, expected);
     if (n != PROOF || sodium_memcmp(packet, expected, PROOF) != 0) {
-        client_close(fds, client, "it does not know the job's secret");
+        client_refuse(fds, client, BOOT_REFUSED_SECRET, "it does not know the job's secret");
         return;
     }
     client_answer(fds, client);
-    client_close(fds, client, NULL);
+    client_close(client);
 }
 
 void watch_fds_handle(watch_fds_t *fds, const struct pollfd *polls, int n)
 {
     base_time_t now = base_now();
-    for (int i = 1; i < n; i++) {
-        watch_client_t *client = &fds->clients[i - 1];
-        if (client->fd >= 0 && polls[i].revents != 0)
+    for (int i = 0, at = 1; i < WATCH_CLIENTS_MAX; i++) {
+        watch_client_t *client = &fds->clients[i];
+        if (client->fd < 0)
+            continue;
+        if (at < n &&
+            polls[at++].revents != 0) /* the same clients in the same order as when it was asked for */
             client_handle(fds, client);
         if (client->fd >= 0 && client->deadline <= now)
-            client_close(fds, client, "it took too long");
+            client_refuse(fds, client, BOOT_REFUSED_SLOW, "it took too long");
     }
     if (polls[0].revents != 0)
         client_accept(fds);
@@ -347,8 +382,10 @@ static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t 
 }
 
 /* Takes one packet of exactly `bytes`; *passed gets a descriptor that came along, or -1. IN_PROGRESS: none came. */
-static gyre_status_t fetch_packet(int fd, unsigned char *data, size_t bytes, int *passed, base_time_t until)
+static gyre_status_t fetch_packet(comm_watch_fetch_t *fetch, unsigned char *data, size_t bytes, int *passed,
+                                  base_time_t until)
 {
+    const int fd = fetch->fd;
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
@@ -369,9 +406,12 @@ static gyre_status_t fetch_packet(int fd, unsigned char *data, size_t bytes, int
             if (*passed >= 0)
                 close(*passed);
             *passed = -1;
-            return n == 0 ? fetch_lost(0)
-                          : gyre_fail(GYRE_ERR_FORMAT,
-                                      "a local peer sent a packet of %zd bytes in place of %zu", n, bytes);
+            if (n == LATER)
+                fetch->since = 0; /* comes again, as if the answer had been given up */
+            return n == 0 || n == LATER
+                       ? fetch_lost(0)
+                       : gyre_fail(GYRE_ERR_FORMAT, "a local peer sent a packet of %zd bytes in place of %zu",
+                                   n, bytes);
         }
         if (errno == EAGAIN) {
             struct pollfd p = {.fd = fd, .events = POLLIN, .revents = 0};
@@ -403,7 +443,7 @@ static gyre_status_t fetch_prove(watch_fds_t *fds, comm_watch_fetch_t *fetch, ba
 {
     unsigned char challenge[CHALLENGE], proof[PROOF], expected[32];
     int passed;
-    gyre_status_t st = fetch_packet(fetch->fd, challenge, CHALLENGE, &passed, until);
+    gyre_status_t st = fetch_packet(fetch, challenge, CHALLENGE, &passed, until);
     if (st != GYRE_OK)
         return st;
     if (passed >= 0)
@@ -424,7 +464,7 @@ static gyre_status_t fetch_take(watch_fds_t *fds, comm_watch_fetch_t *fetch, int
     unsigned char answer[ANSWER], expected[32];
     unsigned long long key = (unsigned long long)boot_get64(fetch->question + 32);
     int passed;
-    gyre_status_t st = fetch_packet(fetch->fd, answer, ANSWER, &passed, until);
+    gyre_status_t st = fetch_packet(fetch, answer, ANSWER, &passed, until);
     if (st != GYRE_OK)
         return st;
     uint32_t status = boot_get32(answer);

@@ -4,6 +4,7 @@
  *     client -> server  question  nonce, key                          40 bytes
  *     server -> client  challenge nonce, MAC_K("S", question, nonce)  64
  *     client -> server  proof     MAC_K("C", question, nonce)         32
+ *                   or later     any byte: it was sent away to make room, and may come again  1
  *     server -> client  answer    status, MAC_K("R", question, nonce, status), and the descriptor (SCM_RIGHTS)
  * An address is 16 random bytes, which name the socket, and 16 bytes that stand for the host's boot and the network
  * namespace in which such names are visible. */
@@ -14,10 +15,11 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "comm/boot_refuse.h"
 #include "comm/watch.h"
 
 enum {
-    WATCH_CLIENTS_MAX = 16, /* served at one time; more wait in the socket's backlog */
+    WATCH_CLIENTS_MAX = 64, /* served at one time; more wait in the socket's backlog */
     WATCH_FD_POLLS = WATCH_CLIENTS_MAX + 1,
     WATCH_BUCKETS = 256
 };
@@ -31,7 +33,7 @@ typedef struct watch_offer {
 typedef struct {
     int fd; /* -1: free place */
     int asked;
-    base_time_t deadline;
+    base_time_t since, deadline;
     unsigned char question[40];
     unsigned char nonce[32];
 } watch_client_t;
@@ -41,7 +43,7 @@ typedef struct {
     unsigned char key[32];
     int fd;                                    /* listening socket; -1: none yet */
     base_time_t paused;                        /* out of descriptors: no accept before this time */
-    int refused;                               /* the watcher's thread only, as are the clients */
+    boot_refusals_t refused;                   /* the watcher's thread only, as are the clients */
     watch_client_t clients[WATCH_CLIENTS_MAX]; /* the watcher's thread only */
     pthread_mutex_t lock;                      /* guards offers */
     watch_offer_t *offers[WATCH_BUCKETS];
