@@ -181,11 +181,15 @@ int boot_addr_of(int fd, int peer, boot_addr_t *addr)
 
 void boot_socket_tune(int fd)
 {
-    static const struct {
+    /* Within GYRE_HEARTBEAT, whose beats notice more; without them as if it were its default. */
+    double limit = base_setting_seconds(SET_HEARTBEAT) > 0 ? base_setting_seconds(SET_HEARTBEAT) : 5;
+    int step = limit < 5 ? 1 : limit < 5e4 ? (int)(limit / 5) : 10000; /* whole seconds is all there is */
+    const struct {
         int level, name, value;
     } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 1},
-        {IPPROTO_TCP, TCP_KEEPINTVL, 1}, {IPPROTO_TCP, TCP_KEEPCNT, 3}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 3000},
+        {IPPROTO_TCP, TCP_NODELAY, 1},     {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, step}, {IPPROTO_TCP, TCP_KEEPINTVL, step},
+        {IPPROTO_TCP, TCP_KEEPCNT, 4},     {IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(5 * step * 1000)},
     };
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         if (setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int)) != 0)

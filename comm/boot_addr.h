@@ -46,8 +46,8 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd);
 
 /* Connects; *err is the errno of a failure (ECONNREFUSED, ETIMEDOUT ...). Returns the socket, or -1. */
 int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err);
-/* No delay, and a silent partition becomes an error after about 3 s: the kernel's keepalive looks after idle
- * connections, TCP_USER_TIMEOUT after those with data under way (keepalive is off for these). */
+/* No delay, and a silent partition becomes an error within about GYRE_HEARTBEAT, at least 5 s: the kernel's keepalive looks
+ * after idle connections, TCP_USER_TIMEOUT after those with data under way (keepalive is off for these). */
 void boot_socket_tune(int fd);
 
 #endif

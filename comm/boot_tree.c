@@ -145,6 +145,11 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_ABORT:
         boot_take_abort(boot, edge, m);
         return;
+    case BOOT_BEAT:
+        return; /* that it came is all that it says */
+    case BOOT_EXPELLED:
+        boot_take_expelled(boot, edge, m);
+        return;
     case BOOT_REJECT:
         if (is_parent) {
             char text[BOOT_TEXT];
@@ -161,7 +166,7 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     log_warning("bootstrap: rank %d sent an unexpected message of type %d", edge->rank, (int)m->type);
 }
 
-static void edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how)
+void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how)
 {
     char text[BOOT_TEXT];
     int left = edge->left;
@@ -180,6 +185,8 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
         boot_conn_flush(&edge->conn);
     if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
         boot_read_t got = boot_conn_read(&edge->conn, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC);
+        if (got == BOOT_READ_SOME)
+            edge->heard = base_now();
         if (got == BOOT_READ_ERROR)
             snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(errno));
         boot_message_t m;
@@ -189,11 +196,11 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
             dispatch(boot, edge, &m);
         if (next < 0) {
             snprintf(how, sizeof(how), "its bootstrap connection is garbled: %s", why);
-            edge_lost(boot, edge, how);
+            boot_edge_lost(boot, edge, how);
         } else if (got == BOOT_READ_EOF) {
-            edge_lost(boot, edge, "its connection closed");
+            boot_edge_lost(boot, edge, "its connection closed");
         } else if (got == BOOT_READ_ERROR) {
-            edge_lost(boot, edge, how);
+            boot_edge_lost(boot, edge, how);
         } else if (edge->left) {
             edge_close(edge);
         }

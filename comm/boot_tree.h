@@ -32,12 +32,13 @@ enum {
     BOOT_GETS_MAX = 64,     /* gets under way at once in one process */
     BOOT_HANDSHAKE_MESSAGES = 3
 };
-#define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join */
+#define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
 
 typedef struct {
     int rank;
     int open;
-    int left; /* it said goodbye: its closing is no death */
+    int left;                 /* it said goodbye: its closing is no death */
+    base_time_t heard, spoke; /* when something last came from it, and when a beat last went to it */
     boot_conn_t conn;
     boot_buf_t steps; /* its BOOT_UP or BOOT_DOWN messages that wait to be taken, each after a u64 length */
 } boot_edge_t;
@@ -80,6 +81,9 @@ struct comm_boot {
     void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
     void *poke_user;
 
+    base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
+    base_time_t next_beat; /* when boot_beat has something to do again */
+
     boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
     int edges_n;
     uint32_t step;          /* number of the newest collective */
@@ -108,6 +112,14 @@ int boot_polls(comm_boot_t *boot, struct pollfd *polls, boot_edge_t **edges);
 /* Acts on what poll(2) said about one edge: sends, reads, dispatches, notes deaths. */
 void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
 
+/* Closes an edge whose neighbour is gone, and unless it said goodbye tells everybody. how: of the neighbour. */
+void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how);
+
+/* Heartbeats, for the watcher's thread, under the lock: sends those that are due and ends edges that have been silent for
+ * too long. Returns when to call again. boot_beat_begin: the neighbours' time counts from now on. */
+void boot_beat_begin(comm_boot_t *boot);
+base_time_t boot_beat(comm_boot_t *boot);
+
 /* Waits under the lock until something moved. TIMEOUT (quiet). */
 gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
 /* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or 0. */
@@ -121,7 +133,10 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_ed
 void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
+/* This rank is no longer one of the job, says `from`: ends everything here, tells nobody. */
+void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
+/* The abort of communicator `id`, or of the whole job. */
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
 /* What explains the rest: the death among ranks[0..n) (NULL: all ranks) that was noted first; without one, the leaving
  * after an error that was. NULL: neither. */

@@ -79,7 +79,7 @@ void boot_death_text(const boot_death_t *death, char *text, size_t bytes)
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id)
 {
     for (int i = 0; i < boot->aborts_n; i++)
-        if (boot->aborts[i].id == id)
+        if (boot->aborts[i].id == id || boot->aborts[i].id == BOOT_ABORT_JOB)
             return &boot->aborts[i];
     return NULL;
 }
@@ -129,17 +129,17 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_ed
     flood(boot, BOOT_DEAD, head, sizeof(head), death->how, from);
 }
 
-void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
-                     const boot_edge_t *from)
+/* A new entry; 0: there is one, or no memory. */
+static int note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text)
 {
     if (boot_abort_of(boot, id) != NULL)
-        return; /* the first one counts */
+        return 0; /* the first one counts */
     if (boot->aborts_n == BOOT_ABORTS_MAX)
         memmove(boot->aborts, boot->aborts + 1, (size_t)--boot->aborts_n * sizeof(*boot->aborts));
     boot_abort_t *aborts = realloc(boot->aborts, (size_t)(boot->aborts_n + 1) * sizeof(*aborts));
     if (aborts == NULL) {
         log_error("bootstrap: no memory to note that communicator %llx was aborted", (unsigned long long)id);
-        return;
+        return 0;
     }
     boot->aborts = aborts;
     boot_abort_t *entry = &aborts[boot->aborts_n++];
@@ -148,10 +148,32 @@ void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const
     snprintf(entry->text, sizeof(entry->text), "%s", text);
     log_info("communicator %llx was aborted: %s", (unsigned long long)id, entry->text);
     trouble(boot);
+    return 1;
+}
+
+void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
+                     const boot_edge_t *from)
+{
+    char copy[BOOT_TEXT];
     unsigned char head[12];
+    snprintf(copy, sizeof(copy), "%s", text);
+    if (!note_abort(boot, id, status, copy))
+        return;
     boot_put64(head, id);
     boot_put32(head + 8, (uint32_t)status);
-    flood(boot, BOOT_ABORT, head, sizeof(head), entry->text, from);
+    flood(boot, BOOT_ABORT, head, sizeof(head), copy, from);
+}
+
+void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
+{
+    char text[BOOT_TEXT], why[2 * BOOT_TEXT];
+    copy_text(text, m->data, m->bytes);
+    snprintf(why, sizeof(why), "rank %d is no longer one of the job: %s", boot->rank, text);
+    why[BOOT_TEXT - 1] = '\0';
+    if (from != NULL)
+        from->left = 1; /* its closing says nothing of it */
+    log_warning("%s", why);
+    note_abort(boot, BOOT_ABORT_JOB, GYRE_ERR_ABORTED, why);
 }
 
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)

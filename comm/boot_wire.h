@@ -34,17 +34,19 @@ enum {
 };
 
 typedef enum {
-    BOOT_JOIN = 1,    /* rank -> 0: packed listen address */
-    BOOT_PARENT = 2,  /* 0 -> rank: i32 parent, packed address */
-    BOOT_REJECT = 3,  /* text */
-    BOOT_UP = 4,      /* collective, towards rank 0 */
-    BOOT_DOWN = 5,    /* collective, away from rank 0 */
-    BOOT_GET = 6,     /* u32 id, u32 origin, key */
-    BOOT_VALUE = 7,   /* u32 id, u32 origin, u8 found, value */
-    BOOT_GOODBYE = 8, /* leaves on purpose */
-    BOOT_DEAD = 9,    /* u32 rank, text */
-    BOOT_ABORT = 10,  /* u64 id, u32 status, text */
-    BOOT_LEFT = 11    /* u32 rank: it leaves after an error; from that rank itself: its goodbye */
+    BOOT_JOIN = 1,     /* rank -> 0: packed listen address */
+    BOOT_PARENT = 2,   /* 0 -> rank: i32 parent, packed address */
+    BOOT_REJECT = 3,   /* text */
+    BOOT_UP = 4,       /* collective, towards rank 0 */
+    BOOT_DOWN = 5,     /* collective, away from rank 0 */
+    BOOT_GET = 6,      /* u32 id, u32 origin, key */
+    BOOT_VALUE = 7,    /* u32 id, u32 origin, u8 found, value */
+    BOOT_GOODBYE = 8,  /* leaves on purpose */
+    BOOT_DEAD = 9,     /* u32 rank, text */
+    BOOT_ABORT = 10,   /* u64 id, u32 status, text */
+    BOOT_LEFT = 11,    /* u32 rank: it leaves after an error; from that rank itself: its goodbye */
+    BOOT_BEAT = 12,    /* nothing: the sender lives */
+    BOOT_EXPELLED = 13 /* text: the job goes on without the receiver */
 } boot_type_t;
 
 typedef struct {

@@ -17,6 +17,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "comm/boot_tree.h"
 
 /* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data, or
@@ -360,6 +361,7 @@ static comm_boot_t *boot_new(const comm_identity_t *who)
                               : i == 0       ? boot_tree_parent(who->rank)
                                              : children[i - 1];
     }
+    boot->silence = (base_time_t)(base_setting_seconds(SET_HEARTBEAT) * 1e9);
     snprintf(boot->job, sizeof(boot->job), "%s", who->job);
     memcpy(boot->secret, who->secret, sizeof(boot->secret));
     comm_boot_key(boot, "auth", boot->auth_key);

@@ -5,8 +5,8 @@
  * over ranks; it then keeps O(log n) connections: one to its parent, one from each child. Collectives of the
  * bootstrap run on that tree in O(log n) rounds. Every wait has a deadline.
  *
- * After init, the same connections are given to the watcher (comm/watch.h), which sits in poll(2) without a
- * timeout: a death or an abort reaches every rank within a few tree hops. */
+ * After init, the same connections are given to the watcher (comm/watch.h), which sits in poll(2) and beats now and
+ * then (boot_beat.c): a death or an abort reaches every rank within a few tree hops. */
 #ifndef COMM_BOOTSTRAP_H
 #define COMM_BOOTSTRAP_H
 

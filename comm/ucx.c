@@ -35,7 +35,8 @@ static struct {
     ucp_address_t *address;
     size_t address_bytes;
     int event_fd;
-    int users; /* groups */
+    int untuned; /* connections were made since ucx_sockets_opened */
+    int users;   /* groups */
     comm_ucx_group_t *groups;
     ucx_peer_t *peers;
     ucx_arrival_t
@@ -274,9 +275,12 @@ static gyre_status_t start_worker(void)
 
     if (ucx.worker)
         return GYRE_OK;
+    fd_set listening;
+    ucx_sockets_before(&listening);
     status = make_context();
     if (status == UCS_OK)
         status = make_worker();
+    ucx_sockets_after(&listening);
     if (status == UCS_OK)
         return GYRE_OK;
     stop_worker();
@@ -339,6 +343,7 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
             "hosts",
             rank, ug->group->world_ranks[rank], ucs_status_string(status));
     }
+    ucx.untuned = 1;
     peer->next = ucx.peers;
     ucx.peers = peer;
     *out = peer;
@@ -523,6 +528,10 @@ void comm_ucx_sleep(comm_group_t *group, int ms)
 
     (void)group;
     ucx_lock();
+    if (ucx.untuned) { /* here, since who never waits long needs no timeout, and looking at all sockets takes a while */
+        ucx.untuned = 0;
+        ucx_sockets_opened();
+    }
     event.fd = ucx.event_fd;
     /* BUSY: something came in meanwhile. */
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;

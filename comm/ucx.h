@@ -4,11 +4,15 @@
 #ifndef COMM_UCX_H
 #define COMM_UCX_H
 
+#include <sys/select.h>
+
 #include <ucp/api/ucp.h>
 
 #include "comm/link.h"
 
 enum { UCX_AM_ID = 17 }; /* of our one kind of active message */
+/* TCP's keepalive, in seconds: an idle connection's death shows within about 4 s. */
+enum { UCX_KEEP_IDLE = 1, UCX_KEEP_INTERVAL = 1, UCX_KEEP_COUNT = 3 };
 
 /* Travels in front of every message. */
 typedef struct {
@@ -65,5 +69,11 @@ void ucx_arrival_free(ucx_arrival_t *arrival);
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it; breathes */
+
+/* comm/ucx_socket.c: before and after the worker is made: its listening sockets get their timeouts. */
+void ucx_sockets_before(fd_set *listening);
+void ucx_sockets_after(fd_set *listening);
+/* The connections that it has opened since get theirs. */
+void ucx_sockets_opened(void);
 
 #endif

@@ -64,10 +64,12 @@ static void *watch_main(void *user)
     comm_boot_t *boot = watch->boot;
     struct pollfd polls[1 + WATCH_FD_POLLS + BOOT_EDGES_MAX];
     boot_edge_t *edges[BOOT_EDGES_MAX];
+    base_time_t beat = base_now(); /* when the heart beats next */
     while (!atomic_load_explicit(&watch->stop, memory_order_acquire)) {
         base_time_t until = BASE_TIME_NEVER;
         polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
         int fds_n = watch_fds_polls(&watch->fds, polls + 1, &until);
+        until = beat < until ? beat : until;
         pthread_mutex_lock(&boot->lock);
         int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
         pthread_mutex_unlock(&boot->lock);
@@ -84,6 +86,7 @@ static void *watch_main(void *user)
         pthread_mutex_lock(&boot->lock);
         for (int i = 0; i < edges_n; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
+        beat = boot_beat(boot);
         pthread_mutex_unlock(&boot->lock);
         wake_sleepers(watch);
         watch_fds_handle(&watch->fds, polls + 1, fds_n);
@@ -124,6 +127,7 @@ static gyre_status_t ensure_thread(comm_watch_t *watch)
             watch->boot->poke = ring;
             watch->boot->poke_user = watch;
             watch->boot->watched = 1;
+            boot_beat_begin(watch->boot);
             pthread_mutex_unlock(&watch->boot->lock);
             int err = start_thread(watch);
             if (err != 0)

@@ -1,7 +1,7 @@
 /* comm/watch.h: one thread per process that notices what must not wait for the next call.
  *
  * It owns the bootstrap connections after init and a Unix socket (abstract name, no file). It sleeps in poll(2)
- * without a timeout, so it costs no system call while nothing happens. It
+ * until something comes or its heart beats (boot_beat.c), so it costs next to nothing while nothing happens. It
  *  - turns a closed connection into "rank r died" and floods that through the tree; a rank that leaves after an error
  *    says so instead;
  *  - floods and receives aborts: (communicator id, status, text);

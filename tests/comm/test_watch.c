@@ -156,6 +156,81 @@ static void leaving_after_an_error(void **state)
     assert_true(WIFSIGNALED(codes[1]) && WTERMSIG(codes[1]) == SIGKILL);
 }
 
+/* ---- heartbeats -------------------------------------------------------------------------------------- */
+
+/* Rank 2 of 4 is stopped, long enough to be given up; when it goes on it learns that it is out. */
+static int stopped_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    int all[4] = {0, 1, 2, 3}, rank = comm_boot_rank(boot);
+    char text[256] = "";
+    const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
+    pid_t mine = getpid(), pids[4];
+    RANK_CHECK(comm_boot_all_gather(boot, &mine, sizeof(mine), pids, SOON) == GYRE_OK);
+    nap(900); /* nobody is taken for dead while all beat, although they say nothing else */
+    RANK_CHECK(atomic_load(trouble) == 0);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    if (rank == 2) {
+        kill(mine, SIGSTOP);
+        RANK_CHECK(troubled(trouble, 0, 5.0));
+        RANK_CHECK(comm_watch_aborted(watch, 5, text, sizeof(text)) == GYRE_ERR_ABORTED);
+        RANK_CHECK(strstr(text, "rank 2 is no longer one of the job") && strstr(text, "heard nothing"));
+        RANK_CHECK(comm_watch_dead(watch, all, 4, NULL, 0) == -1); /* the others are not to blame */
+        RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_ABORTED);
+        return 0;
+    }
+    RANK_CHECK(troubled(trouble, 0, 5.0));
+    RANK_CHECK(comm_watch_dead(watch, all, 4, text, sizeof(text)) == 2);
+    RANK_CHECK(strstr(text, "died: silent for 0.") != NULL);
+    nap(200);
+    if (rank == 0)
+        kill(pids[2], SIGCONT);
+    nap(300);
+    return 0;
+}
+
+static void a_stopped_rank_is_dead(void **state)
+{
+    (void)state;
+    base_settings_set(SET_HEARTBEAT, "0.4", "test");
+    assert_int_equal(boot_job_processes(4, 1, stopped_body, NULL, NULL, 20.0), 0);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
+}
+
+/* When all stand still for a while, as after Ctrl-Z, nobody takes anybody for dead. */
+static int paused_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    pid_t child = comm_boot_rank(boot) == 0 ? fork() : -1;
+    if (child == 0) { /* wakes them all */
+        signal(SIGCONT, SIG_IGN);
+        nap(1500);
+        for (int turn = 0; turn < 50; turn++) { /* again, for a rank that came late to its stop */
+            kill(0, SIGCONT);
+            nap(200);
+        }
+        _exit(0);
+    }
+    kill(getpid(), SIGSTOP);
+    nap(600);
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 0);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    if (child > 0) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
+    return 0;
+}
+
+static void a_paused_job_goes_on(void **state)
+{
+    (void)state;
+    base_settings_set(SET_HEARTBEAT, "0.4", "test");
+    assert_int_equal(boot_job_processes(3, 1, paused_body, NULL, NULL, 20.0), 0);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
+}
+
 /* ---- aborts ------------------------------------------------------------------------------------------ */
 
 static int abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
@@ -454,7 +529,9 @@ static void idle_costs_nothing(void **state)
 #if defined(__SANITIZE_THREAD__)
     skip(); /* the sanitizer has a thread of its own that wakes */
 #endif
+    base_settings_set(SET_HEARTBEAT, "0", "test");
     assert_int_equal(boot_job_processes(4, 1, idle_body, NULL, NULL, 20.0), 0);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
 }
 
 int main(void)
@@ -463,6 +540,8 @@ int main(void)
         cmocka_unit_test(each_rank_dies),
         cmocka_unit_test(goodbye_is_not_death),
         cmocka_unit_test(leaving_after_an_error),
+        cmocka_unit_test(a_stopped_rank_is_dead),
+        cmocka_unit_test(a_paused_job_goes_on),
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),
         cmocka_unit_test(fetch),
@@ -470,7 +549,6 @@ int main(void)
         cmocka_unit_test(fetch_among_strangers),
         cmocka_unit_test(idle_costs_nothing),
     };
-    base_settings_load();
-    base_log_set_level(BASE_LOG_NONE); /* the failures are meant */
+    base_settings_set(SET_LOG, "none", "test"); /* the failures are meant */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

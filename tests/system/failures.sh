@@ -69,8 +69,23 @@ done
 run "$UCX_RUN" -n 2 --timeout 2 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0
 want "--timeout names the operation" 124 'rank 0 \(pid [0-9]+\): .*all_reduce #[0-9]+ \(count 1024, float, sum\)' 'rank 1'
 
-# Stopped is not dead, but nobody waits for it beyond the deadline.
-GYRE_TIMEOUT=2 "$UCX_RUN" -n 2 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
+# Stopped is as good as dead: the heartbeat notices.
+GYRE_HEARTBEAT=1 "$UCX_RUN" -n 4 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
+launcher=$!
+until_true 20 four || bad "4 ranks did not start"
+sleep 1
+kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
+until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
+wait "$launcher"
+rc=$?
+checks=$((checks + 1))
+[ "$rc" != 0 ] || bad "a stopped rank is no error"
+for survivor in 0 2 3; do
+    check "rank $survivor names rank 1" grep -qE "^gyre\[$survivor\] error: .*rank 1 died: silent for 1\.[0-9] s" "$W/err"
+done
+
+# Without a heartbeat nobody waits for it beyond the deadline.
+GYRE_HEARTBEAT=0 GYRE_TIMEOUT=2 "$UCX_RUN" -n 2 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
 launcher=$!
 two() { [ "$(pids_of "$launcher" | wc -l)" = 2 ]; }
 until_true 20 two || bad "2 ranks did not start"

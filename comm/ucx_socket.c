@@ -1,0 +1,119 @@
+/* comm/ucx_socket.c: the TCP sockets that UCX makes, told when to give up.
+ *
+ * UCX sets TCP keepalive as comm/ucx.c asks it to, but on connections that it opens only, not on those that it accepts; and
+ * keepalive rests while sent data is not acknowledged, and then only the kernel's own retries count, a quarter of an hour
+ * of them. TCP_USER_TIMEOUT bounds these; UCX sets it itself from 1.22 on only.
+ *
+ * Listening sockets hand both on to the connections that they accept, so they are told once, when the worker is made: they are
+ * those that it makes. Connections that UCX opens are known by the keepalive that it was asked for. */
+#include <dirent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "comm/ucx.h"
+
+static int option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+
+    return getsockopt(fd, level, name, &value, &bytes) == 0 ? value : -1;
+}
+
+static int is_tcp(int fd)
+{
+    int domain = option(fd, SOL_SOCKET, SO_DOMAIN);
+
+    return (domain == AF_INET || domain == AF_INET6) && option(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
+}
+
+static int listens(int fd)
+{
+    return option(fd, SOL_SOCKET, SO_ACCEPTCONN) > 0;
+}
+
+static int opened_by_ucx(int fd)
+{
+    return option(fd, SOL_SOCKET, SO_KEEPALIVE) > 0 &&
+           option(fd, IPPROTO_TCP, TCP_KEEPIDLE) == UCX_KEEP_IDLE &&
+           option(fd, IPPROTO_TCP, TCP_KEEPINTVL) == UCX_KEEP_INTERVAL &&
+           option(fd, IPPROTO_TCP, TCP_KEEPCNT) == UCX_KEEP_COUNT &&
+           option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) == 0;
+}
+
+static int tune(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, UCX_KEEP_IDLE},
+        {IPPROTO_TCP, TCP_KEEPINTVL, UCX_KEEP_INTERVAL},
+        {IPPROTO_TCP, TCP_KEEPCNT, UCX_KEEP_COUNT},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (UCX_KEEP_IDLE + UCX_KEEP_INTERVAL * UCX_KEEP_COUNT)},
+    };
+    int done = 1;
+
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        done &= setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int)) == 0;
+    return done;
+}
+
+/* Calls for every descriptor of the process. */
+static void each_descriptor(void (*visit)(int fd, void *user), void *user)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+
+    if (!dir) {
+        log_info("ucx: /proc/self/fd cannot be read: cut connections are noticed by the heartbeat only");
+        return;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(dir))
+            visit(atoi(entry->d_name), user);
+    }
+    closedir(dir);
+}
+
+static void note_listening(int fd, void *user)
+{
+    fd_set *before = user;
+
+    if (fd < FD_SETSIZE && is_tcp(fd) && listens(fd))
+        FD_SET(fd, before);
+}
+
+static void tune_new_listening(int fd, void *user)
+{
+    fd_set *before = user;
+
+    if (fd < FD_SETSIZE && !FD_ISSET(fd, before) && is_tcp(fd) && listens(fd) && !tune(fd))
+        log_info("ucx: a listening socket's timeouts cannot be set");
+}
+
+static void tune_opened(int fd, void *user)
+{
+    (void)user;
+    if (is_tcp(fd) && !listens(fd) && opened_by_ucx(fd) && !tune(fd))
+        log_info("ucx: a connection's timeouts cannot be set");
+}
+
+void ucx_sockets_before(fd_set *listening)
+{
+    FD_ZERO(listening);
+    each_descriptor(note_listening, listening);
+}
+
+void ucx_sockets_after(fd_set *listening)
+{
+    each_descriptor(tune_new_listening, listening);
+}
+
+void ucx_sockets_opened(void)
+{
+    each_descriptor(tune_opened, NULL);
+}
