@@ -10,7 +10,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -188,26 +187,6 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
 
 /* ---- the worker ---------------------------------------------------------------------------------------- */
 
-/* Sets option `name` unless the user did, who knows better. */
-static void modify(ucp_config_t *config, const char *name, const char *value)
-{
-    char variable[64];
-
-    snprintf(variable, sizeof variable, "UCX_%s", name);
-    if (base_env(variable))
-        return;
-    /* Until 1.14 a transport's options were named without the transport (ucs_config_parser_set_value got its prefix
-     * argument later). */
-    unsigned major, minor, release;
-    ucp_get_version(&major, &minor, &release);
-    if (major == 1 && minor < 15 && strncmp(name, "TCP_", 4) == 0)
-        name += 4;
-    if (ucp_config_modify(config, name, value) != UCS_OK)
-        log_info("this UCX does not know %s", variable);
-}
-
-/* Ordinary TCP would notice a lost host after a quarter of an hour; so ask for an idle connection's death within about
- * 3 s. Shared memory of UCX is left out: we have our own, and UCX's leaves files in /dev/shm when a rank is killed. */
 static ucs_status_t make_context(void)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
@@ -218,10 +197,7 @@ static ucs_status_t make_context(void)
 
     if (status != UCS_OK)
         return status;
-    modify(config, "TLS", "^sm");
-    modify(config, "TCP_KEEPIDLE", "1s");
-    modify(config, "TCP_KEEPINTVL", "1s");
-    modify(config, "TCP_KEEPCNT", "3");
+    ucx_configure(config);
     status = ucp_init(&params, config, &ucx.context);
     ucp_config_release(config);
     return status;

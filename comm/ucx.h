@@ -56,6 +56,8 @@ struct comm_ucx_group {
     base_time_t leave_by;  /* 0: not leaving; else how long unfinished messages may still take */
 };
 
+void ucx_configure(ucp_config_t *config); /* comm/ucx_config.c */
+
 void ucx_lock(void);
 void ucx_unlock(void);
 void ucx_breathe(void); /* lets other threads have the lock for a moment; for waits that may take long */

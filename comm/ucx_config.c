@@ -1,0 +1,90 @@
+/* comm/ucx_config.c: which of UCX's options Gyre sets, and why. The user's own UCX_* variables always win. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "comm/ucx.h"
+
+/* Until 1.14 ucp_config_modify takes an option by the name that it has in the table of its transport, older than any
+ * prefix that transports add (ucs_config_parser_set_value got its prefix argument later). */
+static int takes_old_names(void)
+{
+    unsigned major, minor, release;
+
+    ucp_get_version(&major, &minor, &release);
+    return major == 1 && minor < 15;
+}
+
+/* Sets option UCX_`name` unless the user did, who knows better. old_name: what releases before 1.15 call it. */
+static void modify(ucp_config_t *config, const char *name, const char *old_name, const char *value)
+{
+    char variable[64];
+
+    snprintf(variable, sizeof variable, "UCX_%s", name);
+    if (base_env(variable))
+        return;
+    if (ucp_config_modify(config, takes_old_names() ? old_name : name, value) != UCS_OK)
+        log_info("this UCX does not know %s", variable);
+}
+
+/* Do the user's UCX_TLS (a list of transports, after ^ of those to leave out) leave any of `names` in? */
+static int may_use(const char *const *names)
+{
+    const char *list = base_env("UCX_TLS");
+    int without, named = 0;
+
+    if (!list || !*list)
+        return 1;
+    without = *list == '^';
+    list += without;
+    while (*list && !named) {
+        size_t length = strcspn(list, ",:"); /* "ud:aux" is ud as well */
+        for (int i = 0; names[i]; i++)
+            named = named || (strlen(names[i]) == length && strncmp(names[i], list, length) == 0);
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    return named != without;
+}
+
+/* Is there a Soft-RoCE device? Its driver is the one that tells its network card in a file `parent`. */
+static int have_soft_roce(void)
+{
+    static const char devices[] = "/sys/class/infiniband";
+    DIR *dir = opendir(devices);
+    struct dirent *entry;
+    char path[sizeof devices + sizeof entry->d_name + sizeof "//parent"];
+    int found = 0;
+
+    while (dir && !found && (entry = readdir(dir))) {
+        snprintf(path, sizeof path, "%s/%s/parent", devices, entry->d_name);
+        found = entry->d_name[0] != '.' && access(path, F_OK) == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+void ucx_configure(ucp_config_t *config)
+{
+    /* Options of transports that UCX_TLS rules out would be complained about. */
+    static const char *const tcp[] = {"all", "tcp", NULL};
+    static const char *const ud[] = {"all", "ib", "rc", "rc_v", "rc_verbs", "ud", "ud_v", "ud_verbs", NULL};
+
+    /* We have shared memory of our own, and UCX's leaves files in /dev/shm when a rank is killed. */
+    modify(config, "TLS", "TLS", "^sm");
+    /* Ordinary TCP would notice a lost host after a quarter of an hour: ask for an idle connection's death within
+     * about 3 s. */
+    if (may_use(tcp)) {
+        modify(config, "TCP_KEEPIDLE", "KEEPIDLE", "1s");
+        modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
+        modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
+    }
+    /* Over Soft-RoCE the address that UCX compares is not where it looks: it would drop every datagram, those that
+     * connect the other transports included, and end the process after 30 s. */
+    if (may_use(ud) && have_soft_roce())
+        modify(config, "UD_VERBS_ETH_DGID_CHECK", "UD_ETH_DGID_CHECK", "n");
+}
