@@ -235,7 +235,7 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
     base_log_set_rank(who->size > 1 ? who->rank : -1);
     world->rank = who->rank;
     world->size = who->size;
-    world->recorder = comm_recorder_open(who->rank);
+    world->recorder = comm_recorder_open(who->job, who->rank, who->size);
     gyre_status_t st = comm_boot_join(who, deadline, &world->boot);
     if (st == GYRE_OK)
         st = comm_watch_start(world->boot, &world->watch);

@@ -13,10 +13,13 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "comm/recorder_file.h"
 
 static comm_recorder_slot_t last_resort; /* when there is not even a page of memory */
+static comm_recorder_t own;              /* this process's, where no launcher made one; slots NULL: none */
 
 /* Held while a thread of this process records. Not in the slot, so that nobody who dies can leave it taken there. */
 static base_bias_t turn;
@@ -35,7 +38,8 @@ static size_t page_size(void)
 
 size_t comm_recorder_bytes(int slots)
 {
-    return base_round_up((size_t)(slots > 0 ? slots : 1) * sizeof(comm_recorder_slot_t), page_size());
+    return base_round_up(COMM_RECORDER_HEAD + (size_t)(slots > 0 ? slots : 1) * sizeof(comm_recorder_slot_t),
+                         page_size());
 }
 
 /* The pages that hold bytes [offset, offset + size of a slot): the same arithmetic maps and unmaps. */
@@ -46,32 +50,30 @@ static size_t span(size_t offset, size_t *first)
     return base_round_up(offset + sizeof(comm_recorder_slot_t), page) - *first;
 }
 
-/* The launcher's memfd, or NULL. Anything but shared memory is refused: after an exec the number in the environment
- * may name some other file, which must not be written into. */
+/* The launcher's recorder, or NULL. Anything else is refused: after an exec the number in the environment may name
+ * some other file, which must not be written into. */
 static comm_recorder_slot_t *map_shared(int fd, int64_t index)
 {
+    comm_recorder_head_t head;
     struct stat info;
+    const char *why = "it is no such file";
     size_t first;
-    size_t offset = (size_t)index * sizeof(comm_recorder_slot_t);
-    if (index < 0 || index >= 1 << 16) {
-        log_warning("GYRE_RECORDER_FD is set but GYRE_LOCAL_RANK=%lld is no slot: errors are recorded in "
-                    "this process "
-                    "only",
-                    (long long)index);
-        return NULL;
-    }
-    if (fstat(fd, &info) != 0 || fcntl(fd, F_GET_SEALS) < 0) {
-        log_warning("GYRE_RECORDER_FD=%d is not the launcher's shared memory: errors are recorded in this "
-                    "process only",
-                    fd);
-        return NULL;
-    }
-    if (info.st_size < 0 || (size_t)info.st_size < comm_recorder_bytes((int)index + 1)) {
+    if (fstat(fd, &info) != 0 || pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+        !comm_recorder_head_check(&head, sizeof(head), (unsigned long long)info.st_size, &why)) {
         log_warning(
-            "the flight recorder (%lld bytes) has no slot %lld: errors are recorded in this process only",
-            (long long)info.st_size, (long long)index);
+            "GYRE_RECORDER_FD=%d is not this version's flight recorder (%s): calls are recorded in this "
+            "process only",
+            fd, why);
         return NULL;
     }
+    if (index < 0 || index >= head.slots) {
+        log_warning(
+            "GYRE_RECORDER_FD is set but GYRE_LOCAL_RANK=%lld is none of its %d slots: calls are recorded in "
+            "this process only",
+            (long long)index, head.slots);
+        return NULL;
+    }
+    size_t offset = COMM_RECORDER_HEAD + (size_t)index * sizeof(comm_recorder_slot_t);
     size_t bytes = span(offset, &first);
     unsigned char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)first);
     if (at == MAP_FAILED) {
@@ -83,15 +85,27 @@ static comm_recorder_slot_t *map_shared(int fd, int64_t index)
     return (comm_recorder_slot_t *)(void *)(at + (offset - first));
 }
 
-comm_recorder_slot_t *comm_recorder_open(int rank)
+/* A recorder of this process alone, for gyre-doctor --job; or memory that nobody else sees. */
+static comm_recorder_slot_t *map_own(const char *job, int rank, int size)
+{
+    char part[48];
+    snprintf(part, sizeof(part), "rank%d.%d", rank, (int)getpid());
+    size_t first;
+    if (own.slots == NULL) {
+        if (comm_recorder_create(base_setting_string(SET_RECORD), job, part, size, 1, &own) == GYRE_OK)
+            return own.slots;
+        log_info("%s: gyre-doctor --job will not find this rank", gyre_last_error());
+    }
+    void *at = mmap(NULL, span(0, &first), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at != MAP_FAILED ? at : &last_resort;
+}
+
+comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size)
 {
     int fd = (int)base_setting_int(SET_RECORDER_FD);
     comm_recorder_slot_t *slot = fd >= 0 ? map_shared(fd, base_setting_int(SET_LOCAL_RANK)) : NULL;
-    if (slot == NULL) {
-        size_t first;
-        void *at = mmap(NULL, span(0, &first), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        slot = at != MAP_FAILED ? at : &last_resort;
-    }
+    if (slot == NULL)
+        slot = map_own(job, rank, size);
     memset(slot->calls, 0, sizeof(slot->calls));
     memset(slot->error, 0, sizeof(slot->error));
     slot->rank = rank;
@@ -108,10 +122,15 @@ void comm_recorder_close(comm_recorder_slot_t *slot)
 {
     if (slot == NULL)
         return;
-    if (atomic_load_explicit(&slot->state, memory_order_relaxed) != 3)
+    int failed = atomic_load_explicit(&slot->state, memory_order_relaxed) == 3;
+    if (!failed)
         atomic_store_explicit(&slot->state, 4, memory_order_release);
     if (slot == &last_resort)
         return;
+    if (slot == own.slots) {
+        comm_recorder_destroy(&own, !failed);
+        return;
+    }
     size_t inside = (size_t)((uintptr_t)slot & (page_size() - 1));
     size_t first;
     munmap((unsigned char *)slot - inside, span(inside, &first));

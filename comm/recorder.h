@@ -1,8 +1,15 @@
 /* comm/recorder.h: the flight recorder: what each rank is doing, in shared memory that outlives it.
  *
- * ucx-run makes one memfd for the ranks of a host and passes its descriptor (GYRE_RECORDER_FD); rank with local
- * number i writes slot i, the launcher reads all of them when something goes wrong. Without a launcher the
- * slot lives in private memory and serves the error texts of this process. Plain stores, no system call. */
+ * ucx-run makes one for the ranks of a host and passes its descriptor (GYRE_RECORDER_FD); the rank with local number i
+ * writes slot i, the launcher reads all of them when something goes wrong. A process that no ucx-run started makes one
+ * for itself. It is a memfd, or a file below GYRE_RECORD (ucx-run --record), which is there even when everybody is
+ * dead; gyre-doctor --job finds either. Plain stores, no system call.
+ *
+ *     0                 COMM_RECORDER_HEAD                                       the size of the memfd or file
+ *     | head | nothing  | slot 0 | slot 1 | ...                        | nothing |
+ *
+ * The head is written once, before anyone else sees the recorder. A slot is its rank's, but for the last fields, which
+ * are the launcher's. Readers take nothing in it for granted: recorder_file.h. */
 #ifndef COMM_RECORDER_H
 #define COMM_RECORDER_H
 
@@ -41,12 +48,32 @@ typedef struct {
     uint32_t pad;
     comm_call_t calls[COMM_RECORDER_CALLS];
     char error[512]; /* last-error text once state is 3 */
+    /* the launcher's: */
+    _Atomic int32_t child;    /* process id; 0: not started */
+    _Atomic int32_t status;   /* as waitpid gives it, once ended_ns is set */
+    _Atomic int64_t ended_ns; /* base_now() when it was found dead; 0: it was not */
 } __attribute__((aligned(64))) comm_recorder_slot_t;
+
+enum { COMM_RECORDER_HEAD = 4096, COMM_RECORDER_VERSION = 1, COMM_RECORDER_SLOTS_MAX = 1 << 16 };
+
+typedef struct {
+    char magic[8]; /* "GYREREC\n" */
+    uint32_t version, slot_bytes;
+    int32_t slots, size; /* here; ranks of the job, on all hosts */
+    int32_t maker;       /* process id of ucx-run or of the rank itself */
+    int32_t launcher;    /* 1: ucx-run made it and notes who ends, and how */
+    int64_t made_ns;     /* base_now() */
+    int64_t wall_ns;     /* the wall clock at that time, since 1970 */
+    char boot[40];       /* the host's boot: base_now() means nothing after another */
+    char job[64], host[256];
+} comm_recorder_head_t;
 
 /* Bytes of a recorder for `slots` ranks. */
 size_t comm_recorder_bytes(int slots);
-/* Maps GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or private memory. Never fails: falls back to static memory. */
-comm_recorder_slot_t *comm_recorder_open(int rank);
+/* This process's slot: in GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or in a recorder of its own. Never fails: falls back
+ * to memory that nobody else sees. */
+comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size);
+/* A recorder of its own in a file is removed if the rank left without an error. */
 void comm_recorder_close(comm_recorder_slot_t *slot);
 /* Hot path: begin and end of a call. Threads of one process take turns. `now`: base_now(), which the caller has read
  * anyway. */

@@ -91,6 +91,9 @@ static int attempt(run_job_t *job, run_result_t *result)
         job->alive = 0;
     }
     run_supervise(job, result); /* with no rank alive it only sweeps and writes what is left */
+    job->failed = rc || result->rc;
+    if (job->failed && job->recorder.path)
+        run_say("ucx-run: the flight recorder is kept: gyre-doctor --job %s", job->recorder.path);
     run_job_close(job);
     return rc;
 }

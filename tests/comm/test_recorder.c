@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
-#include "comm/recorder.h"
+#include "comm/recorder_file.h"
 
 static void settings(int fd, int local_rank)
 {
@@ -40,7 +41,7 @@ static void private_slot(void **state)
 {
     (void)state;
     settings(-1, -1);
-    comm_recorder_slot_t *slot = comm_recorder_open(3);
+    comm_recorder_slot_t *slot = comm_recorder_open("test", 3, 4);
     assert_non_null(slot);
     assert_int_equal(slot->rank, 3);
     assert_int_equal(slot->pid, getpid());
@@ -73,16 +74,16 @@ static void outlives_its_process(void **state)
 {
     (void)state;
     enum { SLOTS = 9 }; /* slots that lie across pages among them */
-    int fd = memfd_create("recorder", MFD_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(ftruncate(fd, (off_t)comm_recorder_bytes(SLOTS)), 0);
-    comm_recorder_slot_t *all = mmap(NULL, comm_recorder_bytes(SLOTS), PROT_READ, MAP_SHARED, fd, 0);
-    assert_ptr_not_equal(all, MAP_FAILED);
+    comm_recorder_t made;
+    assert_int_equal(comm_recorder_create("", "test", "", SLOTS, SLOTS, &made), GYRE_OK);
+    assert_null(made.path);
+    int fd = made.fd;
+    comm_recorder_slot_t *all = made.slots;
     for (int i = 0; i < SLOTS; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             settings(fd, i);
-            comm_recorder_slot_t *slot = comm_recorder_open(100 + i);
+            comm_recorder_slot_t *slot = comm_recorder_open("test", 100 + i, 200);
             comm_call_t call = {.seq = (uint32_t)i + 1, .op = 5, .count = 77};
             comm_recorder_begin(slot, &call, 12345);
             comm_recorder_wait(slot, i + 1);
@@ -115,7 +116,7 @@ static void outlives_its_process(void **state)
     if (pid == 0) {
         alarm(10);
         settings(fd, 4);
-        comm_recorder_slot_t *slot = comm_recorder_open(104);
+        comm_recorder_slot_t *slot = comm_recorder_open("test", 104, 200);
         comm_call_t call = {.seq = 9};
         comm_recorder_begin(slot, &call, 1);
         _exit(0);
@@ -127,8 +128,79 @@ static void outlives_its_process(void **state)
     assert_int_equal(atomic_load(&all[4].head), 1);
     assert_int_equal(all[4].calls[0].seq, 9);
     assert_string_equal(all[4].error, "");
-    munmap(all, comm_recorder_bytes(SLOTS));
+    comm_recorder_destroy(&made, 1);
+}
+
+/* What a reader makes of a file: all of it, or a refusal, never more than is there. */
+static void in_a_file(void **state)
+{
+    (void)state;
+    enum { SLOTS = 4 };
+    char dir[] = "/tmp/gyre-recorder-XXXXXX", path[600];
+    comm_recorder_t made;
+    comm_recorder_head_t head;
+    comm_recorder_slot_t *slots = NULL;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(comm_recorder_create(dir, "a/../b\n", "", 9, SLOTS, &made), GYRE_OK);
+    assert_non_null(made.path);
+    assert_int_equal(strncmp(made.path + strlen(dir), "/gyre-a_.._b_.", 14), 0);
+    struct stat info;
+    assert_int_equal(stat(made.path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_true(info.st_blocks * 512 >= info.st_size); /* no hole that a full disk could refuse later */
+    pid_t pid = fork();
+    if (pid == 0) {
+        settings(made.fd, 2);
+        comm_recorder_slot_t *slot = comm_recorder_open("other", 7, 9);
+        comm_call_t call = {.seq = 5, .op = 5, .count = 77};
+        comm_recorder_begin(slot, &call, 12345);
+        kill(getpid(), SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    comm_recorder_note_child(&made.slots[2], (int)pid);
+    comm_recorder_note_end(&made.slots[2], status);
+    snprintf(path, sizeof(path), "%s", made.path);
+    comm_recorder_destroy(&made, 0);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_OK);
+    assert_int_equal(head.slots, SLOTS);
+    assert_int_equal(head.size, 9);
+    assert_string_equal(head.job, "a/../b ");
+    assert_int_equal(slots[2].rank, 7);
+    assert_int_equal(slots[2].state, 2);
+    assert_int_equal(slots[2].child, pid);
+    assert_int_equal(slots[2].status, SIGKILL);
+    assert_true(slots[2].ended_ns > 0);
+    free(slots);
+    assert_int_equal(ftruncate(fd, 4096 + 100), 0);
+    assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_ERR_FORMAT);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_ERR_FORMAT);
     close(fd);
+    unlink(path);
+
+    /* A rank without a launcher makes its own; it stays after an error only. */
+    settings(-1, -1);
+    base_settings_set(SET_RECORD, dir, "test");
+    for (int fails = 0; fails < 2; fails++) {
+        comm_recorder_slot_t *slot = comm_recorder_open("solo", 0, 1);
+        snprintf(path, sizeof(path), "%s", dir);
+        if (fails)
+            comm_recorder_fail(slot, "it broke");
+        comm_recorder_close(slot);
+        assert_int_equal(rmdir(dir) == 0, !fails);
+        if (!fails)
+            assert_int_equal(mkdir(dir, 0700), 0);
+    }
+    base_settings_set(SET_RECORD, NULL, NULL);
+    snprintf(path, sizeof(path), "rm -r %s", dir);
+    assert_int_equal(system(path), 0);
+    /* A folder that is not there: in memory. */
+    assert_int_equal(comm_recorder_create("/nonexistent", "test", "", 1, 1, &made), GYRE_OK);
+    assert_null(made.path);
+    comm_recorder_destroy(&made, 1);
 }
 
 /* Wrong descriptors: the slot is private, the file stays as it was. */
@@ -141,14 +213,13 @@ static void wrong_descriptor(void **state)
     assert_non_null(file);
     assert_int_equal(fwrite(zeros, 1, sizeof(zeros), file), sizeof(zeros));
     fflush(file);
-    int real_file = fcntl(fileno(file), F_GET_SEALS) < 0; /* what the recorder tells memory by */
     int small = memfd_create("small", MFD_CLOEXEC);
     assert_int_equal(ftruncate(small, 100), 0);
     const int cases[][2] = {{small, 0},  {small, 5},       {999, 0},
-                            {small, -1}, {small, 1 << 20}, {fileno(file), real_file ? 0 : -1}};
+                            {small, -1}, {small, 1 << 20}, {fileno(file), 0}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         settings(cases[i][0], cases[i][1]);
-        comm_recorder_slot_t *slot = comm_recorder_open(1);
+        comm_recorder_slot_t *slot = comm_recorder_open("test", 1, 2);
         assert_non_null(slot);
         assert_int_equal(slot->rank, 1);
         comm_call_t call = {.seq = 1};
@@ -167,6 +238,7 @@ int main(void)
         cmocka_unit_test(layout),
         cmocka_unit_test(private_slot),
         cmocka_unit_test(outlives_its_process),
+        cmocka_unit_test(in_a_file),
         cmocka_unit_test(wrong_descriptor),
     };
     base_settings_load();

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <arpa/inet.h>
@@ -38,7 +37,7 @@ int run_job_plan(run_job_t *job, const run_options_t *options)
 {
     memset(job, 0, sizeof *job);
     job->options = options;
-    job->root_fd = job->recorder_fd = -1;
+    job->root_fd = job->recorder.fd = -1;
     job->rank = calloc((size_t)options->ranks, sizeof *job->rank);
     int *cores = calloc((size_t)options->ranks, sizeof *cores);
     int rc = 0;
@@ -134,20 +133,12 @@ static int open_root(run_job_t *job)
 
 static int open_recorder(run_job_t *job)
 {
-    job->recorder_bytes = comm_recorder_bytes(job->options->ranks);
-    job->recorder_fd = memfd_create("gyre-recorder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (job->recorder_fd < 0 || ftruncate(job->recorder_fd, (off_t)job->recorder_bytes) != 0 ||
-        fcntl(job->recorder_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-        fprintf(stderr, "ucx-run: cannot make the flight recorder's memory (%zu bytes): %s\n",
-                job->recorder_bytes, strerror(errno));
+    int n = job->options->ranks;
+    if (comm_recorder_create(base_setting_string(SET_RECORD), job->id, "", n, n, &job->recorder) != GYRE_OK) {
+        fprintf(stderr, "ucx-run: %s\n", gyre_last_error());
         return RUN_RC_SYSTEM;
     }
-    void *map = mmap(NULL, job->recorder_bytes, PROT_READ, MAP_SHARED, job->recorder_fd, 0);
-    if (map == MAP_FAILED) {
-        fprintf(stderr, "ucx-run: cannot map the flight recorder: %s\n", strerror(errno));
-        return RUN_RC_SYSTEM;
-    }
-    job->slots = map;
+    job->slots = job->recorder.slots;
     return 0;
 }
 
@@ -169,14 +160,11 @@ int run_job_open(run_job_t *job)
 
 void run_job_close(run_job_t *job)
 {
-    if (job->slots)
-        munmap(job->slots, job->recorder_bytes);
-    if (job->recorder_fd >= 0)
-        close(job->recorder_fd);
+    comm_recorder_destroy(&job->recorder, !job->failed);
     if (job->root_fd >= 0)
         close(job->root_fd);
     job->slots = NULL;
-    job->recorder_fd = job->root_fd = -1;
+    job->root_fd = -1;
     sodium_memzero(job->secret, sizeof job->secret);
 }
 
@@ -262,7 +250,7 @@ static void env_job(env_t *env, const run_job_t *job, int rank, int mask)
     env_text(env, "GYRE_JOB", job->id);
     env_number(env, "GYRE_LOCAL_RANK", rank);
     env_number(env, "GYRE_LOCAL_SIZE", n);
-    env_number(env, "GYRE_RECORDER_FD", job->recorder_fd);
+    env_number(env, "GYRE_RECORDER_FD", job->recorder.fd);
     env_put(env, "GYRE_ROOT_FD");
     if (rank == 0)
         env_number(env, "GYRE_ROOT_FD", job->root_fd);

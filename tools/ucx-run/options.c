@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <gyre/status.h>
+
+#include "base/settings.h"
 #include "tools/ucx-run/run.h"
 
 static const char help_text[] =
@@ -34,6 +37,9 @@ static const char help_text[] =
     "  --kill-grace S         after a rank failed the others get S seconds to end by themselves, then "
     "SIGTERM,\n"
     "                         S/2 later SIGKILL (default 1)\n"
+    "  --record DIR           keep the flight recorder in a file below DIR while the job runs, and after a "
+    "failure\n"
+    "                         (GYRE_RECORD; gyre-doctor --job reads it, even when everybody is dead)\n"
     "  --max-restarts K       start all ranks anew after a failure, up to K times (default 0)\n"
     "\n"
     "  --dry-run              print what would be run, start nothing\n"
@@ -212,6 +218,7 @@ enum {
     OPT_TIMEOUT,
     OPT_GRACE,
     OPT_RESTARTS,
+    OPT_RECORD,
     OPT_DRY,
     OPT_HELP,
     OPT_VERSION,
@@ -222,25 +229,16 @@ static const struct {
     int id;
     int takes; /* a value */
 } table[] = {
-    {"-n", OPT_RANKS, 1},
-    {"-np", OPT_RANKS, 1},
-    {"--np", OPT_RANKS, 1},
-    {"-H", OPT_HOST, 1},
-    {"--host", OPT_HOST, 1},
-    {"--hostfile", OPT_HOSTFILE, 1},
-    {"--bind", OPT_BIND, 1},
-    {"--report-bindings", OPT_REPORT, 0},
-    {"--wdir", OPT_WDIR, 1},
-    {"-x", OPT_EXPORT, 1},
-    {"--tag", OPT_TAG, 0},
-    {"--output-filename", OPT_OUTPUT, 1},
-    {"--stdin", OPT_STDIN, 1},
-    {"--timeout", OPT_TIMEOUT, 1},
-    {"--kill-grace", OPT_GRACE, 1},
-    {"--max-restarts", OPT_RESTARTS, 1},
-    {"--dry-run", OPT_DRY, 0},
-    {"--help", OPT_HELP, 0},
-    {"-h", OPT_HELP, 0},
+    {"-n", OPT_RANKS, 1},           {"-np", OPT_RANKS, 1},
+    {"--np", OPT_RANKS, 1},         {"-H", OPT_HOST, 1},
+    {"--host", OPT_HOST, 1},        {"--hostfile", OPT_HOSTFILE, 1},
+    {"--bind", OPT_BIND, 1},        {"--report-bindings", OPT_REPORT, 0},
+    {"--wdir", OPT_WDIR, 1},        {"-x", OPT_EXPORT, 1},
+    {"--tag", OPT_TAG, 0},          {"--output-filename", OPT_OUTPUT, 1},
+    {"--stdin", OPT_STDIN, 1},      {"--timeout", OPT_TIMEOUT, 1},
+    {"--kill-grace", OPT_GRACE, 1}, {"--max-restarts", OPT_RESTARTS, 1},
+    {"--record", OPT_RECORD, 1},    {"--dry-run", OPT_DRY, 0},
+    {"--help", OPT_HELP, 0},        {"-h", OPT_HELP, 0},
     {"--version", OPT_VERSION, 0},
 };
 
@@ -319,6 +317,10 @@ static int apply(run_options_t *options, int id, const char *name, char *value, 
     case OPT_RESTARTS:
         if (!parse_int(value, 0, 1000000, &options->max_restarts))
             return usage("--max-restarts: '%s' is not a number from 0 to 1000000", value);
+        return -1;
+    case OPT_RECORD:
+        if (base_settings_set(SET_RECORD, value, "flag --record") != GYRE_OK)
+            return usage("--record: %s", gyre_last_error());
         return -1;
     case OPT_DRY:
         options->dry_run = 1;

@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #include "base/clock.h"
-#include "comm/recorder.h"
+#include "comm/recorder_file.h"
 #include "topo/topo.h"
 
 enum {
@@ -70,12 +70,12 @@ typedef struct {
     int alive;
     char id[24];
     char secret[65];
-    char root[32];   /* 127.0.0.1:port */
-    int master_port; /* a port that was free a moment ago, for torch-style programs */
-    int root_fd;     /* listening */
-    int recorder_fd; /* memfd */
-    size_t recorder_bytes;
-    comm_recorder_slot_t *slots; /* [ranks], mapped */
+    char root[32];               /* 127.0.0.1:port */
+    int master_port;             /* a port that was free a moment ago, for torch-style programs */
+    int root_fd;                 /* listening */
+    comm_recorder_t recorder;    /* memory, or a file with --record */
+    comm_recorder_slot_t *slots; /* [ranks]: the recorder's */
+    int failed;                  /* a recorder in a file stays */
     int attempt;                 /* 0-based */
     base_time_t deadline;        /* --timeout, of all attempts together */
 } run_job_t;

@@ -84,7 +84,7 @@ child(run_job_t *job, int rank, const run_stdio_t *stdio, int news, pid_t launch
         give_up(news, STAGE_MEMORY, ENOMEM);
     int in = stdio->in >= 0 ? stdio->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || !place(in, 0) || !place(stdio->out, 1) || !place(stdio->err, 2) ||
-        !keep_open(job->recorder_fd) || (rank == 0 && !keep_open(job->root_fd)))
+        !keep_open(job->recorder.fd) || (rank == 0 && !keep_open(job->root_fd)))
         give_up(news, STAGE_STDIO, errno);
     if (o->wdir && chdir(o->wdir) != 0)
         give_up(news, STAGE_WDIR, errno);
@@ -168,6 +168,7 @@ int run_spawn(run_job_t *job, int rank, const run_stdio_t *stdio)
     job->rank[rank].alive = 1;
     job->rank[rank].status = 0;
     job->alive++;
+    comm_recorder_note_child(&job->slots[rank], (int)pid);
     int rc = listen_to(job, rank, news[0]);
     close(news[0]);
     return rc;

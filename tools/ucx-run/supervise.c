@@ -139,6 +139,7 @@ static void reap(watch_t *w)
         job->rank[r].alive = 0;
         job->rank[r].status = status;
         job->alive--;
+        comm_recorder_note_end(&job->slots[r], status);
         /* Once TERM or KILL went out, deaths are our own doing. */
         if (failed(status) && w->phase <= PHASE_FAILED && w->first < 0 &&
             (w->suspect < 0 || guilt(job, r) > guilt(job, w->suspect)))
