@@ -1,7 +1,7 @@
 /* comm/ucx.c: UCX for ranks that share no memory: one context and worker per process, connections shared by groups.
  *
  * Messages are UCP active messages: a header of our own (who, which lane, which number, tag, present call) and the
- * payload, eager or by rendezvous as UCX sees fit. Arrivals wait in inboxes per group, rank and lane, in order of
+ * payload, eager or by rendezvous (ucx_link.c says which). Arrivals wait in inboxes per group, rank and lane, in order of
  * their numbers, since UCX does not promise an order between the two kinds.
  *
  * The worker is made when the first group needs it and ends with the last. Every group tells all its ranks its worker's
@@ -173,6 +173,10 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
         return UCS_OK;
     }
     inbox = ucx_inbox(ug, header.source, (int)header.lane);
+    if (inbox && header.taken > inbox->acked)
+        inbox->acked = header.taken;
+    if (header.number == UCX_NO_NUMBER)
+        return UCS_OK; /* no inbox: the next message says it again */
     arrival = inbox ? arrival_new() : NULL;
     if (!arrival) {
         ucx.lost = 1;
@@ -284,6 +288,23 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     log_debug("ucx: a connection failed: %s", ucs_status_string(status));
 }
 
+/* Does the connection go over TCP? UCX 1.13 has no other way to tell than what it prints. */
+static int goes_over_tcp(ucp_ep_h ep)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    int tcp;
+
+    if (!stream)
+        return 0;
+    ucp_ep_print_info(ep, stream);
+    fclose(stream);
+    tcp = text && strstr(text, ":tcp/") != NULL;
+    free(text);
+    return tcp;
+}
+
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
 {
     const unsigned char *record = ug->addresses + (size_t)rank * ug->address_bytes;
@@ -320,6 +341,7 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
             rank, ug->group->world_ranks[rank], ucs_status_string(status));
     }
     ucx.untuned = 1;
+    peer->tcp = goes_over_tcp(peer->ep);
     peer->next = ucx.peers;
     ucx.peers = peer;
     *out = peer;

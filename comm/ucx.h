@@ -13,15 +13,23 @@
 enum { UCX_AM_ID = 17 }; /* of our one kind of active message */
 /* TCP's keepalive, in seconds: an idle connection's death shows within about 4 s. */
 enum { UCX_KEEP_IDLE = 1, UCX_KEEP_INTERVAL = 1, UCX_KEEP_COUNT = 3 };
+#define UCX_NO_NUMBER UINT64_MAX
 
-/* Travels in front of every message. */
+/* Travels in front of every message.
+ *
+ * Flow control, per lane and direction: what is sent before the receiver asked for it lies in the receiver's memory, so it is
+ * counted. `cost` is what this message counts, 0 if it goes by rendezvous and waits at the sender; `taken` is how much of what
+ * came the other way has been received by now. A receiver that has nothing to send says so in a message of its own, without
+ * a number. See send_start in ucx_link.c. */
 typedef struct {
-    uint64_t group, number; /* number: of the message on its lane, from 0 */
+    uint64_t group;
+    uint64_t number; /* of the message on its lane, from 0; UCX_NO_NUMBER: only `taken` counts */
     uint64_t bytes;
+    uint64_t taken;
     comm_tag_t tag;
     comm_call_t call; /* what the sender was doing */
     int32_t source, dest;
-    uint32_t lane, pad;
+    uint32_t lane, cost;
 } ucx_header_t;
 
 /* A connection to another process's worker, shared by all groups that meet it there. */
@@ -29,6 +37,7 @@ typedef struct ucx_peer {
     struct ucx_peer *next;
     uint64_t address_hash;
     ucp_ep_h ep;
+    int tcp;             /* 1: it goes over TCP */
     ucs_status_t failed; /* UCS_OK while it works */
     base_time_t failed_at;
 } ucx_peer_t;
@@ -44,7 +53,10 @@ typedef struct ucx_arrival {
 /* Arrivals of one lane from one rank, in order of their numbers. */
 typedef struct {
     ucx_arrival_t *head, *tail;
-    uint64_t next; /* number of the message that is received next */
+    uint64_t next;  /* number of the message that is received next */
+    uint64_t taken; /* cost of what was received */
+    uint64_t told;  /* ... and how much of that the sender has been told */
+    uint64_t acked; /* how much of what we sent the other way the peer has received, as far as it told */
 } ucx_inbox_t;
 
 struct comm_ucx_group {

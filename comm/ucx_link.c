@@ -1,4 +1,9 @@
-/* comm/ucx_link.c: links over the process's UCX worker (ucx.c). */
+/* comm/ucx_link.c: links over the process's UCX worker (ucx.c).
+ *
+ * A message goes *eagerly*, at once, or by *rendezvous*, when the receiver has asked for it. Rendezvous needs no copy and no memory
+ * at the receiver, but over TCP each message waits for a round trip during which the wire is idle: two hosts at 1 Gbit/s got 65 % of
+ * it with chunks of 256 KiB. Eager messages keep the wire busy, and would fill the memory of a receiver that is late.
+ * So they are counted, per lane, and a sender that is WINDOW ahead of its receiver goes on by rendezvous. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +12,14 @@
 #include "comm/ucx.h"
 
 enum { GRACE_MS = 1500, LEAVE_MS = 1000 };
+/* Eager bytes per lane that a receiver may be behind: 1.7 ms at 10 Gbit/s, or 17 ms at 1 Gbit/s, in which a receiver that shares
+ * its core gets its turn. Small messages, which are not worth a rendezvous, may go as far again, then they wait. */
+enum {
+    WINDOW = 2 << 20,
+    SMALL = 4096,
+    EAGER_MOST = 1 << 20, /* over TCP: longer than this, one round trip does not matter and a copy does */
+    OVERHEAD = 256        /* what a message costs beside its payload: header, UCX's descriptor, ours */
+};
 #define MS ((base_time_t)1000000)
 
 /* comm_msg_t.phase of messages under way */
@@ -23,6 +36,9 @@ typedef struct {
     ucx_peer_t *peer; /* NULL until the first message is sent */
     ucx_inbox_t *inbox;
     uint64_t sent;
+    uint64_t spent;             /* cost of the messages that were sent */
+    ucx_sending_t telling;      /* a message without a number that is under way */
+    ucx_arrival_t *viewed;      /* messages that the caller is reading */
     ucs_status_ptr_t receiving; /* a rendezvous into the caller's buffer, or NULL */
     int know_their_call;
     comm_call_t their_call;
@@ -62,6 +78,75 @@ static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)
     return GYRE_OK;
 }
 
+static ucx_header_t header_of(const ucx_link_t *link)
+{
+    const comm_group_t *group = link->base.group;
+    ucx_header_t header = {.group = group->id,
+                           .taken = link->inbox->taken,
+                           .source = group->rank,
+                           .dest = link->base.peer,
+                           .lane = (uint32_t)link->base.lane};
+
+    comm_board_read(group->board, &header.call); /* stays zero if there was none */
+    return header;
+}
+
+/* Tells the sender how much was received if it has not heard for long. If that cannot be sent now, the next receive tries again. */
+static gyre_status_t tell_taken(ucx_link_t *link)
+{
+    ucx_inbox_t *inbox = link->inbox;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
+    ucs_status_ptr_t request;
+
+    if (inbox->taken - inbox->told < WINDOW / 4)
+        return GYRE_OK;
+    if (link->telling.request) {
+        if (ucp_request_check_status(link->telling.request) == UCS_INPROGRESS)
+            return GYRE_OK;
+        ucp_request_free(link->telling.request);
+        link->telling.request = NULL;
+    }
+    if (!link->peer) {
+        gyre_status_t status = ucx_peer_get(link->base.group->ucx, link->base.peer, &link->peer);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (link->peer->failed != UCS_OK)
+        return GYRE_OK; /* who sends or receives on it is told */
+    link->telling.header = header_of(link);
+    link->telling.header.number = UCX_NO_NUMBER;
+    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->telling.header, sizeof link->telling.header,
+                              NULL, 0, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
+        return GYRE_OK;
+    }
+    link->telling.request = request;
+    inbox->told = inbox->taken;
+    return GYRE_OK;
+}
+
+/* How a message of `bytes` goes: its cost and UCX's flags. 0: not now. */
+static int choose_way(const ucx_link_t *link, size_t bytes, uint32_t *cost, uint32_t *flags)
+{
+    const uint64_t ahead = link->spent - link->inbox->acked;
+    const int small = bytes <= SMALL;
+    const uint64_t room = (uint64_t)WINDOW * (small ? 2 : 1);
+    const comm_group_t *group = link->base.group;
+    /* On one host the wire is memory, a copy costs as much as the transfer, and a round trip little. */
+    const int wire = link->peer->tcp && group->host_of[group->rank] != group->host_of[link->base.peer];
+
+    *cost = 0;
+    *flags = UCP_AM_SEND_FLAG_RNDV;
+    if (wire && bytes > EAGER_MOST)
+        return 1;
+    if (bytes > room || ahead + bytes + OVERHEAD > room)
+        return !small;
+    *cost = (uint32_t)bytes + OVERHEAD;
+    *flags = wire || small ? UCP_AM_SEND_FLAG_EAGER : 0; /* UCX knows best what other adapters do */
+    return 1;
+}
+
 static ucx_sending_t *free_place(ucx_link_t *link)
 {
     for (int i = 0; i < COMM_SENDS_OPEN; i++) {
@@ -75,10 +160,11 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
                                 comm_msg_t *msg)
 {
     comm_group_t *group = link->base.group;
-    ucp_request_param_t param = {0};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS};
     ucx_sending_t *sending = free_place(link);
     ucs_status_ptr_t request;
     gyre_status_t status;
+    uint32_t cost;
 
     if (!sending)
         return GYRE_IN_PROGRESS;
@@ -89,14 +175,16 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
     }
     if (link->peer->failed != UCS_OK)
         return ucx_broken(link, link->peer->failed);
-    sending->header = (ucx_header_t){.group = group->id,
-                                     .number = link->sent,
-                                     .bytes = bytes,
-                                     .tag = tag,
-                                     .source = group->rank,
-                                     .dest = link->base.peer,
-                                     .lane = (uint32_t)link->base.lane};
-    comm_board_read(group->board, &sending->header.call); /* stays zero if there was none */
+    if (!choose_way(link, bytes, &cost, &param.flags)) {
+        ucx_poll(); /* the receiver may just be telling */
+        if (!choose_way(link, bytes, &cost, &param.flags))
+            return GYRE_IN_PROGRESS;
+    }
+    sending->header = header_of(link);
+    sending->header.number = link->sent;
+    sending->header.bytes = bytes;
+    sending->header.tag = tag;
+    sending->header.cost = cost;
     request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &sending->header, sizeof sending->header, buf, bytes,
                               &param);
     if (UCS_PTR_IS_ERR(request)) {
@@ -104,6 +192,8 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
         return ucx_broken(link, UCS_PTR_STATUS(request));
     }
     link->sent++;
+    link->spent += cost;
+    link->inbox->told = sending->header.taken;
     if (!request) {
         msg->phase = FINISHED;
         return GYRE_OK;
@@ -158,8 +248,10 @@ static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, u
     head = inbox->head;
     if (ucx_lost())
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for messages that arrived");
-    if (!head || head->header.number != inbox->next)
-        return GYRE_IN_PROGRESS;
+    if (!head || head->header.number != inbox->next) {
+        gyre_status_t status = tell_taken(link);
+        return status == GYRE_OK ? GYRE_IN_PROGRESS : status;
+    }
     if (head->header.tag.seq != tag.seq || head->header.tag.sig != tag.sig || head->header.bytes != bytes) {
         link->their_call = head->header.call;
         link->know_their_call = head->header.call.seq != 0;
@@ -174,15 +266,27 @@ static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, u
     return GYRE_OK;
 }
 
-static void recv_pop(ucx_inbox_t *inbox)
+/* Takes the next message out of the inbox; the entry is the caller's. */
+static ucx_arrival_t *recv_pop(ucx_link_t *link)
 {
+    ucx_inbox_t *inbox = link->inbox;
     ucx_arrival_t *head = inbox->head;
 
     inbox->head = head->next;
     if (!inbox->head)
         inbox->tail = NULL;
     inbox->next++;
-    ucx_arrival_free(head);
+    return head;
+}
+
+/* The message was received whole: its payload and entry are no longer needed. */
+static void recv_done(ucx_link_t *link, ucx_arrival_t *arrival)
+{
+    link->inbox->taken += arrival->header.cost;
+    if (arrival->data)
+        ucp_am_data_release(ucx_worker(), arrival->data);
+    ucx_arrival_free(arrival);
+    (void)tell_taken(link); /* what fails now fails again, and is reported, at the next receive or send */
 }
 
 static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
@@ -196,7 +300,8 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
         return status;
     if (head->rndv && head->data) {
         request = ucp_am_recv_data_nbx(ucx_worker(), head->data, buf, bytes, &param);
-        recv_pop(link->inbox);
+        head->data = NULL; /* UCX's again */
+        recv_done(link, recv_pop(link));
         if (UCS_PTR_IS_ERR(request))
             return comm_link_broken(&link->base, ucs_status_string(UCS_PTR_STATUS(request)));
         if (request) {
@@ -205,11 +310,9 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
             return GYRE_IN_PROGRESS;
         }
     } else {
-        if (head->data) {
+        if (head->data)
             memcpy(buf, head->data, bytes);
-            ucp_am_data_release(ucx_worker(), head->data);
-        }
-        recv_pop(link->inbox);
+        recv_done(link, recv_pop(link));
     }
     msg->phase = FINISHED;
     return GYRE_OK;
@@ -226,6 +329,7 @@ static gyre_status_t ucx_recv(comm_link_t *base, void *buf, size_t bytes, comm_t
     return status;
 }
 
+/* An eager message can be read where UCX put it together. */
 static gyre_status_t ucx_recv_view(comm_link_t *base, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
                                    const void **view)
 {
@@ -233,18 +337,33 @@ static gyre_status_t ucx_recv_view(comm_link_t *base, size_t bytes, comm_tag_t t
     ucx_arrival_t *head = NULL;
     gyre_status_t status;
 
-    (void)msg;
-    (void)view;
     ucx_lock();
     status = recv_head(link, bytes, tag, &head);
+    if (status == GYRE_OK && (!head->data || head->rndv))
+        status = GYRE_ERR_UNSUPPORTED;
+    if (status == GYRE_OK) {
+        head = recv_pop(link);
+        head->next = link->viewed;
+        link->viewed = head;
+        msg->handle = head;
+        *view = head->data;
+    }
     ucx_unlock();
-    return status == GYRE_OK ? GYRE_ERR_UNSUPPORTED : status; /* nothing lies where it could be read */
+    return status;
 }
 
-static void ucx_release(comm_link_t *link, comm_msg_t *msg)
+static void ucx_release(comm_link_t *base, comm_msg_t *msg)
 {
-    (void)link;
-    (void)msg;
+    ucx_link_t *link = (ucx_link_t *)base;
+    ucx_arrival_t *arrival = msg->handle, **at;
+
+    ucx_lock();
+    for (at = &link->viewed; *at != arrival; at = &(*at)->next) {
+    }
+    *at = arrival->next;
+    recv_done(link, arrival);
+    ucx_unlock();
+    msg->handle = NULL;
 }
 
 static int ucx_their_call(comm_link_t *base, comm_call_t *call)
@@ -259,7 +378,8 @@ static int ucx_their_call(comm_link_t *base, comm_call_t *call)
 /* Is UCX still using a buffer of the caller for this link? */
 static int under_way(const ucx_link_t *link)
 {
-    if (link->receiving && ucp_request_check_status(link->receiving) == UCS_INPROGRESS)
+    if ((link->receiving && ucp_request_check_status(link->receiving) == UCS_INPROGRESS) ||
+        (link->telling.request && ucp_request_check_status(link->telling.request) == UCS_INPROGRESS))
         return 1;
     for (int i = 0; i < COMM_SENDS_OPEN; i++) {
         if (link->sending[i].request && ucp_request_check_status(link->sending[i].request) == UCS_INPROGRESS)
@@ -312,8 +432,16 @@ static void ucx_close(comm_link_t *base)
         ucx_unlock();
         return;
     }
+    while (link->viewed) { /* after an error */
+        ucx_arrival_t *arrival = link->viewed;
+        link->viewed = arrival->next;
+        ucp_am_data_release(ucx_worker(), arrival->data);
+        ucx_arrival_free(arrival);
+    }
     if (link->receiving)
         ucp_request_free(link->receiving);
+    if (link->telling.request)
+        ucp_request_free(link->telling.request);
     for (int i = 0; i < COMM_SENDS_OPEN; i++) {
         if (link->sending[i].request)
             ucp_request_free(link->sending[i].request);

@@ -112,6 +112,54 @@ static void test_many_in_flight(void **state)
     assert_int_equal(ranks_fork(2, 40, flight, NULL), 0);
 }
 
+/* A receiver that is late: the sender gets so far ahead and no further, whatever the messages' size, and nothing is lost. */
+enum { FLOOD = 40000, FLOOD_MOST = 4 << 20 };
+
+static int flood(ranks_t *self)
+{
+    const size_t bytes = *(size_t *)self->arg;
+    const unsigned count = bytes > 1000 ? 200 : FLOOD;
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    unsigned char *buf = malloc(bytes);
+    comm_msg_t *msgs = calloc(FLOOD, sizeof *msgs);
+    unsigned sent = 0;
+
+    RANKS_CHECK(self, link && buf && msgs);
+    ranks_fill(buf, bytes, 5);
+    if (self->rank == 0) {
+        for (base_time_t end = base_deadline(0.5); sent < count && base_now() < end;) {
+            gyre_status_t status = comm_send(link, buf, bytes, (comm_tag_t){sent, 3}, &msgs[sent]);
+            RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
+            sent += status == GYRE_OK;
+            if (status == GYRE_IN_PROGRESS) /* or it is by rendezvous: waits either way */
+                comm_group_progress(self->group);
+        }
+        RANKS_CHECK(self, sent < count && sent * (bytes + 256) <= FLOOD_MOST);
+    }
+    ranks_barrier(self);
+    for (base_time_t end = base_deadline(20); self->rank == 0 && sent < count && base_now() < end;) {
+        gyre_status_t status = comm_send(link, buf, bytes, (comm_tag_t){sent, 3}, &msgs[sent]);
+        RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
+        sent += status == GYRE_OK;
+    }
+    RANKS_CHECK(self, self->rank == 1 || sent == count);
+    for (unsigned k = 0; self->rank == 1 && k < count; k++) {
+        memset(buf, 0, bytes);
+        RANKS_CHECK(self, ranks_recv(self, 0, 0, buf, bytes, (comm_tag_t){k, 3}) == GYRE_OK);
+        RANKS_CHECK(self, ranks_wrong(buf, bytes, 5) == -1);
+    }
+    free(msgs);
+    free(buf);
+    return 0;
+}
+
+static void test_flood(void **state)
+{
+    (void)state;
+    for (size_t bytes = 8; bytes <= 100000; bytes = bytes * 100 + 8)
+        assert_int_equal(ranks_fork(2, 60, flood, &bytes), 0);
+}
+
 static double cpu_seconds(void)
 {
     struct rusage usage;
@@ -218,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_sizes),          cmocka_unit_test(test_sizes_forced),
         cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_late),
         cmocka_unit_test(test_death),          cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_flood),
     };
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK)
         return 1;
