@@ -301,9 +301,14 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits for all
      * processors before it registers, 10 ms and more each time. */
     (void)base_fence_processes_ready();
-    st = world_join(&process.world, &who, deadline);
-    if (st != GYRE_OK)
+    base_log_set_rank(who.meet == COMM_MEET_KNOWN && who.size == 1 ? -1 : who.rank);
+    st = comm_identity_meet(&who, deadline);
+    if (st == GYRE_OK)
+        st = world_join(&process.world, &who, deadline);
+    if (st != GYRE_OK) {
+        comm_identity_leave();
         return st;
+    }
     gyre_comm_t *comm;
     st = world_tune(&process.world, deadline, &process.tune);
     if (st == GYRE_OK)
@@ -315,6 +320,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     }
     if (st != GYRE_OK) {
         world_leave(&process.world, 0);
+        comm_identity_leave();
         return st;
     }
     comm->is_world = 1;
@@ -370,6 +376,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
         coll_progress_thread_stop();
     comm_free(world);
     world_leave(&process.world, graceful);
+    comm_identity_leave();
     process.joined = 0;
     pthread_mutex_unlock(&process.lock);
     base_log_set_rank(-1);

@@ -61,6 +61,13 @@ int boot_root_split(const char *root, char host[256], int *port)
     return 1;
 }
 
+const char *boot_root_item(const char *roots, char one[256])
+{
+    size_t n = strcspn(roots, ",");
+    snprintf(one, 256, "%.*s", (int)(n < 255 ? n : 255), roots);
+    return roots[n] == ',' ? roots + n + 1 : NULL;
+}
+
 static int parse_literal(const char *host, boot_addr_t *addr)
 {
     memset(addr, 0, sizeof(*addr));
@@ -233,8 +240,16 @@ static int listen_any(int port)
     return listen_at(&any, 0);
 }
 
-/* The address that GYRE_INTERFACE names, with port 0; family: preferred where the interface has several. */
-static gyre_status_t interface_addr(int family, boot_addr_t *out)
+int boot_listen_at(const boot_addr_t *addr, int port)
+{
+    if (addr == NULL)
+        return listen_any(port);
+    boot_addr_t at = *addr;
+    boot_addr_set_port(&at, port);
+    return listen_at(&at, 0);
+}
+
+gyre_status_t boot_interface_addr(int family, boot_addr_t *out)
 {
     const char *name = base_setting_string(SET_INTERFACE);
     if (parse_literal(name, out))
@@ -298,7 +313,7 @@ gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadli
     if (!exact && strcmp(host, "localhost") == 0)
         exact = parse_literal("127.0.0.1", &addr);
     if (base_setting_string(SET_INTERFACE)[0] != '\0' && !(exact && boot_addr_is_loopback(&addr))) {
-        gyre_status_t st = interface_addr(exact ? addr.sa.sa_family : AF_INET, &addr);
+        gyre_status_t st = boot_interface_addr(exact ? addr.sa.sa_family : AF_INET, &addr);
         if (st != GYRE_OK)
             return st;
         exact = 1;
@@ -332,8 +347,7 @@ gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadli
     return GYRE_OK;
 }
 
-/* GYRE_PORT_RANGE into its ends; 0..0 if unset. */
-static gyre_status_t port_range(int *low, int *high)
+gyre_status_t boot_port_range(int *low, int *high)
 {
     const char *text = base_setting_string(SET_PORT_RANGE);
     *low = *high = 0;
@@ -354,12 +368,12 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd)
 {
     char host[256];
     int root_port, low, high;
-    gyre_status_t st = port_range(&low, &high);
+    gyre_status_t st = boot_port_range(&low, &high);
     if (st != GYRE_OK)
         return st;
     int local_job = boot_root_split(root, host, &root_port) && boot_host_is_loopback(host);
     if (base_setting_string(SET_INTERFACE)[0] != '\0' && !local_job) {
-        st = interface_addr(mine->sa.sa_family, mine);
+        st = boot_interface_addr(mine->sa.sa_family, mine);
         if (st != GYRE_OK)
             return st;
     }

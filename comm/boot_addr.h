@@ -25,6 +25,9 @@ enum {
 
 /* "host:port" or "[v6]:port" into its parts; host: [256]. 1, or 0 if malformed. */
 int boot_root_split(const char *root, char host[256], int *port);
+/* Rank 0 may be known by several addresses, with commas between: copies the first into one[256] and returns what follows it, NULL after
+ * the last. An item that is too long is cut, which no address is. */
+const char *boot_root_item(const char *roots, char one[256]);
 /* The name or literal means this machine only: "localhost", 127.x.y.z, ::1. */
 int boot_host_is_loopback(const char *host);
 int boot_addr_is_loopback(const boot_addr_t *addr);
@@ -43,6 +46,18 @@ gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadli
 /* Listening socket of another rank. `mine`: in: own address of the connection to rank 0; out: the address, with
  * port, at which children reach the socket. */
 gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd);
+
+/* boot_here.c: rank 0's listening socket where no address was agreed: any free port (of GYRE_PORT_RANGE), on loopback if all ranks are on
+ * this host, at GYRE_INTERFACE if given, else at all addresses. roots: [256]: "host:port", the likeliest first, with commas between, under which the
+ * others may try to reach it. Not inherited by other programs. */
+gyre_status_t boot_listen_here(int local, char roots[256], int *fd);
+
+/* For boot_here.c. The address that GYRE_INTERFACE names, with port 0; family: preferred where it has several. */
+gyre_status_t boot_interface_addr(int family, boot_addr_t *out);
+/* GYRE_PORT_RANGE into its ends; 0..0 if unset. */
+gyre_status_t boot_port_range(int *low, int *high);
+/* Listens at `addr` (NULL: all addresses of this host, IPv6 and IPv4 where it has both) and port. The socket, or -1 with errno. */
+int boot_listen_at(const boot_addr_t *addr, int port);
 
 /* Connects; *err is the errno of a failure (ECONNREFUSED, ETIMEDOUT ...). Returns the socket, or -1. */
 int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err);

@@ -46,27 +46,43 @@ static int dial_host(const char *host, int port, base_time_t deadline, char *why
     return fd;
 }
 
-gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
-                              base_time_t deadline, boot_conn_t *conn)
+/* The handshake with what answers at `root`. Other than OK: NOT_FOUND (quiet): nobody there, *why says why. */
+static gyre_status_t try_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
+                              base_time_t deadline, boot_conn_t *conn, char *why, size_t why_bytes)
 {
-    char host[256], why[160] = "no usable address";
+    char host[256];
     int port;
     if (!boot_root_split(root, host, &port))
         return gyre_fail(GYRE_ERR_INVALID, "the root \"%s\" is not host:port", root);
+    int fd = dial_host(host, port, deadline, why, why_bytes);
+    if (fd < 0)
+        return gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "%s", why);
+    boot_conn_open(conn, fd);
+    gyre_status_t st = boot_hand_shake(conn, key, hello, deadline);
+    if (st == GYRE_OK)
+        return st;
+    boot_conn_close(conn);
+    if (st == GYRE_ERR_TIMEOUT)
+        return gyre_fail(st, "rank %d: rank 0 at %s took the connection but did not answer in time",
+                         hello->rank, root);
+    if (st != GYRE_ERR_TRANSPORT)
+        return st;
+    snprintf(why, why_bytes, "it closed the connection");
+    return gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "%s", why);
+}
+
+gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
+                              base_time_t deadline, boot_conn_t *conn)
+{
+    char why[160] = "no usable address";
     for (int pause = PAUSE_MS, tries = 0;; tries++) {
-        int fd = dial_host(host, port, deadline, why, sizeof(why));
-        if (fd >= 0) {
-            boot_conn_open(conn, fd);
-            gyre_status_t st = boot_hand_shake(conn, key, hello, deadline);
-            if (st == GYRE_OK)
-                return st;
-            boot_conn_close(conn);
-            if (st == GYRE_ERR_TIMEOUT)
-                return gyre_fail(st, "rank %d: rank 0 at %s took the connection but did not answer in time",
-                                 hello->rank, root);
-            if (st != GYRE_ERR_TRANSPORT)
-                return st;
-            snprintf(why, sizeof(why), "it closed the connection");
+        char one[256];
+        for (const char *rest = root; rest != NULL;) {
+            rest = boot_root_item(rest, one);
+            base_time_t until = rest == NULL ? deadline : sooner(deadline, base_deadline(ATTEMPT_SECONDS));
+            gyre_status_t st = try_root(one, key, hello, until, conn, why, sizeof(why));
+            if (st == GYRE_OK || (st != GYRE_ERR_NOT_FOUND && rest == NULL))
+                return st; /* of several addresses one may be another's on this network: try the next */
         }
         if (base_poll_ms(deadline) == 0)
             return gyre_fail(

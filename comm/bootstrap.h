@@ -16,25 +16,7 @@
 #include <gyre/comm.h>
 
 #include "base/clock.h"
-
-/* Who this process is, found in the environment or the caller's config (comm/identity.c). */
-typedef struct {
-    int rank;
-    int size;
-    char root[256]; /* "host:port"; empty when size is 1 */
-    int root_fd;    /* rank 0: inherited listening socket, or -1 */
-    unsigned char secret[32];
-    int have_secret;
-    char job[64];
-    char source[32]; /* "GYRE_*", "torchrun", "config", "singleton" */
-} comm_identity_t;
-
-/* INVALID names the variable that is missing or contradictory. */
-gyre_status_t comm_identity_find(const gyre_config_t *config, comm_identity_t *out);
-
-/* The rank that gyre_init would find without a config: 0 for a singleton, and where it would refuse what it finds. For
- * tools that tell an error of their command line once, before the ranks know each other. */
-int comm_identity_rank_hint(void);
+#include "comm/identity.h"
 
 typedef struct comm_boot comm_boot_t;
 

@@ -32,8 +32,8 @@ typedef struct {
     }
 
 /* Joins the job and returns the communicator of all its ranks. Identity comes from `config`, else from
- * GYRE_RANK / GYRE_SIZE / GYRE_ROOT, else from torchrun's RANK / WORLD_SIZE / MASTER_ADDR / MASTER_PORT, else this
- * process is alone (rank 0 of 1). `config` may be NULL. Call it once per process; again only after
+ * GYRE_RANK / GYRE_SIZE / GYRE_ROOT, else from the launcher: PMIx, PMI-1, Open MPI's, Slurm's or torchrun's variables,
+ * a Kubernetes Indexed Job (docs/launching.md), else this process is alone (rank 0 of 1). `config` may be NULL. Call it once per process; again only after
  * gyre_finalize. Errors: BOOTSTRAP, AUTH, TIMEOUT, INVALID. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
