@@ -7,3 +7,26 @@ uint64_t base_hash64(const void *data, size_t bytes, uint64_t seed)
 {
     return XXH3_64bits_withSeed(data, bytes, seed);
 }
+
+/* base_hash_t is xxHash's own state under our name. */
+base_hash_t *base_hash_begin(void)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (state)
+        XXH3_64bits_reset(state);
+    return (base_hash_t *)state;
+}
+
+void base_hash_add(base_hash_t *hash, const void *data, size_t bytes)
+{
+    XXH3_64bits_update((XXH3_state_t *)hash, data, bytes);
+}
+
+uint64_t base_hash_end(base_hash_t *hash)
+{
+    if (!hash)
+        return 0;
+    uint64_t value = XXH3_64bits_digest((XXH3_state_t *)hash);
+    XXH3_freeState((XXH3_state_t *)hash);
+    return value;
+}

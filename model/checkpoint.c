@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "model/checkpoint.h"
 
 #define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
@@ -55,7 +56,17 @@ static char *header_text(const model_params_t *params, size_t *bytes)
     return padded;
 }
 
-gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
+/* Writes one piece and counts it in. */
+static int put(FILE *out, base_hash_t *hash, const void *data, size_t bytes, model_file_sum_t *sum)
+{
+    if (hash)
+        base_hash_add(hash, data, bytes);
+    sum->bytes += bytes;
+    return bytes == 0 || fwrite(data, bytes, 1, out) == 1;
+}
+
+static gyre_status_t save(const char *path, const model_params_t *params, const float *flat,
+                          base_hash_t *hash, model_file_sum_t *sum)
 {
     base_file_t file;
     size_t bytes = 0;
@@ -65,8 +76,8 @@ gyre_status_t model_checkpoint_save(const char *path, const model_params_t *para
     uint64_t length = bytes;
     gyre_status_t status = base_file_begin(path, &file);
     if (status == GYRE_OK) {
-        if (fwrite(&length, sizeof length, 1, file.out) == 1 && fwrite(header, bytes, 1, file.out) == 1 &&
-            fwrite(flat, sizeof *flat, params->total, file.out) == params->total) {
+        if (put(file.out, hash, &length, sizeof length, sum) && put(file.out, hash, header, bytes, sum) &&
+            put(file.out, hash, flat, params->total * sizeof *flat, sum)) {
             status = base_file_commit(&file);
         } else {
             base_file_abandon(&file);
@@ -74,6 +85,57 @@ gyre_status_t model_checkpoint_save(const char *path, const model_params_t *para
         }
     }
     free(header);
+    return status;
+}
+
+gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
+{
+    model_file_sum_t ignored = {0};
+    return save(path, params, flat, NULL, &ignored);
+}
+
+gyre_status_t model_checkpoint_save_summed(const char *path, const model_params_t *params, const float *flat,
+                                           model_file_sum_t *sum)
+{
+    model_file_sum_t made = {0};
+    base_hash_t *hash = base_hash_begin();
+    if (!hash)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the checksum of %s", path);
+    gyre_status_t status = save(path, params, flat, hash, &made);
+    made.hash = base_hash_end(hash);
+    if (status == GYRE_OK)
+        *sum = made;
+    return status;
+}
+
+gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum)
+{
+    enum { PIECE = 1 << 20 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
+                               path);
+    model_file_sum_t found = {0};
+    base_hash_t *hash = base_hash_begin();
+    char *piece = malloc(PIECE);
+    gyre_status_t status =
+        hash && piece ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    while (status == GYRE_OK) {
+        ssize_t n = read(fd, piece, PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", path);
+        if (n <= 0)
+            break;
+        base_hash_add(hash, piece, (size_t)n);
+        found.bytes += (uint64_t)n;
+    }
+    close(fd);
+    free(piece);
+    found.hash = base_hash_end(hash);
+    if (status == GYRE_OK)
+        *sum = found;
     return status;
 }
 

@@ -12,6 +12,18 @@
  * one. IO. */
 gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat);
 
+/* What tells one file from a damaged one. */
+typedef struct {
+    uint64_t bytes;
+    uint64_t hash; /* base_hash64 of all of them */
+} model_file_sum_t;
+/* model_checkpoint_save, which also says what it wrote: summed up from memory, so a disk that keeps something else is
+ * found out. *sum is set on success. */
+gyre_status_t model_checkpoint_save_summed(const char *path, const model_params_t *params, const float *flat,
+                                           model_file_sum_t *sum);
+/* Reads the whole file once, in pieces. NOT_FOUND, IO, NO_MEMORY. */
+gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum);
+
 /* The shape of the model in the file; heads is 0 if the file does not say. NOT_FOUND, IO, FORMAT (n_head is no number, too). */
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config);
 

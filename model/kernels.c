@@ -66,6 +66,11 @@ void model_matmul_init(void)
     openblas_set_num_threads(1);
 }
 
+const char *model_matmul_kind(void)
+{
+    return openblas_get_corename();
+}
+
 void model_matmul_f32(int trans_a, int trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
                       size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {

@@ -23,6 +23,9 @@ const char *model_isa_name(model_isa_t isa);
 
 /* Holds the BLAS to one thread in this process. Idempotent; models call it when they are created. */
 void model_matmul_init(void);
+/* The kind of processor that the BLAS has kernels for and took: products are the same bits only where it is the same.
+ * Static storage. */
+const char *model_matmul_kind(void);
 
 #define MODEL_REAL_BITS 32
 #include "model/real.h"

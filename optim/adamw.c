@@ -11,7 +11,7 @@
 struct optim_adamw {
     const model_params_t *params;
     optim_adamw_config_t config;
-    size_t steps;
+    uint64_t steps;
     float *m, *v; /* [total] */
 };
 
@@ -40,6 +40,26 @@ void optim_adamw_destroy(optim_adamw_t *adamw)
     free(adamw->m);
     free(adamw->v);
     free(adamw);
+}
+
+float *optim_adamw_exp_avg(optim_adamw_t *adamw)
+{
+    return adamw->m;
+}
+
+float *optim_adamw_exp_avg_sq(optim_adamw_t *adamw)
+{
+    return adamw->v;
+}
+
+uint64_t optim_adamw_steps(const optim_adamw_t *adamw)
+{
+    return adamw->steps;
+}
+
+void optim_adamw_set_steps(optim_adamw_t *adamw, uint64_t steps)
+{
+    adamw->steps = steps;
 }
 
 typedef struct {

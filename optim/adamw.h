@@ -23,6 +23,13 @@ void optim_adamw_destroy(optim_adamw_t *adamw);
  * as PyTorch orders it. Element by element: no order of rows can change the bits. */
 void optim_adamw_step(optim_adamw_t *adamw, float *flat, float *const *grads, float scale, double rate);
 
+/* What a checkpoint must hold beside the weights: both moments, [total] each, in the layout of the flat buffer, and
+ * the steps made so far. The memory is the optimiser's and may be read and written between steps. */
+float *optim_adamw_exp_avg(optim_adamw_t *adamw);
+float *optim_adamw_exp_avg_sq(optim_adamw_t *adamw);
+uint64_t optim_adamw_steps(const optim_adamw_t *adamw);
+void optim_adamw_set_steps(optim_adamw_t *adamw, uint64_t steps);
+
 /* The 2-norm of all gradients, in double: sums of squares of blocks of OPTIM_NORM_BLOCK elements of each row, joined
  * in the tree of optim/tree.h in the order of the table. Blocks are fixed, so any owner may compute any of them.
  * *norm may come out infinite or NaN. NO_MEMORY. */

@@ -9,6 +9,10 @@
 
 typedef enum { TEXT, COUNT, BYTES, REAL, SWITCH } kind_t;
 
+/* To the bits of a run that goes on: not; by its value, which --may-change permits to differ; by what it names, ditto; by
+ * its value, always. */
+typedef enum { FREE, CURVE, CONTENT, SHAPE } matters_t;
+
 typedef struct {
     const char *name;
     kind_t kind;
@@ -16,45 +20,57 @@ typedef struct {
     const char *preset; /* default, as text; NULL: none */
     double low, high;   /* of COUNT, BYTES and REAL */
     const char *argument, *help;
+    matters_t matters;
 } row_t;
 
 #define AT(field) offsetof(train_options_t, field)
 static const row_t rows[] = {
-    {"data", TEXT, AT(data), "/usr/share/common-licenses", 0, 0, "FILE|DIR", "text to train on"},
-    {"layers", COUNT, AT(layers), "2", 1, 4096, "N", "transformer layers"},
-    {"hidden", COUNT, AT(hidden), "128", 1, 65536, "N", "channels; a multiple of heads"},
-    {"heads", COUNT, AT(heads), "4", 1, 4096, "N", "attention heads"},
-    {"seq", COUNT, AT(seq), "128", 1, 65536, "N", "tokens (bytes) per sequence"},
-    {"batch", COUNT, AT(batch), "8", 1, 1048576, "N", "sequences per step, over all ranks"},
-    {"accum", COUNT, AT(accum), "1", 1, 1048576, "N", "micro-batches that a rank's share is cut into"},
-    {"steps", COUNT, AT(steps), "1500", 0, 1e12, "N", "updates; 0: only evaluate and sample"},
+    {"data", TEXT, AT(data), "/usr/share/common-licenses", 0, 0, "FILE|DIR", "text to train on", CONTENT},
+    {"layers", COUNT, AT(layers), "2", 1, 4096, "N", "transformer layers", SHAPE},
+    {"hidden", COUNT, AT(hidden), "128", 1, 65536, "N", "channels; a multiple of heads", SHAPE},
+    {"heads", COUNT, AT(heads), "4", 1, 4096, "N", "attention heads", SHAPE},
+    {"seq", COUNT, AT(seq), "128", 1, 65536, "N", "tokens (bytes) per sequence", SHAPE},
+    {"batch", COUNT, AT(batch), "8", 1, 1048576, "N", "sequences per step, over all ranks", CURVE},
+    {"accum", COUNT, AT(accum), "1", 1, 1048576, "N", "micro-batches that a rank's share is cut into", FREE},
+    {"steps", COUNT, AT(steps), "1500", 0, 1e12, "N", "updates; 0: only evaluate and sample", CURVE},
     {"time-limit", REAL, AT(time_limit), "0", 0, 1e9, "S",
-     "stop after about S seconds, then also without --steps; 0: never"},
-    {"lr", REAL, AT(lr), "0.003", 1e-12, 100, "X", "learning rate behind warm-up"},
-    {"min-lr", REAL, AT(min_lr), "0.1", 0, 1, "X", "learning rate at the end, as a part of lr"},
-    {"warmup", COUNT, AT(warmup), "40", 0, 1e12, "N", "steps of warm-up"},
-    {"weight-decay", REAL, AT(weight_decay), "0.1", 0, 100, "X", "decoupled, on matrices"},
-    {"beta1", REAL, AT(beta1), "0.9", 0, 0.999999, "X", "AdamW's first moment"},
-    {"beta2", REAL, AT(beta2), "0.99", 0, 0.999999999, "X", "AdamW's second moment"},
-    {"clip", REAL, AT(clip), "1", 0, 1e12, "X", "largest gradient norm; 0: no clipping"},
-    {"seed", COUNT, AT(seed), "1", 0, 9e15, "N", "of weights, batches and sample"},
+     "stop after about S seconds, then also without --steps; 0: never", FREE},
+    {"lr", REAL, AT(lr), "0.003", 1e-12, 100, "X", "learning rate behind warm-up", CURVE},
+    {"min-lr", REAL, AT(min_lr), "0.1", 0, 1, "X", "learning rate at the end, as a part of lr", CURVE},
+    {"warmup", COUNT, AT(warmup), "40", 0, 1e12, "N", "steps of warm-up", CURVE},
+    {"weight-decay", REAL, AT(weight_decay), "0.1", 0, 100, "X", "decoupled, on matrices", CURVE},
+    {"beta1", REAL, AT(beta1), "0.9", 0, 0.999999, "X", "AdamW's first moment", CURVE},
+    {"beta2", REAL, AT(beta2), "0.99", 0, 0.999999999, "X", "AdamW's second moment", CURVE},
+    {"clip", REAL, AT(clip), "1", 0, 1e12, "X", "largest gradient norm; 0: no clipping", CURVE},
+    {"seed", COUNT, AT(seed), "1", 0, 9e15, "N", "of weights, batches and sample", CURVE},
     {"bucket-bytes", BYTES, AT(bucket_bytes), "512K", 0, 1e15, "N",
-     "of a gradient bucket (K M G); 0: Gyre's default"},
+     "of a gradient bucket (K M G); 0: Gyre's default", FREE},
     {"progress-thread", SWITCH, AT(progress_thread), "0", 0, 1, "",
-     "a thread drives communication beside backward"},
+     "a thread drives communication beside backward", FREE},
     {"eval-every", COUNT, AT(eval_every), "100", 0, 1e12, "N",
-     "steps between validations; 0: at the end only"},
+     "steps between validations; 0: at the end only", FREE},
     {"eval-sequences", COUNT, AT(eval_sequences), "256", 1, 1e9, "N",
-     "at most this many, spread over the last tenth"},
-    {"sample-tokens", COUNT, AT(sample_tokens), "400", 0, 1e7, "N", "of text to generate at the end"},
-    {"temperature", REAL, AT(temperature), "0.7", 0, 100, "X", "of the sample; 0: the likeliest always"},
-    {"top-k", COUNT, AT(top_k), "0", 0, 1e6, "N", "sample from the N likeliest only; 0: from all"},
-    {"prompt", TEXT, AT(prompt), "\n", 0, 0, "TEXT", "that the sample goes on from"},
-    {"log", TEXT, AT(log), NULL, 0, 0, "FILE", "JSON lines, one per step"},
-    {"report", TEXT, AT(report), "gyre-train.html", 0, 0, "FILE", "HTML page about the run; none: no page"},
-    {"save", TEXT, AT(save), NULL, 0, 0, "FILE", "write the weights (safetensors, GPT-2's names)"},
-    {"load", TEXT, AT(load), NULL, 0, 0, "FILE", "begin with these weights, and their shape"},
-    {"config", TEXT, AT(config), NULL, 0, 0, "FILE", "JSON object of these names; flags win"},
+     "at most this many, spread over the last tenth", FREE},
+    {"sample-tokens", COUNT, AT(sample_tokens), "400", 0, 1e7, "N", "of text to generate at the end", FREE},
+    {"temperature", REAL, AT(temperature), "0.7", 0, 100, "X", "of the sample; 0: the likeliest always",
+     FREE},
+    {"top-k", COUNT, AT(top_k), "0", 0, 1e6, "N", "sample from the N likeliest only; 0: from all", FREE},
+    {"prompt", TEXT, AT(prompt), "\n", 0, 0, "TEXT", "that the sample goes on from", FREE},
+    {"log", TEXT, AT(log), NULL, 0, 0, "FILE", "JSON lines, one per step", FREE},
+    {"report", TEXT, AT(report), "gyre-train.html", 0, 0, "FILE", "HTML page about the run; none: no page",
+     FREE},
+    {"save", TEXT, AT(save), NULL, 0, 0, "FILE", "write the weights (safetensors, GPT-2's names)", FREE},
+    {"load", TEXT, AT(load), NULL, 0, 0, "FILE", "begin with these weights, and their shape", FREE},
+    {"checkpoint", TEXT, AT(checkpoint), NULL, 0, 0, "DIR", "keep checkpoints of the run in this folder",
+     FREE},
+    {"checkpoint-every", COUNT, AT(checkpoint_every), "100", 0, 1e12, "N",
+     "steps between checkpoints; 0: at the end only", FREE},
+    {"checkpoint-keep", COUNT, AT(checkpoint_keep), "2", 1, 1000, "N", "the newest that stay", FREE},
+    {"resume", SWITCH, AT(resume), "0", 0, 1, "",
+     "go on from the newest good checkpoint in DIR, if there is one", FREE},
+    {"may-change", TEXT, AT(may_change), NULL, 0, 0, "NAME,...",
+     "options that may differ from those of the checkpoint", FREE},
+    {"config", TEXT, AT(config), NULL, 0, 0, "FILE", "JSON object of these names; flags win", FREE},
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 _Static_assert(ROWS <= 64, "`given` has one bit per row");
@@ -276,6 +292,28 @@ static int parse_flag(int argc, char **argv, int *i, train_options_t *options, i
     return -1;
 }
 
+/* What goes together about checkpoints. -1: all of it. */
+static int check_checkpoint(const train_options_t *options, int speak)
+{
+    const char *const needy[] = {"resume", "checkpoint-every", "checkpoint-keep", "may-change"};
+    char name[64];
+    for (size_t i = 0; !options->checkpoint && i < sizeof needy / sizeof *needy; i++)
+        if (train_options_given(options, needy[i]) && (i > 0 || options->resume))
+            return complain(speak, "--", needy[i], " needs --checkpoint DIR");
+    for (const char *list = options->may_change; list && *list;) {
+        size_t length = strcspn(list, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), list);
+        const row_t *row = find(name);
+        if (!row || row->matters == FREE || row->matters == SHAPE)
+            return complain(speak, "--may-change: ", name,
+                            row && row->matters == SHAPE ? " is the shape of the model, which cannot change"
+                            : row                        ? " may differ anyway"
+                                                         : ": there is no such option");
+        list += length + (list[length] == ',');
+    }
+    return -1;
+}
+
 int train_options_parse(int argc, char **argv, train_options_t *options, int speak)
 {
     memset(options, 0, sizeof *options);
@@ -302,6 +340,9 @@ int train_options_parse(int argc, char **argv, train_options_t *options, int spe
         if (status >= 0)
             return status;
     }
+    int status = check_checkpoint(options, speak);
+    if (status >= 0)
+        return status;
     if (options->time_limit > 0.0 && !train_options_given(options, "steps"))
         options->steps = UINT64_MAX;
     if (strcmp(options->report, "none") == 0) {
@@ -319,13 +360,9 @@ void train_options_free(train_options_t *options)
     memset(options, 0, sizeof *options);
 }
 
-int train_options_row(const train_options_t *options, size_t i, const char **name, char *value, size_t bytes)
+static void row_text(const train_options_t *options, const row_t *row, int exact, char *value, size_t bytes)
 {
-    if (i >= ROWS)
-        return 0;
-    const row_t *row = &rows[i];
     const char *at = (const char *)options + row->at, *text;
-    *name = row->name;
     switch (row->kind) {
     case TEXT:
         text = *(const char *const *)(const void *)at;
@@ -339,11 +376,59 @@ int train_options_row(const train_options_t *options, size_t i, const char **nam
             snprintf(value, bytes, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
         break;
     case REAL:
-        snprintf(value, bytes, "%g", *(const double *)(const void *)at);
+        snprintf(value, bytes, "%.*g", exact ? 17 : 6, *(const double *)(const void *)at);
         break;
     case SWITCH:
         snprintf(value, bytes, "%s", *(const int *)(const void *)at ? "on" : "off");
         break;
     }
+}
+
+int train_options_row(const train_options_t *options, size_t i, const char **name, char *value, size_t bytes)
+{
+    if (i >= ROWS)
+        return 0;
+    *name = rows[i].name;
+    row_text(options, &rows[i], 0, value, bytes);
     return 1;
+}
+
+int train_options_exact(const train_options_t *options, size_t i, const char **name, char *value,
+                        size_t bytes)
+{
+    while (i < ROWS && rows[i].matters != CURVE && rows[i].matters != SHAPE)
+        i++;
+    if (i >= ROWS)
+        return -1;
+    *name = rows[i].name;
+    row_text(options, &rows[i], 1, value, bytes);
+    return (int)i;
+}
+
+/* 1 if the list NAME,NAME,... holds this row. */
+static int listed(const char *list, const row_t *row)
+{
+    char name[64];
+    while (list && *list) {
+        size_t length = strcspn(list, ",");
+        if (length < sizeof name) {
+            snprintf(name, sizeof name, "%.*s", (int)length, list);
+            if (find(name) == row)
+                return 1;
+        }
+        list += length + (list[length] == ',');
+    }
+    return 0;
+}
+
+int train_options_may_change(const train_options_t *options, const char *name)
+{
+    const row_t *row = find(name);
+    return row && row->matters != SHAPE && listed(options->may_change, row);
+}
+
+int train_options_is_shape(const char *name)
+{
+    const row_t *row = find(name);
+    return row && row->matters == SHAPE;
 }

@@ -14,11 +14,17 @@ static double seconds(base_time_t from, base_time_t to)
     return (double)(to - from) * 1e-9;
 }
 
-void train_progress_start(train_progress_t *progress, FILE *out, uint64_t steps, double time_limit)
+void train_progress_start(train_progress_t *progress, FILE *out, uint64_t first, uint64_t steps,
+                          double before, double time_limit)
 {
     struct winsize size;
-    *progress =
-        (train_progress_t){.out = out, .steps = steps, .time_limit = time_limit, .val = NAN, .columns = 80};
+    *progress = (train_progress_t){.out = out,
+                                   .first = first,
+                                   .steps = steps,
+                                   .before = before,
+                                   .time_limit = time_limit,
+                                   .val = NAN,
+                                   .columns = 80};
     progress->tty = isatty(fileno(out));
     if (progress->tty && ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         progress->columns = size.ws_col;
@@ -42,19 +48,23 @@ void train_progress_step(train_progress_t *progress, const train_step_t *step, u
     if (!isnan(step->val))
         progress->val = step->val;
     int due = seconds(progress->last, now) >= (progress->tty ? REDRAW_S : PLAIN_S);
-    if (!due && !last && step->step != 1 && (progress->tty || isnan(step->val)))
+    if (!due && !last && step->step != progress->first + 1 && (progress->tty || isnan(step->val)))
         return;
     progress->last = now;
 
     /* the end is whichever comes first, steps or clock */
     double done = (double)step->step / (double)progress->steps;
-    if (progress->time_limit > 0.0)
-        done = fmax(done, elapsed / progress->time_limit);
+    double part = (double)(step->step - progress->first) / (double)(progress->steps - progress->first);
+    if (progress->time_limit > 0.0) {
+        done = fmax(done, (progress->before + elapsed) / progress->time_limit);
+        part = fmax(part, elapsed / fmax(progress->time_limit - progress->before, 1e-9));
+    }
     done = last ? 1.0 : fmin(done, 1.0);
+    part = last ? 1.0 : fmin(part, 1.0); /* of what this process has to do */
     char left[32], val[32] = "", of[32] = "", numbers[192];
     if (progress->steps != UINT64_MAX)
         snprintf(of, sizeof of, "/%llu", (unsigned long long)progress->steps);
-    print_left(left, sizeof left, done > 0.0 ? elapsed / done - elapsed : 0.0);
+    print_left(left, sizeof left, part > 0.0 ? elapsed / part - elapsed : 0.0);
     if (!isnan(progress->val))
         snprintf(val, sizeof val, "  val %.4f", progress->val);
     int length = snprintf(numbers, sizeof numbers, "step %llu%s  loss %.4f%s  %.0f tokens/s  %s left",

@@ -1,22 +1,33 @@
 /* tools/gyre-train/record.c: the history of a run and its JSON-lines log.
  *
+ * A run that is resumed goes on in the file that it has: it holds one curve, whatever was done twice.
  * Losses, norms and rates are written with 17 digits, so a line up to "tokens_per_second" is the same text exactly
  * when the bits are the same. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "tools/gyre-train/train.h"
 
 gyre_status_t train_record_open(train_record_t *record, const char *log_path)
 {
-    if (log_path && !(record->log = fopen(log_path, "we")))
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot create the log %s: name another with --log",
+    if (!log_path)
+        return GYRE_OK;
+    /* what is in it stays for now: a run that is resumed goes on behind it */
+    int fd = open(log_path, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0 || !(record->log = fdopen(fd, "w"))) {
+        int why = errno;
+        if (fd >= 0)
+            close(fd);
+        return gyre_fail_errno(GYRE_ERR_IO, why, "cannot create the log %s: name another with --log",
                                log_path);
+    }
     return GYRE_OK;
 }
 
@@ -30,11 +41,21 @@ static gyre_status_t written(train_record_t *record)
     return record->log_status;
 }
 
-gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
-                                 const model_data_t *data)
+/* The log ends behind its first `bytes` bytes. A pipe or a device has no length. */
+static gyre_status_t cut(train_record_t *record, off_t bytes)
 {
-    if (!record->log)
+    struct stat info;
+    int fd = fileno(record->log);
+    if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode))
         return GYRE_OK;
+    if (ftruncate(fd, bytes) != 0 || lseek(fd, bytes, SEEK_SET) < 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot cut the log");
+    return GYRE_OK;
+}
+
+static gyre_status_t write_first_line(train_record_t *record, const train_options_t *options,
+                                      const model_data_t *data)
+{
     const char *name;
     char value[4096];
     json_t *object = json_object();
@@ -52,7 +73,16 @@ gyre_status_t train_record_start(train_record_t *record, const train_options_t *
     return written(record);
 }
 
-gyre_status_t train_record_step(train_record_t *record, const train_step_t *step)
+gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
+                                 const model_data_t *data)
+{
+    if (!record->log)
+        return GYRE_OK;
+    gyre_status_t status = cut(record, 0);
+    return status == GYRE_OK ? write_first_line(record, options, data) : status;
+}
+
+static gyre_status_t remember(train_record_t *record, const train_step_t *step)
 {
     if (record->steps == record->room) {
         size_t room = record->room ? 2 * record->room : 1024;
@@ -63,6 +93,96 @@ gyre_status_t train_record_step(train_record_t *record, const train_step_t *step
         record->room = room;
     }
     record->step[record->steps++] = *step;
+    return GYRE_OK;
+}
+
+/* A line of a step as it was. 0: it is another line. */
+static int read_step(const json_t *line, double tokens, train_step_t *step)
+{
+    const json_t *number = json_object_get(line, "step"), *val = json_object_get(line, "val_loss");
+    if (!json_is_integer(number) || json_integer_value(number) < 1)
+        return 0;
+    double rate = json_number_value(json_object_get(line, "tokens_per_second"));
+    *step = (train_step_t){.step = (uint64_t)json_integer_value(number),
+                           .loss = json_number_value(json_object_get(line, "loss")),
+                           .grad_norm = json_number_value(json_object_get(line, "grad_norm")),
+                           .lr = json_number_value(json_object_get(line, "lr")),
+                           .val = val ? json_number_value(val) : NAN,
+                           .seconds = rate > 0.0 ? tokens / rate : 0.0,
+                           .compute_s = json_number_value(json_object_get(line, "compute_s")),
+                           .exposed_s = json_number_value(json_object_get(line, "exposed_s")),
+                           .hidden_s = json_number_value(json_object_get(line, "hidden_s"))};
+    return 1;
+}
+
+/* Reads the lines of steps up to `last` into the history; *keep: where the last of them ends, or the first line. What
+ * was being written when the run was killed is no whole line and lies behind. */
+static gyre_status_t read_log(train_record_t *record, FILE *in, const char *path, uint64_t last, off_t *keep)
+{
+    char *text = NULL;
+    size_t room = 0, lines = 0;
+    off_t end = 0;
+    uint64_t before = 0;
+    gyre_status_t status = GYRE_OK;
+    for (ssize_t n; status == GYRE_OK && (n = getline(&text, &room, in)) > 0; lines++) {
+        train_step_t step;
+        json_t *line = json_loadb(text, (size_t)n, 0, NULL);
+        end += n;
+        if (lines == 0 && !json_is_object(json_object_get(line, "config")))
+            status = gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
+        int whole = json_is_object(line) && text[n - 1] == '\n';
+        int is_step = whole && read_step(line, (double)record->tokens_per_step, &step);
+        json_decref(line);
+        if (!whole || (is_step && (step.step > last || step.step <= before)))
+            break;
+        if (is_step && status == GYRE_OK) {
+            before = step.step;
+            status = remember(record, &step);
+        }
+        if (is_step || lines == 0)
+            *keep = end;
+    }
+    if (status == GYRE_OK && ferror(in))
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
+    if (status == GYRE_OK && lines > 0 && record->steps < last)
+        log_warning("the log %s lacks %llu of the %llu steps up to the checkpoint", path,
+                    (unsigned long long)(last - record->steps), (unsigned long long)last);
+    free(text);
+    return status;
+}
+
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
+                                  const train_options_t *options, const model_data_t *data, uint64_t step)
+{
+    struct stat info;
+    off_t keep = 0;
+    record->done = step;
+    if (!record->log)
+        return GYRE_OK;
+    gyre_status_t status = GYRE_OK;
+    if (fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode)) {
+        FILE *in = fopen(log_path, "re");
+        if (!in)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", log_path);
+        status = read_log(record, in, log_path, step, &keep);
+        fclose(in);
+        if (status == GYRE_OK)
+            status = cut(record, keep);
+    }
+    if (status == GYRE_OK && keep == 0)
+        status = write_first_line(record, options, data);
+    if (status != GYRE_OK || !record->log)
+        return status;
+    fprintf(record->log, "{\"resumed\":%llu,\"ranks\":%d}\n", (unsigned long long)step, record->ranks);
+    return written(record);
+}
+
+gyre_status_t train_record_step(train_record_t *record, const train_step_t *step)
+{
+    gyre_status_t status = remember(record, step);
+    if (status != GYRE_OK)
+        return status;
+    record->done = step->step;
     if (!record->log)
         return GYRE_OK;
     fprintf(record->log, "{\"step\":%llu,\"loss\":%.17g,", (unsigned long long)step->step, step->loss);
@@ -82,8 +202,10 @@ gyre_status_t train_record_finish(train_record_t *record)
 {
     if (!record->log)
         return record->log_status;
-    fprintf(record->log, "{\"steps\":%zu,\"val_loss\":%.17g,\"weights_hash\":\"%016llx\",\"seconds\":%.3f}\n",
-            record->steps, record->final_val, (unsigned long long)record->hash, record->seconds);
+    fprintf(record->log,
+            "{\"steps\":%llu,\"val_loss\":%.17g,\"weights_hash\":\"%016llx\",\"seconds\":%.3f}\n",
+            (unsigned long long)record->done, record->final_val, (unsigned long long)record->hash,
+            record->seconds);
     gyre_status_t status = written(record);
     if (status == GYRE_OK && fclose(record->log) != 0)
         status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");

@@ -153,7 +153,8 @@ static void page(FILE *out, const train_options_t *options, const train_record_t
             (double)record->parameters / 1e6, record->ranks, record->ranks == 1 ? "" : "s",
             (double)data->bytes / 1e3, data->files, data->files == 1 ? "" : "s");
     escaped_bytes(out, options->data);
-    fprintf(out, " &middot; %zu steps in %.1f s &middot; %s</p>\n", record->steps, record->seconds, date);
+    fprintf(out, " &middot; %llu steps in %.1f s &middot; %s</p>\n", (unsigned long long)record->done,
+            record->seconds, date);
     tiles(out, record);
     fputs("<section><h2>Loss</h2>\n", out);
     train_svg_loss(out, record);

@@ -8,12 +8,19 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "model/checkpoint.h"
 #include "model/sample.h"
 #include "optim/adamw.h"
 #include "optim/ddp.h"
+#include "optim/saver.h"
 #include "optim/schedule.h"
 #include "tools/gyre-train/train.h"
+
+/* What a checkpoint may hold training up for, should the one before still be under way: the other ranks wait. */
+#define SAVE_PATIENCE_S 5.0
+/* What the end of a run waits for the last one. */
+#define SAVE_END_S 300.0
 
 typedef struct {
     train_options_t *options;
@@ -26,11 +33,15 @@ typedef struct {
     model_gpt_t_f32 *gpt;
     optim_adamw_t *adamw;
     optim_ddp_t *ddp;
-    size_t val_count;  /* validation sequences in use */
-    uint64_t next;     /* 0-based number of the step whose batch is fetched */
-    double progress;   /* part of the time limit that is gone, as rank 0 told it last */
-    base_time_t start; /* of training */
-    int agreed;        /* an error is that of every rank: nobody waits for one that fails alone */
+    size_t val_count;     /* validation sequences in use */
+    uint64_t next;        /* 0-based number of the step whose batch is fetched */
+    double progress;      /* part of the time limit that is gone, as rank 0 told it last */
+    base_time_t start;    /* of this process's part of training */
+    double before;        /* seconds of training of the processes before it */
+    int resumed;          /* from a checkpoint */
+    optim_saver_t *saver; /* rank 0, with --checkpoint */
+    gyre_status_t saved;  /* the last checkpoint */
+    int agreed;           /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_progress_t bar;
 } run_t;
@@ -132,11 +143,22 @@ static gyre_status_t check_writable(const char *path, const char *flag)
                                       flag);
 }
 
+/* A launcher that starts the job anew means it to go on. */
+static int wants_resume(const train_options_t *options)
+{
+    return options->checkpoint && (options->resume || base_setting_int(SET_RESTART) > 0);
+}
+
 static gyre_status_t open_outputs(run_t *run)
 {
-    gyre_status_t status = check_writable(run->options->report, "report");
+    const train_options_t *options = run->options;
+    gyre_status_t status = check_writable(options->report, "report");
     if (status == GYRE_OK)
-        status = check_writable(run->options->save, "save");
+        status = check_writable(options->save, "save");
+    if (status == GYRE_OK && options->checkpoint)
+        status = model_snapshot_prepare(options->checkpoint);
+    if (status == GYRE_OK && options->checkpoint && !wants_resume(options))
+        status = train_resume_refuse(options->checkpoint);
     return status == GYRE_OK ? train_record_open(&run->record, run->options->log) : status;
 }
 
@@ -165,9 +187,14 @@ static gyre_status_t make_model(run_t *run)
 /* What each rank does for itself, without a word to the others. */
 static gyre_status_t prepare(run_t *run)
 {
-    gyre_status_t status = find_shape(run->options, &run->shape);
+    train_options_t *options = run->options;
+    gyre_status_t status = find_shape(options, &run->shape);
+    options->layers = run->shape.layers; /* --load may have given it */
+    options->hidden = run->shape.hidden;
+    options->heads = run->shape.heads;
+    options->seq = run->shape.seq;
     if (status == GYRE_OK)
-        status = model_data_open(run->options->data, &run->data);
+        status = model_data_open(options->data, &run->data);
     if (status == GYRE_OK)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)
@@ -191,17 +218,72 @@ static gyre_status_t agree(run_t *run, gyre_status_t mine)
     return (gyre_status_t)(word & 0xffff);
 }
 
+static train_parts_t parts_of(const run_t *run)
+{
+    return (train_parts_t){.comm = run->comm,
+                           .options = run->options,
+                           .data = run->data,
+                           .params = run->params,
+                           .flat = run->flat,
+                           .adamw = run->adamw};
+}
+
+/* Goes on from the newest good checkpoint, if there is one. */
+static gyre_status_t resume(run_t *run)
+{
+    const train_parts_t parts = parts_of(run);
+    const optim_ddp_config_t ddp = {.batch = run->options->batch, .accum = run->options->accum};
+    train_state_t state;
+    gyre_status_t status = train_resume(&parts, &state, &run->resumed);
+    if (status != GYRE_OK || !run->resumed)
+        return status;
+    size_t ranks = (size_t)gyre_comm_size(run->comm);
+    if (ranks != state.ranks &&
+        !(optim_ddp_invariant(&ddp, ranks) && optim_ddp_invariant(&ddp, (size_t)state.ranks)))
+        log_warning("the checkpoint was written by %llu ranks and goes on on %zu: the curve is not to the "
+                    "bit what it "
+                    "would have been, which needs powers of two of ranks and batch",
+                    (unsigned long long)state.ranks, ranks);
+    run->next = state.step;
+    run->before = state.seconds;
+    run->progress = state.progress;
+    run->record.first_val = state.first_val;
+    run->record.final_val = state.final_val;
+    return GYRE_OK;
+}
+
+/* Rank 0 alone writes: the others hold the same. */
+static gyre_status_t make_saver(run_t *run)
+{
+    const train_options_t *options = run->options;
+    const optim_saver_config_t config = {
+        .folder = options->checkpoint, .keep = options->checkpoint_keep, .resumed = run->next};
+    return options->checkpoint && run->rank == 0 ? optim_saver_create(run->params, &config, &run->saver)
+                                                 : GYRE_OK;
+}
+
+/* What the ranks do for themselves, and agree on. Only rank 0 speaks; what happened to others only is told by agree. */
+static gyre_status_t by_all(run_t *run, gyre_status_t (*step)(run_t *run))
+{
+    int level = base_log_limit;
+    if (run->rank != 0)
+        base_log_set_level(BASE_LOG_NONE);
+    gyre_status_t status = step(run);
+    base_log_set_level((base_log_level_t)level);
+    return agree(run, status);
+}
+
 static gyre_status_t set_up(run_t *run)
 {
     const train_options_t *options = run->options;
     const optim_ddp_config_t ddp = {
         .batch = options->batch, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
-    int level = base_log_limit;
-    if (run->rank != 0)
-        base_log_set_level(BASE_LOG_NONE);
-    gyre_status_t status = prepare(run);
-    base_log_set_level((base_log_level_t)level);
-    status = agree(run, status);
+    run->record.first_val = run->record.final_val = NAN;
+    gyre_status_t status = by_all(run, prepare);
+    if (status == GYRE_OK && wants_resume(options))
+        status = by_all(run, resume);
+    if (status == GYRE_OK && options->checkpoint)
+        status = by_all(run, make_saver);
     if (status == GYRE_OK)
         status = optim_ddp_create(run->comm, run->params, run->gpt, &ddp, &run->ddp);
     if (status == GYRE_OK) /* the ranks' files may differ */
@@ -214,7 +296,6 @@ static gyre_status_t set_up(run_t *run)
     run->record.ranks = gyre_comm_size(run->comm);
     run->record.parameters = run->params->total;
     run->record.tokens_per_step = run->options->batch * run->shape.seq;
-    run->record.first_val = run->record.final_val = NAN;
     return GYRE_OK;
 }
 
@@ -234,9 +315,10 @@ static void fetch_val(void *user, size_t index, model_token_t *tokens, model_tok
     model_data_validation(run->data, place < all ? place : all - 1, run->shape.seq, tokens, targets);
 }
 
+/* Seconds of training, of all processes of this run. */
 static double elapsed(const run_t *run)
 {
-    return (double)(base_now() - run->start) * 1e-9;
+    return run->before + (double)(base_now() - run->start) * 1e-9;
 }
 
 /* Rank 0 says whether this step is the last and how far the clock has come; its words reach all with the loss. */
@@ -290,30 +372,59 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
     return GYRE_OK;
 }
 
+/* Rank 0: a checkpoint behind this step. What goes wrong with it is told and stops nothing but itself. */
+static void save(run_t *run, double patience)
+{
+    const train_parts_t parts = parts_of(run);
+    const train_state_t state = {.step = run->next,
+                                 .ranks = (uint64_t)run->record.ranks,
+                                 .seconds = elapsed(run),
+                                 .progress = run->progress,
+                                 .first_val = run->record.first_val,
+                                 .final_val = run->record.final_val};
+    run->saved =
+        optim_saver_save(run->saver, run->next, run->flat, run->adamw, train_resume_describe(&parts, &state),
+                         run->record.log ? fileno(run->record.log) : -1, patience);
+}
+
+/* Behind an update: validation, record, checkpoint. */
+static gyre_status_t settle(run_t *run, train_step_t *step, int stop)
+{
+    const train_options_t *options = run->options;
+    gyre_status_t status = GYRE_OK;
+    if (stop || (options->eval_every > 0 && run->next % options->eval_every == 0)) {
+        status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &step->val);
+        run->record.final_val = step->val;
+    }
+    if (status != GYRE_OK || run->rank != 0)
+        return status;
+    status = train_record_step(&run->record, step);
+    train_progress_step(&run->bar, step, run->record.tokens_per_step, stop);
+    if (status == GYRE_OK && run->saver &&
+        (stop || (options->checkpoint_every > 0 && run->next % options->checkpoint_every == 0)))
+        save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
+    return status;
+}
+
 static gyre_status_t train(run_t *run)
 {
     const train_options_t *options = run->options;
     const optim_schedule_t schedule = {
         .peak = options->lr, .floor = options->min_lr, .warmup = options->warmup, .steps = options->steps};
     train_step_t step = {0};
+    gyre_status_t status = GYRE_OK;
     run->start = base_now();
-    gyre_status_t status =
-        optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &run->record.first_val);
-    run->record.final_val = run->record.first_val;
+    if (!run->resumed) {
+        status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &run->record.first_val);
+        run->record.final_val = run->record.first_val;
+    }
     if (run->rank == 0)
-        train_progress_start(&run->bar, stderr, options->steps, options->time_limit);
+        train_progress_start(&run->bar, stderr, run->next, options->steps, run->before, options->time_limit);
     for (int stop = 0; status == GYRE_OK && !stop && run->next < options->steps;) {
         status = update(run, &schedule, &step, &stop);
         stop |= run->next == options->steps;
-        if (status == GYRE_OK &&
-            (stop || (options->eval_every > 0 && run->next % options->eval_every == 0))) {
-            status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &step.val);
-            run->record.final_val = step.val;
-        }
-        if (status == GYRE_OK && run->rank == 0) {
-            status = train_record_step(&run->record, &step);
-            train_progress_step(&run->bar, &step, run->record.tokens_per_step, stop);
-        }
+        if (status == GYRE_OK)
+            status = settle(run, &step, stop);
     }
     if (run->rank == 0)
         train_progress_end(&run->bar);
@@ -356,6 +467,11 @@ static void print_start(const run_t *run)
            (unsigned long long)run->options->batch, run->shape.seq);
     printf("%zu bytes of text in %zu file%s from %s, the last tenth for validation\n", run->data->bytes,
            run->data->files, run->data->files == 1 ? "" : "s", run->options->data);
+    if (run->resumed)
+        printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
+               run->options->checkpoint);
+    else if (wants_resume(run->options))
+        printf("no checkpoint in %s yet: beginning with step 1\n", run->options->checkpoint);
     fflush(stdout);
 }
 
@@ -374,9 +490,9 @@ static void print_end(const run_t *run)
     printf("validation loss  %.4f nats/byte, %.0f %% of it; %.4f before training\n", record->final_val,
            100.0 * record->final_val / record->unigram, record->first_val);
     if (record->steps > 0)
-        printf("training         %zu steps in %.1f s, %.0f tokens/s; communication: %.2f s exposed, %.2f s "
+        printf("training         %llu steps in %.1f s, %.0f tokens/s; communication: %.2f s exposed, %.2f s "
                "hidden\n",
-               record->steps, record->seconds,
+               (unsigned long long)record->done, record->seconds,
                (double)record->steps * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
                total.exposed_s, total.hidden_s);
 }
@@ -388,15 +504,24 @@ static void print_output(const char *name, const char *path, gyre_status_t statu
         printf("%-16s %s%s\n", name, path, status == GYRE_OK ? "" : ": not written");
 }
 
+/* Waits for the last checkpoint. */
+static gyre_status_t finish_saving(run_t *run)
+{
+    gyre_status_t status = optim_saver_wait(run->saver, SAVE_END_S, NULL);
+    return run->saved != GYRE_OK ? GYRE_ERR_IO : status;
+}
+
 /* What went wrong with one output is no reason to lose the others. Returns the first failure. */
 static gyre_status_t leave_results(run_t *run)
 {
     const train_options_t *options = run->options;
-    enum { LOG, WEIGHTS, SAMPLE, REPORT, SHOWN, OUTPUTS };
+    enum { LOG, WEIGHTS, CHECKPOINT, SAMPLE, REPORT, SHOWN, OUTPUTS };
     gyre_status_t status[OUTPUTS] = {GYRE_OK};
     status[LOG] = train_record_finish(&run->record);
     if (options->save)
         status[WEIGHTS] = model_checkpoint_save(options->save, run->params, run->flat);
+    if (run->saver)
+        status[CHECKPOINT] = finish_saving(run);
     if (options->sample_tokens > 0)
         status[SAMPLE] = make_sample(run);
     if (options->report)
@@ -404,6 +529,7 @@ static gyre_status_t leave_results(run_t *run)
     print_end(run);
     print_output("log", options->log, status[LOG]);
     print_output("weights", options->save, status[WEIGHTS]);
+    print_output("checkpoint", options->checkpoint, status[CHECKPOINT]);
     print_output("report", options->report, status[REPORT]);
     if (fflush(stdout) != 0)
         status[SHOWN] = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the results to standard output");
@@ -422,7 +548,10 @@ static gyre_status_t run_together(run_t *run)
         return status;
     if (run->rank == 0) {
         print_start(run);
-        if ((status = train_record_start(&run->record, run->options, run->data)) != GYRE_OK)
+        status = run->resumed ? train_record_resume(&run->record, run->options->log, run->options, run->data,
+                                                    run->next)
+                              : train_record_start(&run->record, run->options, run->data);
+        if (status != GYRE_OK)
             return status;
     }
     watch_signals();
@@ -459,16 +588,19 @@ int train_run(train_options_t *options)
     gyre_status_t status = join(&run);
     if (status == GYRE_OK) {
         status = run_together(&run);
-        trained = run.next > 0;
+        trained = run.start > 0;
         status = leave(&run, status);
     }
     if (status == GYRE_OK && run.rank == 0)
         status = leave_results(&run);
+    /* what is under way may still become a checkpoint */
+    int ended = optim_saver_destroy(run.saver, SAVE_PATIENCE_S);
     train_record_free(&run.record);
     optim_adamw_destroy(run.adamw);
     model_gpt_destroy_f32(run.gpt);
     free(run.flat);
-    model_params_destroy(run.params);
+    if (ended)
+        model_params_destroy(run.params);
     model_data_destroy(run.data);
     return exit_code(status, trained);
 }

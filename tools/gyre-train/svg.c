@@ -109,7 +109,7 @@ static frame_t loss_frame(const train_record_t *record)
         }
     double step = tick(fmax(high - low, 0.1), 6);
     return (frame_t){.x0 = 0,
-                     .x1 = record->steps ? (double)record->steps : 1.0,
+                     .x1 = record->steps ? (double)record->step[record->steps - 1].step : 1.0,
                      .y0 = fmax(0.0, floor(low / step) * step),
                      .y1 = ceil(high / step) * step,
                      .height = 340};
@@ -240,8 +240,11 @@ void train_svg_time(FILE *out, const train_record_t *record)
     /* a few stalls must not flatten all other bars: they are cut at the top */
     double high = fmin(sorted[bins - 1], 2.5 * sorted[bins / 2]);
     double unit = tick(high, 5);
-    frame_t f = {
-        .x0 = 0, .x1 = (double)record->steps, .y0 = 0, .y1 = ceil(high / unit) * unit, .height = 260};
+    frame_t f = {.x0 = (double)record->step[0].step - 1,
+                 .x1 = (double)record->step[record->steps - 1].step,
+                 .y0 = 0,
+                 .y1 = ceil(high / unit) * unit,
+                 .height = 260};
     open_svg(out, f.height, "Time per step");
     axes(out, &f, "step", "ms per step", 1);
     double slot = (double)(WIDTH - LEFT - RIGHT) / (double)bins, width = fmin(slot * 0.8, 40.0);

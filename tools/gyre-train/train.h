@@ -3,6 +3,7 @@
  *   options.c   flags and config file      run.c       the run: set-up, steps, evaluation, sample, checkpoint
  *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
  *   report.c    the HTML page              svg.c       its drawings
+ *   resume.c    what a checkpoint says of its run, and going on from the newest good one
  */
 #ifndef GYRE_TRAIN_H
 #define GYRE_TRAIN_H
@@ -11,11 +12,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <jansson.h>
+
 #include <gyre/gyre.h>
 
 #include "base/clock.h"
 #include "model/data.h"
 #include "model/params.h"
+#include "optim/adamw.h"
 
 enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 
@@ -24,12 +28,12 @@ enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 /* Values as given by flags, then the config file, then defaults. Strings: NULL where there is none. steps is
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
-    char *data, *log, *report, *save, *load, *config, *prompt;
+    char *data, *log, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
     uint64_t layers, hidden, heads, seq;
     uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
-    uint64_t eval_every, eval_sequences, sample_tokens, top_k;
+    uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
-    int progress_thread;
+    int progress_thread, resume;
     uint64_t given; /* one bit per row of the table in options.c */
 } train_options_t;
 
@@ -41,6 +45,12 @@ void train_options_free(train_options_t *options);
 int train_options_given(const train_options_t *options, const char *name);
 /* Row i of the table: its name and present value as text; 0 behind the last row. */
 int train_options_row(const train_options_t *options, size_t i, const char **name, char *value, size_t bytes);
+/* The first row from i on that matters to the bits of the run, and its exact value as text; -1: there is none. */
+int train_options_exact(const train_options_t *options, size_t i, const char **name, char *value,
+                        size_t bytes);
+/* 1 if --may-change lists the option and it is none of the model's shape. */
+int train_options_may_change(const train_options_t *options, const char *name);
+int train_options_is_shape(const char *name);
 
 /* ---- the record of a run (rank 0) ------------------------------------------------------------------------- */
 
@@ -54,7 +64,8 @@ typedef struct {
 typedef struct {
     train_step_t *step; /* [steps], owned */
     size_t steps, room;
-    FILE *log;                /* NULL: none, or it failed */
+    FILE *log;     /* NULL: none, or it failed */
+    uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
     gyre_status_t log_status; /* the log's first error */
     double unigram, first_val, final_val;
     double seconds; /* of training, evaluations included */
@@ -65,9 +76,15 @@ typedef struct {
     char *sample; /* UTF-8, owned */
 } train_record_t;
 
+/* Opens the log for writing, and leaves what is in it. log_path NULL: there is none. */
 gyre_status_t train_record_open(train_record_t *record, const char *log_path);
+/* The log begins anew, with the line of options. */
 gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
                                  const model_data_t *data);
+/* The log goes on behind the line of `step`: lines behind it are cut off, those up to it are read into the history, and
+ * a line {"resumed": step, "ranks": n} is added. FORMAT: the file is no log of gyre-train; it is left as it is. */
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
+                                  const train_options_t *options, const model_data_t *data, uint64_t step);
 /* An error of the log is told, kept for train_record_finish, and stops nothing. NO_MEMORY. */
 gyre_status_t train_record_step(train_record_t *record, const train_step_t *step);
 /* Writes the last line and closes the log. The log's first error. */
@@ -82,14 +99,17 @@ typedef struct {
     FILE *out;
     int tty;
     int columns;
-    uint64_t steps;
+    uint64_t first, steps; /* done before; of the run */
+    double before;         /* seconds of the time limit that were gone at the start */
     double time_limit;
-    base_time_t start, last; /* of the run; of the last line */
+    base_time_t start, last; /* of this process's part; of the last line */
     double val;              /* latest, NaN: none yet */
     double rate;             /* tokens per second, smoothed */
 } train_progress_t;
 
-void train_progress_start(train_progress_t *progress, FILE *out, uint64_t steps, double time_limit);
+/* `first` steps and `before` seconds were done by the processes before this one. */
+void train_progress_start(train_progress_t *progress, FILE *out, uint64_t first, uint64_t steps,
+                          double before, double time_limit);
 /* `last`: this is the run's last step. */
 void train_progress_step(train_progress_t *progress, const train_step_t *step, uint64_t tokens, int last);
 /* Ends the bar's line, so that something else can be printed. */
@@ -106,6 +126,38 @@ void train_svg_time(FILE *out, const train_record_t *record);
 /* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees; NULL: no
  * memory. */
 char *train_readable(const unsigned char *bytes, size_t count);
+
+/* ---- going on from a checkpoint ------------------------------------------------------------------------------ */
+
+/* What a run is beside its weights and moments, behind `step` updates. Everything random is a function of the seed and
+ * the step. */
+typedef struct {
+    uint64_t step;
+    uint64_t ranks;           /* that wrote the checkpoint */
+    double seconds, progress; /* of training so far; the part of the time limit that is gone */
+    double first_val, final_val;
+} train_state_t;
+
+/* The parts of a run that a checkpoint holds or is compared with; all borrowed. */
+typedef struct {
+    gyre_comm_t *comm;
+    const train_options_t *options;
+    const model_data_t *data;
+    const model_params_t *params;
+    float *flat;
+    optim_adamw_t *adamw;
+} train_parts_t;
+
+/* The index's object for this state; NULL: no memory. */
+json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state);
+
+/* Finds the newest good checkpoint that any rank sees and gives every rank its weights, moments and state. Collective;
+ * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with other
+ * options; the message names the first. */
+gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
+
+/* INVALID if the folder holds checkpoints already. */
+gyre_status_t train_resume_refuse(const char *folder);
 
 /* ---- the run ------------------------------------------------------------------------------------------------------ */
 

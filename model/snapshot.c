@@ -1,0 +1,478 @@
+/* model/snapshot.c: checkpoints of a run: written whole or not at all, checked when read. */
+#include "model/snapshot.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "model/checkpoint.h"
+
+#define FORMAT      "gyre-training-checkpoint"
+#define VERSION     1
+#define INDEX       "index.json"
+#define INDEX_LIMIT (16u << 20) /* bytes; ours have a few thousand */
+#define HIDDEN      ".step-"    /* what is being written or removed */
+
+/* ---- names ---------------------------------------------------------------------------------------------- */
+
+static int join(char *path, size_t bytes, const char *folder, const char *name)
+{
+    int n = snprintf(path, bytes, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < bytes;
+}
+
+static gyre_status_t too_long(const char *folder)
+{
+    return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
+}
+
+int model_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes)
+{
+    int n = snprintf(path, bytes, "%s/step-%012llu", folder, (unsigned long long)step);
+    return n > 0 && (size_t)n < bytes;
+}
+
+/* A hidden name beside it that no other process uses. */
+static int hidden_path(const char *folder, uint64_t step, const char *what, char *path, size_t bytes)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(host, sizeof host - 1);
+    int n = snprintf(path, bytes, "%s/" HIDDEN "%012llu.%s-%s-%ld", folder, (unsigned long long)step, what,
+                     host, (long)getpid());
+    return n > 0 && (size_t)n < bytes;
+}
+
+/* The step that a name stands for; -1: it is none of ours. */
+static int64_t step_of(const char *name)
+{
+    const char *digits = name + 5;
+    if (strncmp(name, "step-", 5) != 0 || strlen(digits) != 12 || strspn(digits, "0123456789") != 12)
+        return -1;
+    return (int64_t)strtoull(digits, NULL, 10);
+}
+
+/* ---- folders -------------------------------------------------------------------------------------------- */
+
+/* Names are safe on disk behind this. Some file systems cannot sync folders: there is nothing to be done then. */
+static gyre_status_t sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int bad = fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS), err = errno;
+    if (fd >= 0)
+        close(fd);
+    return bad ? gyre_fail_errno(GYRE_ERR_IO, err, "cannot sync the folder %s", path) : GYRE_OK;
+}
+
+/* A folder of files, as a checkpoint is. 0 or errno's value. */
+static int remove_folder(const char *path)
+{
+    char file[PATH_MAX];
+    DIR *folder = opendir(path);
+    if (!folder)
+        return errno;
+    int err = 0;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (!join(file, sizeof file, path, entry->d_name))
+            err = ENAMETOOLONG;
+        else if (unlink(file) != 0 && errno != ENOENT)
+            err = errno;
+    }
+    closedir(folder);
+    return rmdir(path) == 0 || errno == ENOENT ? 0 : err ? err : errno;
+}
+
+gyre_status_t model_snapshot_prepare(const char *folder)
+{
+    char path[PATH_MAX];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
+    DIR *all = opendir(folder);
+    if (!all)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (strncmp(entry->d_name, HIDDEN, sizeof HIDDEN - 1) == 0 &&
+            join(path, sizeof path, folder, entry->d_name))
+            (void)remove_folder(path); /* what cannot be removed harms nobody */
+    closedir(all);
+    if (!hidden_path(folder, 0, "try", path, sizeof path))
+        return too_long(folder);
+    if (mkdir(path, 0777) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    (void)rmdir(path);
+    return GYRE_OK;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+gyre_status_t model_snapshot_list(const char *folder, uint64_t **steps, size_t *count)
+{
+    uint64_t *found = NULL;
+    size_t n = 0, room = 0;
+    DIR *all = opendir(folder);
+    if (!all && errno != ENOENT)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        int64_t step = step_of(entry->d_name);
+        if (step < 0)
+            continue;
+        if (n == room) {
+            uint64_t *grown = realloc(found, (room = 2 * room + 16) * sizeof *grown);
+            if (!grown) {
+                free(found);
+                closedir(all);
+                return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %zu checkpoints", room);
+            }
+            found = grown;
+        }
+        found[n++] = (uint64_t)step;
+    }
+    if (all)
+        closedir(all);
+    if (n > 1)
+        qsort(found, n, sizeof *found, newest_first);
+    *steps = found;
+    *count = n;
+    return GYRE_OK;
+}
+
+/* Takes the name away at one stroke. `*hidden` [PATH_MAX] is what is left to be removed. */
+static gyre_status_t move_away(const char *folder, uint64_t step, char *hidden)
+{
+    char path[PATH_MAX];
+    if (!model_snapshot_path(folder, step, path, sizeof path) ||
+        !hidden_path(folder, step, "old", hidden, PATH_MAX))
+        return too_long(folder);
+    (void)remove_folder(hidden); /* of an attempt that failed half-way */
+    if (rename(path, hidden) != 0)
+        return errno == ENOENT
+                   ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "there is no checkpoint %s", path)
+                   : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot take the checkpoint %s away", path);
+    return GYRE_OK;
+}
+
+gyre_status_t model_snapshot_remove(const char *folder, uint64_t step)
+{
+    char hidden[PATH_MAX];
+    gyre_status_t status = move_away(folder, step, hidden);
+    if (status != GYRE_OK)
+        return status;
+    int why = remove_folder(hidden);
+    return why == 0 ? GYRE_OK
+                    : gyre_fail_errno(GYRE_ERR_IO, why, "cannot remove the old checkpoint %s", hidden);
+}
+
+/* ---- the index ------------------------------------------------------------------------------------------ */
+
+/* The hash of everything but the hash. 0: no memory. */
+static uint64_t index_hash(const json_t *index)
+{
+    json_t *rest = json_copy((json_t *)index); /* shallow */
+    if (!rest)
+        return 0;
+    json_object_del(rest, "xxh3");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = text ? base_hash64(text, strlen(text), 0) : 0;
+    free(text);
+    json_decref(rest);
+    return hash;
+}
+
+static json_t *hex(uint64_t value)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    return json_string(text);
+}
+
+static gyre_status_t write_index(const char *path, uint64_t step, json_t *files, const json_t *run)
+{
+    json_t *index = json_pack("{s:s, s:i, s:I, s:O, s:O}", "format", FORMAT, "version", VERSION, "step",
+                              (json_int_t)step, "files", files, "run", (json_t *)run);
+    uint64_t hash = index ? index_hash(index) : 0;
+    if (hash == 0 || json_object_set_new(index, "xxh3", hex(hash)) != 0) {
+        json_decref(index);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", path);
+    }
+    gyre_status_t status = base_json_write(path, index);
+    json_decref(index);
+    return status;
+}
+
+static int is_hex(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text && strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16;
+}
+
+/* A plain file name: it must not lead out of the checkpoint. */
+static int is_name(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text && *text && *text != '.' && !strchr(text, '/') && strlen(text) < 128;
+}
+
+static int is_file(const json_t *file)
+{
+    const json_t *bytes = json_object_get(file, "bytes");
+    return is_name(json_object_get(file, "name")) && json_is_integer(bytes) &&
+           json_integer_value(bytes) >= 0 && is_hex(json_object_get(file, "xxh3"));
+}
+
+gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *path, json_t **out)
+{
+    json_error_t error;
+    json_t *index = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    const char *what = NULL;
+    char found[48];
+    if (!index)
+        return json_error_code(&error) == json_error_out_of_memory
+                   ? gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path)
+                   : gyre_fail(GYRE_ERR_FORMAT, "%s:%d: is damaged: %s", path, error.line, error.text);
+    const char *format = json_string_value(json_object_get(index, "format"));
+    const json_t *files = json_object_get(index, "files"), *step = json_object_get(index, "step");
+    json_int_t version = json_integer_value(json_object_get(index, "version"));
+    if (!format || strcmp(format, FORMAT) != 0)
+        what = "is not the index of a training checkpoint";
+    else if (version != VERSION) {
+        snprintf(found, sizeof found, "has version %lld; this program reads %d", (long long)version, VERSION);
+        what = found;
+    } else if (!is_hex(json_object_get(index, "xxh3")) ||
+               strtoull(json_string_value(json_object_get(index, "xxh3")), NULL, 16) != index_hash(index))
+        what = "is damaged: its checksum does not fit";
+    else if (!json_is_integer(step) || json_integer_value(step) < 0 ||
+             json_integer_value(step) >= (json_int_t)MODEL_SNAPSHOT_STEPS || !json_array_size(files) ||
+             !json_is_object(json_object_get(index, "run")))
+        what = "lacks step, files or run";
+    for (size_t i = 0; !what && i < json_array_size(files); i++)
+        if (!is_file(json_array_get(files, i)))
+            what = "has an entry of a file that lacks name, bytes or xxh3";
+    if (what) {
+        json_decref(index);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s %s", path, what);
+    }
+    *out = index;
+    return GYRE_OK;
+}
+
+/* The whole file, at most INDEX_LIMIT bytes. */
+static gyre_status_t read_index(const char *path, json_t **index)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return gyre_fail_errno(errno == ENOENT || errno == ENOTDIR ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
+                               "cannot open %s", path);
+    struct stat info;
+    gyre_status_t status = GYRE_OK;
+    char *text = NULL;
+    size_t length = 0;
+    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > (off_t)INDEX_LIMIT)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s is not the index of a training checkpoint", path);
+    else if (!(text = malloc((size_t)info.st_size + 1)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    else {
+        length = fread(text, 1, (size_t)info.st_size, file);
+        if (ferror(file))
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", path);
+    }
+    fclose(file);
+    if (status == GYRE_OK)
+        status = model_snapshot_parse(text, length, path, index);
+    free(text);
+    return status;
+}
+
+static gyre_status_t open_index(const char *at, uint64_t step, json_t **out)
+{
+    char path[PATH_MAX];
+    json_t *index = NULL;
+    if (!join(path, sizeof path, at, INDEX))
+        return too_long(at);
+    gyre_status_t status = read_index(path, &index);
+    if (status != GYRE_OK)
+        return status;
+    if ((uint64_t)json_integer_value(json_object_get(index, "step")) != step) {
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s is of step %lld: the folder was renamed", path,
+                           (long long)json_integer_value(json_object_get(index, "step")));
+        json_decref(index);
+        return status;
+    }
+    *out = index;
+    return GYRE_OK;
+}
+
+/* ---- checking and reading ------------------------------------------------------------------------------- */
+
+static gyre_status_t check_size(const char *path, uint64_t bytes)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
+                               path);
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s has %lld bytes instead of %llu", path, (long long)info.st_size,
+                         (unsigned long long)bytes);
+    return GYRE_OK;
+}
+
+/* Sizes, and hashes if `deep`. */
+static gyre_status_t check_files(const char *at, const json_t *index, int deep)
+{
+    char path[PATH_MAX];
+    const json_t *files = json_object_get(index, "files");
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const json_t *file = json_array_get(files, i);
+        uint64_t bytes = (uint64_t)json_integer_value(json_object_get(file, "bytes"));
+        uint64_t hash = strtoull(json_string_value(json_object_get(file, "xxh3")), NULL, 16);
+        model_file_sum_t sum = {0};
+        if (!join(path, sizeof path, at, json_string_value(json_object_get(file, "name"))))
+            return too_long(at);
+        gyre_status_t status = check_size(path, bytes);
+        if (status == GYRE_OK && deep)
+            status = model_checkpoint_sum(path, &sum);
+        if (status == GYRE_OK && deep && (sum.bytes != bytes || sum.hash != hash))
+            status =
+                gyre_fail(GYRE_ERR_FORMAT, "%s is damaged: its checksum is %016llx; the index says %016llx",
+                          path, (unsigned long long)sum.hash, (unsigned long long)hash);
+        if (status != GYRE_OK)
+            return status;
+    }
+    return GYRE_OK;
+}
+
+static int lists(const json_t *index, const char *name)
+{
+    const json_t *files = json_object_get(index, "files");
+    for (size_t i = 0; i < json_array_size(files); i++)
+        if (strcmp(json_string_value(json_object_get(json_array_get(files, i), "name")), name) == 0)
+            return 1;
+    return 0;
+}
+
+static gyre_status_t load_parts(const char *at, const json_t *index, const model_params_t *params,
+                                const model_snapshot_part_t *part, size_t parts)
+{
+    char path[PATH_MAX];
+    for (size_t p = 0; p < parts; p++) {
+        if (!join(path, sizeof path, at, part[p].name))
+            return too_long(at);
+        if (!lists(index, part[p].name))
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: the index does not list it", path);
+        gyre_status_t status = model_checkpoint_load(path, params, part[p].flat);
+        if (status != GYRE_OK)
+            return status;
+    }
+    return GYRE_OK;
+}
+
+/* params NULL: the quick look. */
+static gyre_status_t open_snapshot(const char *folder, uint64_t step, const model_params_t *params,
+                                   const model_snapshot_part_t *part, size_t parts, json_t **run)
+{
+    char at[PATH_MAX];
+    json_t *index = NULL;
+    if (!model_snapshot_path(folder, step, at, sizeof at))
+        return too_long(folder);
+    gyre_status_t status = open_index(at, step, &index);
+    if (status != GYRE_OK)
+        return status;
+    status = check_files(at, index, params != NULL);
+    if (status == GYRE_OK && params)
+        status = load_parts(at, index, params, part, parts);
+    if (status == GYRE_OK && run)
+        *run = json_incref(json_object_get(index, "run"));
+    json_decref(index);
+    return status;
+}
+
+gyre_status_t model_snapshot_check(const char *folder, uint64_t step, json_t **run)
+{
+    return open_snapshot(folder, step, NULL, NULL, 0, run);
+}
+
+gyre_status_t model_snapshot_load(const char *folder, uint64_t step, const model_params_t *params,
+                                  const model_snapshot_part_t *part, size_t parts, json_t **run)
+{
+    return open_snapshot(folder, step, params, part, parts, run);
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------- */
+
+static gyre_status_t write_parts(const char *at, uint64_t step, const model_params_t *params,
+                                 const model_snapshot_part_t *part, size_t parts, const json_t *run)
+{
+    char path[PATH_MAX];
+    json_t *files = json_array();
+    gyre_status_t status = GYRE_OK;
+    int bad = !files;
+    for (size_t p = 0; status == GYRE_OK && p < parts; p++) {
+        model_file_sum_t sum = {0};
+        status = join(path, sizeof path, at, part[p].name)
+                     ? model_checkpoint_save_summed(path, params, part[p].flat, &sum)
+                     : too_long(at);
+        if (status == GYRE_OK)
+            bad |= json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", part[p].name, "bytes",
+                                                          (json_int_t)sum.bytes, "xxh3", hex(sum.hash)));
+    }
+    if (status == GYRE_OK && bad)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the index of %s", at);
+    if (status == GYRE_OK) /* last: a checkpoint without it is none */
+        status = join(path, sizeof path, at, INDEX) ? write_index(path, step, files, run) : too_long(at);
+    json_decref(files);
+    return status == GYRE_OK ? sync_folder(at) : status;
+}
+
+/* Gives what was written its name. A checkpoint that has it already goes only when the new one is complete. */
+static gyre_status_t publish(const char *folder, uint64_t step, const char *made)
+{
+    char path[PATH_MAX], old[PATH_MAX];
+    if (!model_snapshot_path(folder, step, path, sizeof path))
+        return too_long(folder);
+    if (rename(made, path) != 0) {
+        if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
+        gyre_status_t status = move_away(folder, step, old);
+        if (status != GYRE_OK)
+            return status;
+        if (rename(made, path) != 0)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
+        if (remove_folder(old) != 0)
+            (void)unlink(old); /* it was no folder */
+    }
+    return sync_folder(folder);
+}
+
+gyre_status_t model_snapshot_write(const char *folder, uint64_t step, const model_params_t *params,
+                                   const model_snapshot_part_t *part, size_t parts, const json_t *run)
+{
+    char made[PATH_MAX];
+    if (step >= MODEL_SNAPSHOT_STEPS)
+        return gyre_fail(GYRE_ERR_INVALID, "step %llu: checkpoints know steps below %llu",
+                         (unsigned long long)step, (unsigned long long)MODEL_SNAPSHOT_STEPS);
+    if (!hidden_path(folder, step, "new", made, sizeof made))
+        return too_long(folder);
+    (void)remove_folder(made); /* of an attempt that failed */
+    if (mkdir(made, 0777) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    gyre_status_t status = write_parts(made, step, params, part, parts, run);
+    if (status == GYRE_OK)
+        status = publish(folder, step, made);
+    if (status != GYRE_OK)
+        (void)remove_folder(made); /* on a full disk its room is needed */
+    return status;
+}

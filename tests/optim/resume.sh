@@ -1,0 +1,224 @@
+#!/bin/bash
+# tests/optim/resume.sh: checkpoints of a training run. Whatever ends a run (kill -9 of a rank, of all, a signal), the same
+# command goes on from the newest good checkpoint, on any power of two of ranks, and its log and weights are those of the
+# run that nothing ended, byte for byte. What is damaged is named and passed over; what cannot be written stops nothing.
+#   TEST_LONG=1: 60 random moments to die at instead of 5.
+# deadline: 240
+. "$(dirname "$0")/../support/lib.sh"
+TRAIN=$B/bin/gyre-train
+CK=$W/checkpoints
+awk 'BEGIN { for (i = 0; i < 900; i++) printf "line %d of %s has %d words, and %s\n", i, (i % 3 ? "verse" : "prose"),
+    i * 7 % 23, (i % 5 ? "more follow." : "that is all."); }' >"$W/text"
+MODEL=(--data "$W/text" --layers 2 --hidden 48 --heads 3 --seq 48 --batch 8 --steps 60 --eval-every 8 --eval-sequences 9
+    --warmup 4 --sample-tokens 0 --report none)
+KEEP=(--checkpoint "$CK" --checkpoint-every 5)
+
+# The part of a log that bits decide, without the lines that tell who computed it.
+curve() { sed -E '/"config"/d; /"resumed"/d; s/,"tokens_per_second".*//; s/,"seconds".*//' "$1"; }
+same() { # NAME: the last run's log and weights are those of the uninterrupted run
+    curve "$W/log" >"$W/curve"
+    check "$1: the curve is the uninterrupted one" cmp "$W/one.curve" "$W/curve"
+    check "$1: so are the weights" cmp "$W/one.st" "$W/st"
+}
+steps() { # the checkpoints' steps, newest last
+    (cd "$CK" && echo step-*) | sed 's/step-0*//g'
+}
+train() { # RANKS OPTION...
+    local ranks=$1
+    shift
+    run "$UCX_RUN" -n "$ranks" --timeout 25 "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" "$@"
+}
+fresh() { rm -rf "$CK" "$W/log" "$W/st"; }
+
+# rewind STEP: the checkpoints behind STEP were never written
+rewind() {
+    local step
+    for step in $(steps); do
+        [ "$step" -le "$1" ] || rm -r "$(printf %s/step-%012d "$CK" "$step")"
+    done
+}
+# nobody TEXT: no process trains on it any more
+nobody() { ! grep -qsa -- "$1" /proc/[0-9]*/cmdline 2>/dev/null; }
+
+# ---- the run that nothing ends
+train 1
+want "the run without checkpoints" 0
+mv "$W/st" "$W/one.st"
+curve "$W/log" >"$W/one.curve"
+
+fresh
+train 2 "${KEEP[@]}"
+want "with checkpoints" 0
+same "with checkpoints"
+check "the last two stay" [ "$(steps)" = "55 60" ]
+check "nothing half-written stays" bash -c "! ls -A '$CK' | grep -q '^[.]'"
+check "the weights of a checkpoint are those of --save" cmp "$CK/step-000000000060/model.safetensors" "$W/one.st"
+train 2 "${KEEP[@]}"
+want "a second run in the same folder" 2 "holds the checkpoints of a run \(the newest of step 60\): give --resume"
+rm "$W/st"
+train 2 "${KEEP[@]}" --resume
+want "a run that has ended goes on" 0
+same "a run that has ended"
+check "no step was made twice" [ "$(grep -c '"step"' "$W/log")" = 60 ]
+
+# ---- another number of ranks each time
+all=(--checkpoint "$CK" --checkpoint-every 5 --checkpoint-keep 100)
+for ranks in "4 2 1" "2 4 1"; do
+    read -r a b c <<<"$ranks"
+    fresh
+    train "$a" "${all[@]}"
+    rewind 15
+    train "$b" "${all[@]}" --resume --accum 2
+    want "$ranks ranks: the second" 0
+    check "$ranks ranks: it goes on behind step 15" grep -q '{"resumed":15,"ranks":'"$b}" "$W/log"
+    rewind 40
+    train "$c" "${KEEP[@]}" --resume --bucket-bytes 16K
+    want "$ranks ranks: the third" 0
+    same "$ranks ranks"
+    check "$ranks ranks: the log says who went on where" [ "$(grep -c '"resumed":\(15\|40\),' "$W/log")" = 2 ]
+    check "$ranks ranks: the old checkpoints go" [ "$(steps)" = "55 60" ]
+done
+
+# ---- a signal: the run ends with a checkpoint of the present step
+fresh
+"$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" "${KEEP[@]}" --checkpoint-every 0 >"$W/out" 2>&1 &
+pid=$!
+until_true 20 grep -qs '"step":9,' "$W/log"
+kill -TERM $pid
+wait $pid
+check "a run that a signal ends leaves one checkpoint" [ "$(steps | wc -w)" = 1 ]
+train 1 "${KEEP[@]}" --resume
+want "goes on behind it" 0
+curve "$W/log" | sed -E 's/"val_loss":[^,]*,//' >"$W/curve"
+check "behind a signal: the same curve, but for one more validation" \
+    diff <(sed -E 's/"val_loss":[^,]*,//' "$W/one.curve") "$W/curve"
+check "behind a signal: the same weights" cmp "$W/one.st" "$W/st"
+
+# ---- damage: what is wrong is named, and the one before is taken
+spoil() { # NAME PATTERN COMMAND...: runs COMMAND in the newest checkpoint
+    local name=$1 pattern=$2
+    shift 2
+    fresh
+    cp -a "$W/good" "$CK"
+    cp "$W/good.log" "$W/log"
+    (cd "$CK/step-000000000040" && eval "$@")
+    train 2 "${KEEP[@]}" --resume
+    want "$name" 0 "$pattern" "the checkpoint of step 40 in $CK is not used"
+    check "$name: told once" [ "$(grep -c 'is not used' "$W/err")" = 1 ]
+    check "$name: the one before is taken" grep -q '"resumed":35' "$W/log"
+    same "$name"
+}
+fresh
+train 2 "${all[@]}"
+rewind 40
+rm -r "$CK"/step-0000000000[012]* "$CK/step-000000000030"
+{ sed '/"step":43,/,$d' "$W/log" && printf '{"step":43,"loss":1.'; } >"$W/good.log" # killed while it wrote a line
+mv "$CK" "$W/good"
+spoil "cut off" "model.safetensors has 1000 bytes instead of" truncate -s 1000 model.safetensors
+spoil "one bit" "adamw_exp_avg.safetensors is damaged: its checksum is" \
+    "printf X | dd of=adamw_exp_avg.safetensors bs=1 seek=9000 conv=notrunc status=none"
+spoil "a file is missing" "cannot open .*adamw_exp_avg_sq.safetensors" rm adamw_exp_avg_sq.safetensors
+spoil "no index" "cannot open .*index.json" rm index.json
+spoil "half an index" "index.json:[0-9]+: is damaged" truncate -s 300 index.json
+spoil "a changed figure" "index.json is damaged: its checksum does not fit" "sed -i 's/\"ranks\": 2/\"ranks\": 4/' index.json"
+spoil "a foreign index" "index.json is not the index of a training checkpoint" "echo '{\"step\": 40}' >index.json"
+spoil "a renamed checkpoint" "index.json is of step 35: the folder was renamed" cp ../step-000000000035/index.json .
+check "the damaged ones are replaced or gone" [ "$(steps)" = "55 60" ]
+fresh
+cp -a "$W/good" "$CK"
+truncate -s 5 "$CK"/*/index.json
+mkdir "$CK/.step-000000000045.new-host-1"
+echo x >"$CK/.step-000000000045.new-host-1/model.safetensors"
+train 2 "${KEEP[@]}" --resume
+want "no good one" 0 "step 40 in .* is not used" "step 35 in .* is not used"
+check "begins with step 1" grep -q "no checkpoint in $CK yet: beginning with step 1" "$W/out"
+same "no good one"
+check "the rest of a killed writer is gone" [ ! -e "$CK/.step-000000000045.new-host-1" ]
+
+# ---- another run is not gone on with
+differ() { # NAME PATTERN OPTION...
+    local name=$1 pattern=$2
+    shift 2
+    rm -rf "$CK"
+    cp -a "$W/good" "$CK"
+    cp "$W/good.log" "$W/log"
+    train 2 "${KEEP[@]}" --resume "$@"
+    want "$name" 2 "$pattern"
+    check "$name: told once" [ "$(grep -cE -- "$pattern" "$W/err")" = 1 ]
+    check "$name: the log is as it was" cmp "$W/good.log" "$W/log"
+}
+differ "another rate" "--lr is 0.01[0-9]*, but the run in .*step-000000000040 was begun with 0.003.*: give --lr 0.003" --lr 0.01
+differ "more steps" "--steps is 80, but .* --may-change steps" --steps 80
+differ "another batch" "--batch is 16, but" --batch 16
+differ "another model" "--hidden is 96, but the model in .* has 48" --hidden 96
+tail -c +2 "$W/text" >"$W/other"
+differ "another text" "/other holds .* but the run in .* was begun on .*--may-change data" --data "$W/other"
+rm -rf "$CK"
+cp -a "$W/good" "$CK"
+cp "$W/good.log" "$W/log"
+train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
+want "on purpose" 0
+check "goes to the new end" grep -q '"steps":80' "$W/log"
+echo "my diary" >"$W/log"
+train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
+want "a file that is no log" 2 "$W/log is not the log of a run: name another with --log"
+check "is left as it is" [ "$(cat "$W/log")" = "my diary" ]
+run "$TRAIN" --resume
+want "nothing to go on with" 2 "--resume needs --checkpoint DIR"
+run "$TRAIN" --checkpoint x --resume --may-change layers
+want "the shape does not change" 2 "--may-change: layers is the shape of the model"
+run "$TRAIN" --checkpoint x --resume --may-change lr,tokens
+want "an unknown option" 2 "--may-change: tokens: there is no such option"
+train 2 --checkpoint /proc/none
+want "a folder that cannot be made" 1 "cannot make the checkpoint folder /proc/none"
+
+# ---- a full disk: told, training goes on, the checkpoint before stays
+if unshare -m true 2>/dev/null; then
+    fresh
+    mkdir "$CK"
+    # room for one checkpoint (850 KiB), not for two
+    DEADLINE=30 run unshare -m bash -c 'mount -t tmpfs -o size=1300k none "$0" || exit 99
+        "$@"; rc=$?; ls -A "$0" >"$0.list"; exit $rc' "$CK" "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" "${MODEL[@]}" --log "$W/log" \
+        --save "$W/st" "${KEEP[@]}"
+    want "a full disk" 1 "No space left on device" "no checkpoint of step 60, training goes on; the newest is still that of step 5 in"
+    same "a full disk"
+    check "the old checkpoint stays" [ "$(cat "$CK.list")" = step-000000000005 ]
+    check "the summary says so" grep -q "^checkpoint .*: not written" "$W/out"
+else
+    echo "not checked: a full disk (no mount namespace here)"
+fi
+
+# ---- random moments to die at
+moments=5
+[ -z "${TEST_LONG:-}" ] || moments=60
+RANDOM=${SEED:-$$}
+echo "random moments: SEED=${SEED:-$$}"
+fresh
+deaths=0
+ends=0
+while [ $deaths -lt $moments ]; do
+    ranks=$((1 << RANDOM % 3))
+    setsid "$UCX_RUN" -n $ranks --timeout 25 --kill-grace 1 "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" \
+        --checkpoint "$CK" --checkpoint-every 3 --resume >"$W/out" 2>"$W/err" &
+    pid=$!
+    sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+    # one of the ranks, or all of them with their launcher
+    victim=$pid
+    [ $((RANDOM % 2)) = 0 ] || victim=$(pgrep -f -- "^$TRAIN .*$W/text" | shuf -n 1)
+    if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then
+        deaths=$((deaths + 1))
+    fi
+    { wait $pid; } 2>/dev/null
+    rc=$?
+    until_true 5 nobody "$W/text"
+    if [ $rc = 0 ]; then # it was over before
+        ends=$((ends + 1))
+        same "after $deaths deaths"
+        fresh
+    fi
+done
+train 2 --checkpoint "$CK" --checkpoint-every 3 --resume
+want "after $deaths deaths" 0
+same "after $deaths deaths"
+echo "$deaths deaths, $((ends + 1)) runs"
+finish
