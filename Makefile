@@ -197,6 +197,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 
 # its parts are tested without its main
 $(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
+$(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
     $(if $(filter model optim pipeline,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@

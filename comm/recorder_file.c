@@ -142,8 +142,9 @@ void comm_recorder_destroy(comm_recorder_t *recorder, int discard)
     *recorder = (comm_recorder_t){.fd = -1};
 }
 
-void comm_recorder_note_child(comm_recorder_slot_t *slot, int pid)
+void comm_recorder_note_child(comm_recorder_slot_t *slot, int rank, int pid)
 {
+    slot->rank = rank; /* the rank itself writes the same once it joins */
     atomic_store_explicit(&slot->child, pid, memory_order_release);
 }
 
@@ -164,7 +165,7 @@ int comm_recorder_head_check(const void *data, size_t bytes, unsigned long long 
     if (head.version != COMM_RECORDER_VERSION || head.slot_bytes != sizeof(comm_recorder_slot_t))
         return 0;
     *why = "its size is not what it says";
-    return head.slots >= 1 && head.slots <= COMM_RECORDER_SLOTS_MAX && head.size >= 1 &&
+    return head.slots >= 1 && head.slots <= COMM_RECORDER_SLOTS_MAX && head.size >= 1 && head.size <= 1 << 20 &&
            total >= COMM_RECORDER_HEAD + (unsigned long long)head.slots * sizeof(comm_recorder_slot_t);
 }
 

@@ -25,7 +25,7 @@ gyre_status_t comm_recorder_create(const char *dir, const char *job, const char 
 void comm_recorder_destroy(comm_recorder_t *recorder, int discard);
 
 /* The launcher's notes. */
-void comm_recorder_note_child(comm_recorder_slot_t *slot, int pid);
+void comm_recorder_note_child(comm_recorder_slot_t *slot, int rank, int pid);
 void comm_recorder_note_end(comm_recorder_slot_t *slot, int status);
 
 /* Whether bytes [0, bytes) begin with a head of this version that fits a memfd or file of `total` bytes; else *why (static

@@ -2,18 +2,28 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <gyre/gyre.h>
 
 #include "base/json.h"
 #include "base/settings.h"
+#include "tools/gyre-doctor/job.h"
 #include "tools/gyre-doctor/report.h"
 
 static const char help[] =
     "usage: gyre-doctor [--settings] [--json FILE|-]\n"
+    "       gyre-doctor --job [ID|FILE] [--record DIR] [--json FILE|-]\n"
     "\n"
     "Prints what this machine has, what Gyre will use, what is missing and how to get it.\n"
+    "With --job: what the ranks of a job are doing, who waits for whom, and who is to blame.\n"
     "\n"
+    "  --job ID     a live job of this host, or one whose flight recorder lies below --record (ucx-run "
+    "--record);\n"
+    "               the beginning of the id will do\n"
+    "  --job FILE   the flight recorder in FILE, when everybody is dead\n"
+    "  --job        lists the jobs that it finds\n"
+    "  --record DIR where flight recorders are (default: GYRE_RECORD)\n"
     "  --settings   list every setting instead: value, default, unit, where the value came from, meaning\n"
     "  --json FILE  write the same as JSON to FILE (-: to standard output, and nothing else there)\n"
     "  --help       this text\n"
@@ -24,7 +34,9 @@ static const char help[] =
 
 typedef struct {
     int settings;
-    const char *json; /* NULL: none */
+    int job;           /* asked for */
+    const char *which; /* id or file; NULL: list them */
+    const char *json;  /* NULL: none */
 } options_t;
 
 /* -1: go on; else the exit status. */
@@ -32,6 +44,8 @@ static int parse(int argc, char **argv, options_t *options)
 {
     static const struct option known[] = {{"settings", no_argument, NULL, 's'},
                                           {"json", required_argument, NULL, 'j'},
+                                          {"job", optional_argument, NULL, 'J'},
+                                          {"record", required_argument, NULL, 'r'},
                                           {"help", no_argument, NULL, 'h'},
                                           {"version", no_argument, NULL, 'v'},
                                           {NULL, 0, NULL, 0}};
@@ -44,6 +58,16 @@ static int parse(int argc, char **argv, options_t *options)
         case 'j':
             options->json = optarg;
             break;
+        case 'J':
+            options->job = 1;
+            options->which = optarg;
+            if (optarg == NULL && optind < argc && argv[optind][0] != '-')
+                options->which = argv[optind++];
+            break;
+        case 'r':
+            if (base_settings_set(SET_RECORD, optarg, "flag --record") != GYRE_OK)
+                return 2;
+            break;
         case 'h':
             fputs(help, stdout);
             return 0;
@@ -54,6 +78,11 @@ static int parse(int argc, char **argv, options_t *options)
             fputs("gyre-doctor --help lists the flags\n", stderr);
             return 2;
         }
+    }
+    if (options->job && options->settings) {
+        fputs("gyre-doctor: --job and --settings are two questions\ngyre-doctor --help lists the flags\n",
+              stderr);
+        return 2;
     }
     if (optind < argc) {
         fprintf(stderr, "gyre-doctor: takes no argument: '%s'\ngyre-doctor --help lists the flags\n",
@@ -108,6 +137,74 @@ static int examine(const options_t *options)
     return bad;
 }
 
+/* The only job whose id begins with `text`; NULL, and a line on stderr: there is none, or several. */
+static const char *job_named(const recorders_t *found, const char *text)
+{
+    const char *only = NULL;
+    for (int i = 0; i < found->n; i++) {
+        const char *id = found->list[i].head.job;
+        if (strcmp(id, text) == 0)
+            return id;
+        if (strncmp(id, text, strlen(text)) != 0 || (only != NULL && strcmp(only, id) == 0))
+            continue;
+        if (only != NULL) {
+            fprintf(stderr, "gyre-doctor: several jobs begin with '%s': %s, %s\n", text, only, id);
+            return NULL;
+        }
+        only = id;
+    }
+    if (only == NULL)
+        fprintf(stderr,
+                "gyre-doctor: no job '%s' on this host: no process of %s has its flight recorder open%s%s; "
+                "gyre-doctor --job lists what there is\n",
+                text, geteuid() == 0 ? "anybody" : "yours",
+                base_setting_string(SET_RECORD)[0] != '\0' ? ", and no file is below " : "",
+                base_setting_string(SET_RECORD));
+    return only;
+}
+
+static int show_job(const options_t *options, const recorders_t *found, const char *id)
+{
+    job_t job;
+    int bad = 0;
+    if (!job_look(found, id, &job)) {
+        fputs("gyre-doctor: no memory left\n", stderr);
+        return 1;
+    }
+    if (options->json != NULL)
+        bad = put_json(job_json(&job), options->json);
+    else
+        job_print(&job, stdout);
+    job_free(&job);
+    return bad;
+}
+
+static int jobs(const options_t *options)
+{
+    recorders_t found;
+    int bad = 0;
+    if (!recorders_find(base_setting_string(SET_RECORD), &found)) {
+        fputs("gyre-doctor: no memory left\n", stderr);
+        return 1;
+    }
+    const char *which = options->which;
+    if (which != NULL && strchr(which, '/') != NULL) {
+        int i = recorders_add_file(which, &found); /* its job may have other recorders, of live ranks even */
+        bad = i < 0 || show_job(options, &found, found.list[i].head.job);
+    } else if (which != NULL) {
+        const char *id = job_named(&found, which);
+        bad = id == NULL || show_job(options, &found, id);
+    } else if (options->json != NULL) {
+        bad = put_json(job_list_json(&found), options->json);
+    } else if (found.n == 0) {
+        puts("no job found on this host");
+    } else {
+        job_list_print(&found, stdout);
+    }
+    recorders_free(&found);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     options_t options = {0};
@@ -115,7 +212,7 @@ int main(int argc, char **argv)
     if (done >= 0)
         return done;
     int bad = base_settings_load() != GYRE_OK; /* it has said what is malformed */
-    bad |= options.settings ? settings(&options) : examine(&options);
+    bad |= options.settings ? settings(&options) : options.job ? jobs(&options) : examine(&options);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("gyre-doctor: standard output");
         return 1;

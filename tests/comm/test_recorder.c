@@ -158,7 +158,7 @@ static void in_a_file(void **state)
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    comm_recorder_note_child(&made.slots[2], (int)pid);
+    comm_recorder_note_child(&made.slots[2], 7, (int)pid);
     comm_recorder_note_end(&made.slots[2], status);
     snprintf(path, sizeof(path), "%s", made.path);
     comm_recorder_destroy(&made, 0);

@@ -168,7 +168,7 @@ int run_spawn(run_job_t *job, int rank, const run_stdio_t *stdio)
     job->rank[rank].alive = 1;
     job->rank[rank].status = 0;
     job->alive++;
-    comm_recorder_note_child(&job->slots[rank], (int)pid);
+    comm_recorder_note_child(&job->slots[rank], rank, (int)pid);
     int rc = listen_to(job, rank, news[0]);
     close(news[0]);
     return rc;

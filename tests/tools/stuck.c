@@ -1,0 +1,28 @@
+/* tests/tools/stuck.c: a job that gets stuck, for test_gyre_doctor_job.sh: after some collectives rank 2 does what its
+ * argument says while the others go into the next one: compute, sleep. */
+#include <string.h>
+#include <unistd.h>
+
+#include <gyre/gyre.h>
+
+int main(int argc, char **argv)
+{
+    gyre_comm_t *world = NULL;
+    double mine = 1, sum = 0;
+    const char *how = argc > 1 ? argv[1] : "compute";
+    if (gyre_init(NULL, &world) != GYRE_OK)
+        return 1;
+    for (int i = 0; i < 20; i++)
+        if (gyre_all_reduce(&mine, &sum, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world) != GYRE_OK)
+            return 1;
+    if (gyre_comm_rank(world) == 2) {
+        volatile unsigned turns = 0;
+        while (strcmp(how, "compute") == 0)
+            turns++;
+        sleep(60);
+    }
+    if (gyre_broadcast(&mine, &sum, 1, GYRE_FLOAT64, 0, world) != GYRE_OK ||
+        gyre_all_reduce(&mine, &sum, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world) != GYRE_OK)
+        return 1;
+    return gyre_finalize(world) != GYRE_OK;
+}

@@ -1,0 +1,170 @@
+/* tests/tools/test_doctor.c: whom gyre-doctor --job blames, from pictures of jobs that are made up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/schedule.h"
+#include "tools/gyre-doctor/job.h"
+
+enum { RANKS = 6 };
+
+/* A rank that has made the calls 1..seq on communicator 7 and is in the last of them, or after it. */
+static void member(job_t *job, int r, uint32_t seq, int inside, int waits_for)
+{
+    member_t *m = &job->rank[r];
+    *m = (member_t){.known = 1, .life = LIFE_SLEEPING, .pid = 1000 + r, .cpu = 0, .since = 3.0};
+    strcpy(m->host, "here");
+    m->slot.rank = r;
+    m->slot.state = inside ? 2 : 1;
+    m->slot.waiting_for = waits_for;
+    for (uint32_t k = 0; k < seq; k++)
+        m->slot.calls[k % COMM_RECORDER_CALLS] =
+            (comm_call_t){.seq = k + 1, .op = COLL_ALL_REDUCE, .count = 4, .sig = 11, .comm = 7, .root = -1};
+    m->slot.head = seq;
+    job->known++;
+    job->alive++;
+}
+
+static void begin(job_t *job, member_t *members)
+{
+    memset(members, 0, sizeof(*members) * RANKS);
+    *job = (job_t){.size = RANKS, .rank = members, .age = 1};
+}
+
+static void expect(const job_t *job, int culprit, const char *words)
+{
+    char text[JOB_BLAME_TEXT];
+    int got = job_blame(job, text);
+    if (got != culprit || strstr(text, words) == NULL)
+        fail_msg("culprit %d: %s", got, text);
+}
+
+static void absence(void **state)
+{
+    (void)state;
+    static member_t members[RANKS];
+    job_t job;
+    int list[RANKS];
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++)
+        member(&job, r, r == 4 ? 30 : 31, r != 4, -1);
+    assert_int_equal(job_waits_for(&job, 0, list), 1);
+    assert_int_equal(list[0], 4);
+    assert_int_equal(job_waits_for(&job, 4, list), 0);
+    members[4].life = LIFE_STOPPED;
+    expect(&job, 4, "rank 4 on here has not entered all_reduce #31 (count 4");
+    expect(&job, 4, "in which 5 others wait for 3.0 s; its process 1004 is stopped");
+    expect(&job, 4, "its last call was all_reduce #30");
+    /* a chain: all wait for 1, which waits for 4, by what their recorders say */
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++)
+        member(&job, r, 31, r != 4, r == 1 ? 4 : 1);
+    expect(&job, 4, "5 others wait");
+    /* the culprit is elsewhere */
+    begin(&job, members);
+    for (int r = 0; r < RANKS - 1; r++)
+        member(&job, r, 31, 1, RANKS - 1);
+    expect(&job, RANKS - 1, "it is on another host");
+    /* those who have just begun wait for nobody */
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++)
+        member(&job, r, r == 4 ? 30 : 31, r != 4, 4);
+    for (int r = 0; r < RANKS; r++)
+        members[r].moved = 1;
+    expect(&job, -1, "the job moves");
+}
+
+static void circle(void **state)
+{
+    (void)state;
+    static member_t members[RANKS];
+    job_t job;
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++)
+        member(&job, r, 31, r < 3, (r + 1) % 3);
+    for (int r = 3; r < RANKS; r++)
+        members[r].slot.state = 1;
+    expect(&job, -1, "in a circle");
+}
+
+static void disagreement(void **state)
+{
+    (void)state;
+    static member_t members[RANKS];
+    job_t job;
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++)
+        member(&job, r, 5, 1, (r + 1) % RANKS);
+    members[3].slot.calls[4].sig = 12;
+    members[3].slot.calls[4].count = 5;
+    expect(&job, 3, "rank 3 called all_reduce #5 (count 5");
+    expect(&job, 3, "where rank 0 and others called all_reduce #5 (count 4");
+}
+
+static void failures(void **state)
+{
+    (void)state;
+    static member_t members[RANKS];
+    job_t job;
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++)
+        member(&job, r, 5, 1, -1);
+    members[2].slot.state = 3; /* a victim says so; the killed one is the cause */
+    strcpy(members[2].slot.error, "rank 5 died");
+    members[2].slot.ended_ns = 10;
+    members[2].slot.status = 1 << 8;
+    members[5].slot.ended_ns = 20;
+    members[5].slot.status = 11;
+    members[5].life = LIFE_DEAD;
+    expect(&job, 5, "it was killed by signal 11");
+    members[5].slot.status = 3 << 8;
+    expect(&job, 5, "it exited with code 3");
+    members[5].slot.ended_ns = 0;
+    members[5].life = LIFE_SLEEPING;
+    expect(&job, 2, "failed first: rank 5 died");
+}
+
+/* Slots full of nonsense (a file from elsewhere) confuse the verdict and nothing else. */
+static void nonsense(void **state)
+{
+    (void)state;
+    static member_t members[RANKS];
+    job_t job;
+    char text[JOB_BLAME_TEXT];
+    srand(5);
+    for (int i = 0; i < 2000; i++) {
+        begin(&job, members);
+        for (int r = 0; r < RANKS; r++) {
+            member(&job, r, 1, 1, -1);
+            for (size_t k = 0; k < sizeof(members[r].slot.calls); k++)
+                ((unsigned char *)members[r].slot.calls)[k] = (unsigned char)(rand() % (i % 2 ? 256 : 3));
+            members[r].slot.head = (uint32_t)rand() * (uint32_t)(i % 3);
+            members[r].slot.state = (uint32_t)(rand() % 5);
+            members[r].slot.waiting_for = rand() % 9 - 2;
+            members[r].life = (life_t)(rand() % 7);
+            members[r].slot.ended_ns = rand() % 3;
+            members[r].slot.status = rand();
+        }
+        job_blame(&job, text);
+        assert_true(strlen(text) < sizeof(text));
+        FILE *out = fopen("/dev/null", "w");
+        job_print(&job, out);
+        fclose(out);
+        json_decref(job_json(&job));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absence),  cmocka_unit_test(circle),   cmocka_unit_test(disagreement),
+        cmocka_unit_test(failures), cmocka_unit_test(nonsense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,108 @@
+#!/bin/bash
+# tests/tools/test_gyre_doctor_job.sh: gyre-doctor --job: a rank that computes, one that is stopped, a job whose every
+# process was killed, a folder without room for the recorder.
+. "$(dirname "$0")/../support/lib.sh"
+DOCTOR=$B/bin/gyre-doctor
+started=()
+# shellcheck disable=SC2154 # W: lib.sh
+trap 'for p in ${started[@]+"${started[@]}"}; do kill -9 "$p" 2>/dev/null; done; rm -rf "$W"' EXIT
+check "the program that gets stuck" gcc -std=c17 -O1 -Iinclude tests/tools/stuck.c -L"$B/lib" -lgyre -Wl,-rpath,"$B/lib" -o "$W/stuck"
+mkdir "$W/rec"
+
+# job ARGS...: starts a job with its recorder below $W/rec; leaves $launcher, $file and $id
+job() {
+    rm -f "$W"/rec/*
+    "$UCX_RUN" -n 4 --bind none --record "$W/rec" --timeout 50 "$W/stuck" "$@" >"$W/job.out" 2>&1 &
+    launcher=$!
+    started+=("$launcher")
+    for _ in $(seq 300); do
+        file=$(echo "$W"/rec/gyre-*.rec)
+        # stuck once three ranks wait in call 22
+        [ ! -e "$file" ] || [ "$("$DOCTOR" --job "$file" 2>/dev/null | grep -c ' in all_reduce #22 .* for [1-9]')" != 3 ] || break
+        sleep 0.1
+    done
+    id=${file##*/gyre-}
+    id=${id%%.*}
+}
+end_job() {
+    kill -9 "$launcher" 2>/dev/null
+    wait "$launcher" 2>/dev/null
+}
+# says NAME PATTERN: in what gyre-doctor printed last
+says() {
+    checks=$((checks + 1))
+    grep -qE -- "$2" "$W/out" || {
+        bad "$1: no /$2/ in"
+        sed 's/^/    out: /' "$W/out"
+    }
+}
+
+job compute
+run "$DOCTOR" --job
+want "list" 0
+says "the job is listed" "^$id +4 +4 .*$W/rec/"
+run "$DOCTOR" --job "${id:0:8}"
+want "a rank that computes" 0
+says "who is there" "^job $id: 4 ranks, 4 alive; .*by ucx-run \(pid $launcher\)"
+says "what a rank does" ' 0 .* in all_reduce #22 \(count 1, double, sum\) for [0-9.]+ s'
+says "what it did" 'before: broadcast #21 \(count 1, double, root 0\); all_reduce #20 .* and 13 like it before'
+says "who waits" '^  0-1, 3 -> 2$'
+says "culprit" 'culprit: rank 2 on .* has not entered all_reduce #22 .* 3 others wait for .* computing .* last call was all_reduce #20'
+pid=$(awk '$1 == 2 {print $2}' "$W/out")
+kill -STOP "$pid"
+run "$DOCTOR" --job "$id"
+says "a stopped rank" "culprit: rank 2 .* its process $pid is stopped \(SIGSTOP"
+run "$DOCTOR" --job "$id" --json -
+check "JSON" python3 -c '
+import json, sys
+job = json.load(open(sys.argv[1]))
+assert job["culprit"] == 2 and job["size"] == 4 and len(job["ranks"]) == 4, job
+assert job["ranks"][2]["process"] == "stopped" and job["ranks"][0]["waits_for"] == [2], job' "$W/out"
+# everybody dies, ucx-run first; the file is what is left
+end_job
+for _ in $(seq 100); do
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.05
+done
+run "$DOCTOR" --job "$file"
+want "all dead" 0
+says "nobody lives" "^job $id: 4 ranks, 0 alive; .*\(pid $launcher, gone\)"
+says "the culprit is still known" 'culprit: rank 2 .* has not entered all_reduce #22 .* since .* all ended together'
+run "$DOCTOR" --job "$id" --record "$W/rec"
+says "found by its folder" 'culprit: rank 2'
+
+# One rank is killed: the launcher has seen it, and keeps the file.
+job sleep
+run "$DOCTOR" --job "$id"
+says "a rank that sleeps" 'culprit: rank 2 .* sleeps, in the program'
+kill -9 "$(awk '$1 == 1 {print $2}' "$W/out")"
+wait "$launcher" 2>/dev/null
+check "the recorder is kept, and said" grep -q "the flight recorder is kept: gyre-doctor --job $file" "$W/job.out"
+run "$DOCTOR" --job "$file"
+says "a killed rank" 'culprit: rank 1 on .*: it was killed by signal 9 .*, in all_reduce #22'
+
+# A job that ends well leaves no file.
+rm -f "$W"/rec/*
+run "$UCX_RUN" -n 2 --record "$W/rec" "$PERF" all_reduce -b 8 -e 8 -n 5
+want "ends well" 0
+check "no file stays" [ -z "$(ls "$W/rec")" ]
+
+# What is wrong is said.
+run "$DOCTOR" --job nosuchjob
+want "no such job" 1 "no job 'nosuchjob'"
+run "$DOCTOR" --job /etc/passwd
+want "no recorder" 1 'is no flight recorder'
+run "$DOCTOR" --job "$W/nosuchfile"
+want "no file" 1 'No such file'
+
+# A full disk: one warning, and the job runs.
+space=(unshare -m)
+[ "$(id -u)" = 0 ] || space=(unshare -rm)
+if "${space[@]}" mount -t tmpfs -o size=4k none "$W/rec" 2>/dev/null; then
+    # shellcheck disable=SC2016 # the inner shell's variables
+    run "${space[@]}" sh -c 'mount -t tmpfs -o size=4k none "$0" && "$@"' "$W/rec" "$UCX_RUN" -n 2 --record "$W/rec" \
+        "$PERF" all_reduce -b 8 -e 1K -n 5 -c 1
+    want "full disk" 0 'No space left on device; it stays in memory'
+    check "one warning" [ "$(grep -c 'flight recorder' "$W/err")" = 1 ]
+fi
+finish

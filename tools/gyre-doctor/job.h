@@ -1,0 +1,108 @@
+/* tools/gyre-doctor/job.h: gyre-doctor --job: what the ranks of a live or dead job are doing, and which of them is to blame.
+ *
+ *     job_find     flight recorders: of this host's processes (/proc/PID/fd), and in files  ->  recorders_t
+ *     job_look     recorders of one job, looked at twice, and /proc  ->  job_t
+ *     job_blame    who waits for whom; one sentence: pure functions of a job_t
+ *     job_print    text and JSON
+ *
+ * Nothing is stopped or attached to: the ranks do not notice. Of other users' processes nothing is visible, unless one
+ * is root. */
+#ifndef GYRE_DOCTOR_JOB_H
+#define GYRE_DOCTOR_JOB_H
+
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "comm/recorder_file.h"
+
+/* A process that has a recorder open. */
+typedef struct {
+    pid_t pid;    /* as we see it */
+    int inner;    /* as it sees itself: in a container its number is another */
+    int recorder; /* index */
+    int fd;       /* its number there */
+} holder_t;
+
+typedef struct {
+    dev_t dev;
+    ino_t ino;
+    char path[1200]; /* a file; "": memory */
+    comm_recorder_head_t head;
+} recorder_t;
+
+typedef struct {
+    recorder_t *list;
+    int n;
+    holder_t *holders;
+    int holders_n;
+} recorders_t;
+
+/* Recorders of live processes of this host, and files "gyre-*.rec" below `dir` ("": none). 0: out of memory. */
+int recorders_find(const char *dir, recorders_t *found);
+/* Adds one file and returns its index. -1, and a line on stderr: it cannot be read, or is none. */
+int recorders_add_file(const char *path, recorders_t *found);
+void recorders_free(recorders_t *found);
+/* The present slots of a recorder, to be freed; NULL: it is gone. */
+comm_recorder_slot_t *recorder_slots(const recorders_t *found, int i);
+
+typedef enum {
+    LIFE_UNKNOWN,
+    LIFE_RUNNING,
+    LIFE_SLEEPING,
+    LIFE_KERNEL, /* uninterruptible: a disk, a network file system */
+    LIFE_STOPPED,
+    LIFE_TRACED, /* held by a debugger */
+    LIFE_DEAD
+} life_t;
+
+typedef struct {
+    int known; /* there is a slot */
+    life_t life;
+    char host[256];
+    int pid;        /* 0: not started */
+    double cpu;     /* share of a core while we looked; < 0: unknown */
+    int moved;      /* it made calls while we looked */
+    double since;   /* s since its newest call began (dead: until it ended); < 0: unknown */
+    char began[32]; /* the same by the clock on the wall, "" if unknown */
+    comm_recorder_slot_t slot;
+} member_t;
+
+typedef struct {
+    char id[64];
+    int size;               /* ranks */
+    member_t *rank;         /* [size] */
+    int known, alive, here; /* ranks with a slot; of these alive; of these on this host */
+    double age;             /* s since it was started; < 0: in another boot */
+    char began[32];
+    int launcher; /* pid of ucx-run; 0: none */
+    int launcher_alive;
+    int gone;        /* it ended while we looked */
+    char path[1200]; /* a file in which it lies; "" */
+    char host[256];  /* this one */
+} job_t;
+
+/* Looks at all recorders of job `id` (exact). On success *job is to be freed by job_free. 0: out of memory. */
+int job_look(const recorders_t *found, const char *id, job_t *job);
+void job_free(job_t *job);
+
+enum { JOB_CALL_TEXT = 192, JOB_BLAME_TEXT = 1600 };
+/* The newest call of a rank; NULL: it has made none. */
+const comm_call_t *job_call(const member_t *m);
+/* It is in a call and waits. */
+int job_is_waiting(const member_t *m);
+/* Whom rank r waits for: ranks into list ([size]); how many. */
+int job_waits_for(const job_t *job, int r, int *list);
+/* What is most probably wrong, in a sentence or two. text: [JOB_BLAME_TEXT]. Returns the culprit's rank, or -1. */
+int job_blame(const job_t *job, char *text);
+/* What a process does, in a word: "stopped". */
+const char *job_life_word(life_t life);
+/* "0, 3-7": text: [bytes]. */
+void job_ranks_text(const int *ranks, int n, char *text, size_t bytes);
+
+void job_print(const job_t *job, FILE *out);
+json_t *job_json(const job_t *job); /* a new reference; NULL: no memory */
+void job_list_print(const recorders_t *found, FILE *out);
+json_t *job_list_json(const recorders_t *found);
+
+#endif
