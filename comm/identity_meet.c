@@ -280,7 +280,8 @@ gyre_status_t comm_identity_meet(comm_identity_t *who, base_time_t deadline)
         memcpy(channel.job, who->job, sizeof(channel.job));
         st = take(who);
         channel.agreed = st == GYRE_OK;
-        log_info("%s: rank %d of %d, root %s", who->source, who->rank, who->size, who->root);
+        if (st == GYRE_OK)
+            log_info("%s: rank %d of %d, root %s", who->source, who->rank, who->size, who->root);
     }
     if (st != GYRE_OK && host.fd >= 0)
         close(host.fd);
