@@ -9,7 +9,8 @@
  *     RANK, WORLD_SIZE                    torchrun
  *     JOB_COMPLETION_INDEX                Kubernetes, Indexed Job
  *     nothing                             alone: rank 0 of 1
- * Half an identity is an error that names what is missing, never a guess. */
+ * torchrun comes second where TORCHELASTIC_RUN_ID shows that it started this process: started by srun or mpirun itself, once per
+ * host, it leaves their variables in place. Half an identity is an error that names what is missing, never a guess. */
 #ifndef COMM_IDENTITY_H
 #define COMM_IDENTITY_H
 
