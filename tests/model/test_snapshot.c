@@ -1,0 +1,330 @@
+/* tests/model/test_snapshot.c: checkpoints of a run: written, listed, replaced, removed; every damage is recognised. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "model/snapshot.h"
+
+static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
+static char folder[] = "/tmp/gyre-snapshot-XXXXXX";
+static model_params_t *params;
+static float *one, *two, *back_one, *back_two;
+static model_snapshot_part_t part[2], back[2];
+
+static int begin(void **state)
+{
+    (void)state;
+    base_log_set_level(BASE_LOG_NONE);
+    if (!mkdtemp(folder) || model_params_create(&config, &params) != GYRE_OK)
+        return -1;
+    one = calloc(params->total, sizeof *one);
+    two = calloc(params->total, sizeof *two);
+    back_one = calloc(params->total, sizeof *one);
+    back_two = calloc(params->total, sizeof *two);
+    if (!one || !two || !back_one || !back_two)
+        return -1;
+    model_params_init(params, 1, one);
+    model_params_init(params, 2, two);
+    part[0] = (model_snapshot_part_t){"one.safetensors", one};
+    part[1] = (model_snapshot_part_t){"two.safetensors", two};
+    back[0] = (model_snapshot_part_t){"one.safetensors", back_one};
+    back[1] = (model_snapshot_part_t){"two.safetensors", back_two};
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    model_params_destroy(params);
+    free(one);
+    free(two);
+    free(back_one);
+    free(back_two);
+    return rmdir(folder); /* fails if a test left something */
+}
+
+static void write_one(uint64_t step)
+{
+    json_t *run = json_pack("{s:I}", "answer", (json_int_t)(step + 1));
+    assert_non_null(run);
+    assert_int_equal(model_snapshot_write(folder, step, params, part, 2, run), GYRE_OK);
+    json_decref(run);
+}
+
+/* Entries of the folder, hidden ones too. */
+static size_t entries(void)
+{
+    size_t n = 0;
+    DIR *all = opendir(folder);
+    assert_non_null(all);
+    while (readdir(all))
+        n++;
+    closedir(all);
+    return n - 2;
+}
+
+static gyre_status_t load(uint64_t step, json_t **run)
+{
+    memset(back_one, 0, params->total * sizeof *one);
+    memset(back_two, 0, params->total * sizeof *two);
+    return model_snapshot_load(folder, step, params, back, 2, run);
+}
+
+static void in_file(uint64_t step, const char *name, char *path, size_t bytes)
+{
+    int n = (int)strlen(name) + 2;
+    assert_true(model_snapshot_path(folder, step, path, bytes - (size_t)n));
+    strcat(strcat(path, "/"), name);
+}
+
+/* The whole file; *bytes long. */
+static char *read_file(const char *path, size_t *bytes)
+{
+    struct stat info;
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &info), 0);
+    *bytes = (size_t)info.st_size;
+    char *text = malloc(*bytes + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, *bytes, file), *bytes);
+    fclose(file);
+    return text;
+}
+
+static void write_file(const char *path, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    json_t *run = NULL;
+    assert_int_equal(model_snapshot_list("/tmp/no-such-folder", &steps, &count), GYRE_OK);
+    assert_int_equal(count, 0);
+    free(steps);
+    write_one(7);
+    write_one(200);
+    write_one(30);
+    assert_int_equal(model_snapshot_list(folder, &steps, &count), GYRE_OK);
+    assert_int_equal(count, 3);
+    assert_true(steps[0] == 200 && steps[1] == 30 && steps[2] == 7);
+    free(steps);
+    assert_int_equal(model_snapshot_check(folder, 30, &run), GYRE_OK);
+    assert_int_equal(json_integer_value(json_object_get(run, "answer")), 31);
+    json_decref(run);
+    assert_int_equal(load(200, &run), GYRE_OK);
+    assert_int_equal(json_integer_value(json_object_get(run, "answer")), 201);
+    json_decref(run);
+    assert_memory_equal(one, back_one, params->total * sizeof *one);
+    assert_memory_equal(two, back_two, params->total * sizeof *two);
+    assert_int_equal(model_snapshot_check(folder, 8, NULL), GYRE_ERR_NOT_FOUND);
+
+    /* the same step again: the new one stands */
+    one[3] = 42.0f;
+    write_one(30);
+    assert_int_equal(load(30, NULL), GYRE_OK);
+    assert_memory_equal(one, back_one, params->total * sizeof *one);
+    assert_int_equal(entries(), 3);
+    const uint64_t all[] = {7, 30, 200};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(model_snapshot_remove(folder, all[i]), GYRE_OK);
+    assert_int_equal(model_snapshot_remove(folder, 7), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(entries(), 0);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    const char *const foreign[] = {"step-5", "step-0000000000005", "step-00000000000x", "xstep-000000000005",
+                                   "step-",  "model.safetensors"};
+    char path[PATH_MAX];
+    uint64_t *steps = NULL;
+    size_t count = 1;
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    assert_int_equal(model_snapshot_list(folder, &steps, &count), GYRE_OK);
+    assert_int_equal(count, 0);
+    free(steps);
+    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
+        assert_int_equal(rmdir(path), 0); /* it is still there */
+    }
+}
+
+/* What a writer leaves that is killed: swept away; what cannot be written leaves nothing. */
+static void left_overs(void **state)
+{
+    (void)state;
+    char path[PATH_MAX];
+    write_one(4);
+    snprintf(path, sizeof path, "%s/.step-000000000009.new-host-77", folder);
+    assert_int_equal(mkdir(path, 0777), 0);
+    strcat(path, "/one.safetensors");
+    write_file(path, "half", 4);
+    assert_int_equal(entries(), 2);
+    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(entries(), 1);
+    assert_int_equal(model_snapshot_check(folder, 4, NULL), GYRE_OK);
+    json_t *run = json_object();
+    assert_int_equal(model_snapshot_write("/tmp/no-such-folder", 4, params, part, 2, run), GYRE_ERR_IO);
+    assert_int_equal(model_snapshot_write(folder, MODEL_SNAPSHOT_STEPS, params, part, 2, run),
+                     GYRE_ERR_INVALID);
+    part[1].name = "no/such/two.safetensors";
+    assert_int_equal(model_snapshot_write(folder, 4, params, part, 2, run), GYRE_ERR_IO);
+    part[1].name = "two.safetensors";
+    json_decref(run);
+    assert_int_equal(entries(), 1);
+    assert_int_equal(model_snapshot_check(folder, 4, NULL), GYRE_OK);
+    assert_int_equal(model_snapshot_prepare("/proc/self/none"), GYRE_ERR_IO);
+    assert_int_equal(model_snapshot_remove(folder, 4), GYRE_OK);
+}
+
+static void damage(void **state)
+{
+    (void)state;
+    char path[PATH_MAX], index_path[PATH_MAX];
+    size_t bytes = 0, index_bytes = 0;
+    json_t *index = NULL;
+    write_one(5);
+    in_file(5, "two.safetensors", path, sizeof path);
+    in_file(5, "index.json", index_path, sizeof index_path);
+    char *image = read_file(path, &bytes), *text = read_file(index_path, &index_bytes);
+
+    /* any bit of a file, and any length */
+    for (size_t i = 0; i < bytes; i += 1 + bytes / 60) {
+        image[i] ^= 0x10;
+        write_file(path, image, bytes);
+        assert_int_equal(load(5, NULL), GYRE_ERR_FORMAT);
+        assert_non_null(strstr(gyre_last_error(), "two.safetensors is damaged"));
+        assert_int_equal(model_snapshot_check(folder, 5, NULL), GYRE_OK); /* only a quick look */
+        image[i] ^= 0x10;
+        write_file(path, image, i);
+        assert_int_equal(model_snapshot_check(folder, 5, NULL), GYRE_ERR_FORMAT);
+        assert_int_equal(load(5, NULL), GYRE_ERR_FORMAT);
+    }
+    write_file(path, image, bytes);
+    assert_int_equal(load(5, NULL), GYRE_OK);
+
+    /* any bit of the index, and any length: the text alone says so */
+    assert_int_equal(model_snapshot_parse(text, index_bytes, "x", &index), GYRE_OK);
+    json_decref(index);
+    for (size_t i = 0; i < index_bytes; i++) {
+        assert_int_equal(model_snapshot_parse(text, i, "x", &index),
+                         i + 1 < index_bytes ? GYRE_ERR_FORMAT : GYRE_OK);
+        if (i + 1 == index_bytes) /* all but the last line break */
+            json_decref(index);
+        for (int bit = 0; bit < 8; bit++) {
+            text[i] = (char)(text[i] ^ 1 << bit);
+            /* a space may become another white space, or none that counts: then nothing has changed */
+            if (model_snapshot_parse(text, index_bytes, "x", &index) == GYRE_OK) {
+                assert_non_null(strchr(" \n\t\r", text[i]));
+                json_decref(index);
+            }
+            text[i] = (char)(text[i] ^ 1 << bit);
+        }
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(model_snapshot_check(folder, 5, NULL), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(unlink(index_path), 0);
+    assert_int_equal(model_snapshot_check(folder, 5, NULL), GYRE_ERR_NOT_FOUND);
+    free(image);
+    free(text);
+    assert_int_equal(model_snapshot_remove(folder, 5), GYRE_OK);
+}
+
+/* With a checksum that fits: what is listed must make sense. */
+static void parse(const char *members, gyre_status_t expected, const char *word)
+{
+    char text[1024], hash[40];
+    json_t *index = json_loads(members, 0, NULL), *parsed = NULL;
+    assert_non_null(index);
+    char *sorted = json_dumps(index, JSON_COMPACT | JSON_SORT_KEYS);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)base_hash64(sorted, strlen(sorted), 0));
+    int n = snprintf(text, sizeof text, "{\"xxh3\": \"%s\", %s", hash, members + 1);
+    assert_int_equal(model_snapshot_parse(text, (size_t)n, "the-index", &parsed), expected);
+    if (word)
+        assert_non_null(strstr(gyre_last_error(), word));
+    json_decref(parsed);
+    json_decref(index);
+    free(sorted);
+}
+
+#define HEAD  "{\"format\": \"gyre-training-checkpoint\", \"version\": 1, "
+#define ENTRY "\"files\": [{\"name\": \"a\", \"bytes\": 1, \"xxh3\": \"0123456789abcdef\"}]"
+static void nonsense(void **state)
+{
+    (void)state;
+    parse(HEAD "\"step\": 1, \"run\": {}, " ENTRY "}", GYRE_OK, NULL);
+    parse(HEAD "\"step\": -1, \"run\": {}, " ENTRY "}", GYRE_ERR_FORMAT, "lacks step");
+    parse(HEAD "\"step\": 1000000000000, \"run\": {}, " ENTRY "}", GYRE_ERR_FORMAT, "lacks step");
+    parse(HEAD "\"step\": 1, " ENTRY "}", GYRE_ERR_FORMAT, "lacks step, files or run");
+    parse(HEAD "\"step\": 1, \"run\": {}, \"files\": []}", GYRE_ERR_FORMAT, "files");
+    parse(HEAD "\"step\": 1, \"run\": {}, \"files\": [7]}", GYRE_ERR_FORMAT, "entry of a file");
+    const char *const name[] = {"../a", "/a", ".a", "", "a/b"};
+    char text[512];
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        snprintf(text, sizeof text,
+                 HEAD "\"step\": 1, \"run\": {}, \"files\": [{\"name\": \"%s\", \"bytes\": 1, \"xxh3\": "
+                      "\"0123456789abcdef\"}]}",
+                 name[i]);
+        parse(text, GYRE_ERR_FORMAT, "entry of a file");
+    }
+    parse("{\"format\": \"gyre-training-checkpoint\", \"version\": 2}", GYRE_ERR_FORMAT, "has version 2");
+    parse("{\"format\": \"other\", \"version\": 1}", GYRE_ERR_FORMAT, "is not the index");
+    json_t *index = NULL;
+    const char *const broken[] = {"", "[]", "7", "null", "{}", "{\"format\": 3}", "{\"a\":1,\"a\":2}"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        assert_int_equal(model_snapshot_parse(broken[i], strlen(broken[i]), "x", &index), GYRE_ERR_FORMAT);
+}
+
+/* A file's sum is that of its bytes, however it was made. */
+static void sums(void **state)
+{
+    (void)state;
+    char path[PATH_MAX];
+    model_file_sum_t written = {0}, read = {0};
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    assert_int_equal(model_checkpoint_save_summed(path, params, one, &written), GYRE_OK);
+    assert_int_equal(model_checkpoint_sum(path, &read), GYRE_OK);
+    char *image = read_file(path, &bytes);
+    assert_true(written.bytes == bytes && read.bytes == bytes);
+    assert_true(written.hash == base_hash64(image, bytes, 0) && read.hash == written.hash);
+    free(image);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(model_checkpoint_sum(path, &read), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(model_checkpoint_sum(folder, &read), GYRE_ERR_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip), cmocka_unit_test(names),    cmocka_unit_test(left_overs),
+        cmocka_unit_test(damage),     cmocka_unit_test(nonsense), cmocka_unit_test(sums),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
