@@ -20,7 +20,7 @@ void meet_card_make(const meet_card_t *card, char text[MEET_CARD_MAX])
         sodium_bin2hex(hex, sizeof(hex), card->secret, sizeof(card->secret));
     else
         strcpy(hex, "-");
-    snprintf(text, MEET_CARD_MAX, "%s%s;%s", magic, hex, card->root);
+    snprintf(text, MEET_CARD_MAX, "%s%.*s;%s", magic, (int)(2 * sizeof(card->secret)), hex, card->root);
     sodium_memzero(hex, sizeof(hex));
 }
 
