@@ -32,7 +32,7 @@ typedef struct {
 static gyre_status_t exchange_by_bootstrap(void *user, const void *mine, size_t bytes, void *all)
 {
     const joining_t *j = user;
-    if (j->world->size == 1) {
+    if (comm_boot_members(j->world->boot, NULL, NULL) == 1) {
         memcpy(all, mine, bytes);
         return GYRE_OK;
     }
@@ -186,7 +186,7 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
     return GYRE_OK;
 }
 
-static void comm_free(gyre_comm_t *comm)
+void coll_comm_free(gyre_comm_t *comm)
 {
     coll_registry_remove(comm);
     coll_drive(comm); /* whoever took it from the registry is done with it now; nobody finds it any more */
@@ -239,6 +239,8 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
     gyre_status_t st = comm_boot_join(who, deadline, &world->boot);
     if (st == GYRE_OK)
         st = comm_watch_start(world->boot, &world->watch);
+    if (st == GYRE_OK && who->size > 1)
+        st = comm_boot_meet(world->boot, deadline);
     if (st == GYRE_OK)
         st = comm_mem_attach(world->watch);
     if (st != GYRE_OK)
@@ -258,21 +260,26 @@ static gyre_status_t world_tune(const comm_world_t *world, base_time_t deadline,
     return coll_tune_share(world->boot, st, tune, deadline);
 }
 
-static gyre_status_t world_communicator(comm_world_t *world, base_time_t deadline, gyre_comm_t **out)
+gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out)
 {
-    int *ranks = malloc((size_t)world->size * sizeof *ranks);
+    int place, n = comm_boot_members(world->boot, NULL, NULL);
+    int *ranks = malloc((size_t)n * sizeof *ranks);
     if (!ranks)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", world->size);
-    for (int r = 0; r < world->size; r++)
-        ranks[r] = r;
-    unsigned char key[32]; /* strangers cannot guess the id that messages carry */
-    uint64_t id;
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
+    comm_boot_members(world->boot, ranks, &place); /* only this thread changes them */
+    unsigned char key[32];                         /* strangers cannot guess the id that messages carry */
+    uint64_t id, words[2];
     comm_boot_key(world->boot, "communicator", key);
     memcpy(&id, key, sizeof id);
+    words[0] = id;
+    words[1] = comm_boot_epoch(world->boot);
+    if (words[1] > 0)
+        id = base_hash64(words, sizeof words, 4);
     joining_t joining = {.world = world, .deadline = deadline};
-    gyre_status_t st =
-        comm_make(world, id, ranks, world->size, world->rank, exchange_by_bootstrap, &joining, deadline, out);
+    gyre_status_t st = comm_make(world, id, ranks, n, place, exchange_by_bootstrap, &joining, deadline, out);
     free(ranks);
+    if (st == GYRE_OK)
+        (*out)->is_world = 1;
     return st;
 }
 
@@ -312,18 +319,17 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     gyre_comm_t *comm;
     st = world_tune(&process.world, deadline, &process.tune);
     if (st == GYRE_OK)
-        st = world_communicator(&process.world, deadline, &comm);
+        st = coll_world_make(&process.world, deadline, &comm);
     if (st == GYRE_OK && process.threaded) {
         st = coll_progress_thread_start();
         if (st != GYRE_OK)
-            comm_free(comm);
+            coll_comm_free(comm);
     }
     if (st != GYRE_OK) {
         world_leave(&process.world, 0);
         comm_identity_leave();
         return st;
     }
-    comm->is_world = 1;
     comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
     process.joined = 1;
     *out = comm;
@@ -341,7 +347,7 @@ gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world)
 }
 
 /* Requests point into their communicator: it goes last. */
-static gyre_status_t check_unused(const char *name, gyre_comm_t *comm)
+gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm)
 {
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID, "%s cannot be part of a group: call gyre_group_end first", name);
@@ -365,7 +371,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_finalize takes the communicator of gyre_init; others are destroyed "
                          "with gyre_comm_destroy");
-    gyre_status_t st = check_unused("gyre_finalize", world);
+    gyre_status_t st = coll_check_unused("gyre_finalize", world);
     if (st != GYRE_OK)
         return st;
     if (gyre_comm_error(world) == GYRE_OK && world->n > 1)
@@ -374,7 +380,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
     pthread_mutex_lock(&process.lock);
     if (process.threaded)
         coll_progress_thread_stop();
-    comm_free(world);
+    coll_comm_free(world);
     world_leave(&process.world, graceful);
     comm_identity_leave();
     process.joined = 0;
@@ -429,7 +435,7 @@ static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int 
         made->fast_order = comm->fast_order;
     gyre_status_t agreed = split_finish(&subset, st);
     if (agreed != GYRE_OK && st == GYRE_OK)
-        comm_free(made);
+        coll_comm_free(made);
     if (agreed == GYRE_OK)
         *out = made;
     return agreed;
@@ -469,9 +475,9 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
     if (comm->is_world)
         return gyre_fail(GYRE_ERR_INVALID,
                          "gyre_comm_destroy: this is the job's communicator; call gyre_finalize");
-    gyre_status_t st = check_unused("gyre_comm_destroy", comm);
+    gyre_status_t st = coll_check_unused("gyre_comm_destroy", comm);
     if (st == GYRE_OK)
-        comm_free(comm);
+        coll_comm_free(comm);
     return st;
 }
 

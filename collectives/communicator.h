@@ -107,6 +107,11 @@ struct gyre_comm {
 };
 
 /* --- comm.c --- */
+/* The communicator of the job's present members; collective over them. */
+gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out);
+void coll_comm_free(gyre_comm_t *comm);
+/* INVALID while a group is open or requests of `comm` were not waited for. */
+gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
 /* Chooses the order of this communicator's reductions from here on; gyre_init takes it from GYRE_ORDER, a split from its
  * parent. For programs that compare orders in one process: all ranks must choose alike, between the same two
  * operations. INVALID, and nothing changes, while operations are under way. */

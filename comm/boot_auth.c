@@ -32,7 +32,7 @@ static void derive(const unsigned char key[32], char label, const unsigned char 
     crypto_generichash(out, 32, text, sizeof(text), key, 32);
 }
 
-static void hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYTES])
+void boot_hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYTES])
 {
     memset(out, 0, BOOT_HELLO_BYTES);
     memcpy(out, hello_magic, BOOT_MAGIC_BYTES);
@@ -40,6 +40,7 @@ static void hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_B
     boot_put32(out + 12, (uint32_t)hello->rank);
     boot_put32(out + 16, (uint32_t)hello->size);
     boot_put32(out + 20, (uint32_t)hello->wanted);
+    boot_put32(out + 24, hello->epoch);
     randombytes_buf(out + 32, 32);
 }
 
@@ -56,7 +57,8 @@ int boot_hello_parse(const unsigned char hello[BOOT_HELLO_BYTES], boot_hello_t *
     out->rank = (int)boot_get32(hello + 12);
     out->size = (int)boot_get32(hello + 16);
     out->wanted = (int)boot_get32(hello + 20);
-    return out->role == BOOT_ROLE_JOIN || out->role == BOOT_ROLE_CHILD;
+    out->epoch = boot_get32(hello + 24);
+    return out->role >= BOOT_ROLE_JOIN && out->role <= BOOT_ROLE_NEW;
 }
 
 void boot_challenge_make(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
@@ -77,6 +79,22 @@ int boot_proof_check(const unsigned char key[32], const unsigned char hello[BOOT
         return 0;
     derive(key, '1', hello, challenge + 8, conn->key_in);
     derive(key, '2', hello, challenge + 8, conn->key_out);
+    return 1;
+}
+
+int boot_challenge_answer(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
+                          const unsigned char challenge[BOOT_CHALLENGE_BYTES], boot_conn_t *conn,
+                          unsigned char proof[BOOT_PROOF_BYTES])
+{
+    unsigned char mac[32];
+    if (magic_version(challenge, boot_challenge_magic) != BOOT_VERSION)
+        return 0;
+    derive(key, 'S', hello, challenge + 8, mac);
+    if (sodium_memcmp(mac, challenge + 40, 32) != 0)
+        return 0;
+    derive(key, '1', hello, challenge + 8, conn->key_out);
+    derive(key, '2', hello, challenge + 8, conn->key_in);
+    derive(key, 'C', hello, challenge + 8, proof);
     return 1;
 }
 
@@ -146,7 +164,7 @@ gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], co
                               base_time_t deadline)
 {
     unsigned char text[BOOT_HELLO_BYTES], mac[32];
-    hello_make(hello, text);
+    boot_hello_make(hello, text);
     gyre_status_t st = send_plain(conn, text, sizeof(text), deadline);
     while (st == GYRE_OK && boot_buf_len(&conn->in) < BOOT_CHALLENGE_BYTES) {
         st = read_more(conn, BOOT_CHALLENGE_BYTES, deadline);
@@ -158,16 +176,12 @@ gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], co
         return st;
 
     const unsigned char *challenge = conn->in.data + conn->in.from;
-    derive(key, 'S', text, challenge + 8, mac);
-    if (sodium_memcmp(mac, challenge + 40, 32) != 0)
+    if (!boot_challenge_answer(key, text, challenge, conn, mac))
         return gyre_fail(
             GYRE_ERR_AUTH,
             "rank %d at %s does not prove knowledge of this rank's job secret: GYRE_SECRET or GYRE_JOB "
             "differ between the ranks, or another job listens there",
             hello->wanted, conn->where);
-    derive(key, '1', text, challenge + 8, conn->key_out);
-    derive(key, '2', text, challenge + 8, conn->key_in);
-    derive(key, 'C', text, challenge + 8, mac);
     boot_buf_free(&conn->in);
     return send_plain(conn, mac, sizeof(mac), deadline);
 }

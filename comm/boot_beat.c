@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "comm/boot_tree.h"
+#include "comm/boot_door.h"
 
 enum { BEATS = 4 }; /* in the time that may pass in silence: three may be late */
 
@@ -37,7 +37,7 @@ static void silent(comm_boot_t *boot, boot_edge_t *edge, base_time_t now)
     if (boot_conn_send(&edge->conn, BOOT_EXPELLED, text, strlen(text)) != GYRE_OK)
         log_warning("bootstrap: rank %d cannot be told that it was given up", edge->rank);
     snprintf(text, sizeof(text), "silent for %.1f s", (double)(now - edge->heard) * 1e-9);
-    boot_edge_lost(boot, edge, text);
+    boot_edge_lost(boot, edge, text, 1);
 }
 
 base_time_t boot_beat(comm_boot_t *boot)
@@ -46,9 +46,11 @@ base_time_t boot_beat(comm_boot_t *boot)
     if (boot->silence == 0)
         return BASE_TIME_NEVER;
     /* After this process itself was stopped, or starved of its cores, what it has not heard says nothing of the others. */
-    if (now - boot->next_beat > every(boot))
+    if (now - boot->next_beat > every(boot)) {
         for (int i = 0; i < boot->edges_n; i++)
             boot->edges[i].heard = now;
+        boot_door_rested(boot, now);
+    }
     next = now + every(boot);
     for (int i = 0; i < boot->edges_n; i++) {
         boot_edge_t *edge = &boot->edges[i];

@@ -165,7 +165,7 @@ static void guest_admit(gate_t *gate, guest_t *guest)
                  boot->rank, boot->size);
         guest_reject(gate, guest, text);
     } else if (h->wanted != boot->rank || h->rank <= 0 || h->rank >= boot->size ||
-               (h->role == BOOT_ROLE_JOIN) != (boot->rank == 0) ||
+               h->role > BOOT_ROLE_CHILD || (h->role == BOOT_ROLE_JOIN) != (boot->rank == 0) ||
                (h->role == BOOT_ROLE_CHILD && (edge == NULL || h->rank < boot->rank))) {
         snprintf(text, sizeof(text), "rank %d has no place at rank %d of %d", h->rank, boot->rank,
                  boot->size);
@@ -556,12 +556,16 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     unsigned char packed[BOOT_ADDR_BYTES];
     boot_addr_t mine;
     boot_message_t m = {0};
-    boot_hello_t hello = {BOOT_ROLE_JOIN, boot->rank, boot->size, 0};
+    boot_hello_t hello = {BOOT_ROLE_JOIN, boot->rank, boot->size, 0, 0};
     gyre_status_t st = boot_reach_root(who->root, boot->auth_key, &hello, deadline, root);
     if (st != GYRE_OK)
         return st;
     boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
     if (!boot_addr_of(root->fd, 0, &mine))
+        return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
+                               root->where);
+    boot->own_addr = mine;
+    if (!boot_addr_of(root->fd, 1, &boot->root_addr))
         return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
                                root->where);
     st = boot_listen_child(who->root, &mine, gate_fd);
@@ -596,7 +600,7 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
 static gyre_status_t reach_parent(comm_boot_t *boot, int parent, const boot_addr_t *addr,
                                   base_time_t deadline, boot_conn_t *conn)
 {
-    boot_hello_t hello = {BOOT_ROLE_CHILD, boot->rank, boot->size, parent};
+    boot_hello_t hello = {BOOT_ROLE_CHILD, boot->rank, boot->size, parent, 0};
     char where[BOOT_ADDR_TEXT];
     gyre_status_t st;
     boot_addr_text(addr, where);

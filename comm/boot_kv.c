@@ -53,6 +53,8 @@ gyre_status_t comm_boot_put(comm_boot_t *boot, const char *key, const void *valu
                          bytes, VALUE_MAX);
     pthread_mutex_lock(&boot->lock);
     int ok = store(boot, key, value, bytes);
+    if (ok)
+        (*find(boot, key))->own = 1;
     pthread_mutex_unlock(&boot->lock);
     return ok ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for bootstrap key \"%s\"", key);
 }
@@ -102,6 +104,22 @@ void boot_kv_sent(comm_boot_t *boot)
             p->fresh = 0;
 }
 
+void boot_kv_renew(comm_boot_t *boot)
+{
+    for (int b = 0; b < BOOT_KV_BUCKETS; b++)
+        for (boot_pair_t **at = &boot->pairs[b]; *at != NULL;) {
+            boot_pair_t *p = *at;
+            p->fresh = 1;
+            if (p->own) {
+                at = &p->next;
+                continue;
+            }
+            *at = p->next;
+            free(p->value);
+            free(p);
+        }
+}
+
 void boot_kv_free(comm_boot_t *boot)
 {
     for (int b = 0; b < BOOT_KV_BUCKETS; b++)
@@ -123,7 +141,7 @@ void boot_take_get(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m
     memcpy(key, m->data + 8, m->bytes - 8);
     key[m->bytes - 8] = '\0';
     const boot_pair_t *pair = *find(boot, key);
-    if (pair == NULL && boot->rank > 0) {
+    if (pair == NULL && boot->place > 0) {
         if (boot_edge_send(boot, &boot->edges[0], BOOT_GET, m->data, m->bytes) != GYRE_OK)
             log_error("bootstrap: the question for \"%s\" could not be passed on", key);
         return;
@@ -153,10 +171,11 @@ void boot_take_value(comm_boot_t *boot, boot_edge_t *from, const boot_message_t 
         }
         return; /* no match: its caller timed out */
     }
+    int place = boot_place(boot, origin);
     for (int i = 0; i < boot->edges_n; i++) {
         boot_edge_t *edge = &boot->edges[i];
-        if (edge->rank > boot->rank && origin >= edge->rank &&
-            origin < boot_tree_end(edge->rank, boot->size) &&
+        if (edge->place > boot->place && place >= edge->place &&
+            place < boot_tree_end(edge->place, boot->members_n) &&
             boot_edge_send(boot, edge, BOOT_VALUE, m->data, m->bytes) != GYRE_OK)
             log_error("bootstrap: an answer for rank %d could not be passed on", origin);
     }
@@ -207,7 +226,7 @@ gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, siz
     boot_asked_t *a = NULL;
     if (pair != NULL) {
         st = give(key, pair->value, pair->bytes, value, bytes);
-    } else if (boot->rank > 0) {
+    } else if (boot->place > 0) {
         for (int i = 0; i < BOOT_GETS_MAX && a == NULL; i++)
             if (boot->asked[i].id == 0)
                 a = &boot->asked[i];

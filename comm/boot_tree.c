@@ -12,26 +12,48 @@
 #include "base/error.h"
 #include "base/log.h"
 
-int boot_tree_parent(int rank)
+int boot_tree_parent(int place)
 {
-    return rank == 0 ? -1 : rank & (rank - 1);
+    return place == 0 ? -1 : place & (place - 1);
 }
 
-int boot_tree_end(int rank, int size)
+int boot_tree_end(int place, int n)
 {
-    if (rank == 0)
-        return size;
-    int low = rank & -rank;
-    return size - rank < low ? size : rank + low;
+    if (place == 0)
+        return n;
+    int low = place & -place;
+    return n - place < low ? n : place + low;
 }
 
-int boot_tree_children(int rank, int size, int *children)
+int boot_tree_children(int place, int n, int *children)
 {
-    int n = 0;
-    int low = rank == 0 ? size : rank & -rank;
-    for (int k = 1; k < low && k < size - rank && n < 31; k *= 2)
-        children[n++] = rank + k;
-    return n;
+    int found = 0;
+    int low = place == 0 ? n : place & -place;
+    for (int k = 1; k < low && k < n - place && found < 31; k *= 2)
+        children[found++] = place + k;
+    return found;
+}
+
+int boot_member(const comm_boot_t *boot, int place)
+{
+    return boot->members != NULL ? boot->members[place] : place;
+}
+
+int boot_place(const comm_boot_t *boot, int rank)
+{
+    int low = 0, high = boot->members_n;
+    if (rank < 0 || rank >= boot->size)
+        return -1;
+    if (boot->members == NULL)
+        return rank;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (boot->members[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < boot->members_n && boot->members[low] == rank ? low : -1;
 }
 
 boot_edge_t *boot_edge_of(comm_boot_t *boot, int rank)
@@ -40,6 +62,23 @@ boot_edge_t *boot_edge_of(comm_boot_t *boot, int rank)
         if (boot->edges[i].rank == rank)
             return &boot->edges[i];
     return NULL;
+}
+
+boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n)
+{
+    int children[31];
+    int has_parent = boot->place > 0;
+    int count = boot_tree_children(boot->place, boot->members_n, children);
+    boot_edge_t *edges = calloc((size_t)(count + has_parent) + 1, sizeof(*edges)); /* + 1: never of size 0 */
+    if (edges == NULL)
+        return NULL;
+    *n = count + has_parent;
+    for (int i = 0; i < *n; i++) {
+        edges[i].conn.fd = -1;
+        edges[i].place = i < has_parent ? boot_tree_parent(boot->place) : children[i - has_parent];
+        edges[i].rank = boot_member(boot, edges[i].place);
+    }
+    return edges;
 }
 
 void boot_edge_adopt(boot_edge_t *edge, boot_conn_t *conn)
@@ -82,18 +121,15 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
     return st;
 }
 
-/* Steps wait in order: a neighbour that gave up on one sends the next before we have come to its first. */
-static void take_step(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t *m)
+int boot_step_keep(boot_buf_t *steps, const boot_message_t *m)
 {
     unsigned char length[8];
     boot_put64(length, m->bytes);
-    if (boot_buf_len(&edge->steps) > BOOT_MESSAGE_MAX ||
-        !boot_buf_reserve(&edge->steps, sizeof(length) + m->bytes)) {
-        boot_note_death(boot, edge->rank, "no memory here for its messages", NULL);
-        return;
-    }
-    boot_buf_add(&edge->steps, length, sizeof(length)); /* both fit: room was made */
-    boot_buf_add(&edge->steps, m->data, m->bytes);
+    if (boot_buf_len(steps) > BOOT_MESSAGE_MAX || !boot_buf_reserve(steps, sizeof(length) + m->bytes))
+        return 0;
+    boot_buf_add(steps, length, sizeof(length)); /* both fit: room was made */
+    boot_buf_add(steps, m->data, m->bytes);
+    return 1;
 }
 
 int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes)
@@ -122,7 +158,8 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_UP:
     case BOOT_DOWN:
         if ((m->type == BOOT_DOWN) == is_parent) {
-            take_step(boot, edge, m);
+            if (!boot_step_keep(&edge->steps, m))
+                boot_note_death(boot, edge->rank, "no memory here for its messages", 0);
             return;
         }
         break;
@@ -161,19 +198,21 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
         break;
     case BOOT_JOIN:
     case BOOT_PARENT:
+    case BOOT_RALLY:
+    case BOOT_VIEW:
         break;
     }
     log_warning("bootstrap: rank %d sent an unexpected message of type %d", edge->rank, (int)m->type);
 }
 
-void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how)
+void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how, int silent)
 {
     char text[BOOT_TEXT];
     int left = edge->left;
     snprintf(text, sizeof(text), "%s", how);
     edge_close(edge);
     if (!left)
-        boot_note_death(boot, edge->rank, text, NULL);
+        boot_note_death(boot, edge->rank, text, silent);
 }
 
 void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
@@ -185,10 +224,11 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
         boot_conn_flush(&edge->conn);
     if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
         boot_read_t got = boot_conn_read(&edge->conn, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC);
+        int err = errno;
         if (got == BOOT_READ_SOME)
             edge->heard = base_now();
         if (got == BOOT_READ_ERROR)
-            snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(errno));
+            snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
         boot_message_t m;
         const char *why = "";
         int next;
@@ -196,11 +236,11 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
             dispatch(boot, edge, &m);
         if (next < 0) {
             snprintf(how, sizeof(how), "its bootstrap connection is garbled: %s", why);
-            boot_edge_lost(boot, edge, how);
+            boot_edge_lost(boot, edge, how, 0);
         } else if (got == BOOT_READ_EOF) {
-            boot_edge_lost(boot, edge, "its connection closed");
+            boot_edge_lost(boot, edge, "its connection closed", 0);
         } else if (got == BOOT_READ_ERROR) {
-            boot_edge_lost(boot, edge, how);
+            boot_edge_lost(boot, edge, how, err == ETIMEDOUT || err == EHOSTUNREACH);
         } else if (edge->left) {
             edge_close(edge);
         }

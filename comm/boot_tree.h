@@ -1,7 +1,8 @@
 /* comm/boot_tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along them.
  *
- * Tree over ranks 0..n-1: the parent of r is r with its lowest set bit cleared; the children of r are r + 2^k for
- * every 2^k below that bit (rank 0: every 2^k below n). The subtree of r is the ranks [r, boot_tree_end(r)).
+ * The tree is over the places 0..n-1 of the job's members: their ranks in ascending order. Until the first rank is lost or
+ * added, a rank's place is its rank. The parent of place p is p with its lowest set bit cleared; the children of p are p + 2^k
+ * for every 2^k below that bit (place 0: every 2^k below n). The subtree of p is the places [p, boot_tree_end(p)).
  *
  *          0            n = 8: at most log2 n hops from any rank to rank 0, at most log2 n children.
  *        / | \
@@ -21,12 +22,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "comm/boot_refuse.h"
 #include "comm/boot_wire.h"
 #include "comm/bootstrap.h"
 
 enum {
-    BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
-    BOOT_TEXT = 256,     /* bytes of a text that travels */
+    BOOT_EDGES_MAX = 33,  /* parent and at most 31 children */
+    BOOT_TEXT = 256,      /* bytes of a text that travels */
+    BOOT_HOST_BYTES = 40, /* of a host's name, cut to that */
     BOOT_KV_BUCKETS = 128,
     BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
     BOOT_GETS_MAX = 64,     /* gets under way at once in one process */
@@ -35,7 +38,7 @@ enum {
 #define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
 
 typedef struct {
-    int rank;
+    int rank, place;
     int open;
     int left;                 /* it said goodbye: its closing is no death */
     base_time_t heard, spoke; /* when something last came from it, and when a beat last went to it */
@@ -46,6 +49,7 @@ typedef struct {
 typedef struct boot_pair {
     struct boot_pair *next;
     int fresh; /* not yet sent up by a fence */
+    int own;   /* put by this rank */
     size_t bytes;
     unsigned char *value;
     char key[];
@@ -53,7 +57,8 @@ typedef struct boot_pair {
 
 typedef struct {
     int rank;
-    int left; /* 1: it said that it leaves after an error; 0: it died */
+    int left;   /* 1: it said that it leaves after an error; 0: it died */
+    int silent; /* 1: died, as far as one can tell who only hears nothing; 0: its end was seen */
     char how[BOOT_TEXT];
 } boot_death_t;
 
@@ -69,8 +74,18 @@ typedef struct {
     boot_buf_t value;
 } boot_asked_t;
 
+/* Where a rank can be reached for as long as it lives. */
+typedef struct {
+    unsigned char addr[BOOT_ADDR_BYTES]; /* loopback: on rank 0's host, wherever that is for whoever asks */
+    char host[BOOT_HOST_BYTES];
+} boot_place_t;
+
 struct comm_boot {
-    int rank, size;
+    int rank, size; /* size: rank numbers given out so far, to the dead ones, too */
+    int place;      /* of this rank among the members */
+    int members_n;
+    int *members;   /* [members_n] ranks, ascending; NULL: all of 0..size-1 */
+    uint32_t epoch; /* number of changes of the members */
     char job[64];
     unsigned char secret[32];
     unsigned char auth_key[32];
@@ -84,6 +99,22 @@ struct comm_boot {
     base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
     base_time_t next_beat; /* when boot_beat has something to do again */
 
+    /* boot_door.c, boot_shrink.c */
+    int door;              /* listening socket for the job's whole life; -1: none */
+    base_time_t door_rest; /* nobody can be let in until then; 0: come in */
+    struct boot_visitor *visitors;
+    boot_refusals_t refused;
+    boot_place_t *places;  /* [size]; NULL: comm_boot_meet was not called */
+    char root_text[256];   /* as in comm_identity_t */
+    boot_addr_t own_addr;  /* by which this rank reached rank 0; with the door's port once that is open */
+    boot_addr_t root_addr; /* at which it reached rank 0 */
+    int rallying;          /* a thread is in comm_boot_shrink */
+    boot_buf_t
+        view; /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
+    uint32_t view_epoch;     /* its number; ahead of `epoch` until it is taken up */
+    char refusal[BOOT_TEXT]; /* why there can be no new membership, from whoever found out; "": nothing */
+
+    uint32_t wiring;    /* changes whenever `edges` becomes another array */
     boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
     int edges_n;
     uint32_t step;          /* number of the newest collective */
@@ -100,9 +131,11 @@ struct comm_boot {
     _Atomic uint32_t trouble; /* deaths and aborts noted so far; read without the lock */
 };
 
-int boot_tree_parent(int rank);                            /* -1 for rank 0 */
-int boot_tree_end(int rank, int size);                     /* one past the last rank of the subtree */
-int boot_tree_children(int rank, int size, int *children); /* [31]; how many */
+int boot_tree_parent(int place);                         /* -1 for place 0 */
+int boot_tree_end(int place, int n);                     /* one past the last place of the subtree */
+int boot_tree_children(int place, int n, int *children); /* [31]; how many */
+int boot_member(const comm_boot_t *boot, int place);     /* its rank */
+int boot_place(const comm_boot_t *boot, int rank);       /* -1: not a member */
 
 boot_edge_t *boot_edge_of(comm_boot_t *boot, int rank);     /* NULL: not a neighbour */
 void boot_edge_adopt(boot_edge_t *edge, boot_conn_t *conn); /* moves the connection in */
@@ -113,7 +146,7 @@ int boot_polls(comm_boot_t *boot, struct pollfd *polls, boot_edge_t **edges);
 void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
 
 /* Closes an edge whose neighbour is gone, and unless it said goodbye tells everybody. how: of the neighbour. */
-void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how);
+void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how, int silent);
 
 /* Heartbeats, for the watcher's thread, under the lock: sends those that are due and ends edges that have been silent for
  * too long. Returns when to call again. boot_beat_begin: the neighbours' time counts from now on. */
@@ -124,17 +157,21 @@ base_time_t boot_beat(comm_boot_t *boot);
 gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
 /* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or 0. */
 int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes);
+/* Adds one: steps wait in order, as a neighbour that gave up on one sends the next before we have come to its first. 0: memory. */
+int boot_step_keep(boot_buf_t *steps, const boot_message_t *m);
 void boot_step_pop(boot_edge_t *edge);
 gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const void *data,
                              size_t bytes);
 
 /* boot_trouble.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
-void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from);
+void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); /* own finding */
 void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
 /* This rank is no longer one of the job, says `from`: ends everything here, tells nobody. */
 void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+/* Copies a text that came over the wire: bounded, ended, and printable. */
+void boot_copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes);
 const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
 /* The abort of communicator `id`, or of the whole job. */
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
@@ -142,9 +179,16 @@ const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
  * after an error that was. NULL: neither. */
 const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, int n);
 void boot_death_text(const boot_death_t *death, char *text, size_t bytes); /* "died: ..." or "left ..." */
+/* BOOT_DEAD or BOOT_LEFT about `death`, as a message. Returns its bytes. */
+enum { BOOT_DEATH_BYTES = 8 + BOOT_TEXT };
+size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_BYTES]);
+/* from: NULL: a visitor */
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+
+/* A set of edges for this rank's place in the tree: all closed. NULL: no memory. */
+boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);
 
 /* boot_kv.c */
 void boot_take_get(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
@@ -152,6 +196,8 @@ void boot_take_value(comm_boot_t *boot, boot_edge_t *from, const boot_message_t 
 /* Adds the pairs that no fence has carried yet to `out`; takes pairs that came from a child. 0: memory, malformed. */
 int boot_kv_pack_fresh(comm_boot_t *boot, boot_buf_t *out);
 int boot_kv_unpack(comm_boot_t *boot, const unsigned char *data, size_t bytes);
+/* Forgets what others have put; the next fence carries what this rank has. */
+void boot_kv_renew(comm_boot_t *boot);
 void boot_kv_sent(comm_boot_t *boot);
 void boot_kv_free(comm_boot_t *boot);
 

@@ -23,7 +23,7 @@ static void flood(comm_boot_t *boot, boot_type_t type, const unsigned char *head
 }
 
 /* Copies a text that came over the wire: bounded, ended, and printable. */
-static void copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes)
+void boot_copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes)
 {
     size_t n = bytes < BOOT_TEXT - 1 ? bytes : BOOT_TEXT - 1;
     for (size_t i = 0; i < n; i++)
@@ -113,20 +113,43 @@ void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
     flood(boot, BOOT_LEFT, head, sizeof(head), "", from);
 }
 
-void boot_note_death(comm_boot_t *boot, int rank, const char *how, const boot_edge_t *from)
+size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_BYTES])
+{
+    size_t bytes = strlen(death->how);
+    boot_put32(out, (uint32_t)death->rank);
+    if (death->left)
+        return 4;
+    boot_put32(out + 4, (uint32_t)death->silent);
+    memcpy(out + 8, death->how, bytes);
+    return 8 + bytes;
+}
+
+static void note_death(comm_boot_t *boot, int rank, const char *how, int silent, const boot_edge_t *from)
 {
     boot_death_t *death = note(boot, rank);
     if (death == NULL)
         return;
     snprintf(death->how, sizeof(death->how), "%s", how);
+    death->silent = silent;
     if (from == NULL)
         log_warning("rank %d died: %s", rank, how);
     else
         log_info("rank %d died: %s (told by rank %d)", rank, how, from->rank);
     trouble(boot);
-    unsigned char head[4];
+    unsigned char head[8];
     boot_put32(head, (uint32_t)rank);
+    boot_put32(head + 4, (uint32_t)silent);
     flood(boot, BOOT_DEAD, head, sizeof(head), death->how, from);
+}
+
+void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
+{
+    char text[BOOT_TEXT + BOOT_HOST_BYTES];
+    if (boot->places != NULL && rank >= 0 && rank < boot->size && boot->places[rank].host[0] != '\0')
+        snprintf(text, sizeof(text), "%.200s (host %.39s)", how, boot->places[rank].host);
+    else
+        snprintf(text, sizeof(text), "%.200s", how);
+    note_death(boot, rank, text, silent, NULL);
 }
 
 /* A new entry; 0: there is one, or no memory. */
@@ -167,7 +190,7 @@ void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const
 void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
 {
     char text[BOOT_TEXT], why[2 * BOOT_TEXT];
-    copy_text(text, m->data, m->bytes);
+    boot_copy_text(text, m->data, m->bytes);
     snprintf(why, sizeof(why), "rank %d is no longer one of the job: %s", boot->rank, text);
     why[BOOT_TEXT - 1] = '\0';
     if (from != NULL)
@@ -179,10 +202,10 @@ void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
 {
     char how[BOOT_TEXT];
-    if (m->bytes < 4)
+    if (m->bytes < 8)
         return;
-    copy_text(how, m->data + 4, m->bytes - 4);
-    boot_note_death(boot, (int)boot_get32(m->data), how, from);
+    boot_copy_text(how, m->data + 8, m->bytes - 8);
+    note_death(boot, (int)boot_get32(m->data), how, boot_get32(m->data + 4) == 1, from);
 }
 
 void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
@@ -190,7 +213,7 @@ void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *
     if (m->bytes != 4)
         return;
     int rank = (int)boot_get32(m->data);
-    if (rank == from->rank)
+    if (from != NULL && rank == from->rank)
         from->left = 1; /* its closing says nothing new */
     boot_note_left(boot, rank, from);
 }
@@ -201,7 +224,7 @@ void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t 
     if (m->bytes < 12)
         return;
     uint32_t status = boot_get32(m->data + 8);
-    copy_text(text, m->data + 12, m->bytes - 12);
+    boot_copy_text(text, m->data + 12, m->bytes - 12);
     boot_note_abort(boot, boot_get64(m->data),
                     status > 1 && status < 1000 ? (gyre_status_t)status : GYRE_ERR_ABORTED, text, from);
 }

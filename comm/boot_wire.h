@@ -34,19 +34,21 @@ enum {
 };
 
 typedef enum {
-    BOOT_JOIN = 1,     /* rank -> 0: packed listen address */
-    BOOT_PARENT = 2,   /* 0 -> rank: i32 parent, packed address */
-    BOOT_REJECT = 3,   /* text */
-    BOOT_UP = 4,       /* collective, towards rank 0 */
-    BOOT_DOWN = 5,     /* collective, away from rank 0 */
-    BOOT_GET = 6,      /* u32 id, u32 origin, key */
-    BOOT_VALUE = 7,    /* u32 id, u32 origin, u8 found, value */
-    BOOT_GOODBYE = 8,  /* leaves on purpose */
-    BOOT_DEAD = 9,     /* u32 rank, text */
-    BOOT_ABORT = 10,   /* u64 id, u32 status, text */
-    BOOT_LEFT = 11,    /* u32 rank: it leaves after an error; from that rank itself: its goodbye */
-    BOOT_BEAT = 12,    /* nothing: the sender lives */
-    BOOT_EXPELLED = 13 /* text: the job goes on without the receiver */
+    BOOT_JOIN = 1,      /* rank -> 0: packed listen address */
+    BOOT_PARENT = 2,    /* 0 -> rank: i32 parent, packed address */
+    BOOT_REJECT = 3,    /* text */
+    BOOT_UP = 4,        /* collective, towards rank 0 */
+    BOOT_DOWN = 5,      /* collective, away from rank 0 */
+    BOOT_GET = 6,       /* u32 id, u32 origin, key */
+    BOOT_VALUE = 7,     /* u32 id, u32 origin, u8 found, value */
+    BOOT_GOODBYE = 8,   /* leaves on purpose */
+    BOOT_DEAD = 9,      /* u32 rank, u32 1: it is only silent, text */
+    BOOT_ABORT = 10,    /* u64 id, u32 status, text */
+    BOOT_LEFT = 11,     /* u32 rank: it leaves after an error; from that rank itself: its goodbye */
+    BOOT_BEAT = 12,     /* nothing: the sender lives */
+    BOOT_EXPELLED = 13, /* text: the job goes on without the receiver */
+    BOOT_RALLY = 14,    /* the sender calls for a new membership */
+    BOOT_VIEW = 15      /* a new membership; see boot_shrink.c */
 } boot_type_t;
 
 typedef struct {
@@ -95,9 +97,16 @@ boot_read_t boot_conn_read(boot_conn_t *conn, size_t limit);
 /* 1: *message. 0: more bytes are needed. -1: garbled or forged; *why is a static text. */
 int boot_conn_next(boot_conn_t *conn, boot_message_t *message, const char **why);
 
-typedef enum { BOOT_ROLE_JOIN = 1, BOOT_ROLE_CHILD = 2 } boot_role_t;
+typedef enum {
+    BOOT_ROLE_JOIN = 1,   /* a rank that joins, to rank 0 */
+    BOOT_ROLE_CHILD = 2,  /* then to its parent */
+    BOOT_ROLE_RALLY = 3,  /* in a running job: to talk about a new membership */
+    BOOT_ROLE_MEMBER = 4, /* to the parent in the tree of a new membership */
+    BOOT_ROLE_NEW = 5     /* a process that wants to become a rank; rank -1, wanted -1 */
+} boot_role_t;
 typedef struct {
     int role, rank, size, wanted;
+    uint32_t epoch; /* that the sender is in */
 } boot_hello_t;
 
 /* Both magics are six letters, the version's digit and a newline. */
@@ -115,6 +124,12 @@ int boot_proof_check(const unsigned char key[32], const unsigned char hello[BOOT
                      const unsigned char challenge[BOOT_CHALLENGE_BYTES],
                      const unsigned char proof[BOOT_PROOF_BYTES], boot_conn_t *conn);
 
+/* Client's side, in steps. answer: 0: the other side does not know the secret or is no Gyre of this version; else the
+ * proof to be sent, and the session keys of `conn` are set. */
+void boot_hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYTES]);
+int boot_challenge_answer(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
+                          const unsigned char challenge[BOOT_CHALLENGE_BYTES], boot_conn_t *conn,
+                          unsigned char proof[BOOT_PROOF_BYTES]);
 /* Client's side, blocking until `deadline`. AUTH: the other side does not know the secret. BOOTSTRAP: it is no Gyre
  * process. TRANSPORT (quiet): closed or failed before it answered; trying again may help. TIMEOUT (quiet). */
 gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], const boot_hello_t *hello,

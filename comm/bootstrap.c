@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
-#include "comm/boot_tree.h"
+#include "comm/boot_door.h"
 
 /* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data, or
  * with a status other than OK the text. */
@@ -62,7 +62,7 @@ static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, 
     const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
     if (abort != NULL)
         return gyre_fail(abort->status, "bootstrap %s: %s", what, abort->text);
-    const boot_death_t *death = boot_first_death(boot, NULL, 0);
+    const boot_death_t *death = boot_first_death(boot, boot->members, boot->members_n);
     if (death != NULL) {
         char how[BOOT_TEXT + 16];
         boot_death_text(death, how, sizeof(how));
@@ -131,7 +131,7 @@ static gyre_status_t step_merge(comm_boot_t *boot, const boot_edge_t *edge, step
                    : gyre_fail(GYRE_ERR_FORMAT, "bootstrap fence: the pairs of rank %d could not be taken",
                                edge->rank);
     if (step->kind == STEP_GATHER)
-        expected = (size_t)(boot_tree_end(edge->rank, boot->size) - edge->rank) * step->bytes;
+        expected = (size_t)(boot_tree_end(edge->place, boot->members_n) - edge->place) * step->bytes;
     if (bytes != expected)
         return gyre_fail(GYRE_ERR_FORMAT, "bootstrap %s: rank %d sent %zu bytes in place of %zu",
                          kind_name(step->kind), edge->rank, bytes, expected);
@@ -147,7 +147,7 @@ static gyre_status_t step_up(comm_boot_t *boot, step_t *step, base_time_t deadli
     const unsigned char *data;
     size_t bytes;
     gyre_status_t st = GYRE_OK;
-    for (int i = boot->rank > 0; i < boot->edges_n && st == GYRE_OK; i++) {
+    for (int i = boot->place > 0; i < boot->edges_n && st == GYRE_OK; i++) {
         boot_edge_t *edge = &boot->edges[i];
         st = step_receive(boot, edge, step, &data, &bytes, deadline);
         if (st == GYRE_OK)
@@ -174,7 +174,7 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
     gyre_status_t st = step_up(boot, step, deadline);
     if (st != GYRE_OK)
         step_failed(step, st);
-    if (boot->rank > 0) {
+    if (boot->place > 0) {
         boot_edge_t *parent = &boot->edges[0];
         gyre_status_t sent = step_send(boot, parent, BOOT_UP, step);
         if (st == GYRE_OK)
@@ -192,7 +192,7 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
     } else if (step->kind == STEP_FENCE) {
         step->data.from = step->data.to = 0; /* the pairs stay here; the others only learn that it is done */
     }
-    for (int i = boot->edges_n - 1; i >= (boot->rank > 0); i--) { /* the largest subtree first */
+    for (int i = boot->edges_n - 1; i >= (boot->place > 0); i--) { /* the largest subtree first */
         gyre_status_t sent = step_send(boot, &boot->edges[i], BOOT_DOWN, step);
         if (st == GYRE_OK)
             st = sent;
@@ -218,10 +218,10 @@ gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t b
                                    base_time_t deadline)
 {
     size_t total;
-    if (!base_mul((size_t)boot->size, bytes, &total) || total > BOOT_MESSAGE_MAX - STEP_HEAD)
+    if (!base_mul((size_t)boot->members_n, bytes, &total) || total > BOOT_MESSAGE_MAX - STEP_HEAD)
         return gyre_fail(GYRE_ERR_INVALID,
                          "bootstrap all-gather of %zu bytes from each of %d ranks is too large", bytes,
-                         boot->size);
+                         boot->members_n);
     step_t step = {.kind = STEP_GATHER, .bytes = bytes};
     pthread_mutex_lock(&boot->lock);
     gyre_status_t st = boot_buf_add(&step.data, mine, bytes)
@@ -262,9 +262,9 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
 {
     step_t step = {.kind = STEP_SHARE};
     char why[1024] = "";
-    gyre_status_t st = boot->rank == 0 ? status : GYRE_OK;
+    gyre_status_t st = boot->place == 0 ? status : GYRE_OK;
     pthread_mutex_lock(&boot->lock);
-    if (boot->rank == 0 && st == GYRE_OK && !boot_buf_add(&step.data, data, *bytes))
+    if (boot->place == 0 && st == GYRE_OK && !boot_buf_add(&step.data, data, *bytes))
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to share %zu bytes by the bootstrap", *bytes);
     if (st != GYRE_OK) { /* the others get this text in place of the data */
         snprintf(why, sizeof(why), "%s", gyre_last_error());
@@ -281,7 +281,7 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
             gyre_fail(GYRE_ERR_INVALID,
                       "rank 0 shares %zu bytes and rank %d has room for %zu; use the same build on all ranks",
                       step.data.to, boot->rank, room);
-    if (st == GYRE_OK && boot->rank > 0) {
+    if (st == GYRE_OK && boot->place > 0) {
         if (step.data.to > 0)
             memcpy(data, step.data.data, step.data.to);
         *bytes = step.data.to;
@@ -335,12 +335,10 @@ static comm_boot_t *boot_new(const comm_identity_t *who)
     comm_boot_t *boot = calloc(1, sizeof(*boot));
     if (boot == NULL)
         return NULL;
-    int children[31];
-    int n = boot_tree_children(who->rank, who->size, children);
-    boot->rank = who->rank;
-    boot->size = who->size;
-    boot->edges_n = n + (who->rank > 0);
-    boot->edges = calloc((size_t)boot->edges_n + 1, sizeof(*boot->edges)); /* + 1: never of size 0 */
+    boot->rank = boot->place = who->rank;
+    boot->size = boot->members_n = who->size;
+    boot->door = -1;
+    boot->edges = boot_edges_new(boot, &boot->edges_n);
     pthread_condattr_t attr;
     if (boot->edges == NULL || pthread_condattr_init(&attr) != 0) {
         free(boot->edges);
@@ -355,13 +353,8 @@ static comm_boot_t *boot_new(const comm_identity_t *who)
         free(boot);
         return NULL;
     }
-    for (int i = 0; i < boot->edges_n; i++) {
-        boot->edges[i].conn.fd = -1;
-        boot->edges[i].rank = who->rank == 0 ? children[i]
-                              : i == 0       ? boot_tree_parent(who->rank)
-                                             : children[i - 1];
-    }
     boot->silence = (base_time_t)(base_setting_seconds(SET_HEARTBEAT) * 1e9);
+    snprintf(boot->root_text, sizeof(boot->root_text), "%s", who->root);
     snprintf(boot->job, sizeof(boot->job), "%s", who->job);
     memcpy(boot->secret, who->secret, sizeof(boot->secret));
     comm_boot_key(boot, "auth", boot->auth_key);
@@ -440,7 +433,11 @@ void comm_boot_leave(comm_boot_t *boot, int graceful)
         boot_conn_close(&boot->edges[i].conn);
         boot_buf_free(&boot->edges[i].steps);
     }
+    boot_door_close(boot);
     boot_kv_free(boot);
+    boot_buf_free(&boot->view);
+    free(boot->members);
+    free(boot->places);
     free(boot->edges);
     free(boot->deaths);
     free(boot->aborts);

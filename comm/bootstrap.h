@@ -50,6 +50,17 @@ void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char k
 /* Number of open bootstrap connections: O(log n), tested. */
 int comm_boot_connections(const comm_boot_t *boot);
 
+/* Collective: opens this rank's door and learns where all others' are, so that the job can be put together again when the tree
+ * has lost a rank (boot_shrink.h). Wants the watcher. 64 bytes per rank of the job. */
+gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline);
+/* Collective over the members that live: agrees on who they are and makes them the members; the dead and those that do not
+ * call it within `patience_s` seconds are no longer. PEER_DEAD: the part of the job that this rank hears is the smaller one.
+ * ABORTED: the others went on without this rank. TIMEOUT. */
+gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline);
+/* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this rank, or NULL. */
+int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
+uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */
+
 /* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it says that it
  * leaves after an error: whoever waits for this rank is told at once (comm_watch_dead). At most 1 s. */
 void comm_boot_leave(comm_boot_t *boot, int graceful);

@@ -121,19 +121,31 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     return GYRE_OK;
 }
 
+static void close_links(comm_group_t *group)
+{
+    for (size_t i = 0; group->links && i < (size_t)group->n * COMM_LANES; i++) {
+        if (group->links[i])
+            group->links[i]->ops->close(group->links[i]);
+        group->links[i] = NULL;
+    }
+    if (group->ucx)
+        comm_ucx_leave(group);
+    comm_reach_free(group);
+}
+
+void comm_group_shut(comm_group_t *group)
+{
+    group->failed = 1;
+    close_links(group);
+}
+
 void comm_group_destroy(comm_group_t *group)
 {
     if (!group)
         return;
     if (group->on_trouble)
         comm_watch_off_trouble(group->world->watch, group);
-    for (size_t i = 0; group->links && i < (size_t)group->n * COMM_LANES; i++) {
-        if (group->links[i])
-            group->links[i]->ops->close(group->links[i]);
-    }
-    if (group->ucx)
-        comm_ucx_leave(group);
-    comm_reach_free(group);
+    close_links(group);
     comm_segment_close(&group->seg);
     free(group->links);
     free(group->cards);

@@ -99,6 +99,8 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
                                 comm_exchange_fn exchange, void *user, base_time_t deadline,
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
+/* Ends what is under way and closes the links, of a group that has failed; all that is left to do with it is to destroy it. */
+void comm_group_shut(comm_group_t *group);
 
 /* The link is made on first use; that waits for nobody: connections and windows are completed by use.
  * peer == own rank gives the self link. */

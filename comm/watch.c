@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/boot_tree.h"
+#include "comm/boot_door.h"
 #include "comm/watch_fd.h"
 
 typedef struct sleeper {
@@ -58,22 +58,64 @@ static void wake_sleepers(comm_watch_t *watch)
     pthread_mutex_unlock(&watch->wake_lock);
 }
 
+/* What one turn of the loop polls; grows with the visitors. */
+typedef struct {
+    struct pollfd *polls;
+    boot_visitor_t **visitors;
+    int cap; /* visitors and the door that there is room for */
+} turn_t;
+
+enum { POLLS_FIXED = 1 + WATCH_FD_POLLS + BOOT_EDGES_MAX };
+
+static int make_room(turn_t *turn, int visitors)
+{
+    if (turn->polls != NULL && visitors <= turn->cap)
+        return 1;
+    int cap = visitors + 16;
+    struct pollfd *polls = realloc(turn->polls, (size_t)(POLLS_FIXED + cap) * sizeof(*polls));
+    if (polls != NULL)
+        turn->polls = polls;
+    boot_visitor_t **list = realloc(turn->visitors, (size_t)cap * sizeof(boot_visitor_t *));
+    if (list != NULL)
+        turn->visitors = list;
+    if (polls == NULL || list == NULL)
+        return 0;
+    turn->cap = cap;
+    return 1;
+}
+
+static base_time_t sooner(base_time_t a, base_time_t b)
+{
+    return a < b ? a : b;
+}
+
 static void *watch_main(void *user)
 {
     comm_watch_t *watch = user;
     comm_boot_t *boot = watch->boot;
-    struct pollfd polls[1 + WATCH_FD_POLLS + BOOT_EDGES_MAX];
+    turn_t turn = {0};
     boot_edge_t *edges[BOOT_EDGES_MAX];
-    base_time_t beat = base_now(); /* when the heart beats next */
+    base_time_t again = base_now(); /* when there is something to do whether or not something comes */
     while (!atomic_load_explicit(&watch->stop, memory_order_acquire)) {
         base_time_t until = BASE_TIME_NEVER;
+        pthread_mutex_lock(&boot->lock);
+        if (!make_room(&turn, boot_door_count(boot))) {
+            pthread_mutex_unlock(&boot->lock);
+            gyre_fail(GYRE_ERR_NO_MEMORY, "the watcher ends: no memory");
+            break;
+        }
+        pthread_mutex_unlock(&boot->lock); /* no order between this lock and that of the windows */
+        struct pollfd *polls = turn.polls;
         polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
         int fds_n = watch_fds_polls(&watch->fds, polls + 1, &until);
-        until = beat < until ? beat : until;
         pthread_mutex_lock(&boot->lock);
         int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
+        int door_n = boot_door_count(boot) <= turn.cap
+                         ? boot_door_polls(boot, polls + 1 + fds_n + edges_n, turn.visitors)
+                         : 0; /* somebody dialled in between, and rings */
+        uint32_t wiring = boot->wiring;
         pthread_mutex_unlock(&boot->lock);
-        int n = poll(polls, (nfds_t)(1 + fds_n + edges_n), base_poll_ms(until));
+        int n = poll(polls, (nfds_t)(1 + fds_n + edges_n + door_n), base_poll_ms(sooner(again, until)));
         if (n < 0) {
             if (errno == EINTR)
                 continue;
@@ -84,13 +126,17 @@ static void *watch_main(void *user)
         if (polls[0].revents != 0 && read(watch->bell, &rings, sizeof(rings)) < 0 && errno != EAGAIN)
             log_warning("watcher: eventfd: %s", strerror(errno));
         pthread_mutex_lock(&boot->lock);
-        for (int i = 0; i < edges_n; i++)
+        for (int i = 0; i < edges_n && boot->wiring == wiring; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
-        beat = boot_beat(boot);
+        for (int i = 0; i < door_n; i++)
+            boot_door_handle(boot, turn.visitors[i], polls[1 + fds_n + edges_n + i].revents);
+        again = sooner(boot_beat(boot), boot_door_tick(boot, base_now()));
         pthread_mutex_unlock(&boot->lock);
         wake_sleepers(watch);
         watch_fds_handle(&watch->fds, polls + 1, fds_n);
     }
+    free(turn.polls);
+    free(turn.visitors);
     return NULL;
 }
 
@@ -247,6 +293,15 @@ int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *ho
         boot_death_text(death, how, bytes);
     pthread_mutex_unlock(&watch->boot->lock);
     return rank;
+}
+
+int comm_watch_lost_member(const comm_watch_t *watch)
+{
+    comm_boot_t *boot = watch->boot;
+    pthread_mutex_lock(&boot->lock);
+    int lost = boot_first_death(boot, boot->members, boot->members_n) != NULL || boot->view_epoch > boot->epoch;
+    pthread_mutex_unlock(&boot->lock);
+    return lost;
 }
 
 void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text)

@@ -40,6 +40,9 @@ void comm_watch_off_trouble(comm_watch_t *watch, void *user);
  * "died: its connection closed" or "left after an error". */
 int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes);
 
+/* 1: one of the job's present members is dead, or the members have changed again: they must be agreed on anew. */
+int comm_watch_lost_member(const comm_watch_t *watch);
+
 /* Declares communicator `id` dead on all ranks of the job; they see it through comm_watch_aborted. */
 void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text);
 /* GYRE_OK, or the status with which communicator `id` was aborted (text: why, with the rank that said so). */

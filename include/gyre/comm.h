@@ -54,6 +54,18 @@ GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
  * block. */
 GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
 
+/* Goes on without the dead: collective over the ranks of the job that are left, each of which calls it once an operation has
+ * failed (with PEER_DEAD, or with TIMEOUT for a rank that hangs). comm: the job's communicator: that of gyre_init, or the newest of
+ * gyre_comm_shrink or gyre_comm_grow. They agree on who is left, even while more die, and *newcomm, of exactly these in the
+ * order of their old ranks, becomes the job's communicator, for gyre_finalize in the end. All operations of `comm` have
+ * failed then, on all ranks; it is to be destroyed with gyre_comm_destroy. Communicators made by gyre_comm_split stay as
+ * they are: those without a dead rank work on.
+ *
+ * A rank that does not call it within the operation's deadline (timeout_s) is left behind and finds its communicators
+ * aborted. Where ranks are merely silent, behind a cut network perhaps, the larger part goes on and the smaller gets
+ * PEER_DEAD (GYRE_QUORUM). ABORTED: the others went on without this rank. TIMEOUT after three deadlines. docs/failures.md. */
+GYRE_API gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm);
+
 /* The error that killed `comm`, or GYRE_OK. Cheap: one load. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
 

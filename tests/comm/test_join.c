@@ -141,7 +141,7 @@ static void garble_after_proof(int port, int rank, int size, int kind)
     boot_job_t job = {.n = size, .root_fd = -1, .port = port};
     comm_identity_t who;
     unsigned char key[32], frame[256];
-    boot_hello_t hello = {BOOT_ROLE_JOIN, rank, size, 0};
+    boot_hello_t hello = {BOOT_ROLE_JOIN, rank, size, 0, 0};
     boot_conn_t conn;
     comm_boot_t fake;
     boot_job_identity(&job, rank, &who);
