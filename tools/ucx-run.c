@@ -1,4 +1,4 @@
-/* tools/ucx-run.c: starts the ranks of a job on this machine and looks after them (docs/man/ucx-run.1).
+/* tools/ucx-run.c: starts the ranks of a job, here or on other hosts, and looks after them (docs/man/ucx-run.1).
  *
  * The parts lie in tools/ucx-run/; run.h says what each is for. */
 #include <errno.h>
@@ -22,49 +22,61 @@ static int have_stdio(void)
     return 1;
 }
 
-/* Two pipes per rank stay open (three with --stdin all). Raises our own soft limit as far as it goes; the
- * ranks get the old one back. */
-static int have_descriptors(const run_options_t *o)
+int run_have_descriptors(unsigned long need)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return 1;
+        return 0;
     run_inherited.nofile = limit.rlim_cur;
-    rlim_t per_rank = o->output_dir || (o->ranks == 1 && !o->tag) ? 0 : 2;
-    rlim_t need = 24 + (rlim_t)o->ranks * (per_rank + (o->stdin_to == RUN_STDIN_ALL ? 1 : 0));
     if (need <= limit.rlim_cur)
-        return 1;
+        return 0;
     rlim_t had = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > need ? need : limit.rlim_max;
     if (need <= limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
-        return 1;
-    fprintf(stderr,
-            "ucx-run: %d ranks need about %lu open files here but only %lu are allowed: raise the limit "
-            "(ulimit -n %lu), or use --output-filename, which needs none\n",
-            o->ranks, (unsigned long)need, (unsigned long)(limit.rlim_max < had ? had : limit.rlim_max),
-            (unsigned long)need);
-    return 0;
+        return 0;
+    run_say("ucx-run: this job needs about %lu open files on %s but only %lu are allowed: raise the limit "
+            "(ulimit -n "
+            "%lu), or use --output-filename, which needs fewer",
+            need, run_hostname(), (unsigned long)(limit.rlim_max < had ? had : limit.rlim_max), need);
+    return RUN_RC_SYSTEM;
 }
 
-/* Starts all ranks; on a failure ends those that already run. */
+static int is_remote(const run_options_t *o)
+{
+    return o->engine != RUN_ENGINE_FORK;
+}
+
+/* Two pipes per rank stay open (three with --stdin all), or three per host. */
+static unsigned long descriptors(const run_options_t *o)
+{
+    unsigned long per_rank = o->output_dir || (o->ranks == 1 && !o->tag) ? 0 : 2;
+    if (is_remote(o))
+        return 24 + 3 * (unsigned long)o->hosts.count;
+    return 24 + (unsigned long)o->ranks * (per_rank + (o->stdin_to == RUN_STDIN_ALL ? 1 : 0));
+}
+
+/* Starts all ranks on this host; on a failure ends those that already run. */
 static int start(run_job_t *job)
 {
-    int rc = 0;
+    int rc = run_spawn_all(job);
+    if (job->root_fd >= 0)
+        close(job->root_fd); /* rank 0 has it: when rank 0 dies the port must answer nobody */
+    job->root_fd = -1;
+    if (!rc)
+        return 0;
+    run_kill_all(job, SIGKILL);
+    for (int r = 0; r < job->ranks; r++)
+        if (job->rank[r].alive) {
+            while (waitpid(job->rank[r].pid, NULL, 0) < 0 && errno == EINTR)
+                continue;
+            run_leash_remove(job->rank[r].pid);
+            job->rank[r].alive = 0;
+        }
     job->alive = 0;
-    for (int r = 0; r < job->options->ranks && !rc; r++) {
-        run_stdio_t stdio = {-1, -1, -1};
-        rc = run_input_attach(r, &stdio);
-        if (!rc)
-            rc = run_output_attach(r, job->attempt, &stdio);
-        if (!rc)
-            rc = run_spawn(job, r, &stdio);
-        run_output_attached(&stdio);
-        run_input_attached(&stdio);
-    }
     return rc;
 }
 
-static int attempt(run_job_t *job, run_result_t *result)
+static int attempt_here(run_job_t *job, run_result_t *result)
 {
     int rc = run_leash_open();
     if (!rc)
@@ -74,22 +86,6 @@ static int attempt(run_job_t *job, run_result_t *result)
         return rc;
     }
     rc = start(job);
-    if (rc)
-        run_kill_all(job, SIGKILL);
-    else
-        close(job->root_fd); /* rank 0 has it: when rank 0 dies the port must answer nobody */
-    if (!rc)
-        job->root_fd = -1;
-    if (rc) {
-        for (int r = 0; r < job->options->ranks; r++)
-            if (job->rank[r].alive) {
-                while (waitpid(job->rank[r].pid, NULL, 0) < 0 && errno == EINTR)
-                    continue;
-                run_leash_remove(job->rank[r].pid);
-                job->rank[r].alive = 0;
-            }
-        job->alive = 0;
-    }
     run_supervise(job, result); /* with no rank alive it only sweeps and writes what is left */
     job->failed = rc || result->rc;
     if (job->failed && job->recorder.path)
@@ -98,80 +94,108 @@ static int attempt(run_job_t *job, run_result_t *result)
     return rc;
 }
 
+static int attempt(run_job_t *job, run_result_t *result)
+{
+    if (!job->remote)
+        return attempt_here(job, result);
+    run_job_identify(job);
+    int rc = run_remote_start(job);
+    if (!rc)
+        run_supervise(job, result);
+    run_job_close(job);
+    return rc ? rc : result->refused ? result->rc : 0;
+}
+
+static int open_streams(const run_options_t *o)
+{
+    run_capture_t capture = {.ranks = o->ranks,
+                             .output_dir = o->output_dir,
+                             .direct = o->ranks == 1 && !o->tag,
+                             .take = run_output_take};
+    run_input_t input = {.ranks = o->ranks, .to = o->stdin_to};
+    int rc = run_output_open(o->ranks, o->tag);
+    if (is_remote(o)) {
+        input.ready = run_remote_input_ready;
+        input.pass = run_remote_input;
+    } else if (!rc) {
+        run_output_terminals(&capture);
+        rc = run_capture_open(&capture);
+    }
+    return rc ? rc : run_input_open(&input);
+}
+
 static int run(const run_options_t *options, run_job_t *job)
 {
-    int rc = run_output_open(options);
-    if (!rc)
-        rc = run_input_open(options);
+    int rc = open_streams(options);
     job->deadline = base_deadline(options->timeout_s); /* 0: never */
     for (job->attempt = 0; !rc; job->attempt++) {
-        run_result_t result = {0, 0};
+        run_result_t result = {0, 0, 0};
         int refused = attempt(job, &result);
         rc = refused ? refused : result.rc;
         if (refused || !rc || result.stopped || job->attempt >= options->max_restarts)
             break;
-        run_say("ucx-run: starting all %d ranks anew (restart %d of %d)", options->ranks, job->attempt + 1,
+        if (job->remote && run_remote_regroup(job) != 0)
+            break;
+        run_say("ucx-run: starting all %d ranks anew (restart %d of %d)", job->world, job->attempt + 1,
                 options->max_restarts);
         rc = 0;
     }
     run_input_close();
+    run_capture_close();
     run_output_close();
     return rc;
 }
 
-/* -x K without a value only says that K must not be missing: the ranks get all of our environment. */
-static void check_exports(const run_options_t *options, char **environment)
+static int run_or_print(const run_options_t *options, run_job_t *job)
 {
-    for (int i = 0; i < options->nexports; i++) {
-        const char *name = options->exports[i];
-        size_t n = strlen(name);
-        char **at = environment;
-        if (strchr(name, '='))
-            continue;
-        while (*at && !(strncmp(*at, name, n) == 0 && (*at)[n] == '='))
-            at++;
-        if (!*at)
-            fprintf(stderr, "ucx-run: warning: -x %s: there is no such variable here\n", name);
+    if (!options->dry_run) {
+        int rc = run_signals_open();
+        if (!rc)
+            rc = run(options, job);
+        run_signals_close();
+        return rc;
     }
+    if (job->remote) {
+        run_job_identify(job);
+        return run_remote_dry(job);
+    }
+    int rc = run_job_open(job);
+    if (!rc)
+        rc = run_dry(job);
+    run_job_close(job);
+    return rc;
 }
 
-int main(int argc, char **argv, char **environment)
+int main(int argc, char **argv)
 {
     run_options_t options;
     run_job_t job;
     if (!have_stdio())
         return RUN_RC_SYSTEM;
+    if (argc == 2 && strcmp(argv[1], RUN_AGENT_FLAG) == 0)
+        return run_agent();
     int rc = run_options_parse(argc, argv, &options);
     if (rc >= 0) {
         run_options_free(&options);
         return rc;
     }
-    check_exports(&options, environment);
+    run_environment_check(&options);
     if (sodium_init() < 0) {
         fprintf(stderr, "ucx-run: libsodium found no source of random numbers\n");
         rc = RUN_RC_SYSTEM;
         goto out;
     }
-    if (!have_descriptors(&options)) {
-        rc = RUN_RC_SYSTEM;
-        goto out;
-    }
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    rc = run_job_plan(&job, &options);
+    rc = run_have_descriptors(descriptors(&options));
     if (rc)
         goto out;
-    if (options.dry_run) {
-        rc = run_job_open(&job);
-        if (!rc)
-            rc = run_job_dry(&job);
-        run_job_close(&job);
-    } else {
-        rc = run_signals_open();
-        if (!rc)
-            rc = run(&options, &job);
-        run_signals_close();
-    }
-    run_job_unplan(&job);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    rc = is_remote(&options) ? run_remote_plan(&job, &options) : run_job_plan(&job, &options);
+    if (!rc)
+        rc = run_or_print(&options, &job);
+    if (job.remote)
+        run_remote_unplan(&job);
+    else
+        run_job_unplan(&job);
 out:
     run_options_free(&options);
     return rc;

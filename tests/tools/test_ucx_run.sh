@@ -54,8 +54,6 @@ run "$R" --hostfile "$W/hosts" echo x
 out_is "--hostfile" "x
 x
 x"
-run "$R" -H elsewhere:2 true
-want "other hosts" 2 "elsewhere" "launcher engine"
 echo "localhost cores=3" >"$W/hosts"
 run "$R" --hostfile "$W/hosts" true
 want "hostfile with an unknown word" 2 'hosts:1' 'cores=3'

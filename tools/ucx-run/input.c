@@ -1,7 +1,9 @@
-/* tools/ucx-run/input.c: our standard input for the ranks that shall have it; the others read /dev/null.
+/* tools/ucx-run/input.c: standard input for the ranks that shall have it; the others read /dev/null.
  *
- * A single rank simply inherits a file or pipe. A terminal cannot be inherited (the ranks are in process
- * groups of their own and would be stopped for reading it) and `all` needs copies: then we read and pass on. */
+ * A single rank of our own simply inherits a file or pipe. A terminal cannot be inherited (the ranks are in process
+ * groups of their own and would be stopped for reading it), `all` needs copies, and ranks on other hosts read from far
+ * away: then we read and pass on, one chunk at a time, the next when everybody has taken the last. On those hosts the
+ * agent does the second half of this: its chunks are fed to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,27 +14,27 @@
 
 #include "tools/ucx-run/run.h"
 
-static const run_options_t *options;
-static int copying;  /* we read and pass on */
+static run_input_t how;
+static int copying;  /* we read, or are fed, and pass on */
 static int finished; /* end of input */
 static int *targets; /* [ranks] write ends, -1: none */
 static size_t *sent; /* [ranks] bytes of chunk passed on */
-static char chunk[1 << 16];
+static char chunk[RUN_INPUT_BYTES];
 static size_t chunk_bytes;
 
-int run_input_open(const run_options_t *given)
+int run_input_open(const run_input_t *given)
 {
-    options = given;
-    copying = options->stdin_to == RUN_STDIN_ALL || (options->stdin_to >= 0 && isatty(STDIN_FILENO));
-    finished = 0;
+    how = *given;
+    copying = how.fed || how.pass || how.to == RUN_STDIN_ALL || (how.to >= 0 && isatty(STDIN_FILENO));
+    finished = how.to == RUN_STDIN_NONE;
     chunk_bytes = 0;
-    targets = calloc((size_t)options->ranks, sizeof *targets);
-    sent = calloc((size_t)options->ranks, sizeof *sent);
+    targets = calloc((size_t)how.ranks, sizeof *targets);
+    sent = calloc((size_t)how.ranks, sizeof *sent);
     if (!targets || !sent) {
-        fprintf(stderr, "ucx-run: out of memory for %d ranks\n", options->ranks);
+        run_say("ucx-run: out of memory for %d ranks", how.ranks);
         return RUN_RC_SYSTEM;
     }
-    for (int r = 0; r < options->ranks; r++)
+    for (int r = 0; r < how.ranks; r++)
         targets[r] = -1;
     return 0;
 }
@@ -44,10 +46,10 @@ static void close_target(int rank)
     targets[rank] = -1;
 }
 
-int run_input_attach(int rank, run_stdio_t *stdio)
+int run_input_attach(int i, int number, run_stdio_t *stdio)
 {
     stdio->in = -1;
-    if (finished || (options->stdin_to != RUN_STDIN_ALL && options->stdin_to != rank))
+    if (finished || (how.to != RUN_STDIN_ALL && how.to != number))
         return 0;
     if (!copying) {
         stdio->in = STDIN_FILENO;
@@ -55,14 +57,14 @@ int run_input_attach(int rank, run_stdio_t *stdio)
     }
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        run_say("ucx-run: cannot make a pipe for rank %d: %s", rank, strerror(errno));
+        run_say("ucx-run: cannot make a pipe for rank %d: %s", number, strerror(errno));
         return RUN_RC_SYSTEM;
     }
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    close_target(rank); /* of an attempt before */
+    close_target(i); /* of an attempt before */
     stdio->in = ends[0];
-    targets[rank] = ends[1];
-    sent[rank] = chunk_bytes;
+    targets[i] = ends[1];
+    sent[i] = chunk_bytes;
     return 0;
 }
 
@@ -84,18 +86,23 @@ static int may_read(void)
     return !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
+static int may_read_more(int readers)
+{
+    return !how.fed && !finished && (how.pass ? how.ready() : readers > 0) && may_read();
+}
+
 size_t run_input_poll(struct pollfd *fds)
 {
     size_t n = 0;
     int readers = 0;
     if (!copying)
         return 0;
-    for (int r = 0; r < options->ranks; r++) {
+    for (int r = 0; r < how.ranks; r++) {
         readers += targets[r] >= 0;
         if (behind(r))
             fds[n++] = (struct pollfd){.fd = targets[r], .events = POLLOUT};
     }
-    if (n == 0 && readers && !finished && may_read())
+    if (n == 0 && may_read_more(readers))
         fds[n++] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
     return n;
 }
@@ -113,20 +120,41 @@ static void pass_on(int rank)
     }
 }
 
-static void read_more(void)
+static void give(size_t n)
 {
-    ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
-    chunk_bytes = n > 0 ? (size_t)n : 0;
-    finished = n <= 0;
-    for (int r = 0; r < options->ranks; r++) {
+    chunk_bytes = n;
+    finished = n == 0;
+    for (int r = 0; r < how.ranks; r++) {
         sent[r] = 0;
         if (finished)
             close_target(r);
         else
             pass_on(r);
     }
+}
+
+static void read_more(void)
+{
+    ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (how.pass)
+        how.pass(chunk, n > 0 ? (size_t)n : 0);
+    give(n > 0 ? (size_t)n : 0);
+}
+
+void run_input_feed(const char *data, size_t n)
+{
+    memcpy(chunk, data, n);
+    give(n);
+}
+
+int run_input_taken(void)
+{
+    for (int r = 0; r < how.ranks; r++)
+        if (behind(r))
+            return 0;
+    return 1;
 }
 
 void run_input_event(const struct pollfd *fd)
@@ -137,14 +165,14 @@ void run_input_event(const struct pollfd *fd)
         read_more();
         return;
     }
-    for (int r = 0; r < options->ranks; r++)
+    for (int r = 0; r < how.ranks; r++)
         if (fd->events == POLLOUT && targets[r] == fd->fd)
             pass_on(r);
 }
 
 void run_input_close(void)
 {
-    for (int r = 0; targets && r < options->ranks; r++)
+    for (int r = 0; targets && r < how.ranks; r++)
         close_target(r);
     free(targets);
     free(sent);

@@ -11,24 +11,44 @@
 #include <gyre/status.h>
 
 #include "base/settings.h"
+#include "tools/ucx-run/buffer.h"
+#include "tools/ucx-run/remote.h"
 #include "tools/ucx-run/run.h"
+
+enum { HOSTFILE_MAX = 16 << 20 };
 
 static const char help_text[] =
     "usage: ucx-run [options] PROGRAM [ARGS...]\n"
-    "Starts PROGRAM as several ranks of one Gyre job on this machine and looks after them.\n"
+    "Starts PROGRAM as several ranks of one Gyre job, on this machine or on others, and looks after them.\n"
     "\n"
     "ranks and place\n"
-    "  -n, -np N              number of ranks (default: the slots of -H or --hostfile, else 1)\n"
-    "  -H, --host H[:S],...   hosts and their slots; this version starts ranks on this host only\n"
+    "  -n, -np N              number of ranks (default: all slots of the hosts, else 1)\n"
+    "  -N, --ppn N            ranks per host (also: --map-by ppr:N:node)\n"
+    "  -H, --host H[:S],...   hosts and their slots (default: this one; in a Slurm allocation its nodes)\n"
     "  --hostfile F           the same from a file: lines `host`, `host:S` or `host slots=S`, # comments\n"
-    "  --bind core|l3|numa|none\n"
+    "  --map-by slot|node     fill one host after the other (default), or deal the ranks out in turn;\n"
+    "                         core, l3 and numa: as slot, and --bind to that\n"
+    "  --bind, --bind-to core|l3|numa|none\n"
     "                         where each rank may run (default: core; more ranks than cores share them)\n"
     "  --report-bindings      say on stderr where each rank was bound\n"
     "  --wdir D               working directory of the ranks\n"
-    "  -x K[=V]               set K in the environment of the ranks (they also get all of ours)\n"
+    "  -x K[=V]               set K in the environment of the ranks. Those on this host get all of ours "
+    "anyway,\n"
+    "                         those elsewhere UCX_*, GYRE_*, OMP_*, PATH, LD_LIBRARY_PATH and what -x "
+    "names;\n"
+    "                         K may be a pattern such as 'NCCL_*'\n"
+    "\n"
+    "how they are started\n"
+    "  --launcher " RUN_ENGINES "\n"
+    "                         auto (default): with hosts other than this one srun inside a Slurm allocation, "
+    "else\n"
+    "                         ssh; fork on this host alone\n"
+    "  --launcher-args WORDS  more arguments for ssh or srun\n"
+    "  --rsh COMMAND          in place of ssh (also: GYRE_RSH); gets the host's name and a command\n"
+    "  --agent PATH           where ucx-run lies on the other hosts (default: where it is here)\n"
     "\n"
     "input and output (lines of different ranks are never mixed)\n"
-    "  --tag                  begin each line with [rank]\n"
+    "  --tag, --tag-output    begin each line with [rank]\n"
     "  --output-filename DIR  write DIR/rank.R/stdout and stderr instead\n"
     "  --stdin R|all|none     who reads our standard input (default: rank 0)\n"
     "\n"
@@ -40,7 +60,12 @@ static const char help_text[] =
     "  --record DIR           keep the flight recorder in a file below DIR while the job runs, and after a "
     "failure\n"
     "                         (GYRE_RECORD; gyre-doctor --job reads it, even when everybody is dead)\n"
-    "  --max-restarts K       start all ranks anew after a failure, up to K times (default 0)\n"
+    "  --lost-after S         a host of which nothing is heard for S seconds is lost, and its ranks have "
+    "failed\n"
+    "                         (default 5)\n"
+    "  --max-restarts K       start all ranks anew after a failure, up to K times (default 0); without "
+    "hosts\n"
+    "                         that were lost, so perhaps with fewer ranks. GYRE_RESTART counts from 0\n"
     "\n"
     "  --dry-run              print what would be run, start nothing\n"
     "  --help, --version\n"
@@ -49,12 +74,13 @@ static const char help_text[] =
     "once.\n"
     "The exit code is that of the first rank that failed (128 + signal if it was killed), 126 or 127 if "
     "PROGRAM\n"
-    "cannot be run, 124 after --timeout, 2 for a wrong command line, 1 if the system refused something.\n"
+    "cannot be run, 124 after --timeout, 125 if a host was lost, 2 for a wrong command line, 1 if the system "
+    "refused\n"
+    "something.\n"
     "Each rank finds GYRE_RANK, GYRE_SIZE, GYRE_ROOT and friends in its environment, and torch's RANK,\n"
     "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.\n";
 
-static int usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int usage(const char *format, ...)
+int run_usage(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -73,16 +99,15 @@ const char *run_hostname(void)
     return name;
 }
 
-/* Whether `name` (length n) is this machine: its whole name or the part before the first dot. */
-static int is_here(const char *name, size_t n)
+int run_is_here(const char *name)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "::1"};
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
-        if (strlen(local[i]) == n && strncmp(name, local[i], n) == 0)
+        if (strcmp(name, local[i]) == 0)
             return 1;
     const char *own = run_hostname();
-    return (strlen(own) == n && strncmp(name, own, n) == 0) ||
-           (strcspn(own, ".") == n && strncmp(name, own, n) == 0);
+    size_t n = strcspn(own, ".");
+    return strcmp(name, own) == 0 || (strlen(name) == n && strncmp(name, own, n) == 0);
 }
 
 static int parse_int(const char *text, long low, long high, int *out)
@@ -106,99 +131,50 @@ static int parse_seconds(const char *text, double *out)
     return 1;
 }
 
-/* One host with `slots` as text (NULL: 1). `where` is what to blame. Adds to *total. */
-static int add_host(const char *name, size_t n, const char *slots, const char *where, int *total)
+static int parse_hosts(run_options_t *options, const char *list)
 {
-    int count = 1;
-    if (n == 0)
-        return usage("%s: a host name is missing", where);
-    if (slots && !parse_int(slots, 1, RUN_MAX_RANKS, &count))
-        return usage("%s: '%s' is not a number of slots (1 to %d)", where, slots, RUN_MAX_RANKS);
-    if (!is_here(name, n))
-        return usage("%s: host '%.*s' is not this machine (%s): starting ranks on other hosts comes with a "
-                     "launcher engine, which this version does not have",
-                     where, (int)n, name, run_hostname());
-    if (*total > RUN_MAX_RANKS - count)
-        return usage("%s: more than %d slots", where, RUN_MAX_RANKS);
-    *total += count;
+    char why[400];
+    options->hosts_given = 1;
+    if (!run_hostlist_parse(&options->hosts, list, why, sizeof why))
+        return run_usage("-H: %s", why);
     return -1;
 }
 
-static int parse_hosts(char *list, int *total)
+int run_options_hostfile(run_options_t *options, const char *path)
 {
-    char *state = NULL;
-    if (!*list)
-        return usage("-H: the list of hosts is empty");
-    for (char *item = strtok_r(list, ",", &state); item; item = strtok_r(NULL, ",", &state)) {
-        char *colon = strchr(item, ':');
-        if (colon && strchr(colon + 1, ':')) /* an IPv6 address; slots follow in the hostfile form only */
-            colon = NULL;
-        size_t n = colon ? (size_t)(colon - item) : strlen(item);
-        int rc = add_host(item, n, colon ? colon + 1 : NULL, "-H", total);
-        if (rc >= 0)
-            return rc;
-    }
-    return -1;
-}
-
-static int parse_hostfile_line(char *line, const char *where, int *total)
-{
-    char *state = NULL;
-    line[strcspn(line, "#\r\n")] = 0;
-    char *name = strtok_r(line, " \t", &state);
-    if (!name)
-        return -1;
-    char *slots = NULL;
-    char *colon = strchr(name, ':');
-    if (colon && !strchr(colon + 1, ':')) {
-        *colon = 0;
-        slots = colon + 1;
-    }
-    for (char *word = strtok_r(NULL, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
-        if (strncmp(word, "slots=", 6) == 0)
-            slots = word + 6;
-        else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0)
-            return usage("%s: '%s' is not understood (expected slots=N)", where, word);
-    }
-    return add_host(name, strlen(name), slots, where, total);
-}
-
-static int parse_hostfile(const char *path, int *total)
-{
+    char why[400];
+    run_buffer_t text = {NULL, 0, 0, 0};
     FILE *file = fopen(path, "re");
     if (!file)
-        return usage("--hostfile: cannot read '%s': %s", path, strerror(errno));
-    char *line = NULL;
-    size_t room = 0;
-    int number = 0, rc = -1, before = *total;
-    while (rc < 0 && getline(&line, &room, file) >= 0) {
-        char where[300];
-        snprintf(where, sizeof where, "%.250s:%d", path, ++number);
-        rc = parse_hostfile_line(line, where, total);
+        return run_usage("--hostfile: cannot read '%s': %s", path, strerror(errno));
+    size_t n = 1;
+    while (n > 0 && run_buffer_length(&text) < HOSTFILE_MAX && run_buffer_reserve(&text, 65536)) {
+        n = fread(text.data + text.tail, 1, 65536, file);
+        text.tail += n;
     }
-    if (rc < 0 && ferror(file))
-        rc = usage("--hostfile: cannot read '%s': %s", path, strerror(errno));
-    else if (rc < 0 && *total == before)
-        rc = usage("--hostfile: '%s' names no host", path);
-    free(line);
+    int failed = ferror(file) ? errno : n > 0 ? EFBIG : 0;
     fclose(file);
+    int rc = -1;
+    options->hosts_given = 1;
+    if (failed)
+        rc = run_usage("--hostfile: cannot read '%s': %s", path, strerror(failed));
+    else if (!run_hostlist_parse_file(&options->hosts, run_buffer_front(&text), run_buffer_length(&text),
+                                      path, why, sizeof why))
+        rc = run_usage("--hostfile: %s", why);
+    run_buffer_free(&text);
     return rc;
 }
 
 static int add_export(run_options_t *options, const char *text)
 {
-    static const char *const ours[] = {"GYRE_RANK",       "GYRE_SIZE",       "GYRE_ROOT",
-                                       "GYRE_ROOT_FD",    "GYRE_SECRET",     "GYRE_JOB",
-                                       "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RECORDER_FD"};
     size_t n = strcspn(text, "=");
     if (n == 0)
-        return usage("-x: '%s' has no name before the =", text);
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        if (strlen(ours[i]) == n && strncmp(text, ours[i], n) == 0)
-            return usage("-x: %s is set by ucx-run itself", ours[i]);
+        return run_usage("-x: '%s' has no name before the =", text);
+    if (run_environment_is_identity(text, n))
+        return run_usage("-x: %.*s is set by ucx-run itself", (int)n, text);
     const char **more = realloc(options->exports, ((size_t)options->nexports + 1) * sizeof *options->exports);
     if (!more)
-        return usage("out of memory");
+        return run_usage("out of memory");
     options->exports = more;
     options->exports[options->nexports++] = text;
     return -1;
@@ -208,6 +184,13 @@ enum {
     OPT_RANKS,
     OPT_HOST,
     OPT_HOSTFILE,
+    OPT_PER_NODE,
+    OPT_MAP,
+    OPT_LAUNCHER,
+    OPT_LAUNCHER_ARGS,
+    OPT_RSH,
+    OPT_AGENT,
+    OPT_LOST,
     OPT_BIND,
     OPT_REPORT,
     OPT_WDIR,
@@ -229,16 +212,41 @@ static const struct {
     int id;
     int takes; /* a value */
 } table[] = {
-    {"-n", OPT_RANKS, 1},           {"-np", OPT_RANKS, 1},
-    {"--np", OPT_RANKS, 1},         {"-H", OPT_HOST, 1},
-    {"--host", OPT_HOST, 1},        {"--hostfile", OPT_HOSTFILE, 1},
-    {"--bind", OPT_BIND, 1},        {"--report-bindings", OPT_REPORT, 0},
-    {"--wdir", OPT_WDIR, 1},        {"-x", OPT_EXPORT, 1},
-    {"--tag", OPT_TAG, 0},          {"--output-filename", OPT_OUTPUT, 1},
-    {"--stdin", OPT_STDIN, 1},      {"--timeout", OPT_TIMEOUT, 1},
-    {"--kill-grace", OPT_GRACE, 1}, {"--max-restarts", OPT_RESTARTS, 1},
-    {"--record", OPT_RECORD, 1},    {"--dry-run", OPT_DRY, 0},
-    {"--help", OPT_HELP, 0},        {"-h", OPT_HELP, 0},
+    {"-n", OPT_RANKS, 1},
+    {"-np", OPT_RANKS, 1},
+    {"--np", OPT_RANKS, 1},
+    {"-H", OPT_HOST, 1},
+    {"--host", OPT_HOST, 1},
+    {"-hosts", OPT_HOST, 1},
+    {"--hosts", OPT_HOST, 1},
+    {"--hostfile", OPT_HOSTFILE, 1},
+    {"--machinefile", OPT_HOSTFILE, 1},
+    {"-f", OPT_HOSTFILE, 1},
+    {"-N", OPT_PER_NODE, 1},
+    {"-ppn", OPT_PER_NODE, 1},
+    {"--ppn", OPT_PER_NODE, 1},
+    {"--map-by", OPT_MAP, 1},
+    {"--launcher", OPT_LAUNCHER, 1},
+    {"--launcher-args", OPT_LAUNCHER_ARGS, 1},
+    {"--rsh", OPT_RSH, 1},
+    {"--agent", OPT_AGENT, 1},
+    {"--lost-after", OPT_LOST, 1},
+    {"--bind", OPT_BIND, 1},
+    {"--bind-to", OPT_BIND, 1},
+    {"--report-bindings", OPT_REPORT, 0},
+    {"--wdir", OPT_WDIR, 1},
+    {"-x", OPT_EXPORT, 1},
+    {"--tag", OPT_TAG, 0},
+    {"--tag-output", OPT_TAG, 0},
+    {"--output-filename", OPT_OUTPUT, 1},
+    {"--stdin", OPT_STDIN, 1},
+    {"--timeout", OPT_TIMEOUT, 1},
+    {"--kill-grace", OPT_GRACE, 1},
+    {"--max-restarts", OPT_RESTARTS, 1},
+    {"--record", OPT_RECORD, 1},
+    {"--dry-run", OPT_DRY, 0},
+    {"--help", OPT_HELP, 0},
+    {"-h", OPT_HELP, 0},
     {"--version", OPT_VERSION, 0},
 };
 
@@ -270,25 +278,82 @@ static int parse_stdin(const char *value, int *out)
     else if (strcmp(value, "none") == 0)
         *out = RUN_STDIN_NONE;
     else if (!parse_int(value, 0, RUN_MAX_RANKS - 1, out))
-        return usage("--stdin: '%s' is not a rank, all or none", value);
+        return run_usage("--stdin: '%s' is not a rank, all or none", value);
     return -1;
 }
 
-static int apply(run_options_t *options, int id, const char *name, char *value, int *slots)
+/* ppr:N:node says how many ranks a host gets; core, l3 and numa also say where they are bound unless --bind does. */
+static int parse_map(run_options_t *options, const char *value)
+{
+    topo_bind_t bind;
+    char number[16];
+    int used = 0;
+    if (sscanf(value, "ppr:%15[0-9]:node%n", number, &used) == 1 && used > 0 && !value[used] &&
+        parse_int(number, 1, RUN_MAX_RANKS, &options->per_node))
+        return -1;
+    if (strcmp(value, "slot") == 0 || strcmp(value, "node") == 0) {
+        options->map = *value == 'n' ? RUN_MAP_NODE : RUN_MAP_SLOT;
+        return -1;
+    }
+    if (strcmp(value, "none") == 0 || !topo_bind_parse(strcmp(value, "l3cache") == 0 ? "l3" : value, &bind))
+        return run_usage("--map-by: '%s' is not slot, node, core, l3, numa or ppr:N:node", value);
+    options->map = RUN_MAP_SLOT;
+    if (!options->bind_given)
+        options->bind = bind;
+    options->bind_given = 1;
+    return -1;
+}
+
+static int check_words(const char *name, const char *value, int least)
+{
+    run_words_t words = {NULL, 0, 0, 0};
+    int closed = run_words_split(&words, value), count = words.count;
+    run_words_free(run_words_take(&words));
+    if (!closed)
+        return run_usage("%s: a quote is not closed", name);
+    return count >= least ? -1 : run_usage("%s: the command is empty", name);
+}
+
+static int apply(run_options_t *options, int id, const char *name, char *value)
 {
     switch (id) {
     case OPT_RANKS:
         if (!parse_int(value, 1, RUN_MAX_RANKS, &options->ranks))
-            return usage("%s: '%s' is not a number of ranks (1 to %d)", name, value, RUN_MAX_RANKS);
+            return run_usage("%s: '%s' is not a number of ranks (1 to %d)", name, value, RUN_MAX_RANKS);
+        options->ranks_given = 1;
         return -1;
     case OPT_HOST:
-        return parse_hosts(value, slots);
+        return parse_hosts(options, value);
     case OPT_HOSTFILE:
-        return parse_hostfile(value, slots);
+        return run_options_hostfile(options, value);
+    case OPT_PER_NODE:
+        if (!parse_int(value, 1, RUN_MAX_RANKS, &options->per_node))
+            return run_usage("%s: '%s' is not a number of ranks per host (1 to %d)", name, value,
+                             RUN_MAX_RANKS);
+        return -1;
+    case OPT_MAP:
+        return parse_map(options, value);
+    case OPT_LAUNCHER:
+        if (!run_engine_parse(value, &options->engine))
+            return run_usage("--launcher: '%s' is not " RUN_ENGINES, value);
+        return -1;
+    case OPT_LAUNCHER_ARGS:
+        options->launcher_args = value;
+        return check_words(name, value, 0);
+    case OPT_RSH:
+        options->rsh = value;
+        return check_words(name, value, 1);
+    case OPT_AGENT:
+        options->agent = value;
+        return *value ? -1 : run_usage("--agent: the path is empty");
+    case OPT_LOST:
+        if (!parse_seconds(value, &options->lost_after_s) || options->lost_after_s < 2)
+            return run_usage("--lost-after: '%s' is not a number of seconds from 2 on", value);
+        return -1;
     case OPT_BIND:
         options->bind_given = 1;
-        if (!topo_bind_parse(value, &options->bind))
-            return usage("--bind: '%s' is not core, l3, numa or none", value);
+        if (!topo_bind_parse(strcmp(value, "l3cache") == 0 ? "l3" : value, &options->bind))
+            return run_usage("%s: '%s' is not core, l3, numa or none", name, value);
         return -1;
     case OPT_REPORT:
         options->report_bindings = 1;
@@ -308,19 +373,19 @@ static int apply(run_options_t *options, int id, const char *name, char *value, 
         return parse_stdin(value, &options->stdin_to);
     case OPT_TIMEOUT:
         if (!parse_seconds(value, &options->timeout_s) || options->timeout_s <= 0)
-            return usage("--timeout: '%s' is not a number of seconds above 0", value);
+            return run_usage("--timeout: '%s' is not a number of seconds above 0", value);
         return -1;
     case OPT_GRACE:
         if (!parse_seconds(value, &options->kill_grace_s))
-            return usage("--kill-grace: '%s' is not a number of seconds", value);
+            return run_usage("--kill-grace: '%s' is not a number of seconds", value);
         return -1;
     case OPT_RESTARTS:
         if (!parse_int(value, 0, 1000000, &options->max_restarts))
-            return usage("--max-restarts: '%s' is not a number from 0 to 1000000", value);
+            return run_usage("--max-restarts: '%s' is not a number from 0 to 1000000", value);
         return -1;
     case OPT_RECORD:
         if (base_settings_set(SET_RECORD, value, "flag --record") != GYRE_OK)
-            return usage("--record: %s", gyre_last_error());
+            return run_usage("--record: %s", gyre_last_error());
         return -1;
     case OPT_DRY:
         options->dry_run = 1;
@@ -332,7 +397,7 @@ static int apply(run_options_t *options, int id, const char *name, char *value, 
         puts("ucx-run (Gyre) " GYRE_VERSION);
         return 0;
     default:
-        return usage("%s: not handled", name);
+        return run_usage("%s: not handled", name);
     }
 }
 
@@ -340,7 +405,9 @@ int run_options_parse(int argc, char **argv, run_options_t *options)
 {
     memset(options, 0, sizeof *options);
     options->kill_grace_s = 1.0;
-    int slots = 0, at = 1;
+    options->lost_after_s = 5.0;
+    options->bind = TOPO_BIND_CORE;
+    int at = 1;
     for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
         if (strcmp(argv[at], "--") == 0) {
             at++;
@@ -349,31 +416,33 @@ int run_options_parse(int argc, char **argv, run_options_t *options)
         char *value;
         int found = find_option(argv[at], &value);
         if (found < 0)
-            return usage("'%s' is no option of ucx-run", argv[at]);
+            return run_usage("'%s' is no option of ucx-run", argv[at]);
         const char *name = table[found].name;
         if (table[found].takes && !value) {
             if (at + 1 >= argc)
-                return usage("%s needs a value", name);
+                return run_usage("%s needs a value", name);
             value = argv[++at];
         } else if (!table[found].takes && value) {
-            return usage("%s takes no value", name);
+            return run_usage("%s takes no value", name);
         }
-        int rc = apply(options, table[found].id, name, value, &slots);
+        int rc = apply(options, table[found].id, name, value);
         if (rc >= 0)
             return rc;
     }
     if (at >= argc)
-        return usage("no program to run");
+        return run_usage("no program to run");
     options->program = argv + at;
-    if (!options->ranks)
-        options->ranks = slots ? slots : 1;
+    int rc = run_engine_choose(options);
+    if (rc >= 0)
+        return rc;
     if (options->stdin_to >= options->ranks)
-        return usage("--stdin: there is no rank %d among %d", options->stdin_to, options->ranks);
+        return run_usage("--stdin: there is no rank %d among %d", options->stdin_to, options->ranks);
     return -1;
 }
 
 void run_options_free(run_options_t *options)
 {
+    run_hostlist_free(&options->hosts);
     free(options->exports);
     options->exports = NULL;
 }

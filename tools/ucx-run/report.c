@@ -75,45 +75,68 @@ void run_report_doing(const comm_recorder_slot_t *slot, char *text, size_t bytes
     }
 }
 
-void run_report_end(const run_job_t *job, int rank)
+static void doing_at_end(const run_job_t *job, int i, char *text, size_t bytes)
 {
-    const run_rank_t *r = &job->rank[rank];
+    text[0] = 0;
+    if (job->slots)
+        run_report_doing(&job->slots[i], text, bytes);
+    else if (job->rank[i].doing)
+        snprintf(text, bytes, "%s", job->rank[i].doing);
+}
+
+void run_report_end(const run_job_t *job, int i)
+{
+    const run_rank_t *r = &job->rank[i];
     char doing[700], name[16];
     const char *joint = " ";
-    run_report_doing(&job->slots[rank], doing, sizeof doing);
+    if (r->lost) {
+        run_say("ucx-run: rank %d (%s) is lost with its host", r->number, r->host);
+        return;
+    }
+    doing_at_end(job, i, doing, sizeof doing);
     if (!doing[0])
         joint = "";
     else if (strncmp(doing, "in ", 3) == 0)
         joint = " while ";
     if (WIFSIGNALED(r->status))
-        run_say("ucx-run: rank %d (pid %d, %s) killed by signal %d (%s)%s%s%s", rank, (int)r->pid,
-                run_hostname(), WTERMSIG(r->status), run_signal_name(WTERMSIG(r->status), name),
+        run_say("ucx-run: rank %d (pid %d, %s) killed by signal %d (%s)%s%s%s", r->number, (int)r->pid,
+                r->host, WTERMSIG(r->status), run_signal_name(WTERMSIG(r->status), name),
                 WCOREDUMP(r->status) ? ", core dumped," : "", joint, doing);
     else
-        run_say("ucx-run: rank %d (pid %d, %s) exited with code %d%s%s", rank, (int)r->pid, run_hostname(),
+        run_say("ucx-run: rank %d (pid %d, %s) exited with code %d%s%s", r->number, (int)r->pid, r->host,
                 WEXITSTATUS(r->status), joint, doing);
+}
+
+void run_report_now(const comm_recorder_slot_t *slot, char *text, size_t bytes)
+{
+    char doing[700];
+    run_report_doing(slot, doing, sizeof doing);
+    int64_t since = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
+    if (strncmp(doing, "in ", 3) != 0)
+        snprintf(text, bytes, "%s%s",
+                 doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);
+    else if (since != 0) /* 0: not for long enough that anybody took the time */
+        snprintf(text, bytes, "%s for %.1f s", doing, (double)(base_now() - since) / 1e9);
+    else
+        snprintf(text, bytes, "%s, just begun", doing);
 }
 
 void run_report_all(const run_job_t *job)
 {
-    base_time_t now = base_now();
-    for (int r = 0; r < job->options->ranks; r++) {
-        if (!job->rank[r].alive) {
-            run_say("ucx-run:   rank %d has ended", r);
+    for (int i = 0; i < job->ranks; i++) {
+        const run_rank_t *r = &job->rank[i];
+        char now[800] = "is silent, as is its host";
+        if (!r->alive) {
+            run_say("ucx-run:   rank %d has ended", r->number);
             continue;
         }
-        const comm_recorder_slot_t *slot = &job->slots[r];
-        char doing[700];
-        run_report_doing(slot, doing, sizeof doing);
-        int64_t since = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
-        if (strncmp(doing, "in ", 3) == 0 &&
-            since != 0) /* 0: not for long enough that anybody took the time */
-            run_say("ucx-run:   rank %d (pid %d): %s for %.1f s", r, (int)job->rank[r].pid, doing,
-                    (double)(now - since) / 1e9);
-        else if (strncmp(doing, "in ", 3) == 0)
-            run_say("ucx-run:   rank %d (pid %d): %s, just begun", r, (int)job->rank[r].pid, doing);
+        if (job->slots)
+            run_report_now(&job->slots[i], now, sizeof now);
+        else if (r->doing)
+            snprintf(now, sizeof now, "%s", r->doing);
+        if (job->remote)
+            run_say("ucx-run:   rank %d (pid %d, %s): %s", r->number, (int)r->pid, r->host, now);
         else
-            run_say("ucx-run:   rank %d (pid %d): %s%s", r, (int)job->rank[r].pid,
-                    doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);
+            run_say("ucx-run:   rank %d (pid %d): %s", r->number, (int)r->pid, now);
     }
 }

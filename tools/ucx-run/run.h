@@ -1,47 +1,79 @@
 /* tools/ucx-run/run.h: the parts of ucx-run and what they hand each other.
  *
- *     options   command line, host lists  ->  run_options_t
- *     job       identity of one attempt: secret, listening socket, recorder; the environment of each rank
- *     spawn     one rank: fork, bind, exec
+ *     options   command line  ->  run_options_t
+ *     hostlist  host lists, which rank goes where (pure)
+ *     engine    which engine starts the ranks, and how the engine is called
+ *     job       identity of one attempt: secret, listening socket, recorder, binding
+ *     environ   the environment of each rank
+ *     spawn     one rank of this host: fork, bind, exec
+ *     capture   what the ranks of this host print; input: what they read
  *     output    lines of ranks to our own stdout and stderr, whole lines only, never blocking
- *     input     our stdin to the ranks that shall have it
  *     leash     a second process that ends the ranks should this one be killed
+ *     remote    the hosts of a job that runs elsewhere: an agent on each, through ssh or srun
+ *     agent     the same program on those hosts: ranks for a launcher far away; wire: what the two say (pure)
  *     supervise the event loop: signals, deaths, deadlines
  *     report    what a rank was doing, from the flight recorder
+ *     foreign   mpirun, mpiexec.hydra or prterun start the ranks, and we look after them
  *
- * ucx-run has one thread and sleeps in poll(2) without a timeout while nothing happens. It makes no files. */
+ * ucx-run has one thread and sleeps in poll(2) without a timeout while nothing happens (with agents it wakes once a
+ * second to show that it lives). It makes no files but those of --output-filename. */
 #ifndef UCX_RUN_H
 #define UCX_RUN_H
 
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "base/clock.h"
 #include "comm/recorder_file.h"
+#include "tools/ucx-run/hostlist.h"
 #include "topo/topo.h"
 
 enum {
     RUN_RC_USAGE = 2,          /* the command line is wrong */
     RUN_RC_SYSTEM = 1,         /* the operating system refused something that ucx-run itself needs */
     RUN_RC_TIMEOUT = 124,      /* --timeout passed */
+    RUN_RC_LOST = 125,         /* a host was lost */
     RUN_RC_NOT_RUNNABLE = 126, /* the program was found but cannot be executed */
     RUN_RC_NOT_FOUND = 127     /* there is no such program */
 };
 enum { RUN_STDIN_NONE = -1, RUN_STDIN_ALL = -2 };
 enum { RUN_MAX_RANKS = 65536 };
+enum { RUN_INPUT_BYTES = 1 << 16, RUN_CAPTURE_BYTES = 1 << 16 };
+
+typedef enum {
+    RUN_ENGINE_AUTO,
+    RUN_ENGINE_FORK,
+    RUN_ENGINE_SSH,
+    RUN_ENGINE_SLURM,
+    RUN_ENGINE_OPENMPI,
+    RUN_ENGINE_HYDRA,
+    RUN_ENGINE_PRRTE
+} run_engine_t;
 
 typedef struct {
-    int ranks;
-    char **program; /* argv of the ranks, NULL at the end; borrowed from main */
+    int ranks;            /* of the whole job */
+    int ranks_given;      /* by -n */
+    char **program;       /* argv of the ranks, NULL at the end; borrowed from main */
+    run_hostlist_t hosts; /* empty: this one */
+    int hosts_given;      /* by -H or --hostfile */
+    int per_node;         /* -N; 0: by slots */
+    run_map_t map;
+    run_engine_t engine;
+    const char *rsh;           /* in place of ssh */
+    const char *agent;         /* this program on other hosts; NULL: where it is here */
+    const char *launcher_args; /* further words for the engine; NULL: none */
+    double lost_after_s;       /* a host that is silent for so long is lost */
     topo_bind_t bind;
     int bind_given; /* 0: core */
     int tag;
     double timeout_s;    /* 0: none */
     double kill_grace_s; /* what the others get to end by themselves after a failure */
     int max_restarts;
-    const char **exports; /* [nexports], "K" or "K=V"; the array is owned, the strings are not */
+    const char **exports; /* [nexports], "K", "K=V" or a pattern; the array is owned, the strings are not */
     int nexports;
     const char *wdir;
     const char *output_dir;
@@ -50,46 +82,94 @@ typedef struct {
     int dry_run;
 } run_options_t;
 
+#define RUN_ENGINES "auto|fork|ssh|slurm"
+/* Adds the hosts of a hostfile. -1, or an exit code. */
+int run_options_hostfile(run_options_t *options, const char *path);
 /* Fills *options. Returns -1 to go on, else the exit code (0 after --help and --version). */
 int run_options_parse(int argc, char **argv, run_options_t *options);
 void run_options_free(run_options_t *options);
 const char *run_hostname(void);
+/* Whether `name` is this machine: its whole name, the part before the first dot, or a name of the loopback. */
+int run_is_here(const char *name);
+
+/* --- engine --- */
+const char *run_engine_name(run_engine_t engine);
+int run_engine_parse(const char *word, run_engine_t *engine); /* 0: unknown */
+/* Decides who starts the ranks, and on which hosts how many, where the command line left it open. -1, or an exit code
+ * with the reason said. */
+int run_engine_choose(run_options_t *options);
+int run_usage(const char *format, ...) __attribute__((format(printf, 1, 2))); /* says so; RUN_RC_USAGE */
 
 typedef struct {
+    int number;       /* in the job */
+    const char *host; /* where it runs; borrowed */
     pid_t pid;
-    int alive;  /* started and not yet reaped */
-    int status; /* as waitpid gives it, once reaped */
-    int core;   /* from the binding plan; -1: unbound */
+    int alive;      /* started (on other hosts: to be started) and not yet reaped */
+    int status;     /* as waitpid gives it, once reaped */
+    int core;       /* from the binding plan; -1: unbound */
+    int lost;       /* its host was lost, or could not be reached */
+    unsigned state; /* ranks elsewhere: that of the flight recorder, at its end */
+    char *doing;    /* the same in words; owned; may be NULL */
 } run_rank_t;
 
-/* One attempt at running all ranks. */
+typedef struct run_remote run_remote_t;
+
+/* One attempt at running all ranks; in an agent, those of its host. */
 typedef struct {
     const run_options_t *options;
     topo_t *topo; /* NULL: nobody is bound */
     run_rank_t *rank;
+    int ranks;            /* in `rank` */
+    int world;            /* of the job */
+    run_remote_t *remote; /* NULL: the ranks are children of ours */
     int alive;
     char id[24];
     char secret[65];
-    char root[32];               /* 127.0.0.1:port */
+    char root[128];              /* host:port */
     int master_port;             /* a port that was free a moment ago, for torch-style programs */
-    int root_fd;                 /* listening */
+    int root_fd;                 /* listening; -1: not here */
     comm_recorder_t recorder;    /* memory, or a file with --record */
-    comm_recorder_slot_t *slots; /* [ranks]: the recorder's */
+    comm_recorder_slot_t *slots; /* [ranks]: the recorder's; NULL: the ranks are elsewhere */
     int failed;                  /* a recorder in a file stays */
     int attempt;                 /* 0-based */
     base_time_t deadline;        /* --timeout, of all attempts together */
 } run_job_t;
 
-/* Plans the binding once, for all attempts. 0, or an exit code. */
+/* Ranks numbered 0, 1, ... on this host, and where each is bound; once, for all attempts. 0, or an exit code. */
 int run_job_plan(run_job_t *job, const run_options_t *options);
+/* The same for the ranks `number`: [ranks] of a job of `world`, in an agent. */
+int run_job_plan_part(run_job_t *job, const run_options_t *options, int ranks, const int *number, int world);
 void run_job_unplan(run_job_t *job);
-/* Fresh secret, socket and recorder. 0, or an exit code. */
+/* Fresh secret and id. */
+void run_job_identify(run_job_t *job);
+/* Identity, listening socket on the loopback and recorder. 0, or an exit code. */
 int run_job_open(run_job_t *job);
+/* part: what tells it from those of other agents on this host. */
+int run_job_open_recorder(run_job_t *job, const char *part);
 void run_job_close(run_job_t *job);
-/* The environment of a rank, NULL at the end; `mask` hides the secret. NULL if memory is exhausted. */
-char **run_job_environment(const run_job_t *job, int rank, int mask);
-void run_job_environment_free(char **environment);
-int run_job_dry(const run_job_t *job);
+/* A port of `address` (text) that is free now; 0: none. */
+int run_free_port(const char *address);
+
+/* --- environ --- */
+/* The environment of rank[i], NULL at the end; `mask` hides the secret. NULL if memory is exhausted. */
+char **run_environment(const run_job_t *job, int i, int mask);
+/* What ranks on other hosts get of ours: UCX_*, GYRE_* but for what tells a rank who it is, OMP_*, PATH and
+ * LD_LIBRARY_PATH, and what -x asks for without a value. NULL if memory is exhausted. */
+char **run_environment_passed(const run_options_t *options);
+/* The "K=V" of -x; they go on top of all. Borrowed strings, owned array. */
+char **run_environment_exports(const run_options_t *options);
+void run_environment_free(char **environment);
+/* -x K without a value: warns of what is not there. */
+void run_environment_check(const run_options_t *options);
+/* Whether a variable of this name is one by which a rank knows who it is: it never passes from one job to another. */
+int run_environment_is_identity(const char *name, size_t n);
+
+/* Raises our own soft limit of open files to `need`; the ranks get the old one back. 0, or an exit code. */
+int run_have_descriptors(unsigned long need);
+
+/* --- dry run --- */
+int run_dry(const run_job_t *job);
+void run_print_quoted(FILE *out, const char *text); /* as a word of the shell */
 
 /* Descriptors that a rank starts with; -1 for `in`: /dev/null. */
 typedef struct {
@@ -101,30 +181,67 @@ typedef struct {
     unsigned long nofile;
 } run_inherited_t;
 extern run_inherited_t run_inherited;
-/* Starts one rank; returns when its program runs. 0, or an exit code with the reason said. */
-int run_spawn(run_job_t *job, int rank, const run_stdio_t *stdio);
+/* In a child that is about to exec: what we changed for ourselves. */
+void run_undo_launcher(void);
+/* Starts rank[i]; returns when its program runs. 0, or an exit code with the reason said. */
+int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio);
+/* Starts all ranks of `job`, which the caller then supervises or kills. 0, or an exit code with the reason said. */
+int run_spawn_all(run_job_t *job);
+
+/* --- capture --- */
+typedef struct {
+    int ranks;              /* of this host */
+    const char *output_dir; /* NULL: none */
+    int direct;             /* the rank has our own descriptors */
+    int terminal[2];        /* stdout, stderr shall be terminals ... */
+    int columns, rows;      /* ... of this size; 0: not known */
+    /* What rank[i] wrote; n = 0: it has closed `to` (0: stdout, 1: stderr). */
+    void (*take)(int i, int to, const char *data, size_t n);
+} run_capture_t;
+int run_capture_open(const run_capture_t *how);
+/* Gives `stdio` the rank's out and err; run_capture_attached closes what is new of it. */
+int run_capture_attach(int i, int number, int attempt, run_stdio_t *stdio);
+void run_capture_attached(run_stdio_t *stdio);
+/* Room for 2 * ranks. room[to]: more of it may be read. */
+size_t run_capture_poll(struct pollfd *fds, const int room[2]);
+void run_capture_event(const struct pollfd *fd);
+void run_capture_drain(int i); /* takes what rank[i] has written so far */
+void run_capture_stop(int to); /* nobody wants to read it any more */
+void run_capture_finish(void); /* all ranks are gone: takes what still lies in the pipes and closes them */
+void run_capture_close(void);
 
 /* --- output --- */
-int run_output_open(const run_options_t *options);
-/* Gives `stdio` the rank's out and err; the caller closes what run_output_given says is new. */
-int run_output_attach(int rank, int attempt, run_stdio_t *stdio);
-void run_output_attached(run_stdio_t *stdio);
+int run_output_open(int ranks, int tag);
+void run_output_take(int rank, int to, const char *data, size_t n); /* n = 0: that was all */
+void run_output_terminals(run_capture_t *capture);                  /* fills terminal, columns, rows */
 /* Our own lines, in order with those of the ranks. */
 void run_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-struct pollfd;
-size_t run_output_poll(struct pollfd *fds); /* room for 2 * ranks + 2 */
-size_t run_output_poll_max(void);
+void run_say_to(void (*to)(const char *line)); /* from now on; NULL: stderr */
+size_t run_output_poll(struct pollfd *fds);    /* room for 2 */
 void run_output_event(const struct pollfd *fd);
-void run_output_finish(void); /* all ranks are gone: takes what still lies in the pipes and closes them */
+int run_output_room(int to);
+int run_output_broken(int to); /* nobody reads it any more */
+void run_output_give_up(void); /* a reader that has fallen far behind is not waited for any more */
+void run_output_finish(void);  /* unfinished lines end here */
 int run_output_pending(void);
 void run_output_close(void);
 
 /* --- input --- */
-int run_input_open(const run_options_t *options);
-int run_input_attach(int rank, run_stdio_t *stdio);
+typedef struct {
+    int ranks; /* of this host */
+    int to;    /* rank of the job, RUN_STDIN_NONE or RUN_STDIN_ALL */
+    int fed;   /* the input comes by run_input_feed */
+    /* The readers are on other hosts: whether they have taken all so far, and the next bytes (n = 0: the end). */
+    int (*ready)(void);
+    void (*pass)(const char *data, size_t n);
+} run_input_t;
+int run_input_open(const run_input_t *how);
+int run_input_attach(int i, int number, run_stdio_t *stdio);
 void run_input_attached(run_stdio_t *stdio);
 size_t run_input_poll(struct pollfd *fds); /* room for ranks + 1 */
 void run_input_event(const struct pollfd *fd);
+void run_input_feed(const char *data, size_t n); /* n <= RUN_INPUT_BYTES; 0: the end */
+int run_input_taken(void);                       /* all have what was fed */
 void run_input_close(void);
 
 /* --- leash --- */
@@ -137,17 +254,60 @@ void run_leash_close(void);
 typedef struct {
     int rc;
     int stopped; /* asked to end from outside (signal or --timeout): no restart */
+    int refused; /* the program cannot be run, or a host cannot be reached at the first start: no restart */
 } run_result_t;
 int run_signals_open(void); /* blocks what is forwarded and makes the signalfd */
 void run_signals_close(void);
+int run_signals_fd(void);
 void run_supervise(run_job_t *job, run_result_t *result);
 void run_kill_all(run_job_t *job, int signal);
+/* Kills and reaps whatever the ranks left behind. */
+void run_sweep(void);
+
+/* --- remote --- */
+/* Places the ranks on options->hosts. 0, or an exit code with the reason said. */
+int run_remote_plan(run_job_t *job, const run_options_t *options);
+void run_remote_unplan(run_job_t *job);
+/* Begins an attempt: agents are called and ranks started as run_remote_event goes on. */
+int run_remote_start(run_job_t *job);
+/* All agents end what they have and go; what they still say is heard until run_remote_gone. */
+void run_remote_stop(run_job_t *job);
+int run_remote_gone(const run_job_t *job);
+void run_remote_hang_up(run_job_t *job); /* kills the connections that are left */
+/* After an attempt: takes lost hosts out, places the ranks anew. 0, or an exit code if nothing is left. */
+int run_remote_regroup(run_job_t *job);
+int run_remote_running(const run_job_t *job); /* all ranks have been started */
+void run_remote_signal(run_job_t *job, int signal, int alone);
+void run_remote_close_stream(run_job_t *job, int to);
+/* Asks every agent what its ranks are doing; the answers end in rank[].doing. 1 once all have come. */
+void run_remote_ask(run_job_t *job);
+int run_remote_answered(const run_job_t *job);
+size_t run_remote_poll_max(const run_job_t *job);
+size_t run_remote_poll(run_job_t *job, struct pollfd *fds);
+void run_remote_event(run_job_t *job, const struct pollfd *fds, size_t n);
+void run_remote_reaped(run_job_t *job, pid_t pid, int status);
+base_time_t run_remote_deadline(const run_job_t *job);
+void run_remote_tick(run_job_t *job); /* heartbeats and silences */
+int run_remote_died(run_job_t *job);  /* a rank that has ended since; -1: none */
+int run_remote_refused(const run_job_t *job, int *rc);
+int run_remote_doubtful(const run_job_t *job); /* a host has been silent for a while and may be lost */
+int run_remote_input_ready(void);
+void run_remote_input(const char *data, size_t n);
+/* How host i's agent is called: argv, NULL at the end, owned by the caller (run_words_free). NULL: no memory. */
+char **run_remote_command(const run_options_t *options, const char *host);
+int run_remote_dry(const run_job_t *job);
+
+/* --- agent --- */
+#define RUN_AGENT_FLAG "--as-agent"
+int run_agent(void); /* the whole life of an agent: its exit code */
 
 /* --- report --- */
 const char *run_signal_name(int signal, char text[16]);
 /* "in all_reduce #12 (count 4096, float, sum)", or "" where nothing is known. */
 void run_report_doing(const comm_recorder_slot_t *slot, char *text, size_t bytes);
-void run_report_end(const run_job_t *job, int rank);
+/* What a living rank is doing, and for how long. */
+void run_report_now(const comm_recorder_slot_t *slot, char *text, size_t bytes);
+void run_report_end(const run_job_t *job, int i);
 void run_report_all(const run_job_t *job);
 
 #endif

@@ -51,7 +51,7 @@ static int place(int fd, int to)
     return fd == to ? keep_open(fd) : dup2(fd, to) == to;
 }
 
-static void undo_launcher(void)
+void run_undo_launcher(void)
 {
     /* What is ignored on purpose (nohup) stays ignored; only SIGPIPE was ours. */
     signal(SIGPIPE, SIG_DFL);
@@ -64,31 +64,31 @@ static void undo_launcher(void)
 }
 
 static void __attribute__((noreturn))
-child(run_job_t *job, int rank, const run_stdio_t *stdio, int news, pid_t launcher)
+child(run_job_t *job, int i, const run_stdio_t *stdio, int news, pid_t launcher)
 {
     const run_options_t *o = job->options;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) /* it died before the line above took effect */
         _exit(RUN_RC_SYSTEM);
-    if (job->topo && job->rank[rank].core >= 0) {
+    if (job->topo && job->rank[i].core >= 0) {
         char text[128] = "";
         topo_bind_t how = o->bind_given ? o->bind : TOPO_BIND_CORE;
-        if (topo_bind_self(job->topo, how, job->rank[rank].core, text, sizeof text) == GYRE_OK)
+        if (topo_bind_self(job->topo, how, job->rank[i].core, text, sizeof text) == GYRE_OK)
             tell(news, STAGE_BOUND, 0, text);
         else
             tell(news, STAGE_BOUND, 1, gyre_last_error());
     }
-    char **environment = run_job_environment(job, rank, 0);
+    char **environment = run_environment(job, i, 0);
     if (!environment)
         give_up(news, STAGE_MEMORY, ENOMEM);
     int in = stdio->in >= 0 ? stdio->in : open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || !place(in, 0) || !place(stdio->out, 1) || !place(stdio->err, 2) ||
-        !keep_open(job->recorder.fd) || (rank == 0 && !keep_open(job->root_fd)))
+        !keep_open(job->recorder.fd) || (job->rank[i].number == 0 && !keep_open(job->root_fd)))
         give_up(news, STAGE_STDIO, errno);
     if (o->wdir && chdir(o->wdir) != 0)
         give_up(news, STAGE_WDIR, errno);
-    undo_launcher();
+    run_undo_launcher();
     environ = environment; /* execvp takes PATH from it */
     execvp(o->program[0], o->program);
     give_up(news, STAGE_EXEC, errno);
@@ -116,9 +116,10 @@ static int explain(const run_options_t *o, int rank, const news_t *news)
     }
 }
 
-static int listen_to(run_job_t *job, int rank, int fd)
+static int listen_to(run_job_t *job, int i, int fd)
 {
     const run_options_t *o = job->options;
+    int rank = job->rank[i].number, pid = (int)job->rank[i].pid;
     int rc = 0, bound = 0;
     news_t news;
     for (;;) {
@@ -132,44 +133,60 @@ static int listen_to(run_job_t *job, int rank, int fd)
         } else if (news.err && o->bind_given) {
             run_say("ucx-run: rank %d could not be bound and runs anywhere: %s", rank, news.text);
         } else if (!news.err && o->report_bindings) {
-            run_say("ucx-run: rank %d (pid %d, %s) bound to %s", rank, (int)job->rank[rank].pid,
-                    run_hostname(), news.text);
+            run_say("ucx-run: rank %d (pid %d, %s) bound to %s", rank, pid, run_hostname(), news.text);
             bound = 1;
         }
     }
     if (!rc && o->report_bindings && !bound)
-        run_say("ucx-run: rank %d (pid %d, %s) not bound", rank, (int)job->rank[rank].pid, run_hostname());
+        run_say("ucx-run: rank %d (pid %d, %s) not bound", rank, pid, run_hostname());
     return rc;
 }
 
-int run_spawn(run_job_t *job, int rank, const run_stdio_t *stdio)
+int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio)
 {
     int news[2];
     if (pipe2(news, O_CLOEXEC) != 0) {
-        run_say("ucx-run: cannot start rank %d: %s", rank, strerror(errno));
+        run_say("ucx-run: cannot start rank %d: %s", job->rank[i].number, strerror(errno));
         return RUN_RC_SYSTEM;
     }
     fflush(NULL);
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid == 0)
-        child(job, rank, stdio, news[1], self);
+        child(job, i, stdio, news[1], self);
     int err = errno;
     close(news[1]);
     if (pid < 0) {
         close(news[0]);
-        run_say("ucx-run: cannot start rank %d of %d: %s%s", rank, job->options->ranks, strerror(err),
+        run_say("ucx-run: cannot start rank %d of %d: %s%s", job->rank[i].number, job->world, strerror(err),
                 err == EAGAIN ? " (the limit of processes is reached: ulimit -u)" : "");
         return RUN_RC_SYSTEM;
     }
     setpgid(pid, pid); /* also done by the child: whoever comes first */
     run_leash_add(pid);
-    job->rank[rank].pid = pid;
-    job->rank[rank].alive = 1;
-    job->rank[rank].status = 0;
+    job->rank[i].pid = pid;
+    job->rank[i].alive = 1;
+    job->rank[i].status = 0;
     job->alive++;
-    comm_recorder_note_child(&job->slots[rank], rank, (int)pid);
-    int rc = listen_to(job, rank, news[0]);
+    comm_recorder_note_child(&job->slots[i], job->rank[i].number, (int)pid);
+    int rc = listen_to(job, i, news[0]);
     close(news[0]);
+    return rc;
+}
+
+int run_spawn_all(run_job_t *job)
+{
+    int rc = 0;
+    job->alive = 0;
+    for (int i = 0; i < job->ranks && !rc; i++) {
+        run_stdio_t stdio = {-1, -1, -1};
+        rc = run_input_attach(i, job->rank[i].number, &stdio);
+        if (!rc)
+            rc = run_capture_attach(i, job->rank[i].number, job->attempt, &stdio);
+        if (!rc)
+            rc = run_spawn(job, i, &stdio);
+        run_capture_attached(&stdio);
+        run_input_attached(&stdio);
+    }
     return rc;
 }

@@ -20,6 +20,9 @@
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP};
 enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
+#define ANSWERS_SECONDS 1.0 /* for agents to say what their ranks are doing */
+#define PART_SECONDS    2.0 /* and to go, beyond what the ranks are given */
+
 static int signal_fd = -1;
 
 typedef enum { PHASE_RUNNING, PHASE_FAILED, PHASE_TERM, PHASE_KILL } phase_t;
@@ -32,6 +35,9 @@ typedef struct {
     int suspect;         /* most probably the rank that failed first; -1: none failed */
     int first;           /* the same once it is decided and said */
     base_time_t verdict; /* when it is decided at the latest */
+    int closed[2];       /* stdout, stderr: the ranks know that nobody reads it */
+    base_time_t answers; /* until then what agents say of their ranks is waited for */
+    int over;            /* the rest is not waited for: agents end their ranks */
     run_result_t *result;
 } watch_t;
 
@@ -63,9 +69,18 @@ void run_signals_close(void)
     signal_fd = -1;
 }
 
+int run_signals_fd(void)
+{
+    return signal_fd;
+}
+
 void run_kill_all(run_job_t *job, int signal)
 {
-    for (int r = 0; r < job->options->ranks; r++)
+    if (job->remote) {
+        run_remote_signal(job, signal, 0);
+        return;
+    }
+    for (int r = 0; r < job->ranks; r++)
         if (job->rank[r].alive)
             kill(-job->rank[r].pid, signal);
 }
@@ -92,7 +107,7 @@ static void enter(watch_t *w, phase_t phase)
 
 static int rank_of(const run_job_t *job, pid_t pid)
 {
-    for (int r = 0; r < job->options->ranks; r++)
+    for (int r = 0; r < job->ranks && !job->remote; r++)
         if (job->rank[r].alive && job->rank[r].pid == pid)
             return r;
     return -1;
@@ -105,12 +120,16 @@ static int failed(int status)
 
 /* How surely a failed rank is the cause and not a victim. The order in which we learn of deaths does not tell: a
  * rank that is killed closes its connections some time before the kernel reports it, and on a busy machine those
- * who notice may be gone first. So: whom Gyre had not told of an error before those whom it had, and among
- * equals killed ranks before those that exited. */
+ * who notice may be gone first. So: lost hosts, then those whom Gyre had not told of an error before those whom it had,
+ * and among equals killed ranks before those that exited. */
 static int guilt(const run_job_t *job, int rank)
 {
-    uint32_t state = atomic_load_explicit(&job->slots[rank].state, memory_order_acquire);
-    return (state != 3 ? 2 : 0) + (WIFSIGNALED(job->rank[rank].status) ? 1 : 0);
+    const run_rank_t *r = &job->rank[rank];
+    uint32_t state =
+        job->slots ? atomic_load_explicit(&job->slots[rank].state, memory_order_acquire) : r->state;
+    if (r->lost)
+        return 4;
+    return (state != 3 ? 2 : 0) + (WIFSIGNALED(r->status) ? 1 : 0);
 }
 
 enum { VERDICT_MS = 300 }; /* how long a likelier suspect than a mere victim is waited for */
@@ -119,11 +138,34 @@ static void decide(watch_t *w)
 {
     if (w->suspect < 0 || w->first >= 0)
         return;
-    int status = w->job->rank[w->suspect].status;
+    const run_rank_t *r = &w->job->rank[w->suspect];
     w->first = w->suspect;
     w->verdict = BASE_TIME_NEVER;
-    w->result->rc = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    w->result->rc = r->lost                  ? RUN_RC_LOST
+                    : WIFSIGNALED(r->status) ? 128 + WTERMSIG(r->status)
+                                             : WEXITSTATUS(r->status);
     run_report_end(w->job, w->suspect);
+}
+
+/* Rank r has ended. */
+static void died(watch_t *w, int r)
+{
+    /* Once TERM or KILL went out, deaths are our own doing. */
+    const run_rank_t *rank = &w->job->rank[r];
+    if (failed(rank->status) && (w->phase <= PHASE_FAILED || rank->lost) && w->first < 0 &&
+        (w->suspect < 0 || guilt(w->job, r) > guilt(w->job, w->suspect)))
+        w->suspect = r;
+}
+
+static void judge(watch_t *w)
+{
+    if (w->suspect < 0 || w->first >= 0 || w->over)
+        return;
+    if (w->phase < PHASE_FAILED)
+        w->verdict = base_deadline(VERDICT_MS / 1e3);
+    enter(w, PHASE_FAILED);
+    if (guilt(w->job, w->suspect) >= 2 || w->job->alive == 0)
+        decide(w);
 }
 
 static void reap(watch_t *w)
@@ -133,6 +175,8 @@ static void reap(watch_t *w)
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int r = rank_of(job, pid);
+        if (job->remote)
+            run_remote_reaped(job, pid, status);
         if (r < 0)
             continue; /* an orphan of a rank, inherited by us */
         run_leash_remove(pid);
@@ -140,18 +184,31 @@ static void reap(watch_t *w)
         job->rank[r].status = status;
         job->alive--;
         comm_recorder_note_end(&job->slots[r], status);
-        /* Once TERM or KILL went out, deaths are our own doing. */
-        if (failed(status) && w->phase <= PHASE_FAILED && w->first < 0 &&
-            (w->suspect < 0 || guilt(job, r) > guilt(job, w->suspect)))
-            w->suspect = r;
+        died(w, r);
     }
-    if (w->suspect < 0 || w->first >= 0)
+    judge(w);
+}
+
+/* USR1 and USR2 mean something to the program only, not to helpers that it has started. */
+static void pass_on(run_job_t *job, int signal)
+{
+    int alone = signal == SIGUSR1 || signal == SIGUSR2;
+    if (job->remote) {
+        run_remote_signal(job, signal, alone);
         return;
-    if (w->phase < PHASE_FAILED)
-        w->verdict = base_deadline(VERDICT_MS / 1e3);
-    enter(w, PHASE_FAILED);
-    if (guilt(job, w->suspect) >= 2 || job->alive == 0)
-        decide(w);
+    }
+    for (int r = 0; r < job->ranks; r++)
+        if (job->rank[r].alive)
+            kill(alone ? job->rank[r].pid : -job->rank[r].pid, signal);
+}
+
+/* A signal that ends came before all ranks were started: nobody is there yet to hear it. */
+static void give_up(watch_t *w, int signal)
+{
+    char name[16];
+    run_say("ucx-run: %s while the ranks were being started", run_signal_name(signal, name));
+    w->result->rc = 128 + signal;
+    w->over = 1;
 }
 
 static void forward(watch_t *w, int signal)
@@ -159,6 +216,11 @@ static void forward(watch_t *w, int signal)
     run_job_t *job = w->job;
     char name[16];
     int ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+    if (ends && job->remote && !run_remote_running(job) && w->phase == PHASE_RUNNING) {
+        w->result->stopped = 1;
+        give_up(w, signal);
+        return;
+    }
     if (ends) {
         w->result->stopped = 1;
         if (signal == SIGINT && ++w->interrupts >= 2) {
@@ -166,19 +228,14 @@ static void forward(watch_t *w, int signal)
             decide(w);
             if (w->first < 0)
                 w->result->rc = 128 + SIGINT;
+            run_output_give_up();
             enter(w, PHASE_KILL);
             return;
         }
         run_say("ucx-run: %s: passed on to %d rank%s%s", run_signal_name(signal, name), job->alive,
                 job->alive == 1 ? "" : "s", signal == SIGINT ? "; once more kills them" : "");
     }
-    for (int r = 0; r < job->options->ranks; r++) {
-        if (!job->rank[r].alive)
-            continue;
-        /* USR1 and USR2 mean something to the program only, not to helpers that it has started. */
-        int only = signal == SIGUSR1 || signal == SIGUSR2;
-        kill(only ? job->rank[r].pid : -job->rank[r].pid, signal);
-    }
+    pass_on(job, signal);
     if (signal == SIGTSTP)
         raise(SIGSTOP); /* the shell then sees us stopped; its SIGCONT is forwarded when it comes */
 }
@@ -200,42 +257,109 @@ static void on_deadlines(watch_t *w)
     if (now >= w->timeout) {
         w->timeout = BASE_TIME_NEVER;
         if (w->suspect < 0 && w->phase < PHASE_KILL) {
-            run_say("ucx-run: --timeout %g s has passed; the ranks were doing:", w->job->options->timeout_s);
-            run_report_all(w->job);
             w->result->rc = RUN_RC_TIMEOUT;
             w->result->stopped = 1;
-            enter(w, PHASE_TERM);
+            w->answers = now;
+            if (w->job->remote) {
+                run_remote_ask(w->job);
+                w->answers = base_deadline(ANSWERS_SECONDS);
+            }
         }
     }
-    if (now >= w->verdict || (w->next <= now && w->phase == PHASE_FAILED))
+    if (now >= w->answers || (w->answers != BASE_TIME_NEVER && run_remote_answered(w->job))) {
+        w->answers = BASE_TIME_NEVER;
+        run_say("ucx-run: --timeout %g s has passed; the ranks were doing:", w->job->options->timeout_s);
+        run_report_all(w->job);
+        w->next = BASE_TIME_NEVER;
+        enter(w, PHASE_TERM);
+    }
+    if (now >= w->verdict && w->job->remote && run_remote_doubtful(w->job))
+        w->verdict =
+            base_deadline(VERDICT_MS / 1e3); /* perhaps its loss is what the suspect has suffered from */
+    else if (now >= w->verdict)
         decide(w);
     if (now >= w->next)
         enter(w, w->phase == PHASE_FAILED ? PHASE_TERM : PHASE_KILL);
 }
 
-/* Once around. `fds` has room for everything. */
-static void turn(watch_t *w, struct pollfd *fds)
+/* What agents have said or failed to say. */
+static void on_hosts(watch_t *w)
 {
+    int r, rc;
+    run_remote_tick(w->job);
+    while ((r = run_remote_died(w->job)) >= 0)
+        died(w, r);
+    if (run_remote_refused(w->job, &rc) && !w->result->refused) {
+        w->result->refused = 1;
+        w->result->rc = rc;
+        w->suspect = -1;
+        w->over = 1; /* the ranks that run elsewhere go with their agents */
+    }
+    judge(w);
+}
+
+/* A reader that has gone is one for the ranks, too: they get SIGPIPE. */
+static void close_broken(watch_t *w)
+{
+    for (int to = 0; to < 2; to++) {
+        if (!run_output_broken(to) || w->closed[to])
+            continue;
+        w->closed[to] = 1;
+        if (w->job->remote)
+            run_remote_close_stream(w->job, to);
+        else
+            run_capture_stop(to);
+    }
+}
+
+static base_time_t next_deadline(const watch_t *w)
+{
+    base_time_t next = w->next < w->timeout ? w->next : w->timeout;
+    next = w->verdict < next ? w->verdict : next;
+    next = w->answers < next ? w->answers : next;
+    if (w->job->remote && run_remote_deadline(w->job) < next)
+        next = run_remote_deadline(w->job);
+    return next;
+}
+
+/* Once around. `fds` has room for everything. */
+static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
+{
+    run_job_t *job = w->job;
     size_t n = 0;
+    const int room[2] = {run_output_room(0), run_output_room(1)};
     fds[n++] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
     size_t output = n;
     n += run_output_poll(fds + n);
+    size_t capture = n;
+    if (!job->remote)
+        n += run_capture_poll(fds + n, room);
     size_t input = n;
-    if (w->job->alive > 0)
+    if (job->alive > 0)
         n += run_input_poll(fds + n);
-    base_time_t next = w->next < w->timeout ? w->next : w->timeout;
-    next = w->verdict < next ? w->verdict : next;
-    if (poll(fds, n, w->job->alive > 0 ? base_poll_ms(next) : -1) < 0)
+    size_t hosts = n;
+    if (job->remote)
+        n += run_remote_poll(job, fds + n);
+    if (poll(fds, n, base_poll_ms(until)) < 0)
         return; /* EINTR: around again */
-    for (size_t i = output; i < input; i++)
-        if (fds[i].revents)
+    for (size_t i = output; i < hosts; i++) {
+        if (!fds[i].revents)
+            continue;
+        if (i < capture)
             run_output_event(&fds[i]);
-    for (size_t i = input; i < n; i++)
-        if (fds[i].revents)
+        else if (i < input)
+            run_capture_event(&fds[i]);
+        else
             run_input_event(&fds[i]);
+    }
+    if (job->remote)
+        run_remote_event(job, fds + hosts, n - hosts);
     if (fds[0].revents)
         on_signals(w);
-    if (w->job->alive > 0)
+    if (job->remote)
+        on_hosts(w);
+    close_broken(w);
+    if (job->alive > 0 && !w->over)
         on_deadlines(w);
 }
 
@@ -266,7 +390,7 @@ static void kill_children(void)
 
 /* Kills and reaps whatever the ranks left behind: orphans have become our children (subreaper), and so do
  * the children of those that are killed here, which are found the next time around. */
-static void sweep(void)
+void run_sweep(void)
 {
     for (;;) {
         pid_t pid = waitpid(-1, NULL, WNOHANG);
@@ -280,28 +404,48 @@ static void sweep(void)
     }
 }
 
+/* Agents end what the ranks have left behind, say what is still to be said, and go. */
+static void part(watch_t *w, struct pollfd *fds)
+{
+    base_time_t patience = base_deadline(w->job->options->kill_grace_s + PART_SECONDS);
+    run_remote_stop(w->job);
+    while (!run_remote_gone(w->job) && base_poll_ms(patience) > 0 && w->interrupts < 2) {
+        base_time_t next = run_remote_deadline(w->job);
+        turn(w, fds, next < patience ? next : patience);
+    }
+    run_remote_hang_up(w->job);
+}
+
 void run_supervise(run_job_t *job, run_result_t *result)
 {
     watch_t w = {.job = job, .suspect = -1, .first = -1, .result = result};
-    w.next = w.verdict = BASE_TIME_NEVER;
-    size_t room = 2 + run_output_poll_max() + (size_t)job->options->ranks;
+    w.next = w.verdict = w.answers = BASE_TIME_NEVER;
+    /* signals, output, capture or hosts, input */
+    size_t room = 4 + 3 * (size_t)job->ranks + run_remote_poll_max(job);
     struct pollfd *fds = calloc(room, sizeof *fds);
     w.timeout = job->deadline;
-    result->rc = 0;
-    result->stopped = 0;
+    *result = (run_result_t){0, 0, 0};
     if (!fds) {
-        run_say("ucx-run: out of memory for %d ranks", job->options->ranks);
+        run_say("ucx-run: out of memory for %d ranks", job->ranks);
         result->rc = RUN_RC_SYSTEM;
         result->stopped = 1;
-        run_kill_all(job, SIGKILL);
+        if (job->remote)
+            run_remote_hang_up(job);
+        else
+            run_kill_all(job, SIGKILL);
     }
-    while (fds && job->alive > 0)
-        turn(&w, fds);
+    while (fds && job->alive > 0 && !w.over)
+        turn(&w, fds, next_deadline(&w));
     decide(&w);
-    run_leash_close(); /* our last child but for orphans */
-    sweep();
+    if (job->remote && fds)
+        part(&w, fds);
+    else
+        run_leash_close(); /* our last child but for orphans */
+    run_sweep();
+    if (!job->remote)
+        run_capture_finish();
     run_output_finish();
     while (fds && run_output_pending() && w.interrupts < 2)
-        turn(&w, fds);
+        turn(&w, fds, BASE_TIME_NEVER);
     free(fds);
 }
