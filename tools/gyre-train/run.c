@@ -40,6 +40,7 @@ typedef struct {
     double before;        /* seconds of training of the processes before it */
     int resumed;          /* from a checkpoint */
     optim_saver_t *saver; /* rank 0, with --checkpoint */
+    uint64_t saved_step;  /* of the last checkpoint that the saver took; 0: none */
     gyre_status_t saved;  /* the last checkpoint */
     int agreed;           /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
@@ -244,7 +245,7 @@ static gyre_status_t resume(run_t *run)
                     "bit what it "
                     "would have been, which needs powers of two of ranks and batch",
                     (unsigned long long)state.ranks, ranks);
-    run->next = state.step;
+    run->next = run->saved_step = state.step;
     run->before = state.seconds;
     run->progress = state.progress;
     run->record.first_val = state.first_val;
@@ -558,6 +559,22 @@ static gyre_status_t run_together(run_t *run)
     return train(run);
 }
 
+/* The others are lost, but what rank 0 holds is whole: the state behind the last step that is in the record. It becomes a
+ * checkpoint, so that no step is made twice. Weights that differ between ranks (MISMATCH) do not. */
+static void save_what_is_left(run_t *run, gyre_status_t status)
+{
+    uint64_t newest = UINT64_MAX;
+    if (!run->saver)
+        return;
+    if (gyre_status_scope(status) == GYRE_SCOPE_COMMUNICATOR && status != GYRE_ERR_MISMATCH &&
+        run->next > 0 && run->record.done == run->next && run->saved_step != run->next)
+        save(run, SAVE_PATIENCE_S);
+    if (optim_saver_wait(run->saver, SAVE_PATIENCE_S, &newest) == GYRE_OK && newest != UINT64_MAX)
+        log_warning(
+            "the newest checkpoint in %s is of step %llu: the same command with --resume goes on behind it",
+            run->options->checkpoint, (unsigned long long)newest);
+}
+
 /* Leaves the job; other ranks do not wait for one that failed alone. */
 static gyre_status_t leave(run_t *run, gyre_status_t status)
 {
@@ -570,6 +587,8 @@ static gyre_status_t leave(run_t *run, gyre_status_t status)
     run->ddp = NULL;
     gyre_status_t left = gyre_finalize(run->comm);
     run->comm = NULL;
+    if (status != GYRE_OK)
+        save_what_is_left(run, status);
     return status != GYRE_OK ? status : left;
 }
 
