@@ -114,10 +114,12 @@ CFLAGS_operators_avx512 := -fno-trapping-math
 # ---- sources: a room is a folder; everything in it is built ---------------------------------------------
 CORE_ROOMS  := base topo comm collectives
 TRAIN_ROOMS := model optim pipeline
-CORE_SRC    := $(wildcard $(addsuffix /*.c,$(CORE_ROOMS)) comm/*/*.c)
+# comm/verbs*.c and their tests are part of a build with verbs only
+WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs%.c tests/comm/test_verbs%.c)
+CORE_SRC    := $(filter-out $(WITHOUT),$(wildcard $(addsuffix /*.c,$(CORE_ROOMS)) comm/*/*.c))
 TRAIN_SRC   := $(wildcard $(addsuffix /*.c,$(TRAIN_ROOMS)) model/*/*.c)
 TOOL_SRC    := $(wildcard tools/*.c)
-TEST_SRC    := $(wildcard tests/*/test_*.c)
+TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
 MP_SRC      := $(wildcard tests/*/mp_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)

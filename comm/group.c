@@ -42,6 +42,27 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
     return GYRE_OK;
 }
 
+/* What carries messages where shared memory does not. All ranks decide alike: locate has compared the setting and told everyone the
+ * hosts and who has an RDMA device; verbs are used if every rank can, else UCX. */
+static gyre_status_t join_hosts(comm_group_t *group, comm_exchange_fn exchange, void *user)
+{
+    int automatic = group->transport == COMM_AUTO && group->hosts > 1;
+
+#ifdef GYRE_VERBS
+    int everywhere = 1;
+    for (int r = 0; r < group->n; r++)
+        everywhere &= group->cards[r].verbs != 0;
+    if (group->transport == COMM_FORCE_VERBS || (automatic && everywhere)) {
+        gyre_status_t status = comm_verbs_prepare(group, automatic, exchange, user);
+        if (!automatic || status != GYRE_ERR_UNSUPPORTED)
+            return status;
+    }
+#endif
+    if (group->transport == COMM_FORCE_UCX || automatic)
+        return comm_ucx_prepare(group, exchange, user);
+    return GYRE_OK;
+}
+
 /* Everything that needs the others. */
 static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *user, base_time_t deadline)
 {
@@ -62,23 +83,23 @@ static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *
     }
     /* Members that share one host and whose places are all taken, in rank order. */
     if (group->seg.base && group->hosts == 1 && group->seg.locals == group->n &&
-        group->seg.exchange.lines > 0 && group->transport != COMM_FORCE_UCX) {
+        group->seg.exchange.lines > 0 && !comm_shuns_memory(group->transport)) {
         unsigned char *boxes = group->seg.base + group->seg.exchange_at;
         comm_exchange_open(&group->exchange, &group->seg.exchange, boxes, group->n, group->rank);
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
-    /* All ranks decide alike: locate has compared the setting and told everyone the hosts. */
-    if (group->transport == COMM_FORCE_UCX || (group->transport == COMM_AUTO && group->hosts > 1))
-        return comm_ucx_prepare(group, exchange, user);
-    return GYRE_OK;
+    return join_hosts(group, exchange, user);
 }
 
 static comm_transport_t chosen_transport(void)
 {
     const char *word = base_setting_string(SET_TRANSPORT);
 
-    return strcmp(word, "ucx") == 0 ? COMM_FORCE_UCX : strcmp(word, "shm") == 0 ? COMM_FORCE_SHM : COMM_AUTO;
+    return strcmp(word, "ucx") == 0     ? COMM_FORCE_UCX
+           : strcmp(word, "shm") == 0   ? COMM_FORCE_SHM
+           : strcmp(word, "verbs") == 0 ? COMM_FORCE_VERBS
+                                        : COMM_AUTO;
 }
 
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
@@ -130,6 +151,10 @@ static void close_links(comm_group_t *group)
     }
     if (group->ucx)
         comm_ucx_leave(group);
+#ifdef GYRE_VERBS
+    if (group->verbs)
+        comm_verbs_leave(group);
+#endif
     comm_reach_free(group);
 }
 
@@ -160,6 +185,10 @@ void comm_group_progress(comm_group_t *group)
 {
     if (group->ucx)
         comm_ucx_progress(group);
+#ifdef GYRE_VERBS
+    if (group->verbs)
+        comm_verbs_progress(group);
+#endif
 }
 
 int comm_group_rank(const comm_group_t *group)

@@ -90,7 +90,7 @@ static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_
 {
     if (peer == group->rank)
         return comm_self_connect(group, lane, out);
-    if (group->local_of[peer] >= 0 && group->transport != COMM_FORCE_UCX)
+    if (group->local_of[peer] >= 0 && !comm_shuns_memory(group->transport))
         return comm_shm_connect(group, peer, lane, out);
     if (group->transport == COMM_FORCE_SHM)
         return gyre_fail(
@@ -98,6 +98,10 @@ static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_
             "rank %d cannot share memory with rank %d (world rank %d): they are on different hosts, or in "
             "containers that see different networks; unset GYRE_TRANSPORT=shm so that UCX joins them",
             group->rank, peer, group->world_ranks[peer]);
+#ifdef GYRE_VERBS
+    if (group->verbs)
+        return comm_verbs_connect(group, peer, lane, out);
+#endif
     return comm_ucx_connect(group, peer, lane, out);
 }
 

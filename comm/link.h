@@ -25,7 +25,13 @@ struct comm_link {
     size_t bytes; /* heap memory of this link, for the statistics */
 };
 
-typedef enum { COMM_AUTO = 0, COMM_FORCE_SHM = 1, COMM_FORCE_UCX = 2 } comm_transport_t;
+typedef enum { COMM_AUTO = 0, COMM_FORCE_SHM = 1, COMM_FORCE_UCX = 2, COMM_FORCE_VERBS = 3 } comm_transport_t;
+
+/* 1: ranks of one host are to reach each other as ranks of different hosts do. */
+static inline int comm_shuns_memory(comm_transport_t transport)
+{
+    return transport == COMM_FORCE_UCX || transport == COMM_FORCE_VERBS;
+}
 
 enum { COMM_CORE_WORDS = 16 };
 
@@ -39,11 +45,12 @@ typedef struct {
     int32_t pid;
     int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
     uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
-    uint32_t pad;
+    uint32_t verbs;   /* 1: this build has the verbs transport and the host an RDMA device */
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
 } comm_card_t;
 
 typedef struct comm_ucx_group comm_ucx_group_t;
+typedef struct comm_verbs_group comm_verbs_group_t;
 
 struct comm_group {
     comm_world_t *world; /* borrowed */
@@ -77,6 +84,7 @@ struct comm_group {
     int on_trouble; /* 1: registered with the watcher */
     struct comm_reach *reach;     /* comm/reach.c; NULL: nothing was reached yet */
     comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
+    comm_verbs_group_t *verbs;    /* NULL: not used */
     _Atomic size_t private_bytes; /* another thread's UCX callback may make an inbox for this group */
     uint64_t connections;
 };
@@ -103,6 +111,17 @@ void comm_ucx_progress(comm_group_t *group);
 /* Sleeps until something arrives for UCX, at most `ms` milliseconds. */
 void comm_ucx_sleep(comm_group_t *group, int ms);
 void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
+
+/* comm/verbs_group.c and its neighbours; only in builds with GYRE_VERBS. prepare is collective: all ranks tell each other whether they
+ * can and how they are reached. quiet: UNSUPPORTED on all ranks, without an error told, if some rank cannot. */
+int comm_verbs_there(void);
+gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user);
+gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
+void comm_verbs_progress(comm_group_t *group);
+/* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most `ms` milliseconds. */
+void comm_verbs_arm(comm_group_t *group);
+void comm_verbs_sleep(comm_group_t *group, int ms);
+void comm_verbs_leave(comm_group_t *group); /* after its links were closed */
 
 /* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected value. */
 int comm_cma_works(int pid, uint64_t address, uint64_t expected);

@@ -75,6 +75,17 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     card->magic = CARD_MAGIC + (uint32_t)sizeof *card;
     card->pid = (int32_t)getpid();
     card->transport = (int32_t)group->transport;
+    card->status = GYRE_OK;
+#ifdef GYRE_VERBS
+    card->verbs =
+        group->transport != COMM_FORCE_SHM && group->transport != COMM_FORCE_UCX && comm_verbs_there();
+#else
+    if (group->transport == COMM_FORCE_VERBS)
+        card->status = (int32_t)gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                          "GYRE_TRANSPORT=verbs: this build has no verbs; build with VERBS=1 "
+                                          "(apt install libibverbs-dev), or "
+                                          "use GYRE_TRANSPORT=ucx, which reaches RDMA devices, too");
+#endif
     card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
                     strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
     card->hint = host_hint(group->world);
@@ -290,6 +301,15 @@ static gyre_status_t check_cards(const comm_group_t *group)
 {
     const comm_card_t *first = &group->cards[0];
 
+    for (int r = 0; r < group->n; r++) {
+        gyre_status_t status = (gyre_status_t)group->cards[r].status;
+        if (group->cards[r].magic == first->magic && status != GYRE_OK)
+            return r == group->rank
+                       ? status /* it was told */
+                       : gyre_fail(status,
+                                   "rank %d (world rank %d) cannot take part: %s; its own message says why",
+                                   r, group->world_ranks[r], gyre_status_string(status));
+    }
     for (int r = 1; r < group->n; r++) {
         if (group->cards[r].magic != first->magic)
             return gyre_fail(

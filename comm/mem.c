@@ -37,6 +37,7 @@ typedef struct window {
     mem_control_t *control;
     int fd;
     int adopted; /* 1: memory of others (comm/mem_register.c) */
+    int held;    /* 1: comm_mem_hold */
     int arena;   /* 1: shared by small allocations */
     int used;    /* arena: allocations alive */
     uint16_t
@@ -59,6 +60,7 @@ static struct {
     window_t *windows;
     uint64_t last_id;
     comm_watch_t *watches[WATCHES];
+    void (*gone)(uint64_t id); /* NULL: no window was held so far */
     int watch_count;
 
     _Atomic uint64_t seq; /* odd while the array is being changed */
@@ -279,7 +281,9 @@ free_window:
 /* Gives pages back to the system; they read as zeros from now on. */
 static void give_back(window_t *window, size_t offset, size_t bytes)
 {
-    if (fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes) != 0)
+    /* Who holds it knows these very pages: other ones in their place would be strangers to an adapter. */
+    if (window->held ||
+        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes) != 0)
         memset(window->base + offset, 0, bytes);
 }
 
@@ -288,6 +292,8 @@ static void window_destroy(window_t *window)
     mem_control_t *control = window->control;
     window_t **link = &mem.windows;
 
+    if (window->held)
+        mem.gone(window->id);
     while (*link != window)
         link = &(*link)->next;
     *link = window->next;
@@ -475,6 +481,23 @@ int comm_window_touches(const void *from, size_t bytes)
         touches = at < window->base + window->bytes && window->base < at + bytes;
     pthread_mutex_unlock(&mem.lock);
     return touches;
+}
+
+int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
+                  void (*take)(void *user, uint64_t id, void *base, size_t bytes), void *user)
+{
+    window_t *window;
+
+    pthread_mutex_lock(&mem.lock);
+    for (window = mem.windows; window && window->id != id; window = window->next) {
+    }
+    if (window) {
+        mem.gone = gone;
+        window->held = 1;
+        take(user, id, window->base, window->bytes);
+    }
+    pthread_mutex_unlock(&mem.lock);
+    return window != NULL;
 }
 
 static void detach_all(void)

@@ -74,7 +74,7 @@ void comm_release(comm_link_t *link, comm_msg_t *msg);
 
 /* After MISMATCH: the call that the peer's message belongs to, as far as known; 0 if unknown. */
 int comm_link_their_call(comm_link_t *link, comm_call_t *call);
-/* "shm", "ucx", "self". */
+/* "shm", "verbs", "ucx", "self". */
 const char *comm_link_transport(const comm_link_t *link);
 
 /* Passes `bytes` from every member to every member, in group-rank order, over the parent communicator or the
@@ -105,7 +105,7 @@ void comm_group_shut(comm_group_t *group);
 /* The link is made on first use; that waits for nobody: connections and windows are completed by use.
  * peer == own rank gives the self link. */
 gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link_t **out);
-/* Moves whatever needs moving (UCX worker); cheap when nothing does. */
+/* Moves whatever needs moving (UCX worker, completions of verbs); cheap when nothing does. By the thread that drives the group. */
 void comm_group_progress(comm_group_t *group);
 
 int comm_group_rank(const comm_group_t *group);

@@ -190,11 +190,18 @@ static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
     int ms = SLEEP_MS;
     base_time_t until;
 
-    if (group->ucx)
-        ms = group->seg.base && group->transport != COMM_FORCE_UCX ? UCX_SHM_SLEEP_MS : UCX_SLEEP_MS;
+    if (group->ucx || group->verbs)
+        ms = group->seg.base && !comm_shuns_memory(group->transport) ? UCX_SHM_SLEEP_MS : UCX_SLEEP_MS;
     until = now + ms * MS;
     if (until > wait->deadline)
         until = wait->deadline;
+#ifdef GYRE_VERBS
+    if (group->verbs) {
+        comm_verbs_sleep(group, base_poll_ms(until));
+        wait->sleeps++;
+        return;
+    }
+#endif
     if (group->ucx)
         comm_ucx_sleep(group, base_poll_ms(until));
     else
@@ -216,6 +223,10 @@ static void announce(comm_wait_t *wait)
     /* Pairs with the order in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
      * the caller looks once more. */
     comm_bell_fence(bell);
+#ifdef GYRE_VERBS
+    if (wait->group->verbs)
+        comm_verbs_arm(wait->group);
+#endif
     wait->armed = 1;
 }
 

@@ -235,3 +235,44 @@ int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t ki
     }
     return best;
 }
+
+/* 1 if all cores of the process have the device's number in the field that `of` reads, and it is known. */
+static int all_there(const topo_t *topo, int number, int (*of)(const topo_core_t *core))
+{
+    for (int i = 0; i < topo->core_count; i++)
+        if (of(&topo->cores[i].facts) != number)
+            return 0;
+    return number >= 0 && topo->core_count > 0;
+}
+
+static int numa_of(const topo_core_t *core)
+{
+    return core->numa;
+}
+
+static int package_of(const topo_core_t *core)
+{
+    return core->package;
+}
+
+/* The device on which the OS device `name` sits: one function may have several names, of which only one is in its facts. */
+static const topo_device_t *device_named(const topo_t *topo, const char *name)
+{
+    for (hwloc_obj_t os = NULL; (os = hwloc_get_next_osdev(topo->hwloc, os));) {
+        if (!os->name || strcmp(os->name, name) != 0)
+            continue;
+        hwloc_obj_t pci = pci_of(os);
+        for (int i = 0; i < topo->device_count; i++)
+            if (topo->devices[i].obj == (pci ? pci : os) && topo->devices[i].facts.kind == TOPO_NIC)
+                return &topo->devices[i].facts;
+    }
+    return NULL;
+}
+
+int topo_rdma_distance(const topo_t *topo, const char *name)
+{
+    const topo_device_t *device = device_named(topo, name);
+    if (device && all_there(topo, device->numa, numa_of))
+        return 0;
+    return device && all_there(topo, device->package, package_of) ? 1 : 2;
+}

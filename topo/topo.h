@@ -81,6 +81,10 @@ int topo_device_distance(const topo_t *topo, int device_a, int device_b);
 int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind);
 int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t kind);
 
+/* How far the RDMA device that the system calls `name` is from the cores that this process may use: 0 same NUMA node, 1 same
+ * package, 2 further (also if the process may use several packages), or not known. */
+int topo_rdma_distance(const topo_t *topo, const char *name);
+
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;
 /* Where each of `ranks` local ranks should run: cores[r] is the core of rank r (-1: unbound). A pure function of the

@@ -114,7 +114,7 @@ void perf_help(FILE *out)
         "                           0: from malloc\n"
         "  -S, --report_timestamps  add the time of day to each row\n"
         "      --algo NAME          force an algorithm, see below\n"
-        "      --transport shm|ucx  how ranks of one host reach each other\n"
+        "      --transport shm|ucx|verbs  how ranks reach each other\n"
         "      --order canonical|fast|canonical,fast\n"
         "                           order of reductions: reproducible bits, or whatever is fastest;\n"
         "                           both: side by side, interleaved, with what the first one costs\n"
@@ -224,8 +224,9 @@ static int one_of(const char *word, const char *const *words)
 /* One option with its argument; 0 if the argument will not do. */
 static int take(int option, const char *arg, perf_options_t *o)
 {
-    static const char *const transports[] = {"auto", "shm", "ucx", NULL}, *const orders[] = {"canonical",
-                                                                                             "fast", NULL};
+    static const char *const transports[] = {"auto", "shm", "ucx", "verbs", NULL}, *const orders[] = {
+                                                                                       "canonical", "fast",
+                                                                                       NULL};
     int one;
     switch (option) {
     case 't':

@@ -1,0 +1,236 @@
+/* comm/verbs_post.c: work requests of a link, and what their completions mean.
+ *
+ * Only every VERBS_SIGNAL-th write asks for a completion: it tells that those before it are done, too, as the send queue's places are
+ * all that a completion of a write is needed for. Reads always ask for one. */
+#include "comm/verbs.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { ID_SHIFT = 56, BOUNCE_SHIFT = 48 };
+
+void verbs_link_fail(verbs_link_t *link, const char *format, ...)
+{
+    va_list args;
+
+    if (link->failed)
+        return;
+    va_start(args, format);
+    vsnprintf(link->why, sizeof link->why, format, args);
+    va_end(args);
+    link->failed = 1;
+    link->failed_at = base_now();
+    log_debug("verbs: link with rank %d, lane %d: %s", link->base.peer, link->base.lane, link->why);
+}
+
+/* One place is kept for the farewell. */
+int verbs_qp_room(verbs_link_t *link, verbs_qp_t *qp)
+{
+    (void)link;
+    return qp->posted - qp->completed < VERBS_SQ - 1;
+}
+
+static void post(verbs_link_t *link, verbs_qp_t *qp, struct ibv_send_wr *wr, int kind, uint64_t detail)
+{
+    struct ibv_send_wr *bad;
+    int err;
+
+    qp->posted++;
+    wr->wr_id =
+        (uint64_t)kind << ID_SHIFT | detail << BOUNCE_SHIFT | (qp->posted & ((1ull << BOUNCE_SHIFT) - 1));
+    if (kind != VERBS_WR_SEND || qp->posted - qp->signaled >= VERBS_SIGNAL) {
+        wr->send_flags |= IBV_SEND_SIGNALED;
+        qp->signaled = qp->posted;
+    }
+    err = ibv_post_send(qp->qp, wr, &bad);
+    if (err != 0)
+        verbs_link_fail(link, "queue pair 0x%06x of %s takes no work: %s", qp->qp->qp_num,
+                        link->vg->rail[qp->rail].name, strerror(err));
+}
+
+static void post_write(verbs_link_t *link, uint32_t imm, struct ibv_sge *piece, uint64_t to, int kind)
+{
+    verbs_qp_t *qp = &link->qps[0];
+    struct ibv_send_wr wr = {.sg_list = piece,
+                             .num_sge = piece ? 1 : 0,
+                             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                             .imm_data = htonl(imm),
+                             .wr.rdma = {.remote_addr = to, .rkey = link->their_rkey}};
+
+    if (!piece || piece->length <= qp->inline_most)
+        wr.send_flags = IBV_SEND_INLINE;
+    post(link, qp, &wr, kind, 0);
+}
+
+void verbs_post_packet(verbs_link_t *link, uint32_t unit, size_t bytes)
+{
+    struct ibv_sge piece = {.addr = (uintptr_t)link->mirror + (size_t)unit * VERBS_UNIT,
+                            .length = (uint32_t)bytes,
+                            .lkey = link->memory.mr[0]->lkey};
+
+    post_write(link, verbs_imm_data(unit, verbs_rx_tell(&link->rx)), &piece,
+               link->their_ring + (size_t)unit * VERBS_UNIT, VERBS_WR_SEND);
+}
+
+void verbs_post_control(verbs_link_t *link)
+{
+    if (!verbs_qp_room(link, &link->qps[0]) || link->failed) {
+        link->vg->control_due += !link->control_due;
+        link->control_due = 1;
+        return;
+    }
+    link->vg->control_due -= link->control_due;
+    link->control_due = 0;
+    post_write(link, verbs_imm_control(link->rndv_read, verbs_rx_tell(&link->rx)), NULL, link->their_ring,
+               VERBS_WR_SEND);
+}
+
+void verbs_post_bye(verbs_link_t *link)
+{
+    link->bye_sent = 1;
+    post_write(link, verbs_imm_control(link->rndv_read, verbs_rx_tell(&link->rx)) | VERBS_IMM_BYE, NULL,
+               link->their_ring, VERBS_WR_BYE);
+}
+
+void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t rkey, void *to,
+                     uint32_t lkey, size_t bytes, int bounce)
+{
+    struct ibv_sge piece = {.addr = (uintptr_t)to, .length = (uint32_t)bytes, .lkey = lkey};
+    struct ibv_send_wr wr = {.sg_list = &piece,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_READ,
+                             .wr.rdma = {.remote_addr = from, .rkey = rkey}};
+
+    link->pull.open++;
+    post(link, qp, &wr, VERBS_WR_READ, (uint64_t)bounce);
+}
+
+/* ---- receives: they only count messages, whose place the sender knows ------------------------------------ */
+
+static void chain(struct ibv_recv_wr *wrs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        wrs[i] = (struct ibv_recv_wr){.wr_id = (uint64_t)VERBS_WR_RECV << ID_SHIFT,
+                                      .next = i + 1 < count ? &wrs[i + 1] : NULL};
+}
+
+gyre_status_t verbs_post_receives(verbs_link_t *link, uint32_t count)
+{
+    struct ibv_recv_wr wrs[VERBS_REPOST], *bad;
+
+    for (uint32_t part; count > 0; count -= part) {
+        part = count < VERBS_REPOST ? count : VERBS_REPOST;
+        chain(wrs, part);
+        int err = ibv_post_recv(link->qps[0].qp, wrs, &bad);
+        if (err != 0) {
+            verbs_link_fail(link, "queue pair 0x%06x takes no receives: %s", link->qps[0].qp->qp_num,
+                            strerror(err));
+            return GYRE_ERR_TRANSPORT;
+        }
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count)
+{
+    struct ibv_recv_wr wrs[VERBS_REPOST], *bad;
+
+    for (uint32_t part; count > 0; count -= part) {
+        part = count < VERBS_REPOST ? count : VERBS_REPOST;
+        chain(wrs, part);
+        int err = ibv_post_srq_recv(vg->srq, wrs, &bad);
+        if (err != 0) {
+            log_error("verbs: the shared receive queue of %s takes no receives: %s", vg->rail[0].name,
+                      strerror(err));
+            return GYRE_ERR_TRANSPORT;
+        }
+    }
+    return GYRE_OK;
+}
+
+/* ---- completions --------------------------------------------------------------------------------------- */
+
+static void explain(verbs_link_t *link, const verbs_place_t *place, const struct ibv_wc *wc)
+{
+    const comm_verbs_group_t *vg = link->vg;
+    const verbs_qp_t *qp = &link->qps[place->stripe];
+    const verbs_rail_t *rail = &vg->rail[place->rail];
+
+    if (link->failed)
+        return;
+    verbs_link_fail(
+        link,
+        "%s (status %d, vendor code 0x%x) on queue pair 0x%06x of %s port %d, joined to 0x%06x, while %s: "
+        "%s; our port is %s, it tries for about %.1f s",
+        verbs_wc_words((int)wc->status), (int)wc->status, wc->vendor_err, wc->qp_num, rail->name, rail->port,
+        qp->theirs,
+        wc->wr_id >> ID_SHIFT == VERBS_WR_READ   ? "reading"
+        : wc->wr_id >> ID_SHIFT == VERBS_WR_RECV ? "receiving"
+                                                 : "writing",
+        verbs_wc_cause((int)wc->status), verbs_rail_state(rail), vg->patience.seconds);
+}
+
+static void received(verbs_link_t *link, const struct ibv_wc *wc)
+{
+    uint32_t imm = ntohl(wc->imm_data);
+
+    if (link->state != VERBS_READY)
+        verbs_link_ready(link);
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || !verbs_tx_told(&link->tx, imm & 0xffff)) {
+        verbs_link_fail(link, "a message came that should not have been sent (0x%08x)", imm);
+        return;
+    }
+    if (imm & VERBS_IMM_CONTROL) {
+        uint32_t more = (verbs_imm_upper(imm) - link->rndv_ended) & VERBS_RNDV_MASK;
+        if (more > link->rndv_sent - link->rndv_ended) {
+            verbs_link_fail(link, "more rendezvous were ended than begun");
+            return;
+        }
+        link->rndv_ended += more;
+        if (imm & VERBS_IMM_BYE)
+            link->bye_came = 1;
+    } else if (!verbs_rx_arrived(&link->rx, verbs_imm_upper(imm))) {
+        verbs_link_fail(link, "a message came without credit or outside of the ring");
+        return;
+    }
+    if (link->vg->srq) {
+        link->vg->srq_owed++;
+    } else if (++link->receives_owed >= VERBS_REPOST) {
+        link->receives_owed = 0;
+        verbs_post_receives(link, VERBS_REPOST); /* its failure is the link's */
+    }
+}
+
+void verbs_completion(comm_verbs_group_t *vg, verbs_place_t place, const struct ibv_wc *wc)
+{
+    verbs_link_t *link = place.link;
+    verbs_qp_t *qp = &link->qps[place.stripe];
+
+    (void)vg;
+    if (wc->status != IBV_WC_SUCCESS) {
+        explain(link, &place, wc);
+        return;
+    }
+    switch (wc->wr_id >> ID_SHIFT) {
+    case VERBS_WR_RECV:
+        received(link, wc);
+        return;
+    case VERBS_WR_READ:
+        link->pull.open--;
+        if (!link->pull.direct)
+            link->pull.bounced[wc->wr_id >> BOUNCE_SHIFT & 0xff] = 2;
+        break;
+    case VERBS_WR_BYE:
+        link->bye_done = 1;
+        break;
+    default:
+        break;
+    }
+    /* The number of the work request, of which the identifier has the lower bits. */
+    qp->completed += (wc->wr_id - qp->completed) & ((1ull << BOUNCE_SHIFT) - 1);
+}
