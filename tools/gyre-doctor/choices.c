@@ -12,6 +12,8 @@ static void same_host(report_t *report)
     const char *forced = base_setting_string(SET_TRANSPORT), *copy = base_setting_string(SET_SHM_COPY);
     if (strcmp(forced, "ucx") == 0)
         report_add(report, FOUND_OK, "ranks of one host", "", "UCX (GYRE_TRANSPORT=ucx)");
+    else if (strcmp(forced, "verbs") == 0)
+        report_add(report, FOUND_OK, "ranks of one host", "", "verbs (GYRE_TRANSPORT=verbs)");
     else if (!report->facts.windows)
         report_add(report, FOUND_MISSING, "ranks of one host", "", "no shared memory");
     else if (strcmp(copy, "auto") != 0)

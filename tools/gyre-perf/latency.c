@@ -373,7 +373,7 @@ static const char help[] =
     "  -d TYPE, -o OP, -r RANK   one type (float), one reduction (sum), one root (0)\n"
     "  -c N           0: no check (1)\n"
     "  -u BYTES, -R 0|1   buffers off their alignment; from gyre_mem_alloc (1) or malloc (0)\n"
-    "  --algo NAME, --transport shm|ucx, --order canonical|fast   as in gyre-perf --help\n"
+    "  --algo NAME, --transport shm|ucx|verbs, --order canonical|fast   as in gyre-perf --help\n"
     "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
     "\n"
     "No -m, -N, -S, --cold, --explain and --streams; -a has no effect: a sample is the slowest rank's.\n";
