@@ -33,6 +33,7 @@ PKGS_TRAIN := openblas
 SETUP_STAMP := build/setup.done
 SETUP_CHECK_STAMP := build/setup-check.done
 SETUP_PYTHON_STAMP := build/setup-python.done
+SETUP_LAUNCH_STAMP := build/setup-launch.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
 include build/config.mk
@@ -139,7 +140,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-long format demo bench bench-peers install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-launch check-long format demo bench bench-peers install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -219,6 +220,7 @@ help:
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-long    the same with the long sweeps"
+	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
@@ -238,6 +240,9 @@ check: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' bash tools/run-tests
 check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 bash tools/run-tests
+
+check-launch: all $(SETUP_LAUNCH_STAMP)
+	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
 
 demo: all
 	@B='$(B)' DATA='$(DATA)' bash tools/demo
@@ -336,6 +341,11 @@ $(SETUP_CHECK_STAMP): tools/setup
 $(SETUP_PYTHON_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup python
+	@touch $@
+
+$(SETUP_LAUNCH_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup launch
 	@touch $@
 
 $(SETUP_PEERS_STAMP): tools/setup

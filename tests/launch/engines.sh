@@ -1,0 +1,188 @@
+# tests/launch/engines.sh: gyre-perf under launchers that know nothing of Gyre; sourced by check.
+# shellcheck shell=bash disable=SC2154 # its variables
+
+# ---- Slurm ----
+for kind in pmix pmi2; do
+    name="srun --mpi=$kind, 3 hosts x 2"
+    if wanted "$name"; then
+        run 0 srun --mpi=$kind -N3 --ntasks-per-node=2 "${perf[@]}"
+        right "$name" 6 3
+    fi
+    name="srun --mpi=$kind, 1 host x 3"
+    if wanted "$name"; then
+        run 0 srun --mpi=$kind -N1 -n3 "${perf[@]}"
+        right "$name" 3 1
+    fi
+done
+name="srun --mpi=none, 3 hosts x 2, GYRE_SECRET"
+if wanted "$name"; then
+    GYRE_SECRET=$(new_secret) run 0 srun -N3 --ntasks-per-node=2 "${perf[@]}"
+    right "$name" 6 3
+fi
+name="srun --mpi=none, 1 host x 3"
+if wanted "$name"; then
+    run 0 srun -N1 -n3 "${perf[@]}"
+    right "$name" 3 1
+fi
+name="srun --mpi=none, 2 hosts, no secret: refused"
+if wanted "$name"; then
+    run 0 srun -N2 -n2 "${perf[@]}"
+    want "$name" 3 'GYRE_SECRET is not set' 'mpi=pmi2'
+fi
+name="srun --mpi=none, two steps at once"
+if wanted "$name"; then
+    cat >"$W/job" <<-JOB
+	#!/bin/bash
+	srun --exact -N2 -n2 ${perf[*]} >$W/step.0 2>&1 &
+	srun --exact -N2 -n2 ${perf[*]} >$W/step.1 2>&1 &
+	wait -n && wait -n
+	JOB
+    GYRE_SECRET=$(new_secret) run 0 sbatch -N2 --ntasks-per-node=2 -o /dev/null --wait "$W/job"
+    cat "$W"/step.* >"$W/out"
+    [ "$(grep -c 'values : 0 OK' "$W/out")" = 2 ] || rc="$rc, but not both were right"
+    want "$name" 0
+fi
+name="a tool in a batch script is alone"
+if wanted "$name"; then
+    printf '#!/bin/bash\n%s >%s/alone 2>&1\n' "${perf[*]}" "$W" >"$W/job"
+    run 0 sbatch -N2 -n4 -o /dev/null --wait "$W/job"
+    cat "$W/alone" >"$W/out"
+    right "$name" 1 1
+fi
+
+# ---- Open MPI ----
+"$NETHOSTS" hostfile openmpi 2 >"$W/hosts.openmpi"
+mpirun=(mpirun.openmpi --allow-run-as-root --oversubscribe)
+name="mpirun (Open MPI) over ssh, 3 hosts x 2"
+if wanted "$name"; then
+    run 0 "${mpirun[@]}" --hostfile "$W/hosts.openmpi" -np 6 "${perf[@]}"
+    right "$name" 6 3
+fi
+name="mpirun (Open MPI), 1 host x 3"
+if wanted "$name"; then
+    run 0 "${mpirun[@]}" -np 3 "${perf[@]}"
+    right "$name" 3 1
+fi
+name="mpirun (Open MPI), 1 host x 3, its variables alone"
+if wanted "$name"; then
+    run 0 "${mpirun[@]}" -np 3 env -u PMIX_NAMESPACE -u PMIX_RANK "${perf[@]}"
+    right "$name" 3 1
+fi
+name="mpirun (Open MPI), 3 hosts, its variables alone and GYRE_ROOT"
+if wanted "$name"; then
+    GYRE_ROOT=$H0:29700 GYRE_SECRET=$(new_secret) run 0 "${mpirun[@]}" --hostfile "$W/hosts.openmpi" -np 6 -x GYRE_ROOT \
+        -x GYRE_SECRET env -u PMIX_NAMESPACE -u PMIX_RANK "${perf[@]}"
+    right "$name" 6 3
+fi
+# Inside an allocation ranks carry the daemons' SLURM_PROCID.
+name="mpirun (Open MPI) in a Slurm allocation, 2 hosts x 2"
+if wanted "$name"; then
+    printf '#!/bin/bash\n%s >%s/alone 2>%s/aside\n' "${mpirun[*]} -np 4 --map-by ppr:2:node ${perf[*]}" "$W" "$W" >"$W/job"
+    DEADLINE=60 run 0 sbatch -N2 --ntasks-per-node=2 -o /dev/null --wait "$W/job"
+    cat "$W/alone" >"$W/out"
+    cat "$W/aside" >"$W/err"
+    right "$name" 4 2
+fi
+
+# ---- Hydra ----
+"$NETHOSTS" hostfile mpich 2 >"$W/hosts.mpich"
+name="mpiexec.hydra over ssh, 3 hosts x 2"
+if wanted "$name"; then
+    run 0 mpiexec.hydra -launcher ssh -f "$W/hosts.mpich" -n 6 "${perf[@]}"
+    right "$name" 6 3
+fi
+name="mpiexec.hydra, 1 host x 3"
+if wanted "$name"; then
+    run 0 mpiexec.hydra -launcher fork -n 3 "${perf[@]}"
+    right "$name" 3 1
+fi
+name="mpiexec.hydra in a Slurm allocation, 2 hosts x 2"
+if wanted "$name"; then
+    printf '#!/bin/bash\nmpiexec.hydra -n 4 -ppn 2 %s >%s/alone 2>%s/aside\n' "${perf[*]}" "$W" "$W" >"$W/job"
+    DEADLINE=60 run 0 sbatch -N2 --ntasks-per-node=2 -o /dev/null --wait "$W/job"
+    cat "$W/alone" >"$W/out"
+    cat "$W/aside" >"$W/err"
+    right "$name" 4 2
+fi
+name="mpiexec.hydra: a secret that rank 0 makes is on no command line"
+if wanted "$name"; then
+    run 0 sh -c "mpiexec.hydra -launcher ssh -f $W/hosts.mpich -n 6 ${perf[*]} >$W/perf & sleep 0.5
+        cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -cE '[0-9a-f]{64}'; wait"
+    [ "$(cat "$W/out")" = 0 ] || rc="$rc, and a secret was seen"
+    want "$name" 0
+fi
+
+# ---- MPI and Gyre in one program ----
+for mpi in openmpi mpich; do
+    if ! command -v mpicc.$mpi >/dev/null; then
+        skip "MPI ($mpi) beside Gyre" "no mpicc.$mpi"
+        continue
+    fi
+    name="MPI ($mpi) beside Gyre"
+    wanted "$name" || continue
+    if ! mpicc.$mpi -Iinclude "$HERE/beside_mpi.c" -o "$W/beside.$mpi" -L"$B/lib" -lgyre -Wl,-rpath,"$B/lib" \
+        >"$W/out" 2>"$W/err"; then
+        say "$name" "does not compile"
+        continue
+    fi
+    # m, M: MPI_Init, MPI_Finalize; g, G: gyre_init, gyre_finalize; each with an all-reduce
+    for order in gmMG gmGM mgGM mgMG gG mM; do
+        if [ $mpi = openmpi ]; then
+            run 0 "${mpirun[@]}" -np 3 "$W/beside.$mpi" $order
+        else
+            run 0 mpiexec.hydra -n 3 "$W/beside.$mpi" $order
+        fi
+        [ "$(sort -u "$W/out")" = "6" ] || rc="$rc, wrong sums"
+        want "$name, $order" 0
+    done
+done
+
+# ---- torchrun ----
+name="torchrun, 1 host x 3"
+if wanted "$name"; then
+    DEADLINE=120 run 0 "$HERE/torchrun" --no_python --nproc_per_node 3 "${perf[@]}"
+    if [ $rc = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 3 1; fi
+fi
+name="torchrun, 2 hosts x 2, GYRE_SECRET"
+if wanted "$name"; then
+    torch=("$HERE/torchrun" --no_python --nproc_per_node 2 --nnodes 2 --master_addr "$H0" --master_port 29500)
+    secret=$(new_secret)
+    GYRE_SECRET=$secret timeout -k 5 120 "$NETHOSTS" exec 1 -- "${torch[@]}" --node_rank 1 "${perf[@]}" >"$W/out.1" 2>&1 &
+    DEADLINE=120 GYRE_SECRET=$secret run 0 "${torch[@]}" --node_rank 0 "${perf[@]}"
+    wait $!
+    if [ $rc = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 4 2; fi
+fi
+# One torchrun per host, started by srun: SLURM_PROCID and the rest number the torchruns.
+name="torchrun under srun, 2 hosts x 2, GYRE_SECRET"
+if wanted "$name"; then
+    GYRE_SECRET=$(new_secret) DEADLINE=120 run 0 srun --mpi=pmix -N2 --ntasks-per-node=1 sh -c \
+        "exec $HERE/torchrun --no_python --nproc_per_node 2 --nnodes 2 --node_rank \$SLURM_PROCID --master_addr $H0 --master_port 29600 ${perf[*]}"
+    if [ $rc = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 4 2; fi
+fi
+name="torchrun's variables, 3 hosts x 2, GYRE_SECRET"
+if wanted "$name"; then
+    secret=$(new_secret)
+    pids=()
+    for r in 1 2 3 4 5; do
+        timeout -k 5 30 "$NETHOSTS" exec $((r / 2)) -- env GYRE_SECRET="$secret" RANK=$r WORLD_SIZE=6 LOCAL_RANK=$((r % 2)) \
+            LOCAL_WORLD_SIZE=2 MASTER_ADDR="$H0" MASTER_PORT=29550 "${perf[@]}" >"$W/out.$r" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    run 0 env GYRE_SECRET="$secret" RANK=0 WORLD_SIZE=6 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR="$H0" MASTER_PORT=29550 "${perf[@]}"
+    for pid in "${pids[@]}"; do wait "$pid" || rc="$rc, another rank: $?"; done
+    right "$name" 6 3
+fi
+name="torchrun's variables, 2 hosts, no secret: refused"
+if wanted "$name"; then
+    run 0 env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR="$H0" MASTER_PORT=29560 "${perf[@]}"
+    want "$name" 3 'GYRE_SECRET is not set'
+fi
+
+# ---- PMIx's types, as comm/pmix.h declares them ----
+name="comm/pmix.h agrees with pmix.h"
+if wanted "$name"; then
+    rc=0 ms=0
+    # shellcheck disable=SC2046 # words
+    gcc -std=gnu17 -fsyntax-only -I. -Iinclude $(pkg-config --cflags pmix) "$HERE/pmix_layout.c" >"$W/out" 2>"$W/err" || rc=$?
+    want "$name" 0
+fi
