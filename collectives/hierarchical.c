@@ -16,12 +16,20 @@
  *              from one host's deputy for j to the next host's, and from each to the ranks of its host.
  *  barrier     Ranks report to their host's first rank; these run a dissemination barrier and let theirs go.
  *
- * Reductions and all_gather go in rounds of one chunk per block. TMP: reductions: chunk * n for what the
- * deputies receive and add up, twice that at most, and n pieces of a chunk. Setting up needs O(n) memory
- * and O(n log n) time per rank. */
+ * Reductions and all_gather go in rounds of one chunk per block. So that the links between hosts never wait for a round to
+ * end, the stages of several rounds overlap: a rank sends other hosts their pieces AHEAD rounds before it needs
+ * theirs, and takes in the results of others AHEAD rounds after it sent its own. Between two ranks messages are sent and
+ * received in the same order, since both lags are the same:
+ *
+ *      step i:   pieces(i + AHEAD) out    own block(i) finished and out    blocks(i - AHEAD) in
+ *
+ * TMP: reductions: n pieces of a chunk, and AHEAD + 2 times a chunk for each block that a rank is deputy for. Setting up needs
+ * O(n) memory and O(n log n) time per rank. */
 #include <stdlib.h>
 
 #include "collectives/generator.h"
+
+enum { AHEAD = 2, SETS = AHEAD + 2 };
 
 typedef struct {
     coll_builder_t *b;
@@ -112,14 +120,19 @@ typedef struct {
 
 typedef struct {
     hosts_t *h;
-    partial_t *pieces;                    /* [n] */
-    partial_t *leaves;                    /* [ranks of this host] */
-    int *blocks;                          /* [n] */
-    coll_ref_t *sources;                  /* [n] */
-    int *starts;                          /* [hosts + 1] a host's pieces are nodes[starts[host]] ... */
-    coll_node_t *nodes;                   /* [n] maximal nodes within each host's ranks, by host */
-    coll_ref_t contributions, sums, rest; /* TMP, see make_room */
-    size_t stride, used;                  /* used: sums handed out in this round */
+    partial_t *pieces;   /* [n] */
+    partial_t *leaves;   /* [ranks of this host] */
+    int *blocks;         /* [n] */
+    coll_ref_t *sources; /* [n] */
+    int *starts;         /* [hosts + 1] a host's pieces are nodes[starts[host]] ... */
+    coll_node_t *nodes;  /* [n] maximal nodes within each host's ranks, by host */
+    /* TMP. What is received within the host and what becomes of it stays until it has been sent: SETS of them. */
+    coll_ref_t contributions; /* [SETS or 1][slots][stride] */
+    coll_ref_t sums;          /* [SETS][per_set][stride] of blocks for others, then of the own block */
+    coll_ref_t rest;          /* [n][stride] pieces from other hosts */
+    size_t stride, slots, per_set;
+    int loose;       /* some contributions are passed on as they are: they need SETS as well */
+    coll_ref_t pool; /* where the next sum goes */
 } reduction_t;
 
 static int in_host(const hosts_t *h, int rank, int host)
@@ -157,18 +170,21 @@ static int set_up_reduction(reduction_t *r, hosts_t *h, size_t most)
     for (int i = 0; i < h->hosts; i++)
         r->starts[i + 1] = r->starts[i] + list_nodes(h, i, r->nodes + r->starts[i]);
     blocks = (size_t)list_blocks(h, h->a->rank, r->blocks);
-    /* what is received within the host; its sums, and those of the end, fewer than n; what is received from
-     * other hosts */
-    r->contributions = coll_tmp_slots(h->b, blocks * (size_t)size_of(h, h->mine), r->stride);
-    r->sums =
-        coll_tmp_slots(h->b, blocks * (size_t)(r->starts[h->mine + 1] - r->starts[h->mine]) + n, r->stride);
+    for (int i = r->starts[h->mine]; i < r->starts[h->mine + 1]; i++)
+        r->loose |= coll_node_size(r->nodes[i]) == 1;
+    r->slots = (size_t)size_of(h, h->mine) * (r->loose ? blocks : 1);
+    r->per_set = (blocks - 1) * (size_t)(r->starts[h->mine + 1] - r->starts[h->mine]);
+    r->contributions = coll_tmp_slots(h->b, r->slots * (r->loose ? SETS : 1), r->stride);
+    r->sums = coll_tmp_slots(h->b, r->per_set * SETS + 2 * n, r->stride);
     r->rest = coll_tmp_slots(h->b, n, r->stride);
     return 1;
 }
 
 static coll_ref_t new_sum(reduction_t *r)
 {
-    return coll_ref_add(r->sums, r->used++ * r->stride);
+    coll_ref_t sum = r->pool;
+    r->pool = coll_ref_add(sum, r->stride);
+    return sum;
 }
 
 /* Adds up the pieces that make up `node`, the list's first *used ones of n; 1 step where they are equal
@@ -208,17 +224,18 @@ static coll_ref_t combine(reduction_t *r, coll_node_t node, const partial_t *pie
     return to;
 }
 
-/* Receives the contributions of this host to one block, which this rank is deputy for or owns, and adds up
+/* Receives chunk k's contributions of this host to the j-th of the blocks, which this rank is deputy for or owns, and adds up
  * what it can. Returns the number of pieces. */
-static int reduce_in_host(reduction_t *r, coll_range_t part, size_t *slot, partial_t *pieces)
+static int reduce_in_host(reduction_t *r, size_t k, int j, coll_range_t part, partial_t *pieces)
 {
     hosts_t *h = r->h;
     int size = size_of(h, h->mine), own = h->index[h->a->rank], count = 0, used = 0;
+    size_t slot = r->loose ? (k % SETS) * r->slots + (size_t)j * (size_t)size : 0;
     for (int i = 0; i < size; i++) {
         int from = member_of(h, h->mine, i);
         r->leaves[i] = (partial_t){{from, from + 1}, coll_in(part.offset)};
         if (i != own)
-            r->leaves[i].at = coll_ref_add(r->contributions, (*slot)++ * r->stride);
+            r->leaves[i].at = coll_ref_add(r->contributions, (slot + (size_t)i) * r->stride);
     }
     for (int i = 1; i < size; i++) {
         int at = own >= i ? own - i : own - i + size;
@@ -255,30 +272,46 @@ static coll_ref_t finish_block(reduction_t *r, coll_range_t part, int count, col
     return combine(r, (coll_node_t){0, h->a->n}, r->pieces, &used, to, part.count, 1);
 }
 
-/* Chunk k of every block, to its rank. to: as in combine. */
-static coll_ref_t reduce_round(reduction_t *r, size_t k, coll_ref_t to)
+static coll_range_t reduced_part(const hosts_t *h, int block, size_t k)
+{
+    return coll_chunk(coll_reduced_block(h->a, block), h->a->chunk, k);
+}
+
+/* This rank's contributions to chunk k, to those of its host who own the block (own) or are deputies for it. */
+static void contribute(reduction_t *r, size_t k, int own)
 {
     hosts_t *h = r->h;
-    const coll_args_t *a = h->a;
-    int size = size_of(h, h->mine);
-    size_t slot = 0;
-    r->used = 0;
-    for (int i = 1; i < size; i++) {
-        int keeper = member_of(h, h->mine, h->index[a->rank] + i), n = list_blocks(h, keeper, r->blocks);
-        for (int j = 0; j < n; j++) {
-            coll_range_t part = coll_chunk(coll_reduced_block(a, r->blocks[j]), a->chunk, k);
+    for (int i = 1, size = size_of(h, h->mine); i < size; i++) {
+        int keeper = member_of(h, h->mine, h->index[h->a->rank] + i), n = list_blocks(h, keeper, r->blocks);
+        for (int j = own ? n - 1 : 0; j < (own ? n : n - 1); j++) {
+            coll_range_t part = reduced_part(h, r->blocks[j], k);
             coll_add_send(h->b, 0, keeper, coll_in(part.offset), part.count);
         }
     }
-    int n = list_blocks(h, a->rank, r->blocks), count = 0;
-    for (int j = 0; j < n; j++) {
-        coll_range_t part = coll_chunk(coll_reduced_block(a, r->blocks[j]), a->chunk, k);
-        count = reduce_in_host(r, part, &slot, r->pieces);
-        for (int i = 0; r->blocks[j] != a->rank && i < count; i++)
+}
+
+/* Chunk k of the blocks that this rank is deputy for, to their owners. */
+static void send_pieces(reduction_t *r, size_t k)
+{
+    hosts_t *h = r->h;
+    int n = list_blocks(h, h->a->rank, r->blocks);
+    r->pool = coll_ref_add(r->sums, (k % SETS) * r->per_set * r->stride);
+    for (int j = 0; j + 1 < n; j++) {
+        coll_range_t part = reduced_part(h, r->blocks[j], k);
+        int count = reduce_in_host(r, k, j, part, r->pieces);
+        for (int i = 0; i < count; i++)
             coll_add_send(h->b, 0, r->blocks[j], r->pieces[i].at, part.count);
     }
-    /* the last block was this rank's own */
-    return finish_block(r, coll_chunk(coll_reduced_block(a, a->rank), a->chunk, k), count, to);
+}
+
+/* Chunk k of this rank's own block. to: as in combine. Returns where the result is. */
+static coll_ref_t own_block(reduction_t *r, size_t k, coll_ref_t to)
+{
+    hosts_t *h = r->h;
+    coll_range_t part = reduced_part(h, h->a->rank, k);
+    int n = list_blocks(h, h->a->rank, r->blocks);
+    r->pool = coll_ref_add(r->sums, SETS * r->per_set * r->stride);
+    return finish_block(r, part, reduce_in_host(r, k, n - 1, part, r->pieces), to);
 }
 
 /* ---- all_gather
@@ -290,15 +323,22 @@ static void send_to_host(const hosts_t *h, coll_ref_t from, size_t count)
         coll_add_send(h->b, 0, member_of(h, h->mine, h->index[h->a->rank] + i), from, count);
 }
 
-/* Chunk k of every block, from its rank to all. own: where this rank's whole block is. */
-static void gather_round(const hosts_t *h, size_t k, coll_ref_t own, int *blocks)
+/* Chunk k of this rank's block, to its deputies. own: where the whole block is. */
+static void send_own(const hosts_t *h, size_t k, coll_ref_t own)
 {
     const coll_args_t *a = h->a;
     coll_range_t block = coll_gathered_block(a, a->rank), part = coll_chunk(block, a->chunk, k);
-    coll_ref_t from = coll_ref_add(own, part.offset - block.offset);
     for (int i = 1; i < h->hosts; i++)
-        coll_add_send(h->b, 0, deputy(h, (h->mine + i) % h->hosts, a->rank), from, part.count);
-    send_to_host(h, from, part.count);
+        coll_add_send(h->b, 0, deputy(h, (h->mine + i) % h->hosts, a->rank),
+                      coll_ref_add(own, part.offset - block.offset), part.count);
+}
+
+/* Chunk k of every block, to the ranks of this host: from its owner or its deputy here. own: as above; blocks: [n]. */
+static void share_in_host(const hosts_t *h, size_t k, coll_ref_t own, int *blocks)
+{
+    const coll_args_t *a = h->a;
+    coll_range_t block = coll_gathered_block(a, a->rank), part = coll_chunk(block, a->chunk, k);
+    send_to_host(h, coll_ref_add(own, part.offset - block.offset), part.count);
     int n = list_blocks(h, a->rank, blocks);
     for (int j = 0; j + 1 < n; j++) {
         part = coll_chunk(coll_gathered_block(a, blocks[j]), a->chunk, k);
@@ -323,13 +363,22 @@ static void reduce_blocks(hosts_t *h)
     int gathers = a->op == COLL_ALL_REDUCE;
     if (!set_up_reduction(&r, h, most))
         return;
-    for (size_t k = 0; k < chunks; k++) {
-        reduce_round(&r, k, coll_out(out + k * a->chunk));
-        if (gathers && k > 0)
-            gather_round(h, k - 1, coll_out(out), r.blocks);
+    for (size_t t = 0; t < chunks + 2 * AHEAD; t++) { /* step i = t - AHEAD, see above */
+        int finishes = t >= AHEAD && t - AHEAD < chunks;
+        if (t < chunks)
+            contribute(&r, t, 0);
+        if (finishes)
+            contribute(&r, t - AHEAD, 1);
+        if (t < chunks)
+            send_pieces(&r, t);
+        if (finishes) {
+            own_block(&r, t - AHEAD, coll_out(out + (t - AHEAD) * a->chunk));
+            if (gathers)
+                send_own(h, t - AHEAD, coll_out(out));
+        }
+        if (gathers && t >= 2 * AHEAD)
+            share_in_host(h, t - 2 * AHEAD, coll_out(out), r.blocks);
     }
-    if (gathers && chunks > 0)
-        gather_round(h, chunks - 1, coll_out(out), r.blocks);
 }
 
 static void reduce_to_root(hosts_t *h)
@@ -341,7 +390,10 @@ static void reduce_to_root(hosts_t *h)
         return;
     for (size_t k = 0; k < coll_chunks(most, a->chunk); k++) {
         coll_ref_t to = a->rank == a->root ? coll_out(out + k * a->chunk) : coll_in(0);
-        coll_ref_t result = reduce_round(&r, k, to);
+        contribute(&r, k, 0);
+        contribute(&r, k, 1);
+        send_pieces(&r, k);
+        coll_ref_t result = own_block(&r, k, to);
         if (a->rank != a->root) {
             coll_add_send(h->b, 0, a->root, result,
                           coll_chunk(coll_reduced_block(a, a->rank), a->chunk, k).count);
@@ -362,8 +414,13 @@ static void all_gather(hosts_t *h)
     int *blocks = coll_scratch(h->b, (size_t)a->n, sizeof *blocks);
     for (int r = 0; r < a->n; r++)
         most = base_max_size(most, a->counts[r]);
-    for (size_t k = 0; blocks && k < coll_chunks(most, a->chunk); k++)
-        gather_round(h, k, coll_in(0), blocks);
+    size_t chunks = coll_chunks(most, a->chunk);
+    for (size_t t = 0; blocks && t < chunks + AHEAD; t++) {
+        if (t < chunks)
+            send_own(h, t, coll_in(0));
+        if (t >= AHEAD)
+            share_in_host(h, t - AHEAD, coll_in(0), blocks);
+    }
     coll_add_own_copy(h->b, a);
 }
 
