@@ -13,7 +13,8 @@
  *               every other algorithm, for any n, at the price of a volume that is larger by the average
  *               number of pieces.
  *
- *  all_reduce      reductions by shards, then all_gather.
+ *  all_reduce      reductions by shards, then all_gather; the shards' first chunks are gathered while the next ones
+ *                  are reduced, so that a neighbour that is late for one leaves the link to the other.
  *  reduce_scatter  the reductions.
  *  reduce          one reduction, with owner `root` and the whole vector: a chain.
  *  all_gather      blocks go round, chunk by chunk.
@@ -149,15 +150,33 @@ static void pass_group(ring_t *ring, const passing_t *p, size_t group)
     }
 }
 
-static void reduce_shards(coll_builder_t *b, const coll_args_t *a)
+/* Step s of a group of chunks: the block of the rank s before this one comes in and goes on; s = 0: the own one leaves. */
+static void gather_group(const ring_t *ring, int s, size_t group)
 {
-    size_t most = coll_reduced_most(a), chunks = coll_chunks(most, a->chunk), out = coll_reduced_out(a);
+    const coll_args_t *a = ring->a;
+    coll_range_t block = coll_gathered_block(a, coll_rank_before(a, s));
+    for (size_t k = group * GROUP; k < (group + 1) * GROUP; k++) {
+        coll_range_t part = coll_chunk(block, a->chunk, k);
+        if (s > 0)
+            coll_add_recv(ring->b, 0, ring->before, coll_out(part.offset), part.count);
+        if (s + 1 < a->n)
+            coll_add_send(ring->b, 0, ring->next, coll_out(part.offset), part.count);
+    }
+}
+
+static void reduce_shards(coll_builder_t *b, const coll_args_t *a, int gathers)
+{
+    size_t most = coll_reduced_most(a), out = coll_reduced_out(a);
+    size_t groups = (coll_chunks(most, a->chunk) + GROUP - 1) / GROUP;
     ring_t ring = ring_of(b, a, most);
-    for (size_t group = 0; group * GROUP < chunks; group++) {
+    for (size_t group = 0; group < groups + (gathers ? 1 : 0); group++) {
         for (int s = 0; s < a->n; s++) {
             int owner = coll_rank_before(a, s + 1 == a->n ? 0 : s + 1);
             passing_t p = passing_of(a, owner, coll_reduced_block(a, owner), coll_out(out));
-            pass_group(&ring, &p, group);
+            if (group < groups)
+                pass_group(&ring, &p, group);
+            if (gathers && group > 0)
+                gather_group(&ring, s, group - 1);
         }
     }
 }
@@ -208,11 +227,10 @@ void coll_generate_ring(coll_builder_t *b, const coll_args_t *args)
 {
     switch (args->op) {
     case COLL_ALL_REDUCE:
-        reduce_shards(b, args);
-        gather_blocks(b, args, coll_out(coll_reduced_out(args)));
+        reduce_shards(b, args, 1);
         break;
     case COLL_REDUCE_SCATTER:
-        reduce_shards(b, args);
+        reduce_shards(b, args, 0);
         break;
     case COLL_ALL_GATHER:
         gather_blocks(b, args, coll_in(0));
