@@ -32,6 +32,7 @@ PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
 PKGS_TRAIN := openblas
 SETUP_STAMP := build/setup.done
 SETUP_CHECK_STAMP := build/setup-check.done
+SETUP_FUZZ_STAMP := build/setup-fuzz.done
 SETUP_PYTHON_STAMP := build/setup-python.done
 SETUP_LAUNCH_STAMP := build/setup-launch.done
 # Goals that need neither packages nor a compiler.
@@ -122,6 +123,7 @@ TRAIN_SRC   := $(wildcard $(addsuffix /*.c,$(TRAIN_ROOMS)) model/*/*.c)
 TOOL_SRC    := $(wildcard tools/*.c)
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
 MP_SRC      := $(wildcard tests/*/mp_*.c)
+FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
@@ -134,17 +136,18 @@ TOOLS     := $(foreach t,$(TOOLS),$(if $(wildcard tools/$(t).c),$(t)))
 TOOL_BINS := $(addprefix $(B)/bin/,$(TOOLS))
 TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
+FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-launch check-long format demo bench bench-peers install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-launch check-long fuzz format demo bench bench-peers install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
-tests: $(TESTS) $(MP_TESTS)
+tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS)
 examples: $(EXAMPLES)
 
 report:
@@ -201,9 +204,15 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 # its parts are tested without its main
 $(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
-$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC)): | $(SETUP_CHECK_STAMP)
+# fuzz targets with a main that runs them on files; some look into a tool
+FUZZ_TOOL_config  := gyre-train
+FUZZ_TOOL_tensors := gyre-perf
+fuzz_parts = $(foreach t,$(FUZZ_TOOL_$(1)),$(wildcard tools/$(t)/*.c))
+$(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
+$(foreach t,config tensors,$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(call fuzz_parts,$(t)))))
+$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -214,12 +223,38 @@ $(B)/examples/%: $(B)/obj/examples/%.o $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 
+# ---- fuzzing: the targets again, with clang's libFuzzer, below build/fuzz (docs/security.md) ------------------------------
+FUZZ_CC     ?= clang
+FUZZ_DIR    := build/fuzz
+FUZZ_CFLAGS := -std=c17 -O1 -g -fPIC -pthread -fno-omit-frame-pointer -fno-math-errno -ffp-contract=off \
+    -fsanitize=address,undefined -fno-sanitize-recover=undefined
+fuzz_obj = $(patsubst %.c,$(FUZZ_DIR)/obj/%.o,$(1))
+FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
+
+$(FUZZ_DIR)/obj/%.o: %.c Makefile | $(SETUP_STAMP)
+	@mkdir -p $(@D)
+	@echo "  FUZZ  $<"
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$(notdir $*)) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+
+$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC))
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(foreach t,config tensors,$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(call fuzz_parts,$(t)))))
+$(FUZZ_BINS): $(FUZZ_DIR)/%: $(FUZZ_DIR)/obj/tests/fuzz/%.o $(FUZZ_DIR)/libgyre.a
+	@echo "  LD    $@"
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(LIBS) -o $@
+
+fuzz: $(FUZZ_BINS)
+$(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
+
 # ---- what people ask for ---------------------------------------------------------------------------------
 help:
 	@echo "make               libgyre, libgyre-train, the tools and examples, under build/"
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
-	@echo "make check-long    the same with the long sweeps"
+	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
+	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
@@ -338,6 +373,11 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@sh tools/setup check
 	@touch $@ $(SETUP_STAMP)
 
+$(SETUP_FUZZ_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup fuzz
+	@touch $@
+
 $(SETUP_PYTHON_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup python
@@ -367,4 +407,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(if $(filter fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

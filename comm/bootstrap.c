@@ -330,7 +330,7 @@ int comm_boot_connections(const comm_boot_t *boot)
     return n;
 }
 
-static comm_boot_t *boot_new(const comm_identity_t *who)
+comm_boot_t *boot_new(const comm_identity_t *who)
 {
     comm_boot_t *boot = calloc(1, sizeof(*boot));
     if (boot == NULL)

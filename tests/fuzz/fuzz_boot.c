@@ -1,0 +1,162 @@
+/* tests/fuzz/fuzz_boot.c: what other processes send to a rank's bootstrap. The first byte chooses:
+ *   0  frames of neighbours that know the key: {edge, type, u16 bytes, payload} ...; then collectives read what waits
+ *   1  a raw stream on an authenticated connection
+ *   2  what answers our handshake
+ *   3  hello and proof of somebody who knocks
+ *   4  the pairs of a fence */
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/socket.h>
+
+#include "comm/boot_tree.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { RANK = 2, SIZE = 8 }; /* its parent is 0, its child 3 */
+#define PAST ((base_time_t)1)
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    FUZZ_CHECK(sodium_init() >= 0);
+    fuzz_quiet();
+    return 0;
+}
+
+static void pair(int fd[2])
+{
+    FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd) == 0);
+}
+
+/* A rank with two neighbours; their ends of the connections are peers[2]. All keys are zero. */
+static comm_boot_t *begin(boot_conn_t peers[2])
+{
+    comm_identity_t who = {.rank = RANK, .size = SIZE, .have_secret = 1, .root_fd = -1, .job = "fuzz"};
+    comm_boot_t *boot = boot_new(&who);
+    FUZZ_CHECK(boot != NULL && boot->edges_n == 2);
+    for (int i = 0; i < 2; i++) {
+        int fd[2];
+        boot_conn_t mine;
+        pair(fd);
+        boot_conn_open(&mine, fd[0]);
+        boot_conn_open(&peers[i], fd[1]);
+        boot_edge_adopt(&boot->edges[i], &mine);
+    }
+    boot->asked[0].id = 7; /* a question under way */
+    return boot;
+}
+
+static void finish(comm_boot_t *boot, boot_conn_t peers[2])
+{
+    for (int i = 0; i < 2; i++)
+        boot_conn_close(&peers[i]);
+    comm_boot_leave(boot, 1);
+}
+
+/* Lets the rank read all that lies on an edge. */
+static void handle(comm_boot_t *boot, boot_edge_t *edge, size_t bytes)
+{
+    pthread_mutex_lock(&boot->lock);
+    for (size_t i = 0; i < bytes / 4096 + 2 && edge->open; i++)
+        boot_handle(boot, edge, POLLIN);
+    pthread_mutex_unlock(&boot->lock);
+}
+
+static void collectives(comm_boot_t *boot)
+{
+    unsigned char all[SIZE * 8], data[64] = {0};
+    size_t bytes = sizeof(data);
+    memset(all, 0, sizeof(all));
+    (void)comm_boot_all_gather(boot, data, 0, all, PAST);
+    (void)comm_boot_fence(boot, PAST);
+    (void)comm_boot_share(boot, GYRE_OK, data, sizeof(data), &bytes, PAST);
+    FUZZ_CHECK(bytes <= sizeof(data));
+    (void)comm_boot_barrier(boot, PAST);
+    bytes = sizeof(data);
+    (void)comm_boot_get(boot, "k", data, &bytes, PAST);
+}
+
+static void frames(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    while (in->left >= 4) {
+        int e = fuzz_byte(in) & 1;
+        boot_type_t type = (boot_type_t)fuzz_byte(in);
+        size_t bytes = fuzz_byte(in);
+        bytes |= (size_t)fuzz_byte(in) << 8;
+        const uint8_t *payload = fuzz_bytes(in, &bytes);
+        FUZZ_CHECK(boot_conn_send(&peers[e], type, payload, bytes) == GYRE_OK);
+        handle(boot, &boot->edges[e], bytes);
+    }
+    collectives(boot);
+    finish(boot, peers);
+}
+
+static void raw(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    (void)!write(peers[1].fd, in->at, in->left);
+    handle(boot, &boot->edges[1], in->left);
+    collectives(boot);
+    finish(boot, peers);
+}
+
+static void answer(fuzz_input_t *in)
+{
+    static const unsigned char key[32];
+    boot_hello_t hello = {BOOT_ROLE_JOIN, 1, 4, 0};
+    boot_conn_t conn;
+    boot_message_t message;
+    int fd[2];
+    pair(fd);
+    boot_conn_open(&conn, fd[0]);
+    (void)!write(fd[1], in->at, in->left);
+    shutdown(fd[1], SHUT_WR);
+    if (boot_hand_shake(&conn, key, &hello, PAST) == GYRE_OK)
+        (void)boot_conn_receive(&conn, &message, PAST);
+    boot_conn_close(&conn);
+    close(fd[1]);
+}
+
+static void knock(fuzz_input_t *in)
+{
+    static const unsigned char key[32];
+    unsigned char hello[BOOT_HELLO_BYTES] = {0}, challenge[BOOT_CHALLENGE_BYTES],
+                  proof[BOOT_PROOF_BYTES] = {0};
+    boot_hello_t parsed;
+    boot_conn_t conn;
+    memset(&conn, 0, sizeof(conn));
+    size_t n = sizeof(hello);
+    const uint8_t *text = fuzz_bytes(in, &n);
+    memcpy(hello, text, n);
+    n = sizeof(proof);
+    text = fuzz_bytes(in, &n);
+    memcpy(proof, text, n);
+    int version = boot_hello_version(hello);
+    if (boot_hello_parse(hello, &parsed))
+        FUZZ_CHECK(version == BOOT_VERSION &&
+                   (parsed.role == BOOT_ROLE_JOIN || parsed.role == BOOT_ROLE_CHILD));
+    boot_challenge_make(key, hello, challenge);
+    FUZZ_CHECK(!boot_proof_check(key, hello, challenge, proof, &conn)); /* 2^-256 */
+}
+
+static void pairs(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    boot_buf_t out = {0};
+    if (boot_kv_unpack(boot, in->at, in->left))
+        FUZZ_CHECK(boot_kv_pack_fresh(boot, &out) && boot_buf_len(&out) <= in->left);
+    boot_buf_free(&out);
+    finish(boot, peers);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input_t in = {data, size};
+    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, pairs};
+    modes[fuzz_byte(&in) % 5](&in);
+    return 0;
+}

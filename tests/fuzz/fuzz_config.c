@@ -1,0 +1,22 @@
+/* tests/fuzz/fuzz_config.c: gyre-train's configuration file. */
+#include "tests/fuzz/fuzz.h"
+#include "tools/gyre-train/train.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    fuzz_quiet();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    train_options_t options;
+    char path[64];
+    snprintf(path, sizeof(path), "%s", fuzz_file(data, size));
+    char *argv[] = {"gyre-train", "--config", path, NULL};
+    (void)train_options_parse(3, argv, &options, 0);
+    train_options_free(&options);
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* tests/fuzz/fuzz_identity.c: what launchers tell: lines of PMI-1, Slurm's lists of hosts, the card of rank 0. The first
+ * byte chooses. */
+#include "comm/meet_card.h"
+#include "comm/nodelist.h"
+#include "comm/pmi1_parse.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    fuzz_quiet();
+    return 0;
+}
+
+static void pmi(const char *line, size_t bytes)
+{
+    static const char *const keys[] = {"cmd", "rc", "value", "msg", "size", "rank"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const char *value;
+        size_t n;
+        int number;
+        if (pmi1_field(line, bytes, keys[i], &value, &n))
+            FUZZ_CHECK(value >= line && value + n <= line + bytes);
+        if (pmi1_field_int(line, bytes, keys[i], &number))
+            FUZZ_CHECK(number > -1000000000 && number < 1000000000);
+        (void)pmi1_field_is(line, bytes, keys[i], "get_result");
+    }
+}
+
+static void nodes(const char *text, size_t bytes)
+{
+    char host[64];
+    long n = comm_nodelist_count(text, bytes);
+    FUZZ_CHECK(n >= -1);
+    if (comm_nodelist_first(text, bytes, host, sizeof(host)))
+        FUZZ_CHECK(n >= 1 && strlen(host) > 0 && strlen(host) < sizeof(host));
+}
+
+static void card(const char *text, size_t bytes)
+{
+    meet_card_t parsed, again;
+    char made[MEET_CARD_MAX];
+    if (!meet_card_parse(text, bytes, &parsed))
+        return;
+    meet_card_make(&parsed, made);
+    FUZZ_CHECK(strlen(made) < MEET_CARD_MAX && meet_card_parse(made, strlen(made), &again));
+    FUZZ_CHECK(strcmp(parsed.root, again.root) == 0 && parsed.have_secret == again.have_secret);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input_t in = {data, size};
+    void (*const modes[])(const char *, size_t) = {pmi, nodes, card};
+    uint8_t mode = fuzz_byte(&in);
+    modes[mode % 3]((const char *)in.at, in.left);
+    return 0;
+}

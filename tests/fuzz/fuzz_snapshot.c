@@ -1,0 +1,20 @@
+/* tests/fuzz/fuzz_snapshot.c: the index of a training checkpoint. */
+#include "model/snapshot.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    fuzz_quiet();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    json_t *index = NULL;
+    if (model_snapshot_parse((const char *)data, size, "fuzz", &index) == GYRE_OK)
+        FUZZ_CHECK(json_is_object(index) && json_array_size(json_object_get(index, "files")) > 0);
+    json_decref(index);
+    return 0;
+}

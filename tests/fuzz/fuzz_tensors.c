@@ -1,0 +1,22 @@
+/* tests/fuzz/fuzz_tensors.c: gyre-perf's files of tensor sizes (--model FILE). */
+#include "tests/fuzz/fuzz.h"
+#include "tools/gyre-perf/bucket.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    fuzz_quiet();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    perf_tensors_t tensors;
+    char why[512];
+    if (perf_tensors_load(fuzz_file(data, size), &tensors, why, sizeof(why)) == 0) {
+        FUZZ_CHECK(tensors.count > 0);
+        perf_tensors_free(&tensors);
+    }
+    return 0;
+}
