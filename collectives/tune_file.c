@@ -60,14 +60,20 @@ double coll_cost_get(const coll_cost_t *cost, const coll_cost_field_t *field)
 static void cost_set(coll_cost_t *cost, const coll_cost_field_t *field, double value)
 {
     char *at = (char *)cost + field->offset;
-    size_t size = (size_t)value;
-    int number = (int)value;
-    if (field->kind == 'z')
+    size_t size;
+    int number;
+    switch (field->kind) { /* the reader has seen to it that the value fits */
+    case 'z':
+        size = (size_t)value;
         memcpy(at, &size, sizeof size);
-    else if (field->kind == 'i')
+        break;
+    case 'i':
+        number = (int)value;
         memcpy(at, &number, sizeof number);
-    else
+        break;
+    default:
         memcpy(at, &value, sizeof value);
+    }
 }
 
 /* ---- sizes ---------------------------------------------------------------------------------------------- */
