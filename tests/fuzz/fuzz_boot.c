@@ -106,7 +106,7 @@ static void raw(fuzz_input_t *in)
 static void answer(fuzz_input_t *in)
 {
     static const unsigned char key[32];
-    boot_hello_t hello = {BOOT_ROLE_JOIN, 1, 4, 0};
+    const boot_hello_t hello = {.role = BOOT_ROLE_JOIN, .rank = 1, .size = 4};
     boot_conn_t conn;
     boot_message_t message;
     int fd[2];
