@@ -205,11 +205,13 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 $(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
 # fuzz targets with a main that runs them on files; some look into a tool
-FUZZ_TOOL_config  := gyre-train
-FUZZ_TOOL_tensors := gyre-perf
-fuzz_parts = $(foreach t,$(FUZZ_TOOL_$(1)),$(wildcard tools/$(t)/*.c))
+FUZZ_PARTS_config   := $(wildcard tools/gyre-train/*.c)
+FUZZ_PARTS_tensors  := $(wildcard tools/gyre-perf/*.c)
+FUZZ_PARTS_hostlist := tools/ucx-run/hostlist.c
+FUZZ_PARTS_wire     := tools/ucx-run/wire.c tools/ucx-run/buffer.c
+FUZZ_WITH_PARTS     := config tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
-$(foreach t,config tensors,$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(call fuzz_parts,$(t)))))
+$(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
     $(if $(filter model optim pipeline fuzz,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
@@ -231,7 +233,7 @@ FUZZ_CFLAGS := -std=c17 -O1 -g -fPIC -pthread -fno-omit-frame-pointer -fno-math-
 fuzz_obj = $(patsubst %.c,$(FUZZ_DIR)/obj/%.o,$(1))
 FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
 
-$(FUZZ_DIR)/obj/%.o: %.c Makefile | $(SETUP_STAMP)
+$(FUZZ_DIR)/obj/%.o: %.c | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
 	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$(notdir $*)) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
@@ -240,7 +242,7 @@ $(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC))
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(foreach t,config tensors,$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(call fuzz_parts,$(t)))))
+$(foreach t,$(FUZZ_WITH_PARTS),$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(FUZZ_PARTS_$(t)))))
 $(FUZZ_BINS): $(FUZZ_DIR)/%: $(FUZZ_DIR)/obj/tests/fuzz/%.o $(FUZZ_DIR)/libgyre.a
 	@echo "  LD    $@"
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(LIBS) -o $@

@@ -92,8 +92,10 @@ static comm_recorder_slot_t *map_own(const char *job, int rank, int size)
     snprintf(part, sizeof(part), "rank%d.%d", rank, (int)getpid());
     size_t first;
     if (own.slots == NULL) {
-        if (comm_recorder_create(base_setting_string(SET_RECORD), job, part, size, 1, &own) == GYRE_OK)
+        if (comm_recorder_create(base_setting_string(SET_RECORD), job, part, size, 1, &own) == GYRE_OK) {
+            own.head->launcher = 0;
             return own.slots;
+        }
         log_info("%s: gyre-doctor --job will not find this rank", gyre_last_error());
     }
     void *at = mmap(NULL, span(0, &first), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -119,7 +119,7 @@ gyre_status_t comm_recorder_create(const char *dir, const char *job, const char 
                                      .slots = slots,
                                      .size = size,
                                      .maker = (int32_t)getpid(),
-                                     .launcher = *part == '\0',
+                                     .launcher = 1,
                                      .made_ns = base_now(),
                                      .wall_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec};
     comm_recorder_boot(r.head->boot);
@@ -165,7 +165,8 @@ int comm_recorder_head_check(const void *data, size_t bytes, unsigned long long 
     if (head.version != COMM_RECORDER_VERSION || head.slot_bytes != sizeof(comm_recorder_slot_t))
         return 0;
     *why = "its size is not what it says";
-    return head.slots >= 1 && head.slots <= COMM_RECORDER_SLOTS_MAX && head.size >= 1 && head.size <= 1 << 20 &&
+    return head.slots >= 1 && head.slots <= COMM_RECORDER_SLOTS_MAX && head.size >= 1 &&
+           head.size <= 1 << 20 &&
            total >= COMM_RECORDER_HEAD + (unsigned long long)head.slots * sizeof(comm_recorder_slot_t);
 }
 
