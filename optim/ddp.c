@@ -15,18 +15,65 @@ struct optim_ddp {
     model_gpt_t_f32 *gpt;
     size_t ranks, rank;
     size_t batch, accum;
-    size_t share; /* sequences of this rank: batch / ranks */
+    size_t first, share; /* sequences of this rank: optim_ddp_share */
+    size_t micro;        /* sequences of a micro-batch; the last may have fewer */
     gyre_buckets_t *buckets;
     optim_stack_t *stack;            /* over this rank's share */
     float **grad;                    /* [rows] in bucket memory */
     float **place;                   /* [rows] on the stack, for leaves that are computed there */
     double *loss;                    /* [share] */
-    model_token_t *tokens, *targets; /* [share / accum, seq]: one micro-batch */
+    model_token_t *tokens, *targets; /* [micro, seq] */
 };
 
-static int power_of_two(size_t n)
+/* The largest power of two below n, n >= 2: where the tree splits. */
+static size_t split(size_t n)
 {
-    return (n & (n - 1)) == 0;
+    size_t half = 1;
+    while (2 * half < n)
+        half *= 2;
+    return half;
+}
+
+/* Both trees are walked down to the rank: its leaves are those below the node where it stands alone. Where few ranks
+ * stand to the right (less than half as many as to the left) they would be the slowest with half of the leaves: the left
+ * gets all. The longest share is thus that of the largest power of two of ranks. */
+static void tree_share(size_t leaves, size_t ranks, size_t rank, size_t *first, size_t *count)
+{
+    *first = 0;
+    while (ranks > 1 && leaves > 0) {
+        size_t left = split(ranks), right = ranks - left;
+        size_t left_leaves = leaves > 1 && 2 * right >= left ? split(leaves) : leaves;
+        if (rank < left) {
+            ranks = left;
+            leaves = left_leaves;
+        } else {
+            rank -= left;
+            ranks = right;
+            *first += left_leaves;
+            leaves -= left_leaves;
+        }
+    }
+    *count = leaves;
+}
+
+/* 1 if equal shares are subtrees of the batch's tree, all the way down. */
+static int equal_is_tree(size_t share, size_t ranks)
+{
+    if (ranks < 2)
+        return 1;
+    size_t left = split(ranks);
+    return split(share * ranks) == left * share && equal_is_tree(share, left) &&
+           equal_is_tree(share, ranks - left);
+}
+
+void optim_ddp_share(size_t batch, size_t ranks, size_t rank, size_t *first, size_t *count)
+{
+    if (batch % ranks == 0) {
+        *count = batch / ranks;
+        *first = rank * *count;
+    } else {
+        tree_share(batch, ranks, rank, first, count);
+    }
 }
 
 gyre_status_t optim_ddp_check(const optim_ddp_config_t *config, size_t ranks)
@@ -34,21 +81,18 @@ gyre_status_t optim_ddp_check(const optim_ddp_config_t *config, size_t ranks)
     if (config->batch < 1 || config->accum < 1)
         return gyre_fail(GYRE_ERR_INVALID, "batch %zu, accum %zu: both must be 1 or more", config->batch,
                          config->accum);
-    size_t unit;
-    if (!base_mul(ranks, config->accum, &unit))
-        return gyre_fail(GYRE_ERR_INVALID, "accum %zu is too large: take fewer micro-batches", config->accum);
-    if (config->batch % unit != 0)
+    if (config->batch < ranks)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "batch %zu is not divisible by %zu ranks x %zu micro-batches (accum): take a batch of %zu "
-            "sequences, or other numbers of ranks and micro-batches",
-            config->batch, ranks, config->accum, (config->batch / unit + 1) * unit);
+            "batch %zu has fewer sequences than there are ranks (%zu): take a batch of %zu or more, or "
+            "fewer ranks",
+            config->batch, ranks, ranks);
     return GYRE_OK;
 }
 
 int optim_ddp_invariant(const optim_ddp_config_t *config, size_t ranks)
 {
-    return power_of_two(config->batch) && power_of_two(ranks);
+    return config->batch % ranks != 0 || equal_is_tree(config->batch / ranks, ranks);
 }
 
 static gyre_status_t make_buckets(optim_ddp_t *ddp, size_t bucket_bytes)
@@ -87,13 +131,14 @@ gyre_status_t optim_ddp_create(gyre_comm_t *comm, const model_params_t *params, 
                          .ranks = ranks,
                          .rank = (size_t)gyre_comm_rank(comm),
                          .batch = config->batch,
-                         .accum = config->accum,
-                         .share = config->batch / ranks};
+                         .accum = config->accum};
+    optim_ddp_share(ddp->batch, ranks, ddp->rank, &ddp->first, &ddp->share);
+    ddp->micro = base_max_size(1, (ddp->share + ddp->accum - 1) / ddp->accum);
     ddp->grad = calloc(params->rows, sizeof *ddp->grad);
     ddp->place = calloc(params->rows, sizeof *ddp->place);
-    ddp->loss = calloc(ddp->share, sizeof *ddp->loss);
-    ddp->tokens = calloc(ddp->share / ddp->accum, seq * sizeof *ddp->tokens);
-    ddp->targets = calloc(ddp->share / ddp->accum, seq * sizeof *ddp->targets);
+    ddp->loss = calloc(base_max_size(1, ddp->share), sizeof *ddp->loss);
+    ddp->tokens = calloc(ddp->micro, seq * sizeof *ddp->tokens);
+    ddp->targets = calloc(ddp->micro, seq * sizeof *ddp->targets);
     if (!ddp->grad || !ddp->place || !ddp->loss || !ddp->tokens || !ddp->targets)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", ddp->share);
     if (status == GYRE_OK)
@@ -162,6 +207,18 @@ static gyre_status_t sequence(optim_ddp_t *ddp, size_t i, const model_token_t *t
     return model_gpt_backward_f32(ddp->gpt, ddp->grad, row_ready, ddp);
 }
 
+/* A rank without a sequence adds nothing: x + -0.0 is x, to the bit. */
+static gyre_status_t nothing(optim_ddp_t *ddp)
+{
+    gyre_status_t status = GYRE_OK;
+    for (size_t r = 0; status == GYRE_OK && r < ddp->params->rows; r++) {
+        for (size_t i = 0; i < ddp->params->row[r].count; i++)
+            ddp->grad[r][i] = -0.0f;
+        status = gyre_buckets_ready(ddp->buckets, r);
+    }
+    return status;
+}
+
 /* Sums the loss and carries rank 0's notes: all others add zero, which changes no bits of them. */
 static gyre_status_t reduce_loss(optim_ddp_t *ddp, optim_ddp_step_t *step)
 {
@@ -179,13 +236,14 @@ static gyre_status_t reduce_loss(optim_ddp_t *ddp, optim_ddp_step_t *step)
 
 gyre_status_t optim_ddp_step(optim_ddp_t *ddp, optim_fetch_fn fetch, void *user, optim_ddp_step_t *step)
 {
-    size_t seq = ddp->params->config.seq, micro = ddp->share / ddp->accum, first = ddp->rank * ddp->share;
-    gyre_status_t status = GYRE_OK;
-    for (size_t a = 0; status == GYRE_OK && a < ddp->accum; a++) {
+    size_t seq = ddp->params->config.seq;
+    gyre_status_t status = ddp->share == 0 ? nothing(ddp) : GYRE_OK;
+    for (size_t at = 0; status == GYRE_OK && at < ddp->share; at += ddp->micro) {
+        size_t micro = base_min_size(ddp->micro, ddp->share - at);
         for (size_t i = 0; i < micro; i++)
-            fetch(user, first + a * micro + i, ddp->tokens + i * seq, ddp->targets + i * seq);
+            fetch(user, ddp->first + at + i, ddp->tokens + i * seq, ddp->targets + i * seq);
         for (size_t i = 0; status == GYRE_OK && i < micro; i++)
-            status = sequence(ddp, a * micro + i, ddp->tokens + i * seq, ddp->targets + i * seq);
+            status = sequence(ddp, at + i, ddp->tokens + i * seq, ddp->targets + i * seq);
     }
     if (status != GYRE_OK || (status = gyre_buckets_wait(ddp->buckets)) != GYRE_OK)
         return status;

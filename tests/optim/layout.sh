@@ -38,6 +38,11 @@ curve two 2
 same two
 curve four 4 --bucket-bytes 16K
 same four
+curve three 3
+same three
+curve five 5 --accum 3
+same five
+check "a rank without work is told of" grep -q "batch 8 on 5 ranks: 1 of them has no sequence" "$W/err"
 curve micro 2 --accum 4
 same micro
 GYRE_TRANSPORT=ucx curve ucx 2
@@ -111,7 +116,6 @@ refuse "no such text" "$W/none.*--data" --data "$W/none"
 refuse "empty text" "$W/empty is empty.*--data" --data "$W/empty"
 refuse "short text" "too short for one sequence of 128.*--seq" --data "$W/short"
 refuse "heads" "hidden 128 is not divisible by heads 3: take heads 2 or 4" --heads 3
-refuse "batch" "batch 7 is not divisible by 1 ranks x 2" --batch 7 --accum 2 --data "$W/text"
 refuse "unknown option" "no option --layer;" --layer 3
 refuse "no value" "--layers wants a value" --layers
 refuse "malformed number" "--layers wants a whole number from 1 to 4096, not '2x'" --layers 2x
@@ -132,9 +136,11 @@ run "$TRAIN" --data "$W/text" "${SMALL[@]}" --report "$W/no/r.html"
 want "report in no folder" 1 "cannot write $W/no/r.html.*--report"
 run "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200
 want "a run that blows up" 1 "no longer finite.*--lr"
-run "$UCX_RUN" -n 3 "$TRAIN" --data "$W/text" "${SMALL[@]}"
-want "ranks that do not divide the batch" 2 "batch 8 is not divisible by 3 ranks"
-check "told once" [ "$(grep -c 'not divisible' "$W/err")" = 1 ]
+run "$UCX_RUN" -n 3 "$TRAIN" --data "$W/text" "${SMALL[@]}" --batch 2
+want "more ranks than sequences" 2 "batch 2 has fewer sequences than there are ranks \(3\)"
+check "told once" [ "$(grep -c 'fewer sequences' "$W/err")" = 1 ]
+run "$UCX_RUN" -n 2 "$TRAIN" --data "$W/text" "${SMALL[@]}" --batch 6 --steps 1
+want "other bits than on one rank" 0 "batch 6 on 2 ranks: the curve is not the same bits"
 # an error of all ranks is told by one, and blames none
 once() { # NAME PATTERN OPTION...
     local name=$1 pattern=$2

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "model/random.h"
 #include "optim/adamw.h"
+#include "optim/ddp.h"
 #include "optim/schedule.h"
 #include "optim/tree.h"
 
@@ -186,6 +187,47 @@ static void tree_sum_does_not_see_ranks(void **state)
     assert_true(optim_tree_sum(leaf, 0) == 0.0);
 }
 
+/* Shares lie side by side and join to the sum of one rank where that is
+ * promised: for every power of two of sequences on every number of ranks. */
+static void shares(void **state)
+{
+    (void)state;
+    double leaf[64], of_rank[64];
+    size_t differ = 0;
+    for (size_t i = 0; i < 64; i++)
+        leaf[i] = normal(31, i) * pow(10.0, (double)(i % 9));
+    for (size_t batch = 1; batch <= 64; batch++)
+        for (size_t ranks = 1; ranks <= batch; ranks++) {
+            const optim_ddp_config_t one = {.batch = batch, .accum = 1};
+            size_t next = 0, longest = 0;
+            for (size_t r = 0; r < ranks; r++) {
+                size_t first, count;
+                optim_ddp_share(batch, ranks, r, &first, &count);
+                assert_int_equal(first, next);
+                of_rank[r] = optim_tree_sum(leaf + first, count);
+                next += count;
+                longest = count > longest ? count : longest;
+            }
+            assert_int_equal(next, batch);
+            assert_int_equal(optim_ddp_check(&one, ranks), GYRE_OK);
+            if ((batch & (batch - 1)) == 0) {
+                size_t below = 1;
+                while (2 * below <= ranks)
+                    below *= 2;
+                assert_int_equal(longest, batch / below);
+                assert_true(optim_ddp_invariant(&one, ranks));
+            }
+            if (optim_ddp_invariant(&one, ranks))
+                assert_true(optim_tree_sum(of_rank, ranks) == optim_tree_sum(leaf, batch));
+            else
+                differ += optim_tree_sum(of_rank, ranks) != optim_tree_sum(leaf, batch);
+        }
+    assert_true(differ > 30); /* what is not promised is mostly not so, either */
+    const optim_ddp_config_t six = {.batch = 6, .accum = 1};
+    assert_false(optim_ddp_invariant(&six, 2)); /* 3 and 3, where the tree has 4 and 2 */
+    assert_true(optim_ddp_invariant(&six, 3));
+}
+
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
@@ -195,6 +237,7 @@ int main(void)
         cmocka_unit_test(schedule),
         cmocka_unit_test(stack_follows_the_tree),
         cmocka_unit_test(tree_sum_does_not_see_ranks),
+        cmocka_unit_test(shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

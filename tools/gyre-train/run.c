@@ -130,8 +130,19 @@ static gyre_status_t check_input(run_t *run)
     if (status == GYRE_OK)
         status = model_data_check(run->data, options->data, run->shape.seq);
     if (status == GYRE_OK && !optim_ddp_invariant(&config, ranks))
-        log_warning("batch %zu on %zu ranks: only powers of two give the same bits on other numbers of ranks",
-                    config.batch, ranks);
+        log_warning(
+            "batch %zu on %zu ranks: the curve is not the same bits as on other numbers of ranks; a batch "
+            "that is a power of two is, on any",
+            config.batch, ranks);
+    size_t idle = 0;
+    for (size_t r = 0; status == GYRE_OK && r < ranks; r++) {
+        size_t first, count;
+        optim_ddp_share(config.batch, ranks, r, &first, &count);
+        idle += count == 0;
+    }
+    if (idle > 0)
+        log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", config.batch,
+                    ranks, idle, idle == 1 ? "has" : "have", ranks - idle);
     return status;
 }
 
@@ -243,7 +254,7 @@ static gyre_status_t resume(run_t *run)
         !(optim_ddp_invariant(&ddp, ranks) && optim_ddp_invariant(&ddp, (size_t)state.ranks)))
         log_warning("the checkpoint was written by %llu ranks and goes on on %zu: the curve is not to the "
                     "bit what it "
-                    "would have been, which needs powers of two of ranks and batch",
+                    "would have been, which needs a batch that is a power of two",
                     (unsigned long long)state.ranks, ranks);
     run->next = run->saved_step = state.step;
     run->before = state.seconds;
