@@ -96,6 +96,8 @@ static gyre_status_t start(call_t *c)
     gyre_status_t st = check_buffers(c, esize);
     if (st != GYRE_OK)
         return coll_refuse(st);
+    if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
+        coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
     coll_plan_t *plan;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);

@@ -320,6 +320,11 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     st = world_tune(&process.world, deadline, &process.tune);
     if (st == GYRE_OK)
         st = coll_world_make(&process.world, deadline, &comm);
+    if (st == GYRE_OK) {
+        st = coll_fault_arm(comm);
+        if (st != GYRE_OK)
+            coll_comm_free(comm);
+    }
     if (st == GYRE_OK && process.threaded) {
         st = coll_progress_thread_start();
         if (st != GYRE_OK)

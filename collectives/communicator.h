@@ -73,7 +73,9 @@ struct gyre_comm {
     /* What the cost model said, by operation and size class: 0 not asked yet, 1 the rules are right, else 2 + coll_algo_t */
     uint8_t modelled[COLL_OP_END][COLL_SIZE_CLASSES];
     uint64_t id;
-    uint32_t seq;    /* collectives called so far */
+    uint32_t seq;      /* collectives called so far */
+    uint32_t fault_at; /* call at which GYRE_FAULT strikes; 0: never */
+    int fault;
     uint32_t open;   /* requests that somebody still has to wait for */
     uint32_t splits; /* splits called so far; part of the children's ids */
     double timeout_s;
@@ -172,6 +174,12 @@ gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, 
 gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
                                          gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
                                          void *user, gyre_request_t **request);
+
+/* --- fault.c --- */
+/* Reads GYRE_FAULT; INVALID if it is malformed. */
+gyre_status_t coll_fault_arm(gyre_comm_t *comm);
+/* The mishap happens; it may make another call of the one that is about to be made, and may not return. */
+void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send, void **recv);
 
 /* --- p2p.c --- */
 int coll_p2p_advance(gyre_comm_t *comm);

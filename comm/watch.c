@@ -299,7 +299,8 @@ int comm_watch_lost_member(const comm_watch_t *watch)
 {
     comm_boot_t *boot = watch->boot;
     pthread_mutex_lock(&boot->lock);
-    int lost = boot_first_death(boot, boot->members, boot->members_n) != NULL || boot->view_epoch > boot->epoch;
+    int lost =
+        boot_first_death(boot, boot->members, boot->members_n) != NULL || boot->view_epoch > boot->epoch;
     pthread_mutex_unlock(&boot->lock);
     return lost;
 }
