@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/fence.h"
@@ -18,6 +19,8 @@
 static struct {
     pthread_mutex_t lock;
     int joined;
+    pid_t pid; /* that joined: a child of fork has not */
+    int exits; /* at_exit is registered */
     comm_world_t world;
     double timeout_s;
     int threaded;
@@ -230,6 +233,38 @@ static void world_leave(comm_world_t *world, int graceful)
     *world = (comm_world_t){0};
 }
 
+/* exit() without gyre_finalize: the others hear that, rather than of a connection that closed. Children of fork keep quiet. */
+static void at_exit(void)
+{
+    if (process.joined && process.pid == getpid())
+        comm_boot_ending(process.world.boot, "it ended (exit) without gyre_finalize");
+}
+
+/* For others that wait for this rank. */
+static void describe(void *user, char *text, size_t bytes)
+{
+    comm_recorder_slot_t *recorder = user;
+    comm_call_t call;
+    int64_t started;
+    int waiting_for;
+    char what[160];
+    uint32_t state = comm_recorder_newest(recorder, &call, &started, &waiting_for);
+    if (call.op == 0 && !(call.flags & COMM_CALL_P2P)) {
+        snprintf(text, bytes, "it has called nothing yet");
+        return;
+    }
+    coll_call_text(&call, what, sizeof what);
+    if (state != 2)
+        snprintf(text, bytes, "it is in no call; its newest was %s", what);
+    else if (started > 0 && waiting_for >= 0)
+        snprintf(text, bytes, "in %s for %.1f s, waiting for world rank %d", what,
+                 (double)(base_now() - started) * 1e-9, waiting_for);
+    else if (started > 0)
+        snprintf(text, bytes, "in %s for %.1f s", what, (double)(base_now() - started) * 1e-9);
+    else
+        snprintf(text, bytes, "in %s", what);
+}
+
 static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who, base_time_t deadline)
 {
     base_log_set_rank(who->size > 1 ? who->rank : -1);
@@ -237,6 +272,8 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
     world->size = who->size;
     world->recorder = comm_recorder_open(who->job, who->rank, who->size);
     gyre_status_t st = comm_boot_join(who, deadline, &world->boot);
+    if (st == GYRE_OK)
+        comm_boot_describe(world->boot, describe, world->recorder);
     if (st == GYRE_OK)
         st = comm_watch_start(world->boot, &world->watch);
     if (st == GYRE_OK && who->size > 1)
@@ -337,6 +374,9 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     }
     comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
     process.joined = 1;
+    process.pid = getpid();
+    if (!process.exits) /* once: handlers cannot be taken back */
+        process.exits = atexit(at_exit) == 0;
     *out = comm;
     return GYRE_OK;
 }

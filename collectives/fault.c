@@ -36,7 +36,7 @@ gyre_status_t coll_fault_arm(gyre_comm_t *comm)
                 if (rank == comm->rank) {
                     comm->fault_at = op;
                     comm->fault = (int)kinds[k].kind;
-                    log_warning("GYRE_FAULT: this rank will %s at collective #%u", kinds[k].name, op);
+                    log_warning("GYRE_FAULT: \"%s\" strikes here at collective #%u", kinds[k].name, op);
                 }
                 return GYRE_OK;
             }

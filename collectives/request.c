@@ -88,19 +88,27 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
              reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root);
 }
 
+#define ASK_SECONDS 0.5 /* for the answer of a rank that did not come in all the time that an operation has */
+
 static void add_blocker(const gyre_comm_t *comm, int peer, const char *how, char *text, size_t bytes,
                         size_t *at)
 {
     comm_call_t call;
-    char doing[160] = "not visible from here";
+    char doing[256] = "none on this communicator";
     if (*at >= bytes)
         return;
-    if (comm_group_peer_call(comm->group, peer, &call))
-        coll_call_text(&call, doing, sizeof doing);
-    else if (comm->host_of[peer] == comm->host_of[comm->rank])
-        snprintf(doing, sizeof doing, "none on this communicator");
-    int k = snprintf(text + *at, bytes - *at, "%s%s rank %d (its newest call: %s)", *at ? "; " : "", how,
+    int k;
+    if (comm->host_of[peer] != comm->host_of[comm->rank]) { /* its watcher knows, even if it is busy */
+        gyre_status_t st = comm_boot_ask(comm->world->boot, comm_group_world_rank(comm->group, peer), doing,
+                                         sizeof doing, base_deadline(ASK_SECONDS));
+        k = snprintf(text + *at, bytes - *at, "%s%s rank %d (%s)", *at ? "; " : "", how, peer,
+                     st == GYRE_OK ? doing : "on another host; it does not answer");
+    } else {
+        if (comm_group_peer_call(comm->group, peer, &call))
+            coll_call_text(&call, doing, sizeof doing);
+        k = snprintf(text + *at, bytes - *at, "%s%s rank %d (its newest call: %s)", *at ? "; " : "", how,
                      peer, doing);
+    }
     *at += k > 0 ? (size_t)k : 0;
 }
 

@@ -194,6 +194,20 @@ static gyre_status_t give(const char *key, const unsigned char *data, size_t len
     return GYRE_OK;
 }
 
+boot_asked_t *boot_asked_new(comm_boot_t *boot)
+{
+    for (int i = 0; i < BOOT_GETS_MAX; i++) {
+        boot_asked_t *a = &boot->asked[i];
+        if (a->id != 0)
+            continue;
+        if (++boot->asked_last == 0)
+            boot->asked_last = 1; /* 0 marks a free place */
+        a->id = boot->asked_last;
+        return a;
+    }
+    return NULL;
+}
+
 /* Sends the question up and waits for the answer; under the lock. */
 static gyre_status_t ask(comm_boot_t *boot, boot_asked_t *a, const char *key, base_time_t deadline)
 {
@@ -227,15 +241,10 @@ gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, siz
     if (pair != NULL) {
         st = give(key, pair->value, pair->bytes, value, bytes);
     } else if (boot->place > 0) {
-        for (int i = 0; i < BOOT_GETS_MAX && a == NULL; i++)
-            if (boot->asked[i].id == 0)
-                a = &boot->asked[i];
+        a = boot_asked_new(boot);
         if (a == NULL) {
             st = gyre_fail(GYRE_ERR_NO_MEMORY, "more than %d bootstrap gets at once", BOOT_GETS_MAX);
         } else {
-            if (++boot->asked_last == 0)
-                boot->asked_last = 1; /* 0 marks a free place */
-            a->id = boot->asked_last;
             st = ask(boot, a, key, deadline);
             if (st == GYRE_OK && a->found)
                 st = give(key, a->value.data + a->value.from, boot_buf_len(&a->value), value, bytes);

@@ -182,6 +182,12 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_ABORT:
         boot_take_abort(boot, edge, m);
         return;
+    case BOOT_ASK:
+        boot_take_ask(boot, m);
+        return;
+    case BOOT_TELL:
+        boot_take_tell(boot, m);
+        return;
     case BOOT_BEAT:
         return; /* that it came is all that it says */
     case BOOT_EXPELLED:

@@ -95,6 +95,8 @@ struct comm_boot {
     int watched;          /* a watcher's thread reads the edges */
     void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
     void *poke_user;
+    comm_boot_describe_fn describe; /* NULL: nobody knows */
+    void *describe_user;
 
     base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
     base_time_t next_beat; /* when boot_beat has something to do again */
@@ -193,7 +195,13 @@ void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t 
 /* A set of edges for this rank's place in the tree: all closed. NULL: no memory. */
 boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);
 
+/* boot_ask.c */
+void boot_take_ask(comm_boot_t *boot, const boot_message_t *m);
+void boot_take_tell(comm_boot_t *boot, const boot_message_t *m);
+
 /* boot_kv.c */
+/* A question under way, with a number; to be zeroed when it is over. NULL: too many. */
+boot_asked_t *boot_asked_new(comm_boot_t *boot);
 void boot_take_get(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_value(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 /* Adds the pairs that no fence has carried yet to `out`; takes pairs that came from a child. 0: memory, malformed. */

@@ -48,7 +48,9 @@ typedef enum {
     BOOT_BEAT = 12,     /* nothing: the sender lives */
     BOOT_EXPELLED = 13, /* text: the job goes on without the receiver */
     BOOT_RALLY = 14,    /* the sender calls for a new membership */
-    BOOT_VIEW = 15      /* a new membership; see boot_shrink.c */
+    BOOT_VIEW = 15,     /* a new membership; see boot_shrink.c */
+    BOOT_ASK = 16,      /* u32 id, u32 origin, u32 rank: what is that rank doing? */
+    BOOT_TELL = 17      /* u32 id, u32 origin, text */
 } boot_type_t;
 
 typedef struct {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -390,6 +391,35 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
     log_debug("bootstrap: joined job \"%s\" as rank %d of %d", boot->job, boot->rank, boot->size);
     *out = boot;
     return GYRE_OK;
+}
+
+void comm_boot_describe(comm_boot_t *boot, comm_boot_describe_fn describe, void *user)
+{
+    pthread_mutex_lock(&boot->lock);
+    boot->describe = describe;
+    boot->describe_user = user;
+    pthread_mutex_unlock(&boot->lock);
+}
+
+void comm_boot_ending(comm_boot_t *boot, const char *how)
+{
+    struct timespec at;
+    unsigned char frame[BOOT_DEATH_BYTES];
+    boot_death_t death = {.rank = boot->rank};
+    snprintf(death.how, sizeof(death.how), "%s", how);
+    size_t bytes = boot_death_pack(&death, frame);
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_nsec += 100 * 1000 * 1000;
+    if (at.tv_nsec >= 1000000000L) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000L;
+    }
+    if (pthread_mutex_timedlock(&boot->lock, &at) != 0)
+        return; /* exit was called in the middle of something: they will see the connections close */
+    for (int i = 0; i < boot->edges_n; i++)
+        if (boot->edges[i].open)
+            (void)boot_conn_send(&boot->edges[i].conn, BOOT_DEAD, frame, bytes); /* else they see it close */
+    pthread_mutex_unlock(&boot->lock);
 }
 
 /* Gets what was queued on its way and waits until the peer's kernel has it: closing with unread input would reset

@@ -61,6 +61,14 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
 int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
 uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */
 
+/* What this rank is doing, in words, for others that wait for it: called by the watcher's thread, under the boot's lock. */
+typedef void (*comm_boot_describe_fn)(void *user, char *text, size_t bytes);
+void comm_boot_describe(comm_boot_t *boot, comm_boot_describe_fn describe, void *user);
+/* Asks what `rank` says about itself. text: [bytes], at most 255 characters. TIMEOUT, NOT_FOUND (both quiet). */
+gyre_status_t comm_boot_ask(comm_boot_t *boot, int rank, char *text, size_t bytes, base_time_t deadline);
+/* This process ends without leaving: tells its neighbours `how`. From an exit handler: never waits long. */
+void comm_boot_ending(comm_boot_t *boot, const char *how);
+
 /* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it says that it
  * leaves after an error: whoever waits for this rank is told at once (comm_watch_dead). At most 1 s. */
 void comm_boot_leave(comm_boot_t *boot, int graceful);

@@ -150,6 +150,18 @@ void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, in
     base_bias_leave(&turn);
 }
 
+uint32_t comm_recorder_newest(comm_recorder_slot_t *slot, comm_call_t *call, int64_t *started,
+                              int *waiting_for)
+{
+    take_turn();
+    uint32_t head = atomic_load_explicit(&slot->head, memory_order_relaxed);
+    *call = head > 0 ? slot->calls[(head - 1) % COMM_RECORDER_CALLS] : (comm_call_t){0};
+    *started = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
+    *waiting_for = atomic_load_explicit(&slot->waiting_for, memory_order_relaxed);
+    base_bias_leave(&turn);
+    return atomic_load_explicit(&slot->state, memory_order_relaxed);
+}
+
 void comm_recorder_end(comm_recorder_slot_t *slot)
 {
     if (atomic_load_explicit(&slot->state, memory_order_relaxed) == 2)

@@ -88,6 +88,10 @@ static inline void comm_recorder_since(comm_recorder_slot_t *slot, int64_t now)
 {
     atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
 }
+/* The newest call of this process's own slot, from any of its threads: its state (see there), *call, when it began
+ * (0: just now) and whom it waits for (-1: nobody). */
+uint32_t comm_recorder_newest(comm_recorder_slot_t *slot, comm_call_t *call, int64_t *started,
+                              int *waiting_for);
 void comm_recorder_end(comm_recorder_slot_t *slot);
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);
 
