@@ -13,10 +13,13 @@
 
 enum { VIEW_HEAD = 12, LOOK_MS = 50 };
 #define MS       ((base_time_t)1000000)
-#define GRACE_NS (300 * MS) /* that others have to come by themselves before they are dialled */
+#define GRACE_NS (100 * MS) /* that others have to come by themselves before they are dialled */
 
 typedef struct {
-    base_time_t began, patience, deadline;
+    int leader;           /* the present one; -1: none yet */
+    base_time_t began;    /* when it became that, as far as this rank is concerned */
+    base_time_t limit;    /* how long those that do not come are waited for, from then */
+    base_time_t deadline; /* of everything */
 } rally_t;
 
 static int is_dead(const comm_boot_t *boot, int rank)
@@ -185,17 +188,25 @@ static gyre_status_t dial_once(comm_boot_t *boot, int rank)
     return boot_door_dial(boot, rank, BOOT_ROLE_RALLY) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
 }
 
+/* It lives, and yet everybody else goes on without it. */
+static void did_not_come(comm_boot_t *boot, int rank, const rally_t *rally)
+{
+    char how[BOOT_TEXT];
+    snprintf(how, sizeof(how), "did not come to gyre_comm_shrink within %.3g s", (double)rally->limit * 1e-9);
+    boot_note_death(boot, rank, how, 1);
+    for (int ours = 0; ours < 2; ours++) {
+        boot_visitor_t *visitor = boot_door_find(boot, rank, BOOT_ROLE_RALLY, ours);
+        if (visitor != NULL)
+            expel(boot, visitor);
+    }
+}
+
 /* Waits for the decision of a lower rank. */
 static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
 {
     boot_visitor_t *visitor = boot_door_find(boot, leader, BOOT_ROLE_RALLY, 1);
-    if (base_now() >= rally->patience) {
-        char how[BOOT_TEXT];
-        snprintf(how, sizeof(how), "did not come to gyre_comm_shrink within %.3g s",
-                 (double)(rally->patience - rally->began) * 1e-9);
-        boot_note_death(boot, leader, how, 1);
-        if (visitor != NULL)
-            expel(boot, visitor);
+    if (base_now() - rally->began >= rally->limit && (visitor == NULL || !visitor->rallied)) {
+        did_not_come(boot, leader, rally);
         return GYRE_OK;
     }
     if (visitor == NULL)
@@ -267,17 +278,16 @@ static gyre_status_t lead(comm_boot_t *boot, const rally_t *rally)
     for (int p = 0; p < boot->members_n; p++) {
         int rank = boot_member(boot, p);
         boot_visitor_t *visitor = boot_door_find(boot, rank, BOOT_ROLE_RALLY, 0);
+        if (visitor != NULL && visitor->rallied &&
+            !visitor->told) { /* it need not wonder whether this rank leads */
+            visitor->told = 1;
+            if (boot_conn_send(&visitor->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
+                return GYRE_ERR_NO_MEMORY;
+        }
         if (rank == boot->rank || is_dead(boot, rank) || (visitor != NULL && visitor->rallied))
             continue;
-        if (now >= rally->patience) {
-            char how[BOOT_TEXT];
-            snprintf(how, sizeof(how), "did not come to gyre_comm_shrink within %.3g s",
-                     (double)(rally->patience - rally->began) * 1e-9);
-            boot_note_death(boot, rank, how, 1);
-            if (visitor == NULL)
-                visitor = boot_door_find(boot, rank, BOOT_ROLE_RALLY, 1);
-            if (visitor != NULL)
-                expel(boot, visitor);
+        if (now - rally->began >= rally->limit) {
+            did_not_come(boot, rank, rally);
             continue;
         }
         missing++;
@@ -310,10 +320,15 @@ static gyre_status_t why_not(const comm_boot_t *boot)
     return GYRE_OK;
 }
 
-static gyre_status_t agree(comm_boot_t *boot, const rally_t *rally)
+static gyre_status_t agree(comm_boot_t *boot, rally_t *rally)
 {
+    rally->leader = -1;
     while (boot->view_epoch <= boot->epoch) {
         int leader = candidate(boot);
+        if (leader != rally->leader) {
+            rally->leader = leader;
+            rally->began = base_now();
+        }
         gyre_status_t st = why_not(boot);
         if (st == GYRE_OK)
             st = leader == boot->rank ? lead(boot, rally) : follow(boot, leader, rally);
@@ -460,7 +475,7 @@ static gyre_status_t rewire(comm_boot_t *boot, base_time_t deadline)
 gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline)
 {
     gyre_status_t st;
-    rally_t rally = {.began = base_now(), .patience = base_deadline(patience_s), .deadline = deadline};
+    rally_t rally = {.limit = base_deadline(patience_s) - base_now(), .deadline = deadline};
     pthread_mutex_lock(&boot->lock);
     boot->refusal[0] = '\0';
     do {

@@ -65,6 +65,22 @@ for pid in $pids; do
     check "rank with pid $pid is gone" until_true 5 gone "$pid"
 done
 
+# Every mishap of GYRE_FAULT ends at both survivors with an error that names rank 1.
+fault() { # KIND TEXT [SETTING...]: at the survivors' errors
+    local kind=$1 text=$2
+    shift 2
+    run env GYRE_FAULT="1:20:$kind" GYRE_TIMEOUT=3 GYRE_HEARTBEAT=1 "$@" "$UCX_RUN" -n 3 --timeout 20 "$PERF" all_reduce -b 8 -e 8 -n 100 -c 0
+    checks=$((checks + 1))
+    [ "$rc" != 0 ] || bad "$kind is no error"
+    check "$kind: rank 0 or 2 says it first" grep -qE "^gyre\\[[02]\\] error: .*$text" "$W/err"
+}
+fault kill 'rank 1 died: its connection closed'
+fault exit 'rank 1 died: it ended \(exit\) without gyre_finalize'
+fault stop 'rank 1 died: silent for 1\.[0-9] s'
+fault disagree 'called all_reduce #20 .*, but rank 1 called barrier #20'
+fault stuck 'nothing came from rank 1 \(its newest call: all_reduce #19'
+fault stuck 'rank 1 \(it is in no call; its newest was all_reduce #19' GYRE_HOST_RANKS=1
+
 # --timeout says what the ranks were doing.
 run "$UCX_RUN" -n 2 --timeout 2 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0
 want "--timeout names the operation" 124 'rank 0 \(pid [0-9]+\): .*all_reduce #[0-9]+ \(count 1024, float, sum\)' 'rank 1'

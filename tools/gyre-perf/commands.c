@@ -9,6 +9,7 @@ int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
 int perf_bucket_main(int argc, char **argv, int typed_count, char **typed);
 int perf_tune_main(int argc, char **argv, int typed_count, char **typed);
 int perf_overlap_main(int argc, char **argv, int typed_count, char **typed);
+int perf_recover_main(int argc, char **argv, int typed_count, char **typed);
 
 const perf_command_t perf_commands[] = {
     {"init", "time to the first collective, connections and memory per rank; mock ranks", perf_init_main},
@@ -16,6 +17,7 @@ const perf_command_t perf_commands[] = {
     {"bucket", "a model's tensors through buckets: against one all_reduce, one each, and computing",
      perf_bucket_main},
     {"overlap", "non-blocking collectives beside computing: how much of them is hidden", perf_overlap_main},
+    {"recover", "a rank dies: time until the others know, are a job again, have a result", perf_recover_main},
     {"--tune", "measures the machine and the algorithms anew; --tune=FILE", perf_tune_main},
 };
 const int perf_command_count = sizeof perf_commands / sizeof *perf_commands;
