@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/ucx-run/foreign.h"
 #include "tools/ucx-run/run.h"
 
 /* Descriptors 0 to 2 must exist, or a pipe would land there. */
@@ -78,7 +79,7 @@ static int start(run_job_t *job)
 
 static int attempt_here(run_job_t *job, run_result_t *result)
 {
-    int rc = run_leash_open();
+    int rc = run_leash_open(RUN_LEASH_KILL);
     if (!rc)
         rc = run_job_open(job);
     if (rc) {
@@ -166,6 +167,16 @@ static int run_or_print(const run_options_t *options, run_job_t *job)
     return rc;
 }
 
+static int run_foreign_or_print(const run_options_t *options)
+{
+    run_job_t job;
+    if (!options->dry_run)
+        return run_foreign(options);
+    memset(&job, 0, sizeof job);
+    run_job_identify(&job);
+    return run_foreign_dry(options, &job);
+}
+
 int main(int argc, char **argv)
 {
     run_options_t options;
@@ -189,6 +200,10 @@ int main(int argc, char **argv)
     if (rc)
         goto out;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (run_is_foreign(options.engine)) {
+        rc = run_foreign_or_print(&options);
+        goto out;
+    }
     rc = is_remote(&options) ? run_remote_plan(&job, &options) : run_job_plan(&job, &options);
     if (!rc)
         rc = run_or_print(&options, &job);

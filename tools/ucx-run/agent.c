@@ -250,7 +250,7 @@ static int plan(void)
     if (!rc)
         rc = run_input_open(&input);
     if (!rc)
-        rc = run_leash_open();
+        rc = run_leash_open(RUN_LEASH_KILL);
     if (!rc && a.wire.number[0] == 0)
         rc = open_root();
     return rc;

@@ -6,18 +6,22 @@
  *     none, within a Slurm allocation (but not in a step)   its nodes and tasks: fork if that is this host, else slurm
  *     none, as the launcher of Kubernetes' MPI Operator     ssh to the hosts of its file
  *     none                                                  fork
- */
+ *
+ * Open MPI's, Hydra's and PRRTE's are used only when named: they end ranks and report their ends in ways of their own,
+ * and fewer things can be promised of them. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/settings.h"
+#include "tools/ucx-run/foreign.h"
 #include "tools/ucx-run/remote.h"
 #include "tools/ucx-run/run.h"
 
-static const char *const names[] = {"auto", "fork", "ssh", "slurm"};
+static const char *const names[] = {"auto", "fork", "ssh", "slurm", "openmpi", "hydra", "prrte"};
 enum { NAMES = sizeof names / sizeof names[0] };
 
 const char *run_engine_name(run_engine_t engine)
@@ -47,6 +51,21 @@ static int in_allocation(void)
 {
     return *env("SLURM_JOB_ID") && *env("SLURM_JOB_NODELIST") &&
            (!*env("SLURM_STEP_ID") || strtoul(env("SLURM_STEP_ID"), NULL, 10) >= 0xfffffff0UL);
+}
+
+int run_in_path(const char *program)
+{
+    char path[PATH_MAX];
+    if (strchr(program, '/'))
+        return access(program, X_OK) == 0;
+    for (const char *at = env("PATH"); *at;) {
+        size_t n = strcspn(at, ":");
+        int wrote = snprintf(path, sizeof path, "%.*s/%s", (int)n, at, program);
+        if (wrote > 0 && (size_t)wrote < sizeof path && access(path, X_OK) == 0)
+            return 1;
+        at += n + (at[n] == ':');
+    }
+    return 0;
 }
 
 static int all_here(const run_hostlist_t *hosts)
@@ -101,7 +120,8 @@ static int choose_ranks(run_options_t *options)
 {
     run_hostlist_t *hosts = &options->hosts;
     char why[100];
-    if (hosts->count == 0 && (options->per_node || options->engine != RUN_ENGINE_FORK) &&
+    if (hosts->count == 0 && !run_is_foreign(options->engine) &&
+        (options->per_node || options->engine != RUN_ENGINE_FORK) &&
         !run_hostlist_add(hosts, "localhost", strlen("localhost"),
                           options->per_node      ? options->per_node
                           : options->ranks_given ? options->ranks
@@ -113,7 +133,7 @@ static int choose_ranks(run_options_t *options)
                          RUN_MAX_RANKS);
     if (!options->ranks_given)
         options->ranks = hosts->slots ? hosts->slots : 1;
-    if (options->per_node && options->ranks > hosts->slots)
+    if (options->per_node && hosts->count > 0 && options->ranks > hosts->slots)
         return run_usage("%d ranks are more than %d on each of %d host%s", options->ranks, options->per_node,
                          hosts->count, hosts->count == 1 ? "" : "s");
     return -1;
@@ -138,5 +158,8 @@ int run_engine_choose(run_options_t *options)
             "--launcher fork: host '%s' is not this machine (%s), and fork starts ranks nowhere else",
             options->hosts.host[i].name, run_hostname());
     }
-    return choose_ranks(options);
+    if (options->rsh && !*options->rsh)
+        options->rsh = NULL;
+    rc = choose_ranks(options);
+    return rc < 0 && run_is_foreign(options->engine) ? run_foreign_check(options) : rc;
 }

@@ -3,6 +3,7 @@
  * sleeps in read(2) on a pipe whose other end only ucx-run holds: end of file means that ucx-run is gone. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include "tools/ucx-run/run.h"
+
+enum { LEASH_TERM_SECONDS = 5 };
 
 static int leash_fd = -1;
 static pid_t leash_pid = -1;
@@ -40,7 +43,24 @@ static void take(held_t *held, pid_t pid)
     held->pid[held->count++] = pid;
 }
 
-static void __attribute__((noreturn)) leash(int fd)
+static int any_left(const held_t *held)
+{
+    for (size_t i = 0; i < held->count; i++)
+        if (kill(held->pid[i], 0) == 0)
+            return 1;
+    return 0;
+}
+
+/* An engine of others gets a chance to end its ranks. */
+static void ask_to_end(const held_t *held)
+{
+    for (size_t i = 0; i < held->count; i++)
+        kill(held->pid[i], SIGTERM);
+    for (int tenths = 10 * LEASH_TERM_SECONDS; tenths > 0 && any_left(held); tenths--)
+        poll(NULL, 0, 100);
+}
+
+static void __attribute__((noreturn)) leash(int fd, run_leash_t how)
 {
     sigset_t all;
     sigfillset(&all);
@@ -63,27 +83,30 @@ static void __attribute__((noreturn)) leash(int fd)
             break;
         take(&held, pid);
     }
+    if (how == RUN_LEASH_TERM)
+        ask_to_end(&held);
     for (size_t i = 0; i < held.count; i++)
-        kill(-held.pid[i], SIGKILL);
+        if (kill(-held.pid[i], SIGKILL) != 0) /* not a group of its own */
+            kill(held.pid[i], SIGKILL);
     _exit(0);
 }
 
-int run_leash_open(void)
+int run_leash_open(run_leash_t how)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        fprintf(stderr, "ucx-run: cannot make a pipe: %s\n", strerror(errno));
+        run_say("ucx-run: cannot make a pipe: %s", strerror(errno));
         return RUN_RC_SYSTEM;
     }
     leash_pid = fork();
     if (leash_pid < 0) {
-        fprintf(stderr, "ucx-run: cannot fork: %s\n", strerror(errno));
+        run_say("ucx-run: cannot fork: %s", strerror(errno));
         close(ends[0]);
         close(ends[1]);
         return RUN_RC_SYSTEM;
     }
     if (leash_pid == 0)
-        leash(ends[0]);
+        leash(ends[0], how);
     close(ends[0]);
     leash_fd = ends[1];
     return 0;

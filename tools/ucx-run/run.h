@@ -82,7 +82,7 @@ typedef struct {
     int dry_run;
 } run_options_t;
 
-#define RUN_ENGINES "auto|fork|ssh|slurm"
+#define RUN_ENGINES "auto|fork|ssh|slurm|openmpi|hydra|prrte"
 /* Adds the hosts of a hostfile. -1, or an exit code. */
 int run_options_hostfile(run_options_t *options, const char *path);
 /* Fills *options. Returns -1 to go on, else the exit code (0 after --help and --version). */
@@ -98,6 +98,8 @@ int run_engine_parse(const char *word, run_engine_t *engine); /* 0: unknown */
 /* Decides who starts the ranks, and on which hosts how many, where the command line left it open. -1, or an exit code
  * with the reason said. */
 int run_engine_choose(run_options_t *options);
+int run_is_foreign(run_engine_t engine); /* it starts the ranks itself, and we only look after it */
+int run_in_path(const char *program);    /* can be executed */
 int run_usage(const char *format, ...) __attribute__((format(printf, 1, 2))); /* says so; RUN_RC_USAGE */
 
 typedef struct {
@@ -245,7 +247,11 @@ int run_input_taken(void);                       /* all have what was fed */
 void run_input_close(void);
 
 /* --- leash --- */
-int run_leash_open(void);
+typedef enum {
+    RUN_LEASH_KILL, /* at once */
+    RUN_LEASH_TERM  /* TERM first, and some seconds for it */
+} run_leash_t;
+int run_leash_open(run_leash_t how);
 void run_leash_add(pid_t pid);
 void run_leash_remove(pid_t pid);
 void run_leash_close(void);
