@@ -204,6 +204,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 # its parts are tested without its main
 $(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
+$(B)/tests/tools/test_run_parts: $(call obj,$(wildcard tools/ucx-run/*.c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(wildcard tools/gyre-train/*.c)
 FUZZ_PARTS_tensors  := $(wildcard tools/gyre-perf/*.c)

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,25 +20,6 @@ static int have_stdio(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
             return 0;
     return 1;
-}
-
-int run_have_descriptors(unsigned long need)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return 0;
-    run_inherited.nofile = limit.rlim_cur;
-    if (need <= limit.rlim_cur)
-        return 0;
-    rlim_t had = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > need ? need : limit.rlim_max;
-    if (need <= limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
-        return 0;
-    run_say("ucx-run: this job needs about %lu open files on %s but only %lu are allowed: raise the limit "
-            "(ulimit -n "
-            "%lu), or use --output-filename, which needs fewer",
-            need, run_hostname(), (unsigned long)(limit.rlim_max < had ? had : limit.rlim_max), need);
-    return RUN_RC_SYSTEM;
 }
 
 static int is_remote(const run_options_t *o)

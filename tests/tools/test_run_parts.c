@@ -61,7 +61,8 @@ static void test_host_lists(void **state)
         run_hostlist_t list = {0};
         char why[200] = "";
         int ok = run_hostlist_parse(&list, cases[i].text, why, sizeof why);
-        if (ok != (cases[i].result != NULL) || (ok && strcmp(shown(&list), cases[i].result) != 0) || (!ok && !*why))
+        if (ok != (cases[i].result != NULL) || (ok && strcmp(shown(&list), cases[i].result) != 0) ||
+            (!ok && !*why))
             fail_msg("\"%s\": %s (%s)", cases[i].text, ok ? shown(&list) : "refused", why);
         run_hostlist_free(&list);
     }
@@ -130,7 +131,8 @@ static void test_slurm_lists(void **state)
         run_hostlist_t list = {0};
         char why[200] = "";
         int ok = run_hostlist_parse_slurm(&list, cases[i].nodes, cases[i].counts, why, sizeof why);
-        if (ok != (cases[i].result != NULL) || (ok && strcmp(shown(&list), cases[i].result) != 0) || (!ok && !*why))
+        if (ok != (cases[i].result != NULL) || (ok && strcmp(shown(&list), cases[i].result) != 0) ||
+            (!ok && !*why))
             fail_msg("\"%s\" with %s: %s (%s)", cases[i].nodes, cases[i].counts ? cases[i].counts : "none",
                      ok ? shown(&list) : "refused", why);
         run_hostlist_free(&list);
@@ -246,7 +248,8 @@ static int takes(const run_wire_job_t *given)
     run_wire_job_t job;
     const char *why = NULL;
     assert_true(run_wire_put_job(&b, given));
-    assert_true(run_wire_next(run_buffer_front(&b), run_buffer_length(&b), RUN_WIRE_TO_AGENT, &frame, &why) > 0);
+    assert_true(run_wire_next(run_buffer_front(&b), run_buffer_length(&b), RUN_WIRE_TO_AGENT, &frame, &why) >
+                0);
     int ok = run_wire_job(&frame, &job, &why);
     if (ok)
         run_wire_job_free(&job);
@@ -258,12 +261,12 @@ static void test_job_values(void **state)
 {
     (void)state;
     assert_true(takes(&a_job));
-#define REFUSED(change)                                                                                      \
-    do {                                                                                                     \
-        run_wire_job_t job = a_job;                                                                          \
-        job.change;                                                                                          \
-        if (takes(&job))                                                                                     \
-            fail_msg("accepted: " #change);                                                                  \
+#define REFUSED(change)                     \
+    do {                                    \
+        run_wire_job_t job = a_job;         \
+        job.change;                         \
+        if (takes(&job))                    \
+            fail_msg("accepted: " #change); \
     } while (0)
     REFUSED(world = 0);
     REFUSED(world = 65537);
@@ -326,9 +329,9 @@ static void test_small_frames(void **state)
     assert_true(exit_of(3, 7 << 8, "in a call"));
     assert_true(exit_of(0, SIGKILL, ""));
     assert_true(exit_of(0, SIGSEGV | 0x80, ""));
-    assert_false(exit_of(0, 0x7f, ""));              /* stopped, not ended */
+    assert_false(exit_of(0, 0x7f, ""));               /* stopped, not ended */
     assert_false(exit_of(0, (7 << 8) | SIGKILL, "")); /* both */
-    assert_false(exit_of(0, 0x80, ""));              /* a dump of no signal */
+    assert_false(exit_of(0, 0x80, ""));               /* a dump of no signal */
     assert_false(exit_of(65536, 0, ""));
     b.head = b.tail = 0;
     char *large = calloc(1, RUN_WIRE_DATA_MAX + 1);
@@ -343,7 +346,8 @@ static void test_small_frames(void **state)
 
 static void test_garbage(void **state)
 {
-    unsigned char frame[12] = {4, 0, 0, 0, RUN_WIRE_CLOSE, 0, RUN_WIRE_MARK & 255, RUN_WIRE_MARK >> 8, 1, 0, 0, 0};
+    unsigned char frame[12] = {4, 0, 0, 0, RUN_WIRE_CLOSE, 0, RUN_WIRE_MARK & 255, RUN_WIRE_MARK >> 8,
+                               1, 0, 0, 0};
     run_frame_t out;
     const char *why = NULL;
     int to;
@@ -369,9 +373,11 @@ static void test_garbage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_lists), cmocka_unit_test(test_hostfiles),    cmocka_unit_test(test_slurm_lists),
-        cmocka_unit_test(test_places),     cmocka_unit_test(test_words),        cmocka_unit_test(test_job_frame),
-        cmocka_unit_test(test_job_values), cmocka_unit_test(test_small_frames), cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_host_lists),  cmocka_unit_test(test_hostfiles),
+        cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_words),       cmocka_unit_test(test_job_frame),
+        cmocka_unit_test(test_job_values),  cmocka_unit_test(test_small_frames),
+        cmocka_unit_test(test_garbage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

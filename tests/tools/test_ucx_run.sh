@@ -208,10 +208,12 @@ check "--stdin all, one rank stops reading" [ "$(tr -d ' ' <"$W/out")" = 100000 
 # --- signals (with job control on, so that background jobs do not ignore INT) ---
 set -m
 started() { [ "$(cat "$W"/up.* 2>/dev/null | wc -l)" -ge "$1" ]; }
-launch() { # SCRIPT: 2 ranks that announce themselves
+launch() { # SCRIPT [OPTIONS]: 2 ranks that announce themselves
+    local script=$1
+    shift
     rm -f "$W"/up.*
     timeout 20 true # warm
-    "$R" -n 2 --tag bash -c "$1; echo \$\$ >$W/up.\$RANK; for i in {1..600}; do sleep 0.05; done; exit 0" >"$W/out" 2>"$W/err" &
+    "$R" -n 2 --tag "$@" bash -c "$script; echo \$\$ >$W/up.\$RANK; for i in {1..600}; do sleep 0.05; done; exit 0" >"$W/out" 2>"$W/err" &
     launcher=$!
     until_true 10 started 2 || bad "the ranks did not start"
 }
@@ -243,6 +245,10 @@ launch :
 kill -TERM "$launcher"
 finished
 want "TERM ends" 143
+launch "trap '' TERM" --kill-grace 0.3
+kill -TERM "$launcher"
+finished
+want "TERM, grace, KILL" 143 'did not end within the grace'
 launch "trap '' INT"
 kill -INT "$launcher"
 until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"

@@ -252,4 +252,55 @@ check "secret masked" grep -q 'GYRE_SECRET=\*\*\*\*' "$W/out"
 check "no secret" test -z "$(grep -E '[0-9a-f]{64}' "$W/out")"
 run "$R" -H elsewhere:2 --dry-run --launcher-args '-p 2222' true
 check "ssh that asks nothing and notices silence" grep -qE '^ssh -x -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=1 -o ServerAliveCountMax=3 -p 2222 elsewhere ' "$W/out"
+
+# --- other launchers: how our options are said in their words ---
+says() { # NAME PATTERN: the last line of stdout
+    check "$1" bash -c 'tail -n 1 "$0" | grep -qE -- "$1"' "$W/out" "$2"
+}
+options=(-H a:2,b:2 -n 3 --map-by node --bind-to l3 --tag-output --report-bindings --wdir /tmp -x A='b c' --dry-run)
+run "$R" --launcher openmpi "${options[@]}" --output-filename /logs --stdin all prog 'x y'
+want "openmpi" 0
+says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs --stdin all --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
+run "$R" --launcher hydra "${options[@]}" --output-filename /logs prog 'x y'
+says "in Hydra's words" "^env .*HYDRA_TOPO_DEBUG=1 mpiexec.hydra -n 3 -hosts a:1,b:1 -bind-to l3cache -prepend-rank -outfile-pattern /logs/rank.%r/stdout -errfile-pattern /logs/rank.%r/stderr -wdir /tmp prog 'x y'\$"
+run "$R" --launcher prrte "${options[@]}" --output-filename /logs --stdin 2 prog 'x y'
+says "in PRRTE's words" "^env .*prterun (--allow-run-as-root )?-n 3 --host a:2,b:2 --map-by node:oversubscribe --bind-to l3cache:overload --display bindings --output tag,dir=/logs --stdin 2 --wdir /tmp .*-x A .*prog 'x y'\$"
+check "secret masked" grep -qF "'GYRE_SECRET=********'" "$W/out"
+check "no secret" test -z "$(grep -E '[0-9a-f]{64}' "$W/out")"
+run "$R" --launcher hydra -n 2 --stdin all --dry-run true
+want "what an engine cannot do" 2 'hydra gives its standard input to rank 0'
+run env PATH="$W" "$R" --launcher prrte true
+want "an engine that is not here" 127 'prterun is not in PATH'
+run "$R" --launcher magic true
+want "an unknown launcher" 2 "'magic' is not auto"
+cat >"$W/mpiexec.hydra" <<END
+#!/bin/sh
+[ "\$1 \$2" = "-n 2" ] || exit 99
+[ -n "\$GYRE_SECRET" ] || exit 98
+shift 2
+echo "restart \$GYRE_RESTART"
+exec "\$@"
+END
+chmod +x "$W/mpiexec.hydra"
+PATH=$W:$PATH run "$R" --launcher hydra -n 2 sh -c 'exit 7'
+want "its exit code" 7
+PATH=$W:$PATH run "$R" --launcher hydra -n 2 --timeout 0.3 sleep 20
+want "--timeout of an engine" 124 '--timeout 0.3 s has passed: ending mpiexec.hydra'
+PATH=$W:$PATH run "$R" --launcher hydra -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
+want "an engine is started anew" 0 'restart 1 of 1'
+out_is "and told so" "restart 0
+restart 1"
+
+# --- Slurm: which hosts, from the allocation's variables ---
+run env SLURM_JOB_ID=1 SLURM_JOB_NODELIST='n[0-1]' SLURM_TASKS_PER_NODE='2(x2)' "$R" --dry-run true
+want "an allocation" 0
+check "a step of one task on each node" [ "$(grep -cE '^srun .*--overlap --nodes=1 --ntasks=1 .*--nodelist=n[01] .*ucx-run --as-agent$' "$W/out")" = 2 ]
+check "its tasks" grep -q '^# n1: ranks 2-3$' "$W/out"
+run env SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_JOB_NODELIST='n[0-1]' SLURM_TASKS_PER_NODE='2(x2)' "$R" --dry-run true
+check "not within a step" grep -q "^# rank 0 on $(hostname)" "$W/out"
+run env -u SLURM_JOB_ID "$R" --launcher slurm true
+want "no allocation" 2 'no Slurm allocation'
+printf 'w0 slots=2\nw1 slots=2\n' >"$W/hosts"
+run env -u SLURM_JOB_ID K_MPI_JOB_ROLE=launcher OMPI_MCA_orte_default_hostfile="$W/hosts" OMPI_MCA_plm_rsh_args='-o ConnectionAttempts=10' "$R" --dry-run true
+check "the MPI Operator's launcher" [ "$(grep -cE '^ssh .*-o ConnectionAttempts=10 w[01] ' "$W/out")" = 2 ]
 finish

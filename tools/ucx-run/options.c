@@ -56,7 +56,8 @@ static const char help_text[] =
     "  --timeout S            end the job after S seconds with code 124, and say what each rank was doing\n"
     "  --kill-grace S         after a rank failed the others get S seconds to end by themselves, then "
     "SIGTERM,\n"
-    "                         S/2 later SIGKILL (default 1)\n"
+    "                         S/2 later SIGKILL (default 1); after TERM, HUP or QUIT to ucx-run itself they\n"
+    "                         get S seconds (default 30) before SIGKILL\n"
     "  --record DIR           keep the flight recorder in a file below DIR while the job runs, and after a "
     "failure\n"
     "                         (GYRE_RECORD; gyre-doctor --job reads it, even when everybody is dead)\n"
@@ -378,6 +379,7 @@ static int apply(run_options_t *options, int id, const char *name, char *value)
     case OPT_GRACE:
         if (!parse_seconds(value, &options->kill_grace_s))
             return run_usage("--kill-grace: '%s' is not a number of seconds", value);
+        options->kill_grace_given = 1;
         return -1;
     case OPT_RESTARTS:
         if (!parse_int(value, 0, 1000000, &options->max_restarts))

@@ -72,6 +72,7 @@ typedef struct {
     int tag;
     double timeout_s;    /* 0: none */
     double kill_grace_s; /* what the others get to end by themselves after a failure */
+    int kill_grace_given;
     int max_restarts;
     const char **exports; /* [nexports], "K", "K=V" or a pattern; the array is owned, the strings are not */
     int nexports;

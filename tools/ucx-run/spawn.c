@@ -15,6 +15,25 @@ extern char **environ;
 
 run_inherited_t run_inherited;
 
+int run_have_descriptors(unsigned long need)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    run_inherited.nofile = limit.rlim_cur;
+    if (need <= limit.rlim_cur)
+        return 0;
+    rlim_t had = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > need ? need : limit.rlim_max;
+    if (need <= limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return 0;
+    run_say("ucx-run: this job needs about %lu open files on %s but only %lu are allowed: raise the limit "
+            "(ulimit -n "
+            "%lu), or use --output-filename, which needs fewer",
+            need, run_hostname(), (unsigned long)(limit.rlim_max < had ? had : limit.rlim_max), need);
+    return RUN_RC_SYSTEM;
+}
+
 typedef enum { STAGE_BOUND, STAGE_MEMORY, STAGE_STDIO, STAGE_WDIR, STAGE_EXEC } stage_t;
 typedef struct {
     stage_t stage;

@@ -20,8 +20,9 @@
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP};
 enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
-#define ANSWERS_SECONDS 1.0 /* for agents to say what their ranks are doing */
-#define PART_SECONDS    2.0 /* and to go, beyond what the ranks are given */
+#define ANSWERS_SECONDS 1.0  /* for agents to say what their ranks are doing */
+#define STOP_SECONDS    30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
+#define PART_SECONDS    2.0  /* and to go, beyond what the ranks are given */
 
 static int signal_fd = -1;
 
@@ -32,6 +33,8 @@ typedef struct {
     base_time_t next;    /* when the present phase ends */
     base_time_t timeout; /* --timeout */
     int interrupts;
+    int ended_by;        /* the signal from outside that shall end the ranks; 0: none */
+    base_time_t stop;    /* when those that ignored it are killed */
     int suspect;         /* most probably the rank that failed first; -1: none failed */
     int first;           /* the same once it is decided and said */
     base_time_t verdict; /* when it is decided at the latest */
@@ -101,6 +104,11 @@ static void enter(watch_t *w, phase_t phase)
         run_kill_all(w->job, SIGTERM);
         w->next = base_deadline(grace > 0 ? grace / 2 : 1e-9);
     } else {
+        if (w->ended_by && w->first < 0 && w->suspect < 0 && !w->result->rc) {
+            run_say("ucx-run: %d rank%s did not end within the grace: killing", w->job->alive,
+                    w->job->alive == 1 ? "" : "s");
+            w->result->rc = 128 + w->ended_by;
+        }
         run_kill_all(w->job, SIGKILL);
     }
 }
@@ -236,6 +244,12 @@ static void forward(watch_t *w, int signal)
                 job->alive == 1 ? "" : "s", signal == SIGINT ? "; once more kills them" : "");
     }
     pass_on(job, signal);
+    /* INT is somebody at a keyboard, who can say it again. Others do not wait for ever. */
+    if (ends && signal != SIGINT && w->phase < PHASE_TERM) {
+        const run_options_t *o = job->options;
+        w->ended_by = signal;
+        w->stop = base_now() + (base_time_t)((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) * 1e9);
+    }
     if (signal == SIGTSTP)
         raise(SIGSTOP); /* the shell then sees us stopped; its SIGCONT is forwarded when it comes */
 }
@@ -278,6 +292,10 @@ static void on_deadlines(watch_t *w)
             base_deadline(VERDICT_MS / 1e3); /* perhaps its loss is what the suspect has suffered from */
     else if (now >= w->verdict)
         decide(w);
+    if (now >= w->stop) {
+        w->stop = BASE_TIME_NEVER;
+        enter(w, PHASE_KILL);
+    }
     if (now >= w->next)
         enter(w, w->phase == PHASE_FAILED ? PHASE_TERM : PHASE_KILL);
 }
@@ -317,6 +335,7 @@ static base_time_t next_deadline(const watch_t *w)
     base_time_t next = w->next < w->timeout ? w->next : w->timeout;
     next = w->verdict < next ? w->verdict : next;
     next = w->answers < next ? w->answers : next;
+    next = w->stop < next ? w->stop : next;
     if (w->job->remote && run_remote_deadline(w->job) < next)
         next = run_remote_deadline(w->job);
     return next;
@@ -419,7 +438,7 @@ static void part(watch_t *w, struct pollfd *fds)
 void run_supervise(run_job_t *job, run_result_t *result)
 {
     watch_t w = {.job = job, .suspect = -1, .first = -1, .result = result};
-    w.next = w.verdict = w.answers = BASE_TIME_NEVER;
+    w.next = w.verdict = w.answers = w.stop = BASE_TIME_NEVER;
     /* signals, output, capture or hosts, input */
     size_t room = 4 + 3 * (size_t)job->ranks + run_remote_poll_max(job);
     struct pollfd *fds = calloc(room, sizeof *fds);

@@ -192,8 +192,8 @@ int run_wire_exit(const run_frame_t *frame, int *rank, int *status, unsigned *st
     *state = (unsigned)ranged(&r, 0, 255);
     *doing = text(&r);
     /* An exit code, or a signal with or without a core dump; what waitpid says of stopped ones is neither. */
-    int signal = *status & 0x7f;
-    return whole(&r) && signal != 0x7f && (signal == 0) == (*status == (*status & 0xff00));
+    int signal = *status & 0x7f, code = *status >> 8;
+    return whole(&r) && (signal == 0 ? (*status & 0xff) == 0 : signal != 0x7f && code == 0);
 }
 
 int run_wire_doing(const run_frame_t *frame, int *rank, const char **what)
