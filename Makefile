@@ -35,6 +35,7 @@ SETUP_CHECK_STAMP := build/setup-check.done
 SETUP_FUZZ_STAMP := build/setup-fuzz.done
 SETUP_PYTHON_STAMP := build/setup-python.done
 SETUP_LAUNCH_STAMP := build/setup-launch.done
+SETUP_VERBS_STAMP := build/setup-verbs.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
 include build/config.mk
@@ -137,17 +138,19 @@ TOOL_BINS := $(addprefix $(B)/bin/,$(TOOLS))
 TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
 FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
+# programs that the labs' checks run
+LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor)
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-launch check-long fuzz format demo bench bench-peers install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-launch check-long check-verbs fuzz format demo bench bench-peers install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
-tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS)
+tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS)
 examples: $(EXAMPLES)
 
 report:
@@ -213,7 +216,7 @@ FUZZ_PARTS_wire     := tools/ucx-run/wire.c tools/ucx-run/buffer.c
 FUZZ_WITH_PARTS     := config tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
-$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c): | $(SETUP_CHECK_STAMP)
+$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
     $(if $(filter model optim pipeline fuzz,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
@@ -259,6 +262,7 @@ help:
 	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
+	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
@@ -281,6 +285,10 @@ check-long: $(SETUP_CHECK_STAMP)
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
+
+# RDMA in virtual machines: docs/labs.md. PARTS="unit one two ..." runs some of it.
+check-verbs: tools tests $(SETUP_VERBS_STAMP)
+	@B='$(B)' bash tests/verbs/check $(PARTS)
 
 demo: all
 	@B='$(B)' DATA='$(DATA)' bash tools/demo
@@ -389,6 +397,11 @@ $(SETUP_PYTHON_STAMP): tools/setup
 $(SETUP_LAUNCH_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup launch
+	@touch $@
+
+$(SETUP_VERBS_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup verbs
 	@touch $@
 
 $(SETUP_PEERS_STAMP): tools/setup

@@ -174,14 +174,14 @@ static int late(ranks_t *self)
     unsigned char byte = 1;
     double before;
 
-    for (uint32_t k = 1; k <= 3; k++) {
+    for (uint32_t k = 1; k <= 4; k++) { /* the first one makes the connection, which may cost anything */
         if (self->rank == 0) {
             usleep(300000);
             RANKS_CHECK(self, ranks_send(self, 1, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
         } else {
             before = cpu_seconds();
             RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
-            RANKS_CHECK(self, cpu_seconds() - before < 0.2);
+            RANKS_CHECK(self, k == 1 || cpu_seconds() - before < 0.2);
         }
     }
     return 0;
