@@ -17,8 +17,8 @@ job() {
     started+=("$launcher")
     for _ in $(seq 300); do
         file=$(echo "$W"/rec/gyre-*.rec)
-        # stuck once three ranks wait in call 22
-        [ ! -e "$file" ] || [ "$("$DOCTOR" --job "$file" 2>/dev/null | grep -c ' in all_reduce #22 .* for [1-9]')" != 3 ] || break
+        # stuck once that has been so for long enough to be called so
+        [ ! -e "$file" ] || ! "$DOCTOR" --job "$file" 2>/dev/null | grep -q 'culprit: rank 2 .* 3 others' || break
         sleep 0.1
     done
     id=${file##*/gyre-}

@@ -78,7 +78,8 @@ typedef struct {
     int launcher; /* pid of ucx-run; 0: none */
     int launcher_alive;
     int gone;        /* it ended while we looked */
-    char path[1200]; /* a file in which it lies; "" */
+    int files;       /* in which its recorders lie */
+    char path[1200]; /* one of them; "" */
     char host[256];  /* this one */
 } job_t;
 

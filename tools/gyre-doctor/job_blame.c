@@ -4,6 +4,7 @@
  * to that call yet. From every rank that waits one walks along the edges to a rank that does not wait: most walks end
  * at the culprit. If they end nowhere, ranks wait for each other in a circle. Before that: ranks that called different
  * things, and ranks that were killed or failed, explain the rest. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -91,6 +92,14 @@ void job_ranks_text(const int *ranks, int n, char *text, size_t bytes)
     }
 }
 
+static void computing_text(const member_t *m, char *text, size_t bytes)
+{
+    if (m->cpu >= 0.01) /* less: it had no turn while we looked */
+        snprintf(text, bytes, "its process %d is computing (%.0f %% of a core)", m->pid, m->cpu * 100);
+    else
+        snprintf(text, bytes, "its process %d is computing", m->pid);
+}
+
 /* How a rank ended, or what its process does now. */
 static void life_text(const member_t *m, char *text, size_t bytes)
 {
@@ -111,8 +120,7 @@ static void life_text(const member_t *m, char *text, size_t bytes)
                  "its process %d is in the kernel and cannot be woken (a disk or a network file system?)",
                  m->pid);
     else if (m->life == LIFE_RUNNING || (m->life == LIFE_SLEEPING && m->cpu > 0.5))
-        snprintf(text, bytes, "its process %d is computing (%.0f %% of a core)", m->pid,
-                 m->cpu > 0 ? m->cpu * 100 : 0);
+        computing_text(m, text, bytes);
     else if (m->life == LIFE_SLEEPING)
         snprintf(text, bytes, "its process %d sleeps, in the program's own code", m->pid);
     else if (m->life == LIFE_DEAD)
@@ -186,14 +194,34 @@ static int64_t ended_at(const member_t *m)
     return m->slot.ended_ns != 0 ? m->slot.ended_ns : INT64_MAX;
 }
 
-/* All were killed at once, ucx-run included: what they waited for says more than that they are dead. */
-static int died_together(const job_t *job)
+/* It ended without an error of its own: nobody saw how, or by what a launcher or a person sends. */
+static int ended_from_outside(const member_t *m)
 {
-    int dead = 0;
+    int signal = m->slot.ended_ns != 0 && WIFSIGNALED(m->slot.status) ? WTERMSIG(m->slot.status) : 0;
+    return m->life == LIFE_DEAD && m->slot.state != 3 && m->slot.state != 4 &&
+           (m->slot.ended_ns == 0 || signal == SIGTERM || signal == SIGKILL);
+}
+
+/* All were ended, ucx-run included perhaps: what they waited for says more than that they are dead. One that alone was
+ * killed was so before the others were told to go. */
+static int ended_together(const job_t *job)
+{
+    int outside = 0, killed = 0;
+    for (int r = 0; r < job->size; r++) {
+        const member_t *m = &job->rank[r];
+        outside += m->known && ended_from_outside(m);
+        killed += m->known && m->slot.ended_ns != 0 && m->slot.status == SIGKILL;
+    }
+    return outside > 0 && outside == job->known && !(killed == 1 && job->known > 1);
+}
+
+static const char *end_text(const job_t *job)
+{
     for (int r = 0; r < job->size; r++)
-        dead += job->rank[r].known && job->rank[r].life == LIFE_DEAD && job->rank[r].slot.ended_ns == 0 &&
-                job->rank[r].slot.state != 4;
-    return dead > 0 && dead == job->known;
+        if (job->rank[r].known && job->rank[r].slot.ended_ns != 0)
+            return "then the job was ended from outside (SIGTERM, SIGKILL: --timeout, a lost launcher, "
+                   "somebody)";
+    return "then all ended together, and nobody saw how (the host went down, or all were killed)";
 }
 
 static int blame_failure(const job_t *job, char *text)
@@ -205,7 +233,7 @@ static int blame_failure(const job_t *job, char *text)
         if (g > best || (g > 0 && g == best && ended_at(m) < ended_at(&job->rank[first])))
             first = r;
     }
-    if (first < 0 || died_together(job))
+    if (first < 0 || ended_together(job))
         return -1;
     const member_t *m = &job->rank[first];
     char call[JOB_CALL_TEXT], how[256];
@@ -274,9 +302,8 @@ static void absentee_text(const job_t *job, const walk_t *w, int culprit, char *
     char call[JOB_CALL_TEXT], last[JOB_CALL_TEXT], life[256], since[80] = "";
     call_or_none(&job->rank[waiter], call);
     call_or_none(m, last);
-    if (died_together(job))
-        snprintf(life, sizeof(life),
-                 "then all ended together, and nobody saw how (the host went down, or all were killed)");
+    if (ended_together(job))
+        snprintf(life, sizeof(life), "%s", end_text(job));
     else
         life_text(m, life, sizeof(life));
     if (job->rank[waiter].since >= 0)
@@ -348,11 +375,8 @@ int job_blame(const job_t *job, char *text)
         left += job->rank[r].known && job->rank[r].slot.state == 4;
         absent += job->rank[r].known && job->rank[r].slot.state == 0;
     }
-    if (died_together(job))
-        snprintf(text, JOB_BLAME_TEXT,
-                 "nobody waited in a call; all ranks ended together, and nobody saw how (the host went down, "
-                 "or all "
-                 "were killed)");
+    if (ended_together(job))
+        snprintf(text, JOB_BLAME_TEXT, "nobody waited in a call; %s", end_text(job));
     else if (moving > 0)
         snprintf(text, JOB_BLAME_TEXT, "nobody: the job moves (%d rank%s made calls while we looked)", moving,
                  moving == 1 ? "" : "s");

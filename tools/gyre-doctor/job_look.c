@@ -1,6 +1,7 @@
 /* tools/gyre-doctor/job_look.c: looks at the ranks of one job: their slots, twice, and what /proc says of the processes. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,7 +91,20 @@ static look_t look_once(const recorders_t *found, int i)
     return look;
 }
 
-/* Fills one rank from its slot. same: the recorder is of this host and boot. */
+/* Whether the processes of a recorder's host are among those that we see: of this boot, and of this host, or we see what
+ * runs in containers, too. */
+static int sees_host_of(const comm_recorder_head_t *head, const char *host)
+{
+    const ino_t first_pid_namespace = 0xEFFFFFFC; /* as in the kernel's include/linux/proc_ns.h */
+    char boot[40];
+    struct stat pids;
+    comm_recorder_boot(boot);
+    return strcmp(boot, head->boot) == 0 &&
+           (strcmp(host, head->host) == 0 ||
+            (stat("/proc/self/ns/pid", &pids) == 0 && pids.st_ino == first_pid_namespace));
+}
+
+/* Fills one rank from its slot. same: its host's processes can be seen. */
 static void fill(const recorders_t *found, int i, const look_t *look, int s, const comm_recorder_slot_t *now,
                  int same, double seconds, member_t *m)
 {
@@ -123,10 +137,8 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
 static void take(const recorders_t *found, int i, const look_t *look, double seconds, job_t *job)
 {
     const comm_recorder_head_t *head = &found->list[i].head;
-    char boot[40];
     comm_recorder_slot_t *now = recorder_slots(found, i);
-    comm_recorder_boot(boot);
-    int same = strcmp(boot, head->boot) == 0;
+    int same = sees_host_of(head, job->host);
     if (now == NULL) { /* what we saw first must do */
         now = look->first;
         job->gone = 1;
@@ -153,6 +165,7 @@ static void describe(const recorders_t *found, int i, job_t *job)
     snprintf(job->id, sizeof(job->id), "%s", r->head.job);
     clock_text(r->head.wall_ns, job->began);
     job->age = strcmp(boot, r->head.boot) == 0 ? (double)(base_now() - r->head.made_ns) / 1e9 : -1;
+    job->files += r->path[0] != '\0';
     if (r->path[0] != '\0')
         snprintf(job->path, sizeof(job->path), "%s", r->path);
     if (r->head.launcher) {

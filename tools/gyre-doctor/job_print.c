@@ -120,7 +120,8 @@ static void print_head(const job_t *job, FILE *out)
         fprintf(out, ", by ucx-run (pid %d%s)", job->launcher, job->launcher_alive ? "" : ", gone");
     fputc('\n', out);
     if (job->path[0] != '\0')
-        fprintf(out, "flight recorder: %s\n", job->path);
+        fprintf(out, job->files > 1 ? "flight recorder: %s and %d more\n" : "flight recorder: %s\n",
+                job->path, job->files - 1);
     if (job->known < job->size) {
         int *list = calloc((size_t)job->size, sizeof(int)), n = 0;
         char text[512];

@@ -23,7 +23,7 @@ static int good_name(const char *name, size_t n)
     if (n == 0 || n > RUN_HOST_NAME_MAX || *name == '-')
         return 0;
     for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)name[i]) && !strchr("._-:@%", name[i]))
+        if (!isalnum((unsigned char)name[i]) && !memchr("._-:@%", name[i], 6)) /* a hostfile may hold a NUL */
             return 0;
     return 1;
 }
