@@ -93,12 +93,17 @@ static void *saver_main(void *argument)
         if (!saver->busy)
             break;
         pthread_mutex_unlock(&saver->mutex);
+        base_time_t start = base_now();
         gyre_status_t status = write_out(saver);
+        double seconds = (double)(base_now() - start) * 1e-9;
         if (status == GYRE_OK) {
             /* a step that was written before (its checkpoint was found damaged) has its place already */
             if (!is_good(saver, saver->step))
                 saver->good[saver->goods++] = saver->step;
             saver->newest = saver->step;
+            log_info("checkpoint of step %llu: written and synced in %.3f s, %.0f MB/s",
+                     (unsigned long long)saver->step, seconds,
+                     (double)(OPTIM_SAVER_PARTS * saver->params->total * sizeof(float)) / seconds * 1e-6);
             forget_old(saver);
         } else if (saver->newest != UINT64_MAX) {
             log_warning("there is no checkpoint of step %llu, training goes on; the newest is still that of "
@@ -198,7 +203,9 @@ gyre_status_t optim_saver_create(const model_params_t *params, const optim_saver
     int bad = !saver || !(saver->folder = strdup(config->folder)) ||
               !(saver->good = calloc(config->keep + 1, sizeof *saver->good));
     for (size_t p = 0; !bad && p < OPTIM_SAVER_PARTS; p++)
-        bad = !(saver->copy[p] = calloc(params->total, sizeof(float)));
+        if (!(bad = !(saver->copy[p] = calloc(params->total, sizeof(float)))))
+            memset(saver->copy[p], 0x55,
+                   params->total * sizeof(float)); /* the pages come now, not in a step */
     if (bad) {
         if (saver)
             release(saver);
@@ -228,6 +235,7 @@ gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, const float 
                          (unsigned long long)step);
     const float *const from[OPTIM_SAVER_PARTS] = {flat, optim_adamw_exp_avg(adamw),
                                                   optim_adamw_exp_avg_sq(adamw)};
+    base_time_t start = base_now();
     pthread_mutex_lock(&saver->mutex);
     int ready = wait_until_clear(saver, &saver->busy, patience);
     if (ready) {
@@ -244,6 +252,8 @@ gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, const float 
                     (unsigned long long)step, (unsigned long long)saver->step, saver->folder, patience);
     }
     pthread_mutex_unlock(&saver->mutex);
+    log_info("checkpoint of step %llu: training was held up for %.4f s", (unsigned long long)step,
+             (double)(base_now() - start) * 1e-9);
     if (!ready)
         json_decref(run);
     return ready ? GYRE_OK : GYRE_IN_PROGRESS;

@@ -61,6 +61,14 @@ want "a run that has ended goes on" 0
 same "a run that has ended"
 check "no step was made twice" [ "$(grep -c '"step"' "$W/log")" = 60 ]
 
+for launcher in GYRE_RESTART TORCHELASTIC_RESTART_COUNT SLURM_RESTART_COUNT; do
+    run env $launcher=1 "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}"
+    want "started anew by $launcher" 0
+    check "started anew by $launcher: it goes on" grep -q '"resumed":60' "$W/log"
+done
+run env SLURM_RESTART_COUNT=0 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+want "started for the first time" 2 "holds the checkpoints of a run"
+
 # ---- another number of ranks each time
 all=(--checkpoint "$CK" --checkpoint-every 5 --checkpoint-keep 100)
 for ranks in "4 2 1" "2 4 3"; do

@@ -155,10 +155,21 @@ static gyre_status_t check_writable(const char *path, const char *flag)
                                       flag);
 }
 
-/* A launcher that starts the job anew means it to go on. */
+/* A launcher that starts the job anew means it to go on: ucx-run, torchrun, a requeued Slurm job. */
+static int started_anew(void)
+{
+    const char *const count[] = {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"};
+    for (size_t i = 0; i < sizeof count / sizeof *count; i++) {
+        const char *text = base_env(count[i]);
+        if (text && strtol(text, NULL, 10) > 0)
+            return 1;
+    }
+    return base_setting_int(SET_RESTART) > 0;
+}
+
 static int wants_resume(const train_options_t *options)
 {
-    return options->checkpoint && (options->resume || base_setting_int(SET_RESTART) > 0);
+    return options->checkpoint && (options->resume || started_anew());
 }
 
 static gyre_status_t open_outputs(run_t *run)
@@ -571,16 +582,18 @@ static gyre_status_t run_together(run_t *run)
 }
 
 /* The others are lost, but what rank 0 holds is whole: the state behind the last step that is in the record. It becomes a
- * checkpoint, so that no step is made twice. Weights that differ between ranks (MISMATCH) do not. */
+ * checkpoint, so that no step is made twice. Weights that differ between ranks (MISMATCH) do not, nor does a run that ends
+ * by its own fault. */
 static void save_what_is_left(run_t *run, gyre_status_t status)
 {
     uint64_t newest = UINT64_MAX;
-    if (!run->saver)
+    base_time_t until = base_deadline(SAVE_PATIENCE_S);
+    if (!run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR || status == GYRE_ERR_MISMATCH)
         return;
-    if (gyre_status_scope(status) == GYRE_SCOPE_COMMUNICATOR && status != GYRE_ERR_MISMATCH &&
-        run->next > 0 && run->record.done == run->next && run->saved_step != run->next)
-        save(run, SAVE_PATIENCE_S);
-    if (optim_saver_wait(run->saver, SAVE_PATIENCE_S, &newest) == GYRE_OK && newest != UINT64_MAX)
+    if (run->next > 0 && run->record.done == run->next && run->saved_step != run->next)
+        save(run, SAVE_PATIENCE_S / 2);
+    if (optim_saver_wait(run->saver, (double)(until - base_now()) * 1e-9, &newest) == GYRE_OK &&
+        newest != UINT64_MAX)
         log_warning(
             "the newest checkpoint in %s is of step %llu: the same command with --resume goes on behind it",
             run->options->checkpoint, (unsigned long long)newest);
@@ -623,8 +636,7 @@ int train_run(train_options_t *options)
     }
     if (status == GYRE_OK && run.rank == 0)
         status = leave_results(&run);
-    /* what is under way may still become a checkpoint */
-    int ended = optim_saver_destroy(run.saver, SAVE_PATIENCE_S);
+    int ended = optim_saver_destroy(run.saver, 1.0); /* a last moment for what is under way */
     train_record_free(&run.record);
     optim_adamw_destroy(run.adamw);
     model_gpt_destroy_f32(run.gpt);
