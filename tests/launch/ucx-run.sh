@@ -1,0 +1,314 @@
+# tests/launch/ucx-run.sh: what ucx-run promises, on one host (fork), over hosts by ssh, and inside a Slurm allocation; sourced by check.
+# shellcheck shell=bash disable=SC2154,SC2034 # its variables
+
+# One rank on each of three hosts, but for fork; rank 0's host is where ucx-run is. --kill-grace: tests need not wait for the default.
+over_fork=("$UCX_RUN" -n 3)
+over_ssh=("$UCX_RUN" --launcher ssh -H "$H0,$H1,$H2")
+over_slurm=(salloc -Q -N3 --ntasks-per-node=1 "$UCX_RUN" --launcher slurm)
+host_of() { # KIND RANK
+    if [ "$1" = fork ]; then host 0; else host "$2"; fi
+}
+# Processes on any host whose command line has the word.
+count_of() { pgrep -fc -- "$1" || :; }
+# gone WORD SECONDS: waits until none is left
+gone() {
+    local until=$(($(date +%s%N) + $2 * 1000000000))
+    while [ "$(count_of "$1")" != 0 ]; do
+        [ "$(date +%s%N)" -lt $until ] || return 1
+        sleep 0.05
+    done
+}
+# sweep WORD: what a check that failed has left must not disturb the next
+sweep() {
+    local pid
+    for pid in $(pgrep -f -- "$1"); do kill -9 "$pid" 2>/dev/null; done
+    rm -f "$W"/here.* "$W"/got.*
+}
+# begin WORD RANKS COMMAND...: starts COMMAND on host 0 in the background: $job, and ucx-run's number in that host in $runner. Waits until
+# so many ranks have said that they are there.
+begin() {
+    local word=$1 ranks=$2
+    shift 2
+    rm -f "$W/runner" "$W/here".*
+    # shellcheck disable=SC2016 # the inner shell's words
+    timeout -k 5 40 "$NETHOSTS" exec 0 -- sh -c 'echo $$ >"$1/runner"; shift; exec "$@"' "$word" "$W" "$@" >"$W/out" 2>"$W/err" </dev/null &
+    job=$!
+    for _ in {1..200}; do
+        [ "$(ls "$W" | grep -c '^here\.')" = "$ranks" ] && break
+        sleep 0.05
+    done
+    runner=$(cat "$W/runner")
+}
+# end: waits for it; $rc, $ms since `from`
+end() {
+    wait $job
+    rc=$?
+    ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+}
+now() { from=${EPOCHREALTIME/[.,]/}; }
+# also NAME REASON CONDITION...: the last run's other conditions; joined to its code so that `want` tells
+also() {
+    local reason=$1
+    shift
+    "$@" || rc="$rc, and $reason"
+}
+
+# ---- the program ----
+for kind in fork ssh slurm; do
+    declare -n over=over_$kind
+    hosts=3
+    [ $kind != fork ] || hosts=1
+    name="ucx-run ($kind), gyre-perf"
+    if wanted "$name"; then
+        run 0 "${over[@]}" "${perf[@]}"
+        right "$name" 3 $hosts
+    fi
+    name="ucx-run ($kind), gyre-perf, every collective"
+    if wanted "$name"; then
+        DEADLINE=100 run 0 "${over[@]}" sh -c "for c in all_gather broadcast reduce reduce_scatter alltoall gather scatter; do
+            $PERF \$c -b 4 -e 64K -f 128 -n 2 -w 1 -c 1 || exit 1; done"
+        also "not all were right" [ "$(grep -c '^# Out of bounds values : 0 OK' "$W/out")" = 7 ]
+        want "$name" 0
+    fi
+done
+name="ucx-run (ssh), 3 hosts x 2 by a hostfile, from outside of them"
+if wanted "$name"; then
+    "$NETHOSTS" hostfile openmpi 2 >"$W/hosts.openmpi"
+    from=${EPOCHREALTIME/[.,]/}
+    timeout -k 5 40 "$UCX_RUN" --rsh "ssh -F $("$NETHOSTS" dir)/ssh/config" --hostfile "$W/hosts.openmpi" "${perf[@]}" >"$W/out" 2>"$W/err" </dev/null
+    rc=$?
+    ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+    right "$name" 6 3
+fi
+name="ucx-run, auto: srun inside an allocation"
+if wanted "$name"; then
+    run 0 salloc -Q -N2 --ntasks-per-node=2 "$UCX_RUN" "${perf[@]}"
+    right "$name" 4 2
+fi
+name="ucx-run, auto: ssh with a host list"
+if wanted "$name"; then
+    run 0 "$UCX_RUN" -H "$H1:2,$H2:2" "${perf[@]}"
+    right "$name" 4 2
+fi
+
+# ---- exit codes ----
+for kind in fork ssh slurm; do
+    declare -n over=over_$kind
+    name="ucx-run ($kind): the exit code of the first rank that failed, named with its host"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016 # the rank's words
+        run 0 "${over[@]}" sh -c 'case $RANK in 1) sleep 0.3; exit 5 ;; 2) sleep 0.9; exit 9 ;; *) sleep 20 ;; esac'
+        also "it took $ms ms" [ "$ms" -lt 8000 ]
+        want "$name" 5 "rank 1 .*$(host_of $kind 1).*exited with code 5"
+    fi
+    name="ucx-run ($kind): 128 + signal"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" sh -c '[ $RANK != 2 ] || kill -9 $$; sleep 20'
+        want "$name" 137 "rank 2 .*$(host_of $kind 2).*killed by signal 9 \(SIGKILL\)"
+    fi
+    name="ucx-run ($kind): a rank that exits 0 early ends nobody"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" sh -c '[ $RANK != 1 ] || exit 0; sleep 0.5; echo late'
+        also "the others were ended" [ "$(grep -c late "$W/out")" = 2 ]
+        want "$name" 0
+    fi
+    name="ucx-run ($kind): a dead rank of a collective is named by the survivors, too"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" sh -c "[ \$RANK != 1 ] || (sleep 4; kill -9 \$\$) & exec $PERF all_reduce -b 64K -e 64K -n 100000000 -c 0"
+        want "$name" 137 'rank 1 .*SIGKILL' 'rank 1 died'
+    fi
+    name="ucx-run ($kind): no such program"
+    if wanted "$name"; then
+        run 0 "${over[@]}" /no/such/program
+        want "$name" 127 '/no/such/program'
+    fi
+    name="ucx-run ($kind): --timeout"
+    if wanted "$name"; then
+        run 0 "${over[@]}" --timeout 4 sleep 25
+        also "it took $ms ms" [ "$ms" -lt 12000 ]
+        want "$name" 124 'the ranks were doing'
+    fi
+    name="ucx-run ($kind): --timeout before anything has begun"
+    if wanted "$name"; then
+        run 0 "${over[@]}" --timeout 0.05 sleep 25
+        also "it took $ms ms" [ "$ms" -lt 12000 ]
+        want "$name" 124
+    fi
+    name="ucx-run ($kind): --max-restarts"
+    if wanted "$name"; then
+        rm -f "$W/tries"
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" --max-restarts 2 sh -c '[ $RANK != 1 ] || { echo x >>'"$W/tries"'; [ $(wc -l <'"$W/tries"') = 3 ]; }'
+        also "it ran $(wc -l <"$W/tries") times" [ "$(wc -l <"$W/tries")" = 3 ]
+        want "$name" 0 'restart 2 of 2'
+    fi
+done
+
+# ---- signals ----
+for kind in fork ssh slurm; do
+    declare -n over=over_$kind
+    word=gyre-launch-$kind-$$
+    # Says that it is there, and goes on whatever it is told.
+    # shellcheck disable=SC2016
+    stubborn='for s in TERM USR1; do trap "echo got >'"$W"'/got.$RANK.$s" $s; done; trap "" INT; : >'"$W"'/here.$RANK; while :; do sleep 0.1; done'
+    # As stubborn, but for rank 1, which fails once it is told to.
+    # shellcheck disable=SC2016
+    failing='[ $RANK != 1 ] || { : >'"$W"'/here.1; while [ ! -e '"$W"'/fail ]; do sleep 0.05; done; exit 3; }; '$stubborn
+    got() { find "$W" -name "got.*.$1" | wc -l; }
+    got_all() { # SIGNAL N
+        for _ in {1..100}; do
+            [ "$(got "$1")" -lt "$2" ] || return 0
+            sleep 0.05
+        done
+        return 1
+    }
+    # ucx-run's number in host 0: what was started, but for salloc, which waits for it
+    of_runner() { if [ $kind = slurm ]; then on 0 pgrep -P "$runner" -x ucx-run; else echo "$runner"; fi; }
+
+    name="ucx-run ($kind): TERM and USR1 reach every rank"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        begin $word 3 "${over[@]}" sh -c 'trap "echo got >'"$W"'/got.$RANK.USR1" USR1; : >'"$W"'/here.$RANK; while :; do sleep 0.1; done' $word
+        runner=$(of_runner)
+        on 0 kill -USR1 "$runner"
+        rc=0
+        also "USR1 reached $(got USR1)" got_all USR1 3
+        seen=$rc
+        now
+        on 0 kill -TERM "$runner"
+        end
+        also "before that $seen" [ "$seen" = 0 ]
+        also "it took $ms ms" [ "$ms" -lt 8000 ]
+        also "processes are left" gone $word 3
+        want "$name" 143
+        sweep $word
+    fi
+    name="ucx-run ($kind): after a failure the others get TERM, grace, KILL"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" --kill-grace 1 sh -c "$failing" $word
+        now
+        : >"$W/fail"
+        end
+        rm -f "$W/fail"
+        also "TERM reached $(got TERM)" [ "$(got TERM)" = 2 ]
+        also "they got no grace: $ms ms" [ "$ms" -ge 1400 ]
+        also "it took $ms ms" [ "$ms" -lt 10000 ]
+        also "processes are left" gone $word 3
+        want "$name" 3 "rank 1 .*$(host_of $kind 1).*exited with code 3"
+        sweep $word
+    fi
+    name="ucx-run ($kind): the second INT kills now"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" --kill-grace 30 sh -c "$stubborn" $word
+        runner=$(of_runner)
+        on 0 kill -INT "$runner"
+        sleep 0.5
+        now
+        on 0 kill -INT "$runner"
+        end
+        also "it took $ms ms" [ "$ms" -lt 5000 ]
+        also "processes are left" gone $word 3
+        want "$name" 130
+        sweep $word
+    fi
+    name="ucx-run ($kind): killed with -9, no rank survives it"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" sh -c "$stubborn" $word
+        runner=$(of_runner)
+        rc=0
+        also "its ranks are not there" [ "$(count_of $word)" -ge 3 ]
+        now
+        on 0 kill -KILL "$runner"
+        also "processes are left after 5 s" gone $word 5
+        seen=$rc
+        ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+        sweep $word # a salloc that hangs would be waited for
+        wait $job
+        rc=$seen
+        want "$name" 0
+    fi
+done
+name="ucx-run (ssh): an agent killed with -9, its host's ranks go and are named"
+if wanted "$name"; then
+    word=gyre-launch-agent-$$
+    # shellcheck disable=SC2016
+    stubborn='trap "" TERM INT; : >'"$W"'/here.$RANK; while :; do sleep 0.1; done'
+    begin $word 3 "${over_ssh[@]}" sh -c "$stubborn" $word
+    agent=$(on 1 pgrep -o -f 'ucx-run.*agent')
+    now
+    on 1 kill -KILL "$agent"
+    end
+    also "it took $ms ms" [ "$ms" -lt 15000 ]
+    also "$(count_of $word) processes are left" gone $word 5
+    also "it ended well" [ "${rc%%,*}" != 0 ]
+    code=$rc
+    [ "$code" = "${code%%,*}" ] || code=none
+    want "$name" "$code" "$H1"
+fi
+
+# ---- input and output ----
+for kind in fork ssh slurm; do
+    declare -n over=over_$kind
+    for to in default 2 all none; do
+        name="ucx-run ($kind): standard input to $to"
+        wanted "$name" || continue
+        flag=()
+        case $to in
+        default) readers=0 ;;
+        2) readers=2 flag=(--stdin 2) ;;
+        all) readers="0 1 2" flag=(--stdin all) ;;
+        none) readers='' flag=(--stdin none) ;;
+        esac
+        now
+        # 300 KB: more than a pipe holds
+        # shellcheck disable=SC2016
+        seq 50000 | timeout -k 5 30 "$NETHOSTS" exec 0 -- "${over[@]}" "${flag[@]}" sh -c 'echo $RANK $(cat | cksum)' >"$W/out" 2>"$W/err"
+        rc=$?
+        ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+        expected=$(for r in 0 1 2; do
+            if [[ " $readers " == *" $r "* ]]; then echo "$r $(seq 50000 | cksum)"; else echo "$r $(cksum </dev/null)"; fi
+        done)
+        also "it came as $(sort "$W/out" | tr '\n' ';')" [ "$(sort "$W/out")" = "$expected" ]
+        want "$name" 0
+    done
+    name="ucx-run ($kind): lines are whole, and tagged"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" --tag sh -c 'for i in $(seq 2000); do echo "$RANK$RANK$RANK$RANK$RANK$RANK$RANK$RANK"; done'
+        also "some are not" [ "$(grep -cE '^\[([0-2])\] \1{8}$' "$W/out")" = 6000 ]
+        want "$name" 0
+    fi
+    name="ucx-run ($kind): --output-filename"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" --output-filename "$W/files.$kind" sh -c 'echo out $RANK; echo err $RANK >&2'
+        for r in 0 1 2; do
+            also "rank $r's files are wrong" [ "$(cat "$W/files.$kind/rank.$r/stdout" "$W/files.$kind/rank.$r/stderr" 2>&1)" = "out $r
+err $r" ]
+        done
+        want "$name" 0
+    fi
+done
+
+# ---- secrets ----
+for kind in fork ssh slurm; do
+    declare -n over=over_$kind
+    name="ucx-run ($kind): the secret is on no command line and in no file that others can read"
+    if wanted "$name"; then
+        word=gyre-launch-secret-$$
+        # shellcheck disable=SC2016
+        begin $word 3 "${over[@]}" sh -c '[ $RANK != 0 ] || (umask 077; echo $GYRE_SECRET >'"$W/secret"'); : >'"$W"'/here.$RANK; sleep 2' $word
+        secret=$(cat "$W/secret")
+        seen=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -cFf "$W/secret")
+        open=$(find /tmp /run /dev/shm /var/tmp -xdev -type f -perm /044 -newer "$W/runner" -size -1M -exec grep -lFf "$W/secret" {} + 2>/dev/null)
+        now
+        end
+        also "there was none" [ ${#secret} = 64 ]
+        also "$seen command lines have it" [ "$seen" = 0 ]
+        also "it is in $open" [ -z "$open" ]
+        want "$name" 0
+    fi
+done
