@@ -59,6 +59,10 @@ gyre_status_t boot_port_range(int *low, int *high);
 /* Listens at `addr` (NULL: all addresses of this host, IPv6 and IPv4 where it has both) and port. The socket, or -1 with errno. */
 int boot_listen_at(const boot_addr_t *addr, int port);
 
+/* boot_resolve.c: getaddrinfo of `host` for TCP, but within the deadline (EAI_AGAIN). *out is to be freed with freeaddrinfo. */
+struct addrinfo;
+int boot_resolve(const char *host, int port, base_time_t deadline, struct addrinfo **out);
+
 /* Connects; *err is the errno of a failure (ECONNREFUSED, ETIMEDOUT ...). Returns the socket, or -1. */
 int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err);
 /* No delay, and a silent partition becomes an error within about GYRE_HEARTBEAT, at least 5 s: the kernel's keepalive looks

@@ -21,12 +21,9 @@ static base_time_t sooner(base_time_t a, base_time_t b)
 /* Tries all addresses of the host once; returns the socket or -1 and why. */
 static int dial_host(const char *host, int port, base_time_t deadline, char *why, size_t why_bytes)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *all = NULL;
-    char service[8];
     int fd = -1;
-    snprintf(service, sizeof(service), "%d", port);
-    int rc = getaddrinfo(host, service, &hints, &all);
+    int rc = boot_resolve(host, port, deadline, &all);
     if (rc != 0) {
         snprintf(why, why_bytes, "its name cannot be resolved: %s", gai_strerror(rc));
         return -1;

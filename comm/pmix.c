@@ -3,12 +3,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/aside.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -47,11 +46,8 @@ const pmix_calls_t *pmix_load(const char *library, char *why, size_t room)
     return &calls;
 }
 
-/* One piece of work on PMIx's thread. Freed by whoever comes last: the thread, or the caller that waited. */
+/* One conversation, or the goodbye alone, on PMIx's thread. */
 typedef struct {
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
-    int done, abandoned;
     pmix_talk_t *talk; /* NULL: only the goodbye */
     const pmix_calls_t *calls;
     gyre_status_t status;
@@ -161,102 +157,33 @@ static gyre_status_t talk_through(errand_t *e)
     return st;
 }
 
-static void errand_free(errand_t *e)
-{
-    pthread_cond_destroy(&e->moved);
-    pthread_mutex_destroy(&e->lock);
-    free(e);
-}
-
-static void *errand_main(void *user)
+static void errand_main(void *user)
 {
     errand_t *e = user;
-    gyre_status_t st = GYRE_OK;
     int rc = PMIX_OK;
     if (e->talk != NULL)
-        st = talk_through(e);
-    else
-        rc = e->calls->finalize(NULL, 0);
-    if (rc != PMIX_OK)
-        st = refused(e, "PMIx_Finalize", rc);
-    pthread_mutex_lock(&e->lock);
-    e->status = st;
-    if (st != GYRE_OK)
+        e->status = talk_through(e);
+    else if ((rc = e->calls->finalize(NULL, 0)) != PMIX_OK)
+        e->status = refused(e, "PMIx_Finalize", rc);
+    if (e->status != GYRE_OK)
         snprintf(e->error, sizeof(e->error), "%s", gyre_last_error());
-    e->done = 1;
-    int mine = e->abandoned;
-    pthread_cond_signal(&e->moved);
-    pthread_mutex_unlock(&e->lock);
-    if (mine)
-        errand_free(e);
-    return NULL;
-}
-
-static struct timespec absolute(base_time_t deadline)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int ms = base_poll_ms(deadline);
-    if (ms < 0) {
-        t.tv_sec += 365 * 24 * 3600;
-        return t;
-    }
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
-static errand_t *errand_new(const pmix_calls_t *calls, pmix_talk_t *talk)
-{
-    errand_t *e = calloc(1, sizeof(*e));
-    pthread_condattr_t attr;
-    if (e == NULL || pthread_condattr_init(&attr) != 0) {
-        free(e);
-        return NULL;
-    }
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    int bad = pthread_cond_init(&e->moved, &attr) != 0 || pthread_mutex_init(&e->lock, NULL) != 0;
-    pthread_condattr_destroy(&attr);
-    if (bad) {
-        free(e);
-        return NULL;
-    }
-    e->calls = calls;
-    e->talk = talk;
-    return e;
 }
 
 /* TIMEOUT (quiet): it is still under way. */
 static gyre_status_t errand_run(const pmix_calls_t *calls, pmix_talk_t *talk, base_time_t deadline)
 {
-    pthread_t thread;
-    errand_t *e = errand_new(calls, talk);
-    int err = e == NULL ? ENOMEM : pthread_create(&thread, NULL, errand_main, e);
-    if (err != 0) {
-        if (e != NULL)
-            errand_free(e);
-        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, err, "no thread for PMIx");
-    }
-    struct timespec until = absolute(deadline);
-    pthread_mutex_lock(&e->lock);
-    while (!e->done && pthread_cond_timedwait(&e->moved, &e->lock, &until) != ETIMEDOUT)
-        ;
-    int done = e->done;
-    e->abandoned = !done;
-    pthread_mutex_unlock(&e->lock);
-    if (!done) {
-        pthread_detach(thread);
+    errand_t *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to talk to PMIx");
+    e->calls = calls;
+    e->talk = talk;
+    int err = base_aside(errand_main, free, e, deadline);
+    if (err == ETIMEDOUT)
         return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "PMIx did not answer");
-    }
-    pthread_join(thread, NULL);
-    gyre_status_t st = e->status;
-    if (st != GYRE_OK)
+    gyre_status_t st = err != 0 ? gyre_fail_errno(GYRE_ERR_NO_MEMORY, err, "no thread for PMIx") : e->status;
+    if (err == 0 && st != GYRE_OK)
         st = gyre_fail_quiet(st, "%s", e->error); /* told on its thread */
-    errand_free(e);
+    free(e);
     return st;
 }
 

@@ -30,8 +30,10 @@ begin() {
     local word=$1 ranks=$2
     shift 2
     rm -f "$W/runner" "$W/here".*
+    # Within a shell of its own, whose stderr takes bash's word on how it died.
     # shellcheck disable=SC2016 # the inner shell's words
-    timeout -k 5 40 "$NETHOSTS" exec 0 -- sh -c 'echo $$ >"$1/runner"; shift; exec "$@"' "$word" "$W" "$@" >"$W/out" 2>"$W/err" </dev/null &
+    (timeout -k 5 40 "$NETHOSTS" exec 0 -- sh -c 'echo $$ >"$1/runner"; shift; exec "$@"' "$word" "$W" "$@" >"$W/out" 2>"$W/err" </dev/null
+        exit $?) 2>/dev/null &
     job=$!
     for _ in {1..200}; do
         [ "$(ls "$W" | grep -c '^here\.')" = "$ranks" ] && break

@@ -274,7 +274,12 @@ static void on_deadlines(watch_t *w)
             w->result->rc = RUN_RC_TIMEOUT;
             w->result->stopped = 1;
             w->answers = now;
-            if (w->job->remote) {
+            if (w->job->remote && !run_remote_running(w->job)) {
+                run_say("ucx-run: --timeout %g s has passed while the ranks were being started",
+                        w->job->options->timeout_s);
+                w->answers = BASE_TIME_NEVER;
+                w->over = 1;
+            } else if (w->job->remote) {
                 run_remote_ask(w->job);
                 w->answers = base_deadline(ANSWERS_SECONDS);
             }
