@@ -41,7 +41,7 @@ int run_job_plan_part(run_job_t *job, const run_options_t *options, int ranks, c
     for (int r = 0; r < ranks; r++)
         cores[r] = -1;
     if (how != TOPO_BIND_NONE &&
-        (topo_load(NULL, &job->topo) != GYRE_OK ||
+        (topo_load_cores(&job->topo) != GYRE_OK ||
          topo_bind_plan(job->topo, shared_if_crowded(job->topo, how, ranks), ranks, cores) != GYRE_OK)) {
         if (options->bind_given) {
             run_say("ucx-run: cannot plan the binding: %s", gyre_last_error());
