@@ -233,7 +233,7 @@ static gyre_status_t open_rail(verbs_rail_t *rail, const verbs_port_t *from)
 #endif
     status = choose_gid(rail, port.gid_tbl_len, gid, sizeof gid);
     if (status == GYRE_OK)
-        snprintf(rail->text, sizeof rail->text, "%s port %d (%s, %.0f Gbit/s, MTU %d), %s%s", rail->name,
+        snprintf(rail->text, sizeof rail->text, "%s port %d (%s, %.0f Gbit/s, MTU %d), %s%s", from->name,
                  rail->port, from->roce ? "RoCE" : "InfiniBand", from->gbits, 128 << port.active_mtu,
                  from->roce ? "" : "LID ", gid);
     return status;
