@@ -3,12 +3,13 @@
  *   1  a raw stream on an authenticated connection
  *   2  what answers our handshake
  *   3  hello and proof of somebody who knocks
- *   4  the pairs of a fence */
+ *   4  the pairs of a fence
+ *   5  frames, as in 0, of a rank that came in at the door: {role, then {type, u16 bytes, payload} ...} */
 #include <fcntl.h>
 #include <sodium.h>
 #include <sys/socket.h>
 
-#include "comm/boot_tree.h"
+#include "comm/boot_shrink.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RANK = 2, SIZE = 8 }; /* its parent is 0, its child 3 */
@@ -153,10 +154,32 @@ static void pairs(fuzz_input_t *in)
     finish(boot, peers);
 }
 
+static void visitor(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    pthread_mutex_lock(&boot->lock);
+    boot_visitor_t *v = boot_visitor_of_edge(boot, &boot->edges[1]);
+    FUZZ_CHECK(v != NULL);
+    v->hello.role = fuzz_byte(in) & 1 ? BOOT_ROLE_RALLY : BOOT_ROLE_MEMBER;
+    while (in->left >= 3 && v->state == VISITOR_OPEN) {
+        boot_type_t type = (boot_type_t)fuzz_byte(in);
+        size_t bytes = fuzz_byte(in);
+        bytes |= (size_t)fuzz_byte(in) << 8;
+        const uint8_t *payload = fuzz_bytes(in, &bytes);
+        FUZZ_CHECK(boot_conn_send(&peers[1], type, payload, bytes) == GYRE_OK);
+        for (size_t i = 0; i < bytes / 4096 + 2 && v->state == VISITOR_OPEN; i++)
+            boot_door_handle(boot, v, POLLIN);
+    }
+    boot_door_tick(boot, base_now()); /* may free the visitor */
+    pthread_mutex_unlock(&boot->lock);
+    finish(boot, peers);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input_t in = {data, size};
-    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, pairs};
-    modes[fuzz_byte(&in) % 5](&in);
+    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, pairs, visitor};
+    modes[fuzz_byte(&in) % 6](&in);
     return 0;
 }
