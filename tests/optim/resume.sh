@@ -196,25 +196,23 @@ else
     echo "not checked: a full disk (no mount namespace here)"
 fi
 
-# ---- a rank that dies: rank 0 still writes what it has, and ucx-run starts the job anew
-mourned=0
-for _ in 1 2 3 4 5; do # a busy machine may let the run end first
+# ---- a rank fails: rank 0 still writes what it has, and ucx-run starts the job anew. A run has about 140 collectives; the
+# 100th is far from the checkpoint of step 0 and from the end, which what is left after it does not reach again.
+kinds="kill exit disagree"
+[ -z "${TEST_LONG:-}" ] || kinds="$kinds crash stop stuck"
+for kind in $kinds; do
     fresh
-    DEADLINE=60 run bash -c '"$@" & pid=$!; for ((i = 0; i < 2000; i++)); do
-            if grep -qs "\"step\":12," "$0"; then pkill -9 -n -P $pid; break; fi
-            sleep 0.01; done; wait $pid' "$W/log" \
-        "$UCX_RUN" -n 4 --timeout 50 --kill-grace 3 --max-restarts 2 "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" \
-        --checkpoint "$CK" --checkpoint-every 50 --resume
-    want "a rank is killed, the job is started anew" 0
-    same "a rank is killed"
-    if grep -q '"resumed"' "$W/log"; then
-        mourned=1
-        break
+    run env GYRE_FAULT=1:100:$kind GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
+        "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 30
+    want "$kind" 0
+    same "$kind"
+    check "$kind: it went on behind a checkpoint" grep -q '"resumed":[34]' "$W/log"
+    if [ $kind != disagree ]; then # then the ranks' own states are in doubt: the last checkpoint is not
+        check "$kind: rank 0 wrote one when it heard of it" grep -qE '"resumed":(3[1-9]|4[0-9])' "$W/log"
+        check "$kind: and says what to do" \
+            grep -q "the newest checkpoint in $CK is of step [0-9]*: the same command with --resume" "$W/err"
     fi
 done
-check "a rank was killed while it trained" [ $mourned = 1 ]
-check "rank 0 wrote a checkpoint when it heard of it" grep -qE '"resumed":(1[2-9]|[2-5][0-9])' "$W/log"
-check "and says what to do" grep -q "the newest checkpoint in $CK is of step [0-9]*: the same command with --resume" "$W/err"
 
 # ---- random moments to die at
 moments=5
