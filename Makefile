@@ -423,4 +423,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(B)/obj $(if $(filter fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

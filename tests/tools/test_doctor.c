@@ -14,19 +14,26 @@
 
 enum { RANKS = 6 };
 
+static comm_recorder_slot_t slots[RANKS];
+
 /* A rank that has made the calls 1..seq on communicator 7 and is in the last of them, or after it. */
 static void member(job_t *job, int r, uint32_t seq, int inside, int waits_for)
 {
     member_t *m = &job->rank[r];
-    *m = (member_t){.known = 1, .life = LIFE_SLEEPING, .pid = 1000 + r, .cpu = 0, .since = 3.0};
-    strcpy(m->host, "here");
-    m->slot.rank = r;
-    m->slot.state = inside ? 2 : 1;
-    m->slot.waiting_for = waits_for;
+    *m = (member_t){.known = 1,
+                    .life = LIFE_SLEEPING,
+                    .pid = 1000 + r,
+                    .cpu = 0,
+                    .since = 3.0,
+                    .host = "here",
+                    .slot = &slots[r]};
+    slots[r].rank = r;
+    slots[r].state = inside ? 2 : 1;
+    slots[r].waiting_for = waits_for;
     for (uint32_t k = 0; k < seq; k++)
-        m->slot.calls[k % COMM_RECORDER_CALLS] =
+        slots[r].calls[k % COMM_RECORDER_CALLS] =
             (comm_call_t){.seq = k + 1, .op = COLL_ALL_REDUCE, .count = 4, .sig = 11, .comm = 7, .root = -1};
-    m->slot.head = seq;
+    slots[r].head = seq;
     job->known++;
     job->alive++;
 }
@@ -34,6 +41,11 @@ static void member(job_t *job, int r, uint32_t seq, int inside, int waits_for)
 static void begin(job_t *job, member_t *members)
 {
     memset(members, 0, sizeof(*members) * RANKS);
+    memset(slots, 0, sizeof(slots));
+    for (int r = 0; r < RANKS; r++) {
+        members[r].slot = &job_no_slot;
+        members[r].host = "";
+    }
     *job = (job_t){.size = RANKS, .rank = members, .age = 1};
 }
 
@@ -89,7 +101,7 @@ static void circle(void **state)
     for (int r = 0; r < RANKS; r++)
         member(&job, r, 31, r < 3, (r + 1) % 3);
     for (int r = 3; r < RANKS; r++)
-        members[r].slot.state = 1;
+        slots[r].state = 1;
     expect(&job, -1, "in a circle");
 }
 
@@ -101,8 +113,8 @@ static void disagreement(void **state)
     begin(&job, members);
     for (int r = 0; r < RANKS; r++)
         member(&job, r, 5, 1, (r + 1) % RANKS);
-    members[3].slot.calls[4].sig = 12;
-    members[3].slot.calls[4].count = 5;
+    slots[3].calls[4].sig = 12;
+    slots[3].calls[4].count = 5;
     expect(&job, 3, "rank 3 called all_reduce #5 (count 5");
     expect(&job, 3, "where rank 0 and others called all_reduce #5 (count 4");
 }
@@ -115,17 +127,17 @@ static void failures(void **state)
     begin(&job, members);
     for (int r = 0; r < RANKS; r++)
         member(&job, r, 5, 1, -1);
-    members[2].slot.state = 3; /* a victim says so; the killed one is the cause */
-    strcpy(members[2].slot.error, "rank 5 died");
-    members[2].slot.ended_ns = 10;
-    members[2].slot.status = 1 << 8;
-    members[5].slot.ended_ns = 20;
-    members[5].slot.status = 11;
+    slots[2].state = 3; /* a victim says so; the killed one is the cause */
+    strcpy(slots[2].error, "rank 5 died");
+    slots[2].ended_ns = 10;
+    slots[2].status = 1 << 8;
+    slots[5].ended_ns = 20;
+    slots[5].status = 11;
     members[5].life = LIFE_DEAD;
     expect(&job, 5, "it was killed by signal 11");
-    members[5].slot.status = 3 << 8;
+    slots[5].status = 3 << 8;
     expect(&job, 5, "it exited with code 3");
-    members[5].slot.ended_ns = 0;
+    slots[5].ended_ns = 0;
     members[5].life = LIFE_SLEEPING;
     expect(&job, 2, "failed first: rank 5 died");
 }
@@ -142,14 +154,14 @@ static void nonsense(void **state)
         begin(&job, members);
         for (int r = 0; r < RANKS; r++) {
             member(&job, r, 1, 1, -1);
-            for (size_t k = 0; k < sizeof(members[r].slot.calls); k++)
-                ((unsigned char *)members[r].slot.calls)[k] = (unsigned char)(rand() % (i % 2 ? 256 : 3));
-            members[r].slot.head = (uint32_t)rand() * (uint32_t)(i % 3);
-            members[r].slot.state = (uint32_t)(rand() % 5);
-            members[r].slot.waiting_for = rand() % 9 - 2;
+            for (size_t k = 0; k < sizeof(slots[r].calls); k++)
+                ((unsigned char *)slots[r].calls)[k] = (unsigned char)(rand() % (i % 2 ? 256 : 3));
+            slots[r].head = (uint32_t)rand() * (uint32_t)(i % 3);
+            slots[r].state = (uint32_t)(rand() % 5);
+            slots[r].waiting_for = rand() % 9 - 2;
             members[r].life = (life_t)(rand() % 7);
-            members[r].slot.ended_ns = rand() % 3;
-            members[r].slot.status = rand();
+            slots[r].ended_ns = rand() % 3;
+            slots[r].status = rand();
         }
         job_blame(&job, text);
         assert_true(strlen(text) < sizeof(text));

@@ -59,19 +59,21 @@ typedef enum {
 typedef struct {
     int known; /* there is a slot */
     life_t life;
-    char host[256];
-    int pid;        /* 0: not started */
-    double cpu;     /* share of a core while we looked; < 0: unknown */
-    int moved;      /* it made calls while we looked */
-    double since;   /* s since its newest call began (dead: until it ended); < 0: unknown */
-    char began[32]; /* the same by the clock on the wall, "" if unknown */
-    comm_recorder_slot_t slot;
+    const char *host;                 /* as its recorder says; "" */
+    int pid;                          /* 0: not started */
+    double cpu;                       /* share of a core while we looked; < 0: unknown */
+    int moved;                        /* it made calls while we looked */
+    double since;                     /* s since its newest call began (dead: until it ended); < 0: unknown */
+    char began[32];                   /* the same by the clock on the wall, "" if unknown */
+    const comm_recorder_slot_t *slot; /* never NULL: if there is none, job_no_slot */
 } member_t;
 
 typedef struct {
     char id[64];
-    int size;               /* ranks */
-    member_t *rank;         /* [size] */
+    int size;                     /* ranks */
+    member_t *rank;               /* [size] */
+    comm_recorder_slot_t **slots; /* owned: [recorders], what the ranks point into; NULL: of another job */
+    int recorders;
     int known, alive, here; /* ranks with a slot; of these alive; of these on this host */
     double age;             /* s since it was started; < 0: in another boot */
     char began[32];
@@ -83,9 +85,10 @@ typedef struct {
     char host[256];  /* this one */
 } job_t;
 
-/* Looks at all recorders of job `id` (exact). On success *job is to be freed by job_free. 0: out of memory. */
+/* Looks at all recorders of job `id` (exact). On success *job is to be freed by job_free, before `found`. 0: out of memory. */
 int job_look(const recorders_t *found, const char *id, job_t *job);
 void job_free(job_t *job);
+extern const comm_recorder_slot_t job_no_slot;
 
 enum { JOB_CALL_TEXT = 192, JOB_BLAME_TEXT = 1600 };
 /* The newest call of a rank; NULL: it has made none. */

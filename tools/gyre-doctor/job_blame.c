@@ -23,14 +23,14 @@ const char *job_life_word(life_t life)
 
 const comm_call_t *job_call(const member_t *m)
 {
-    return m->known && m->slot.state != 0 && m->slot.head > 0
-               ? &m->slot.calls[(m->slot.head - 1) % COMM_RECORDER_CALLS]
+    return m->known && m->slot->state != 0 && m->slot->head > 0
+               ? &m->slot->calls[(m->slot->head - 1) % COMM_RECORDER_CALLS]
                : NULL;
 }
 
 int job_is_waiting(const member_t *m)
 {
-    if (!m->known || m->slot.state != 2 || job_call(m) == NULL || m->moved)
+    if (!m->known || m->slot->state != 2 || job_call(m) == NULL || m->moved)
         return 0;
     return m->life == LIFE_DEAD || m->life == LIFE_UNKNOWN || m->since < 0 || m->since >= LONG_SECONDS;
 }
@@ -39,9 +39,9 @@ int job_is_waiting(const member_t *m)
 static uint32_t newest_on(const member_t *m, uint32_t comm)
 {
     uint32_t seq = 0;
-    uint32_t n = m->slot.head < COMM_RECORDER_CALLS ? m->slot.head : COMM_RECORDER_CALLS;
+    uint32_t n = m->slot->head < COMM_RECORDER_CALLS ? m->slot->head : COMM_RECORDER_CALLS;
     for (uint32_t k = 0; k < n; k++) {
-        const comm_call_t *c = &m->slot.calls[k];
+        const comm_call_t *c = &m->slot->calls[k];
         if (c->comm == comm && !(c->flags & COMM_CALL_P2P) && c->seq > seq)
             seq = c->seq;
     }
@@ -59,10 +59,10 @@ int job_waits_for(const job_t *job, int r, int *list)
         for (int p = 0; p < job->size; p++) {
             uint32_t seq = job->rank[p].known ? newest_on(&job->rank[p], call->comm) : call->seq;
             /* One that has made no call at all may belong to it; one that has made others may not. */
-            if (p != r && seq < call->seq && (seq > 0 || job->rank[p].slot.head == 0))
+            if (p != r && seq < call->seq && (seq > 0 || job->rank[p].slot->head == 0))
                 list[n++] = p;
         }
-    int named = m->slot.waiting_for;
+    int named = m->slot->waiting_for;
     if (named < 0 || named >= job->size || named == r)
         return n;
     for (int i = 0; i < n; i++)
@@ -105,11 +105,11 @@ static void life_text(const member_t *m, char *text, size_t bytes)
 {
     if (!m->known)
         snprintf(text, bytes, "it is on another host, or has not started: gyre-doctor --job there says more");
-    else if (m->slot.ended_ns != 0 && WIFSIGNALED(m->slot.status))
-        snprintf(text, bytes, "it was killed by signal %d (%s)", WTERMSIG(m->slot.status),
-                 strsignal(WTERMSIG(m->slot.status)));
-    else if (m->slot.ended_ns != 0)
-        snprintf(text, bytes, "it exited with code %d", WEXITSTATUS(m->slot.status));
+    else if (m->slot->ended_ns != 0 && WIFSIGNALED(m->slot->status))
+        snprintf(text, bytes, "it was killed by signal %d (%s)", WTERMSIG(m->slot->status),
+                 strsignal(WTERMSIG(m->slot->status)));
+    else if (m->slot->ended_ns != 0)
+        snprintf(text, bytes, "it exited with code %d", WEXITSTATUS(m->slot->status));
     else if (m->life == LIFE_STOPPED)
         snprintf(text, bytes, "its process %d is stopped (SIGSTOP or the like; kill -CONT %d lets it go on)",
                  m->pid, m->pid);
@@ -136,7 +136,7 @@ static void call_or_none(const member_t *m, char text[JOB_CALL_TEXT])
         coll_call_text(call, text, JOB_CALL_TEXT);
     else
         snprintf(text, JOB_CALL_TEXT, "%s",
-                 m->known && m->slot.state != 0 ? "none yet" : "none: it has not joined the job");
+                 m->known && m->slot->state != 0 ? "none yet" : "none: it has not joined the job");
 }
 
 /* ---- ranks that disagree ------------------------------------------------------------------------------------ */
@@ -178,28 +178,28 @@ static int blame_disagreement(const job_t *job, char *text)
  * error of Gyre's; 0 not at all. */
 static int guilt(const member_t *m)
 {
-    if (!m->known || m->slot.state == 4)
+    if (!m->known || m->slot->state == 4)
         return 0;
-    if (m->slot.state == 3)
+    if (m->slot->state == 3)
         return 1;
-    if (m->slot.ended_ns != 0)
-        return WIFSIGNALED(m->slot.status)                              ? 3
-               : WEXITSTATUS(m->slot.status) != 0 || m->slot.state == 2 ? 2
-                                                                        : 0;
+    if (m->slot->ended_ns != 0)
+        return WIFSIGNALED(m->slot->status)                               ? 3
+               : WEXITSTATUS(m->slot->status) != 0 || m->slot->state == 2 ? 2
+                                                                          : 0;
     return m->life == LIFE_DEAD ? 3 : 0;
 }
 
 static int64_t ended_at(const member_t *m)
 {
-    return m->slot.ended_ns != 0 ? m->slot.ended_ns : INT64_MAX;
+    return m->slot->ended_ns != 0 ? m->slot->ended_ns : INT64_MAX;
 }
 
 /* It ended without an error of its own: nobody saw how, or by what a launcher or a person sends. */
 static int ended_from_outside(const member_t *m)
 {
-    int signal = m->slot.ended_ns != 0 && WIFSIGNALED(m->slot.status) ? WTERMSIG(m->slot.status) : 0;
-    return m->life == LIFE_DEAD && m->slot.state != 3 && m->slot.state != 4 &&
-           (m->slot.ended_ns == 0 || signal == SIGTERM || signal == SIGKILL);
+    int signal = m->slot->ended_ns != 0 && WIFSIGNALED(m->slot->status) ? WTERMSIG(m->slot->status) : 0;
+    return m->life == LIFE_DEAD && m->slot->state != 3 && m->slot->state != 4 &&
+           (m->slot->ended_ns == 0 || signal == SIGTERM || signal == SIGKILL);
 }
 
 /* All were ended, ucx-run included perhaps: what they waited for says more than that they are dead. One that alone was
@@ -210,7 +210,7 @@ static int ended_together(const job_t *job)
     for (int r = 0; r < job->size; r++) {
         const member_t *m = &job->rank[r];
         outside += m->known && ended_from_outside(m);
-        killed += m->known && m->slot.ended_ns != 0 && m->slot.status == SIGKILL;
+        killed += m->known && m->slot->ended_ns != 0 && m->slot->status == SIGKILL;
     }
     return outside > 0 && outside == job->known && !(killed == 1 && job->known > 1);
 }
@@ -218,7 +218,7 @@ static int ended_together(const job_t *job)
 static const char *end_text(const job_t *job)
 {
     for (int r = 0; r < job->size; r++)
-        if (job->rank[r].known && job->rank[r].slot.ended_ns != 0)
+        if (job->rank[r].known && job->rank[r].slot->ended_ns != 0)
             return "then the job was ended from outside (SIGTERM, SIGKILL: --timeout, a lost launcher, "
                    "somebody)";
     return "then all ended together, and nobody saw how (the host went down, or all were killed)";
@@ -239,11 +239,11 @@ static int blame_failure(const job_t *job, char *text)
     char call[JOB_CALL_TEXT], how[256];
     call_or_none(m, call);
     life_text(m, how, sizeof(how));
-    if (m->slot.state == 3)
-        snprintf(text, JOB_BLAME_TEXT, "rank %d on %s failed first: %s", first, m->host, m->slot.error);
+    if (m->slot->state == 3)
+        snprintf(text, JOB_BLAME_TEXT, "rank %d on %s failed first: %s", first, m->host, m->slot->error);
     else
         snprintf(text, JOB_BLAME_TEXT, "rank %d on %s: %s, %s %s", first, m->host, how,
-                 m->slot.state == 2 ? "in" : "its last call was", call);
+                 m->slot->state == 2 ? "in" : "its last call was", call);
     return first;
 }
 
@@ -315,7 +315,7 @@ static void absentee_text(const job_t *job, const walk_t *w, int culprit, char *
              m->known ? " on " : "", m->known ? m->host : "",
              inside ? "does not go on in" : "has not entered", call, others, others == 1 ? "" : "s",
              others == 1 ? "s" : "", since, life, m->known ? "; its last call was " : "",
-             m->known ? last : "", m->known && m->slot.state == 3 ? ", which failed" : "");
+             m->known ? last : "", m->known && m->slot->state == 3 ? ", which failed" : "");
 }
 
 static int blame_absence(const job_t *job, char *text)
@@ -329,7 +329,7 @@ static int blame_absence(const job_t *job, char *text)
         goto out;
     }
     for (int r = 0; r < job->size; r++) {
-        int named = job->rank[r].slot.waiting_for, k = job_waits_for(job, r, w.list);
+        int named = job->rank[r].slot->waiting_for, k = job_waits_for(job, r, w.list);
         w.next[r] = k > 0 ? w.list[0] : -1;
         for (int i = 0; i < k; i++) /* of several the one that it named itself */
             if (w.list[i] == named)
@@ -372,8 +372,8 @@ int job_blame(const job_t *job, char *text)
         return culprit;
     for (int r = 0; r < job->size; r++) {
         moving += job->rank[r].moved;
-        left += job->rank[r].known && job->rank[r].slot.state == 4;
-        absent += job->rank[r].known && job->rank[r].slot.state == 0;
+        left += job->rank[r].known && job->rank[r].slot->state == 4;
+        absent += job->rank[r].known && job->rank[r].slot->state == 0;
     }
     if (ended_together(job))
         snprintf(text, JOB_BLAME_TEXT, "nobody waited in a call; %s", end_text(job));

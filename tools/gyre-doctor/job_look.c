@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "tools/gyre-doctor/job.h"
 
+const comm_recorder_slot_t job_no_slot = {.waiting_for = -1};
+
 enum { LOOK_MS = 300 }; /* between the two looks */
 
 /* State letter and processor time (in clock ticks) of a process; 0: there is none. */
@@ -110,8 +112,8 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
 {
     const comm_recorder_head_t *head = &found->list[i].head;
     unsigned long long ticks = 0;
-    *m = (member_t){.known = 1, .pid = slot_pid(now), .cpu = -1, .since = -1, .slot = *now};
-    snprintf(m->host, sizeof(m->host), "%s", head->host);
+    *m =
+        (member_t){.known = 1, .pid = slot_pid(now), .cpu = -1, .since = -1, .slot = now, .host = head->host};
     pid_t pid = holder_of(found, i, m->pid);
     if (now->ended_ns != 0)
         m->life = LIFE_DEAD;
@@ -134,7 +136,7 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
 }
 
 /* The slots of recorder i into the job. A slot whose rank is taken by a living one of another recorder is old. */
-static void take(const recorders_t *found, int i, const look_t *look, double seconds, job_t *job)
+static void take(const recorders_t *found, int i, look_t *look, double seconds, job_t *job)
 {
     const comm_recorder_head_t *head = &found->list[i].head;
     comm_recorder_slot_t *now = recorder_slots(found, i);
@@ -143,6 +145,7 @@ static void take(const recorders_t *found, int i, const look_t *look, double sec
         now = look->first;
         job->gone = 1;
     }
+    job->slots[i] = now;
     for (int s = 0; s < head->slots; s++) {
         int r = now[s].rank;
         if ((now[s].state == 0 && now[s].child == 0) || r < 0 || r >= job->size)
@@ -153,8 +156,8 @@ static void take(const recorders_t *found, int i, const look_t *look, double sec
         if (!old->known || (old->life == LIFE_DEAD && m.life != LIFE_DEAD))
             *old = m;
     }
-    if (now != look->first)
-        free(now);
+    if (now == look->first)
+        look->first = NULL; /* it is the job's now */
 }
 
 static void describe(const recorders_t *found, int i, job_t *job)
@@ -192,8 +195,14 @@ int job_look(const recorders_t *found, const char *id, job_t *job)
             job->size = found->list[i].head.size;
         describe(found, i, job);
     }
+    job->recorders = found->n;
     job->rank = ok ? calloc((size_t)job->size + 1, sizeof(*job->rank)) : NULL;
-    ok = ok && job->rank != NULL;
+    job->slots = ok ? calloc((size_t)found->n + 1, sizeof(*job->slots)) : NULL;
+    ok = ok && job->rank != NULL && job->slots != NULL;
+    for (int r = 0; ok && r < job->size; r++) {
+        job->rank[r].slot = &job_no_slot;
+        job->rank[r].host = "";
+    }
     if (ok && found->holders_n > 0)
         nanosleep(&(struct timespec){0, LOOK_MS * 1000000L}, NULL);
     double seconds = (double)(base_now() - start) / 1e9;
@@ -217,6 +226,9 @@ int job_look(const recorders_t *found, const char *id, job_t *job)
 
 void job_free(job_t *job)
 {
+    for (int i = 0; job->slots != NULL && i < job->recorders; i++)
+        free(job->slots[i]);
+    free(job->slots);
     free(job->rank);
     *job = (job_t){0};
 }

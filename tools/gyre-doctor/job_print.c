@@ -20,7 +20,7 @@ static void doing_text(const member_t *m, char *text, size_t bytes)
                  m->life == LIFE_DEAD ? " until it ended" : "");
     else if (m->began[0] != '\0')
         snprintf(since, sizeof(since), " since %s", m->began);
-    switch (m->slot.state) {
+    switch (m->slot->state) {
     case 0:
         snprintf(text, bytes, "has not joined the job");
         break;
@@ -41,10 +41,10 @@ static void doing_text(const member_t *m, char *text, size_t bytes)
 
 static void process_text(const member_t *m, char *text, size_t bytes)
 {
-    if (m->slot.ended_ns != 0 && WIFSIGNALED(m->slot.status))
-        snprintf(text, bytes, "signal %d", WTERMSIG(m->slot.status));
-    else if (m->slot.ended_ns != 0)
-        snprintf(text, bytes, "exit code %d", WEXITSTATUS(m->slot.status));
+    if (m->slot->ended_ns != 0 && WIFSIGNALED(m->slot->status))
+        snprintf(text, bytes, "signal %d", WTERMSIG(m->slot->status));
+    else if (m->slot->ended_ns != 0)
+        snprintf(text, bytes, "exit code %d", WEXITSTATUS(m->slot->status));
     else
         snprintf(text, bytes, "%s", job_life_word(m->life));
 }
@@ -55,13 +55,13 @@ static void earlier_text(const member_t *m, char *text, size_t bytes)
     size_t used = 0;
     int shown = 0;
     text[0] = '\0';
-    if (!m->known || m->slot.state == 0 || m->slot.head < 2)
+    if (!m->known || m->slot->state == 0 || m->slot->head < 2)
         return;
-    uint32_t oldest = m->slot.head > COMM_RECORDER_CALLS ? m->slot.head - COMM_RECORDER_CALLS : 0;
-    for (uint32_t k = m->slot.head - 1; k-- > oldest && shown < LAST_CALLS; shown++) {
-        const comm_call_t *last = &m->slot.calls[k % COMM_RECORDER_CALLS], *first = last;
+    uint32_t oldest = m->slot->head > COMM_RECORDER_CALLS ? m->slot->head - COMM_RECORDER_CALLS : 0;
+    for (uint32_t k = m->slot->head - 1; k-- > oldest && shown < LAST_CALLS; shown++) {
+        const comm_call_t *last = &m->slot->calls[k % COMM_RECORDER_CALLS], *first = last;
         while (k > oldest) {
-            const comm_call_t *before = &m->slot.calls[(k - 1) % COMM_RECORDER_CALLS];
+            const comm_call_t *before = &m->slot->calls[(k - 1) % COMM_RECORDER_CALLS];
             if (before->comm != first->comm || before->sig != first->sig || before->seq != first->seq - 1 ||
                 before->flags != first->flags || before->root != first->root)
                 break;
@@ -150,8 +150,8 @@ void job_print(const job_t *job, FILE *out)
         if (strcmp(m->host, job->host) != 0)
             fprintf(out, "  [%s]", m->host);
         fputc('\n', out);
-        if (m->slot.state == 3)
-            fprintf(out, "%30s  error: %s\n", "", m->slot.error);
+        if (m->slot->state == 3)
+            fprintf(out, "%30s  error: %s\n", "", m->slot->error);
         earlier_text(m, text, sizeof(text));
         if (text[0] != '\0')
             fprintf(out, "%30s  before: %s\n", "", text);
@@ -177,16 +177,17 @@ static json_t *member_json(const job_t *job, int r, int *list)
     static const char *const states[] = {"not joined", "outside", "in a call", "failed", "left"};
     const member_t *m = &job->rank[r];
     json_t *calls = json_array(), *waits = json_array();
-    uint32_t n = m->slot.state == 0                   ? 0
-                 : m->slot.head > COMM_RECORDER_CALLS ? COMM_RECORDER_CALLS
-                                                      : m->slot.head;
+    uint32_t n = m->slot->state == 0                   ? 0
+                 : m->slot->head > COMM_RECORDER_CALLS ? COMM_RECORDER_CALLS
+                                                       : m->slot->head;
     for (uint32_t k = 0; k < n; k++)
-        json_array_append_new(calls, call_json(&m->slot.calls[(m->slot.head - 1 - k) % COMM_RECORDER_CALLS]));
+        json_array_append_new(calls,
+                              call_json(&m->slot->calls[(m->slot->head - 1 - k) % COMM_RECORDER_CALLS]));
     int waits_n = job_waits_for(job, r, list);
     for (int i = 0; i < waits_n; i++)
         json_array_append_new(waits, json_integer(list[i]));
     json_t *out = json_pack("{s:i, s:s, s:i, s:s, s:s, s:b, s:o, s:o}", "rank", r, "host", m->host, "pid",
-                            m->pid, "process", job_life_word(m->life), "state", states[m->slot.state],
+                            m->pid, "process", job_life_word(m->life), "state", states[m->slot->state],
                             "moved", m->moved, "waits_for", waits, "calls", calls);
     if (out == NULL)
         return NULL;
@@ -194,12 +195,12 @@ static json_t *member_json(const job_t *job, int r, int *list)
         json_object_set_new(out, "seconds", json_real(m->since));
     if (m->cpu >= 0)
         json_object_set_new(out, "cpu", json_real(m->cpu));
-    if (m->slot.state == 3)
-        json_object_set_new(out, "error", json_stringn_nocheck(m->slot.error, strlen(m->slot.error)));
-    if (m->slot.ended_ns != 0 && WIFSIGNALED(m->slot.status))
-        json_object_set_new(out, "signal", json_integer(WTERMSIG(m->slot.status)));
-    else if (m->slot.ended_ns != 0)
-        json_object_set_new(out, "exit", json_integer(WEXITSTATUS(m->slot.status)));
+    if (m->slot->state == 3)
+        json_object_set_new(out, "error", json_stringn_nocheck(m->slot->error, strlen(m->slot->error)));
+    if (m->slot->ended_ns != 0 && WIFSIGNALED(m->slot->status))
+        json_object_set_new(out, "signal", json_integer(WTERMSIG(m->slot->status)));
+    else if (m->slot->ended_ns != 0)
+        json_object_set_new(out, "exit", json_integer(WEXITSTATUS(m->slot->status)));
     return out;
 }
 
