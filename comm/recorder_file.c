@@ -170,12 +170,12 @@ int comm_recorder_head_check(const void *data, size_t bytes, unsigned long long 
            total >= COMM_RECORDER_HEAD + (unsigned long long)head.slots * sizeof(comm_recorder_slot_t);
 }
 
-/* Ends a text that came from outside, and makes it printable. text: [bytes]. */
-static void tame(char *text, size_t bytes)
+/* Ends a text that came from outside, and makes it printable; with `ascii` also fit for JSON whatever it was. text: [bytes]. */
+static void tame(char *text, size_t bytes, int ascii)
 {
     text[bytes - 1] = '\0';
     for (; *text != '\0'; text++)
-        if ((unsigned char)*text < 32 || *text == 127)
+        if ((unsigned char)*text < 32 || *text == 127 || (ascii && (unsigned char)*text > 127))
             *text = ' ';
 }
 
@@ -183,7 +183,7 @@ static void tame_slot(comm_recorder_slot_t *slot)
 {
     if (slot->state > 4)
         slot->state = 0;
-    tame(slot->error, sizeof(slot->error));
+    tame(slot->error, sizeof(slot->error), 0);
 }
 
 gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_recorder_head_t *head,
@@ -193,9 +193,9 @@ gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_
     if (!comm_recorder_head_check(data, bytes, bytes, &why))
         return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is no flight recorder: %s", why);
     memcpy(head, data, sizeof(*head));
-    tame(head->job, sizeof(head->job));
-    tame(head->host, sizeof(head->host));
-    tame(head->boot, sizeof(head->boot));
+    tame(head->job, sizeof(head->job), 1);
+    tame(head->host, sizeof(head->host), 1);
+    tame(head->boot, sizeof(head->boot), 1);
     size_t n = (size_t)head->slots * sizeof(**slots);
     comm_recorder_slot_t *copy = aligned_alloc(_Alignof(comm_recorder_slot_t), n);
     if (copy == NULL)
