@@ -29,11 +29,12 @@ int same_calls(void)
 {
     pmix_status_t (*init)(pmix_proc_t *, pmix_info_t *, size_t) = PMIx_Init;
     pmix_status_t (*finalize)(const pmix_info_t *, size_t) = PMIx_Finalize;
-    pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_t **) = PMIx_Get;
+    pmix_status_t (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_t **) =
+        PMIx_Get;
     pmix_status_t (*put)(pmix_scope_t, const char *, pmix_value_t *) = PMIx_Put;
     pmix_status_t (*commit)(void) = PMIx_Commit;
     pmix_status_t (*fence)(const pmix_proc_t *, size_t, const pmix_info_t *, size_t) = PMIx_Fence;
     const char *(*text)(pmix_status_t) = PMIx_Error_string;
-    return init && finalize && get && put && commit && fence && text && sizeof(pmix_status_t) == sizeof(int) &&
-           sizeof(pmix_scope_t) == sizeof(uint8_t);
+    return init && finalize && get && put && commit && fence && text &&
+           sizeof(pmix_status_t) == sizeof(int) && sizeof(pmix_scope_t) == sizeof(uint8_t);
 }
