@@ -239,6 +239,17 @@ on -n 2 -H $H,127.0.0.4:2 --map-by node --max-restarts 2 "$W/round"
 rm -f "$W"/down.*
 want "a lost host, slots to spare" 0 '2 hosts left, with slots for all 2 ranks' 'restart 1 of 2'
 check "as many ranks" [ "$(grep -c '^1 [01]/2 0$' "$W/out")" = 2 ]
+cat >"$W/late" <<END
+#!/bin/sh
+[ \$GYRE_RESTART = 0 ] || { echo "\$GYRE_RESTART \$GYRE_SIZE"; exit 0; }
+[ \$RANK != 0 ] || touch $W/down.127.0.0.3
+exit 4
+END
+chmod +x "$W/late"
+on -H 127.0.0.2,127.0.0.3 --max-restarts 2 "$W/late"
+rm -f "$W"/down.*
+want "a host that does not answer at a restart" 0 'restart 1 of 2' 'host 127\.0\.0\.3 is lost \(.*ended with code 255' 'going on with 1 of 2 ranks' 'restart 2 of 2'
+out_is "is left out" "2 1"
 set +m
 
 # --- dry run ---

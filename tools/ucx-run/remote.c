@@ -27,7 +27,6 @@
 enum { CALLS_AT_ONCE = 64, READ_BYTES = 1 << 18, ERROR_LINE_MAX = 1000 };
 #define CALL_SECONDS       30.0 /* for a host to answer; ssh itself gives up after 10 */
 #define PING_SECONDS       1.0  /* between signs of life */
-#define DOUBT_SECONDS      2.0  /* without one, a host may be about to be lost */
 #define LEASH_FACTOR       4.0  /* times --lost-after: how long an agent bears our silence */
 #define LAST_WORDS_SECONDS 1.0  /* from the end of a connection to the status of the process that held it */
 
@@ -58,8 +57,9 @@ struct run_remote {
     int hosts;
     int *died; /* [world] ranks whose end nobody has asked for yet */
     int ndied;
-    int refused; /* exit code; 0: not */
-    int gone;    /* GO went out */
+    int refused;   /* exit code; 0: not */
+    int gone;      /* GO went out */
+    int stillborn; /* it never will: a host was lost before */
     int stopping;
     base_time_t tick, ticked; /* the next one is due; the last one was */
     char **passed, **exports; /* environment */
@@ -338,6 +338,7 @@ static void lose(run_job_t *job, host_t *h, const char *format, ...)
         run_say("ucx-run: host %s is lost (%s): its %d rank%s count%s as failed", h->name, why, h->alive,
                 h->alive == 1 ? "" : "s", h->alive == 1 ? "s" : "");
     }
+    m->stillborn |= !m->gone;
     give_up_ranks(job, h);
 }
 
@@ -453,7 +454,7 @@ int run_remote_start(run_job_t *job)
 {
     run_remote_t *m = job->remote;
     current = job;
-    m->ndied = m->refused = m->gone = m->stopping = 0;
+    m->ndied = m->refused = m->gone = m->stillborn = m->stopping = 0;
     m->ticked = base_now();
     m->tick = base_deadline(PING_SECONDS);
     job->alive = job->world;
@@ -832,11 +833,19 @@ void run_remote_tick(run_job_t *job)
     }
 }
 
-int run_remote_doubtful(const run_job_t *job)
+void run_remote_ping(run_job_t *job)
+{
+    run_remote_t *m = job->remote;
+    for (int i = 0; i < m->hosts; i++)
+        if (can_hear(&m->host[i]))
+            send_plain(job, &m->host[i], RUN_WIRE_PING);
+}
+
+int run_remote_doubtful(const run_job_t *job, base_time_t since)
 {
     const run_remote_t *m = job->remote;
     for (int i = 0; i < m->hosts; i++)
-        if (can_hear(&m->host[i]) && silence(&m->host[i]) > DOUBT_SECONDS)
+        if (can_hear(&m->host[i]) && m->host[i].alive > 0 && m->host[i].heard < since)
             return 1;
     return 0;
 }
@@ -855,6 +864,11 @@ int run_remote_refused(const run_job_t *job, int *rc)
 {
     *rc = job->remote->refused;
     return *rc != 0;
+}
+
+int run_remote_stillborn(const run_job_t *job)
+{
+    return job->remote->stillborn;
 }
 
 int run_remote_running(const run_job_t *job)

@@ -294,10 +294,13 @@ size_t run_remote_poll(run_job_t *job, struct pollfd *fds);
 void run_remote_event(run_job_t *job, const struct pollfd *fds, size_t n);
 void run_remote_reaped(run_job_t *job, pid_t pid, int status);
 base_time_t run_remote_deadline(const run_job_t *job);
-void run_remote_tick(run_job_t *job); /* heartbeats and silences */
-int run_remote_died(run_job_t *job);  /* a rank that has ended since; -1: none */
+void run_remote_tick(run_job_t *job);           /* heartbeats and silences */
+int run_remote_died(run_job_t *job);            /* a rank that has ended since; -1: none */
+int run_remote_stillborn(const run_job_t *job); /* a host was lost before anything was started */
 int run_remote_refused(const run_job_t *job, int *rc);
-int run_remote_doubtful(const run_job_t *job); /* a host has been silent for a while and may be lost */
+void run_remote_ping(run_job_t *job); /* asks all hosts for a sign of life, out of turn */
+/* A host with living ranks has been silent since then, and may be lost. */
+int run_remote_doubtful(const run_job_t *job, base_time_t since);
 int run_remote_input_ready(void);
 void run_remote_input(const char *data, size_t n);
 /* How host i's agent is called: argv, NULL at the end, owned by the caller (run_words_free). NULL: no memory. */

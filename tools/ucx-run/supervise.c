@@ -37,7 +37,8 @@ typedef struct {
     base_time_t stop;    /* when those that ignored it are killed */
     int suspect;         /* most probably the rank that failed first; -1: none failed */
     int first;           /* the same once it is decided and said */
-    base_time_t verdict; /* when it is decided at the latest */
+    base_time_t verdict; /* when it is decided at the latest, unless a host has been silent since ... */
+    base_time_t failed_at;
     int closed[2];       /* stdout, stderr: the ranks know that nobody reads it */
     base_time_t answers; /* until then what agents say of their ranks is waited for */
     int over;            /* the rest is not waited for: agents end their ranks */
@@ -169,8 +170,12 @@ static void judge(watch_t *w)
 {
     if (w->suspect < 0 || w->first >= 0 || w->over)
         return;
-    if (w->phase < PHASE_FAILED)
+    if (w->phase < PHASE_FAILED) {
         w->verdict = base_deadline(VERDICT_MS / 1e3);
+        w->failed_at = base_now();
+        if (w->job->remote)
+            run_remote_ping(w->job);
+    }
     enter(w, PHASE_FAILED);
     if (guilt(w->job, w->suspect) >= 2 || w->job->alive == 0)
         decide(w);
@@ -292,7 +297,7 @@ static void on_deadlines(watch_t *w)
         w->next = BASE_TIME_NEVER;
         enter(w, PHASE_TERM);
     }
-    if (now >= w->verdict && w->job->remote && run_remote_doubtful(w->job))
+    if (now >= w->verdict && w->job->remote && run_remote_doubtful(w->job, w->failed_at))
         w->verdict =
             base_deadline(VERDICT_MS / 1e3); /* perhaps its loss is what the suspect has suffered from */
     else if (now >= w->verdict)
@@ -317,6 +322,9 @@ static void on_hosts(watch_t *w)
         w->result->rc = rc;
         w->suspect = -1;
         w->over = 1; /* the ranks that run elsewhere go with their agents */
+    } else if (run_remote_stillborn(w->job)) {
+        decide(w);
+        w->over = 1;
     }
     judge(w);
 }
