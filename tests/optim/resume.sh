@@ -66,6 +66,10 @@ for launcher in GYRE_RESTART TORCHELASTIC_RESTART_COUNT SLURM_RESTART_COUNT; do
     want "started anew by $launcher" 0
     check "started anew by $launcher: it goes on" grep -q '"resumed":60' "$W/log"
 done
+run "$UCX_RUN" -n 2 --timeout 25 sh -c '[ $GYRE_RANK = 1 ] || export SLURM_RESTART_COUNT=2; exec "$@"' sh "$TRAIN" "${MODEL[@]}" \
+    --log "$W/log" "${KEEP[@]}"
+want "only rank 0 knows that it was started anew" 0
+check "and all go on" grep -q '"resumed":60,"ranks":2' "$W/log"
 run env SLURM_RESTART_COUNT=0 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
 want "started for the first time" 2 "holds the checkpoints of a run"
 
@@ -142,6 +146,18 @@ want "no good one" 0 "step 40 in .* is not used" "step 35 in .* is not used"
 check "begins with step 1" grep -q "no checkpoint in $CK yet: beginning with step 1" "$W/out"
 same "no good one"
 check "the rest of a killed writer is gone" [ ! -e "$CK/.step-000000000045.new-host-1" ]
+
+# ---- disks that are not shared: whoever sees the newest one reads it for all
+fresh
+rm -rf "$CK".[01]
+cp -a "$W/good" "$CK.1"
+cp "$W/good.log" "$W/log"
+run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --checkpoint "$0.$GYRE_RANK"' "$CK" "$TRAIN" "${MODEL[@]}" --log "$W/log" \
+    --save "$W/st" --checkpoint-every 5 --resume
+want "only rank 1 sees checkpoints" 0
+check "they are gone on with" grep -q '"resumed":40' "$W/log"
+same "only rank 1 sees checkpoints"
+check "rank 0 writes where it is" [ -d "$CK.0/step-000000000060" ]
 
 # ---- another run is not gone on with
 differ() { # NAME PATTERN OPTION...

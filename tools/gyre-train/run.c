@@ -38,6 +38,7 @@ typedef struct {
     double progress;      /* part of the time limit that is gone, as rank 0 told it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */
+    int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 has decided */
     int resumed;          /* from a checkpoint */
     optim_saver_t *saver; /* rank 0, with --checkpoint */
     uint64_t saved_step;  /* of the last checkpoint that the saver took; 0: none */
@@ -285,6 +286,15 @@ static gyre_status_t make_saver(run_t *run)
                                                  : GYRE_OK;
 }
 
+/* The environment may tell rank 0 only that the job was started anew: its word counts. */
+static gyre_status_t decide(run_t *run)
+{
+    uint64_t word = (uint64_t)wants_resume(run->options);
+    gyre_status_t status = gyre_broadcast(&word, &word, 1, GYRE_UINT64, 0, run->comm);
+    run->resuming = word != 0;
+    return status;
+}
+
 /* What the ranks do for themselves, and agree on. Only rank 0 speaks; what happened to others only is told by agree. */
 static gyre_status_t by_all(run_t *run, gyre_status_t (*step)(run_t *run))
 {
@@ -303,7 +313,9 @@ static gyre_status_t set_up(run_t *run)
         .batch = options->batch, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
     run->record.first_val = run->record.final_val = NAN;
     gyre_status_t status = by_all(run, prepare);
-    if (status == GYRE_OK && wants_resume(options))
+    if (status == GYRE_OK && options->checkpoint)
+        status = decide(run);
+    if (status == GYRE_OK && run->resuming)
         status = by_all(run, resume);
     if (status == GYRE_OK && options->checkpoint)
         status = by_all(run, make_saver);
@@ -493,7 +505,7 @@ static void print_start(const run_t *run)
     if (run->resumed)
         printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
                run->options->checkpoint);
-    else if (wants_resume(run->options))
+    else if (run->resuming)
         printf("no checkpoint in %s yet: beginning with step 1\n", run->options->checkpoint);
     fflush(stdout);
 }
