@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "collectives/generator.h"
 #include "collectives/tune.h"
 #include "comm/mem.h"
 
@@ -145,6 +146,7 @@ static void find_parts(gyre_comm_t *comm)
     comm->even_parts = 1;
     for (int p = 0; p < comm->parts && comm->even_parts; p++)
         comm->even_parts = size_of_part(comm->part_of, comm->n, p) * comm->parts == comm->n;
+    comm->part_places = coll_hierarchical_places(comm->part_of, comm->n, comm->parts);
 }
 
 static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,

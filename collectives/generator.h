@@ -20,6 +20,10 @@ size_t coll_joint_room(const coll_args_t *args);
 /* shared: where in TMP the announcement of `rank` lies. */
 size_t coll_announcement_at(const coll_args_t *args, int rank);
 
+/* TMP in chunks, however long the vector; the most of any rank. host: [n] 0..hosts-1. O(n hosts) time. */
+size_t coll_ring_places(int n, int fast_order);
+size_t coll_hierarchical_places(const int *host, int n, int hosts);
+
 /* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
 void *coll_scratch(coll_builder_t *b, size_t count, size_t size);
 

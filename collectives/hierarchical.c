@@ -23,13 +23,13 @@
  *
  *      step i:   pieces(i + AHEAD) out    own block(i) finished and out    blocks(i - AHEAD) in
  *
- * TMP: reductions: n pieces of a chunk, and AHEAD + 2 times a chunk for each block that a rank is deputy for. Setting up needs
+ * TMP: reductions: n pieces of a chunk, and SETS times a chunk for each block that a rank is deputy for. Setting up needs
  * O(n) memory and O(n log n) time per rank. */
 #include <stdlib.h>
 
 #include "collectives/generator.h"
 
-enum { AHEAD = 2, SETS = AHEAD + 2 };
+enum { AHEAD = 2, SETS = AHEAD + 1 };
 
 typedef struct {
     coll_builder_t *b;
@@ -155,6 +155,48 @@ static int list_nodes(const hosts_t *h, int host, coll_node_t *nodes)
     return count;
 }
 
+/* What a host's ranks need: see set_up_reduction, which counts the same for one rank. */
+typedef struct {
+    size_t size, nodes;
+    int loose;
+} share_t;
+
+static share_t share_of(const int *host, int n, int which)
+{
+    share_t s = {0};
+    for (int lo = 0, hi; lo < n; lo = hi) {
+        for (hi = lo + 1; hi < n && host[hi] == host[lo]; hi++) {
+        }
+        if (host[lo] != which)
+            continue;
+        s.size += (size_t)(hi - lo);
+        for (int at = lo; at < hi; s.nodes++) {
+            coll_node_t node = coll_node_first_inside(n, at, hi);
+            s.loose |= coll_node_size(node) == 1;
+            at = node.hi;
+        }
+    }
+    return s;
+}
+
+size_t coll_hierarchical_places(const int *host, int n, int hosts)
+{
+    size_t nodes = 0, most = 1;
+    int even = 1;
+    for (int h = 0; h < hosts; h++) {
+        share_t s = share_of(host, n, h);
+        nodes += s.nodes;
+        even &= s.size * (size_t)hosts == (size_t)n;
+    }
+    for (int h = 0; h < hosts; h++) {
+        share_t s = share_of(host, n, h);
+        size_t blocks = (size_t)hosts + (even ? 0 : ((size_t)n - s.size) / s.size);
+        size_t slots = s.size * (s.loose ? blocks * SETS : 1);
+        most = base_max_size(most, slots + (blocks - 1) * s.nodes * SETS + s.nodes + nodes + nodes);
+    }
+    return most;
+}
+
 static int set_up_reduction(reduction_t *r, hosts_t *h, size_t most)
 {
     size_t n = (size_t)h->a->n, blocks;
@@ -173,10 +215,12 @@ static int set_up_reduction(reduction_t *r, hosts_t *h, size_t most)
     for (int i = r->starts[h->mine]; i < r->starts[h->mine + 1]; i++)
         r->loose |= coll_node_size(r->nodes[i]) == 1;
     r->slots = (size_t)size_of(h, h->mine) * (r->loose ? blocks : 1);
-    r->per_set = (blocks - 1) * (size_t)(r->starts[h->mine + 1] - r->starts[h->mine]);
     r->contributions = coll_tmp_slots(h->b, r->slots * (r->loose ? SETS : 1), r->stride);
-    r->sums = coll_tmp_slots(h->b, r->per_set * SETS + 2 * n, r->stride);
-    r->rest = coll_tmp_slots(h->b, n, r->stride);
+    /* Of the own block: the host's pieces, and as many sums as all pieces at most. */
+    size_t here = (size_t)(r->starts[h->mine + 1] - r->starts[h->mine]), all = (size_t)r->starts[h->hosts];
+    r->per_set = (blocks - 1) * here;
+    r->sums = coll_tmp_slots(h->b, r->per_set * SETS + here + all, r->stride);
+    r->rest = coll_tmp_slots(h->b, all, r->stride);
     return 1;
 }
 

@@ -1,8 +1,6 @@
 /* collectives/plan.c: from a call's shape to a plan, and the cache of plans.
  *
- * An operation whose TMP would not fit the scratch budget is cut into segments: slices of every block (or of the vector) that
- * run one after the other with shifted base pointers. Reductions are element-wise, so this changes no bits. Where
- * to cut depends only on what all ranks know. */
+ * Long operations are cut into segments (segments.c), which run one after the other with shifted base pointers. */
 #include "collectives/plan.h"
 
 #include <stdlib.h>
@@ -17,55 +15,9 @@
 #include "collectives/generator.h"
 #include "collectives/joint.h"
 
-static int log2_up(int n)
-{
-    int k = 0;
-    while ((1 << k) < n)
-        k++;
-    return k;
-}
-
 static int is_vector(coll_op_t op)
 {
     return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
-}
-
-/* Counts of the blocks are known to every rank, so that every rank can cut alike. */
-static int may_cut(const coll_shape_t *s)
-{
-    return s->op != COLL_BARRIER &&
-           (is_vector(s->op) || s->uniform || s->op == COLL_REDUCE_SCATTER || s->op == COLL_ALL_GATHER);
-}
-
-/* A bound, the same on all ranks, of the elements of TMP per element of the longest block (or of the vector). */
-static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one_shot, int even_parts)
-{
-    size_t blocks = is_vector(s->op) ? 1 : (size_t)n;
-    size_t factor = (size_t)log2_up(n) + 2;
-    if (algo == COLL_RING)
-        factor *= 2;
-    /* Sums need TMP: 4 n chunks where all hosts have as many ranks (and what rounding adds). */
-    if (algo == COLL_HIERARCHICAL && s->op != COLL_BROADCAST && s->op != COLL_ALL_GATHER)
-        factor = even_parts ? base_min_size(6, (size_t)n + 2) : (size_t)n + 2;
-    if (one_shot || (algo == COLL_DIRECT && s->op == COLL_REDUCE))
-        factor = (size_t)n + 1;
-    if (one_shot && (algo == COLL_BINE || algo == COLL_SWING)) /* lists of nodes in every step */
-        factor = 2 * (size_t)n + 2;
-    if (algo == COLL_BINE && s->op == COLL_REDUCE)
-        factor = 9 * (size_t)log2_up(n) + 1; /* one rank alone needs none, and something is divided by this */
-    if (s->scaled)
-        factor += 1;
-    return factor * blocks;
-}
-
-static size_t longest_block(const coll_shape_t *s, int n)
-{
-    if (is_vector(s->op))
-        return s->count;
-    size_t max = 0;
-    for (int r = 0; s->counts && r < n; r++)
-        max = base_max_size(max, s->counts[r]);
-    return max;
 }
 
 static uint64_t shape_key(const coll_shape_t *s, int n)
@@ -279,27 +231,9 @@ static int segment_like_previous(const coll_plan_t *p, int n, uint32_t k)
     return 1;
 }
 
-static void size_segments(coll_plan_t *p, int n, int even_parts)
-{
-    size_t longest = longest_block(&p->shape, n);
-    size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
-    size_t per = budget / tmp_factor(p->algo, &p->shape, n, p->one_shot, even_parts);
-    if (p->algo == COLL_SHARED && p->shape.scaled)
-        per = budget / 2;
-    per = base_max_size(per & ~(size_t)63, 1024);
-    p->segment_count = longest;
-    p->nsegments = 1;
-    if (p->algo == COLL_SHARED && !p->shape.scaled)
-        return; /* TMP does not grow with the vector, unless that is scaled into it */
-    if (may_cut(&p->shape) && longest > per) {
-        p->segment_count = per;
-        p->nsegments = (uint32_t)((longest + per - 1) / per);
-    }
-}
-
 static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
 {
-    size_segments(p, comm->n, comm->even_parts);
+    coll_size_segments(comm, p);
     p->segment_of = base_arena_alloc(&p->arena, p->nsegments, sizeof *p->segment_of);
     p->segments = base_arena_alloc(&p->arena, p->nsegments, sizeof *p->segments);
     if (!p->segment_of || !p->segments)
@@ -341,7 +275,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
     if (st == GYRE_OK) {
         coll_args_t args = coll_plan_args(comm, &p->shape);
         if (!is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
-            args.count = may_cut(&p->shape) ? longest_block(&p->shape, comm->n) : 0;
+            args.count = coll_longest_block(&p->shape, comm->n);
         st = coll_select(comm, &args, p->esize, coll_exchange_serves(comm, &p->shape, p->esize), &choice);
     }
     if (st == GYRE_OK) {

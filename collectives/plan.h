@@ -144,6 +144,12 @@ typedef struct {
     uint32_t left;     /* channels not at their end */
 } coll_run_t;
 
+/* ---- segments.c ---- */
+/* Elements of the longest block (or of the vector); 0 where not every rank knows them. */
+size_t coll_longest_block(const coll_shape_t *shape, int n);
+/* Sets the plan's segments and, where need be, a shorter chunk. The algorithm, form and chunk are chosen. */
+void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *plan);
+
 /* What a generator is told of a call of this shape on this rank, before it is cut; chunk is for the choice to set. */
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */

@@ -49,10 +49,21 @@ typedef struct {
     coll_ref_t out;  /* where the result goes, at the owner */
 } passing_t;
 
+/* Messages of one chunk that are at hand at a time, and the sum. */
+static size_t places_of(int n, int fast_order)
+{
+    return fast_order ? 2 : 2 * (size_t)coll_levels(n) + 1;
+}
+
+size_t coll_ring_places(int n, int fast_order)
+{
+    return SETS * places_of(n, fast_order);
+}
+
 static ring_t ring_of(coll_builder_t *b, const coll_args_t *a, size_t most)
 {
     ring_t ring = {.b = b, .a = a, .next = coll_rank_after(a, 1), .before = coll_rank_before(a, 1)};
-    ring.places = a->fast_order ? 2 : 2 * (size_t)coll_levels(a->n) + 1;
+    ring.places = places_of(a->n, a->fast_order);
     ring.stride = base_round_up(base_min_size(most, a->chunk), 64);
     ring.room = coll_tmp_slots(b, SETS * ring.places, ring.stride);
     return ring;
