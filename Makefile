@@ -36,6 +36,7 @@ SETUP_FUZZ_STAMP := build/setup-fuzz.done
 SETUP_PYTHON_STAMP := build/setup-python.done
 SETUP_LAUNCH_STAMP := build/setup-launch.done
 SETUP_VERBS_STAMP := build/setup-verbs.done
+SETUP_HOSTS_STAMP := build/setup-hosts.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
 include build/config.mk
@@ -146,7 +147,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-launch check-long check-verbs fuzz format demo bench bench-peers install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-long check-verbs fuzz format demo bench bench-peers install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -261,6 +262,8 @@ help:
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
+	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
+	@echo "                   ONLY=\"collectives bandwidth failures shrink\": some of its parts)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
@@ -282,6 +285,13 @@ check: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' bash tools/run-tests
 check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 bash tools/run-tests
+
+check-hosts: all $(B)/tests/hosts/rank $(SETUP_HOSTS_STAMP)
+	@B='$(B)' /usr/bin/python3 tests/hosts/check $(ONLY)
+$(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
@@ -392,6 +402,11 @@ $(SETUP_FUZZ_STAMP): tools/setup
 $(SETUP_PYTHON_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup python
+	@touch $@
+
+$(SETUP_HOSTS_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup hosts
 	@touch $@
 
 $(SETUP_LAUNCH_STAMP): tools/setup
