@@ -93,6 +93,39 @@ if wanted "$name"; then
     right "$name" 4 2
 fi
 
+# ---- other launchers' words for the same ----
+for kind in openmpi hydra; do
+    name="ucx-run --launcher $kind, 3 hosts x 2"
+    if wanted "$name"; then
+        run 0 "$UCX_RUN" --launcher $kind -H "$H0:2,$H1:2,$H2:2" "${perf[@]}"
+        right "$name" 6 3
+    fi
+    name="ucx-run --launcher $kind: the exit code is a rank's"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "$UCX_RUN" --launcher $kind -H "$H0,$H1" sh -c '[ "${PMI_RANK-$OMPI_COMM_WORLD_RANK}" != 1 ] || exit 3'
+        want "$name" 3
+    fi
+done
+for kind in ssh slurm openmpi hydra prrte; do
+    name="ucx-run --launcher $kind --dry-run: starts nothing, tells no secret"
+    if wanted "$name"; then
+        run 0 "$UCX_RUN" --launcher $kind -H "$H0:2,$H1:2" --dry-run /bin/sh -c "echo >$W/ran"
+        case $kind in
+        ssh | slurm) words=$kind ;;
+        openmpi) words=mpirun ;;
+        hydra) words=mpiexec.hydra ;;
+        prrte) words=prterun ;;
+        esac
+        [ $kind != slurm ] || words=srun
+        also "something ran" [ ! -e "$W/ran" ]
+        also "it does not show $words" grep -q "$words" "$W/out"
+        also "it shows the program's place" grep -q /bin/sh "$W/out"
+        also "a secret is in it" [ "$(grep -cE '[0-9a-f]{64}' "$W/out")" = 0 ]
+        want "$name" 0
+    fi
+done
+
 # ---- exit codes ----
 for kind in fork ssh slurm; do
     declare -n over=over_$kind
@@ -183,6 +216,20 @@ for kind in fork ssh slurm; do
         on 0 kill -TERM "$runner"
         end
         also "before that $seen" [ "$seen" = 0 ]
+        also "it took $ms ms" [ "$ms" -lt 8000 ]
+        also "processes are left" gone $word 3
+        want "$name" 143
+        sweep $word
+    fi
+    name="ucx-run ($kind): a TERM that the ranks ignore: grace, KILL"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" --kill-grace 1 sh -c "$stubborn" $word
+        runner=$(of_runner)
+        now
+        on 0 kill -TERM "$runner"
+        end
+        also "TERM reached $(got TERM)" [ "$(got TERM)" = 3 ]
+        also "they got no grace: $ms ms" [ "$ms" -ge 900 ]
         also "it took $ms ms" [ "$ms" -lt 8000 ]
         also "processes are left" gone $word 3
         want "$name" 143
@@ -296,13 +343,15 @@ err $r" ]
 done
 
 # ---- secrets ----
-for kind in fork ssh slurm; do
+over_openmpi=("$UCX_RUN" --launcher openmpi -H "$H0,$H1,$H2")
+over_hydra=("$UCX_RUN" --launcher hydra -H "$H0,$H1,$H2")
+for kind in fork ssh slurm openmpi hydra; do
     declare -n over=over_$kind
     name="ucx-run ($kind): the secret is on no command line and in no file that others can read"
     if wanted "$name"; then
         word=gyre-launch-secret-$$
         # shellcheck disable=SC2016
-        begin $word 3 "${over[@]}" sh -c '[ $RANK != 0 ] || (umask 077; echo $GYRE_SECRET >'"$W/secret"'); : >'"$W"'/here.$RANK; sleep 2' $word
+        begin $word 3 "${over[@]}" sh -c '(umask 077; echo $GYRE_SECRET >'"$W/secret"'); : >'"$W"'/here.$(hostname).$$; sleep 2' $word
         secret=$(cat "$W/secret")
         seen=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -cFf "$W/secret")
         open=$(find /tmp /run /dev/shm /var/tmp -xdev -type f -perm /044 -newer "$W/runner" -size -1M -exec grep -lFf "$W/secret" {} + 2>/dev/null)
