@@ -2,6 +2,7 @@
 # tests/system/hostile.sh: a job whose every socket strangers keep talking to forms, computes right, and logs little. Its
 # secret stands in no argument list, no output and no file.
 . "$(dirname "$0")/../support/lib.sh"
+[ -x /usr/bin/python3 ] || skip "no /usr/bin/python3"
 mkdir "$W/rec"
 "$UCX_RUN" -n 3 --record "$W/rec" --timeout 100 "$PERF" all_reduce -b 1K -e 256K -f 16 -n 150 -w 2 -c 1 --transport ucx \
     >"$W/job.out" 2>"$W/job.err" &
