@@ -250,6 +250,12 @@ on -H 127.0.0.2,127.0.0.3 --max-restarts 2 "$W/late"
 rm -f "$W"/down.*
 want "a host that does not answer at a restart" 0 'restart 1 of 2' 'host 127\.0\.0\.3 is lost \(.*ended with code 255' 'going on with 1 of 2 ranks' 'restart 2 of 2'
 out_is "is left out" "2 1"
+on -H 127.0.0.2,127.0.0.3 --stdin all --max-restarts 1 sh -c 'echo $GYRE_RESTART $(cat); [ $GYRE_RESTART = 1 ]' <<<line
+want "standard input that has ended before a restart" 0 'restart 1 of 1'
+sorted_is "is empty then" "0 line
+0 line
+1
+1"
 set +m
 
 # --- dry run ---

@@ -149,6 +149,11 @@ void run_input_feed(const char *data, size_t n)
     give(n);
 }
 
+int run_input_ended(void)
+{
+    return finished;
+}
+
 int run_input_taken(void)
 {
     for (int r = 0; r < how.ranks; r++)

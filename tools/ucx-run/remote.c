@@ -489,7 +489,7 @@ static void send_job(run_job_t *job, host_t *h)
                            .bind = (int)(o->bind_given ? o->bind : TOPO_BIND_CORE),
                            .bind_given = o->bind_given,
                            .report_bindings = o->report_bindings,
-                           .stdin_to = o->stdin_to,
+                           .stdin_to = run_input_ended() ? RUN_STDIN_NONE : o->stdin_to,
                            .terminal = {capture.terminal[0], capture.terminal[1]},
                            .columns = capture.columns,
                            .rows = capture.rows,

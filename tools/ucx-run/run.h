@@ -244,6 +244,7 @@ void run_input_attached(run_stdio_t *stdio);
 size_t run_input_poll(struct pollfd *fds); /* room for ranks + 1 */
 void run_input_event(const struct pollfd *fd);
 void run_input_feed(const char *data, size_t n); /* n <= RUN_INPUT_BYTES; 0: the end */
+int run_input_ended(void);                       /* there is no more */
 int run_input_taken(void);                       /* all have what was fed */
 void run_input_close(void);
 
