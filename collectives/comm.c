@@ -287,6 +287,36 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
     return st;
 }
 
+/* The same for a newcomer to a running job. */
+static gyre_status_t world_enter(comm_world_t *world, base_time_t deadline)
+{
+    comm_identity_t who;
+    gyre_status_t st = comm_boot_newcomer(&who);
+    if (st == GYRE_OK)
+        st = comm_boot_knock(&who, deadline, &world->boot);
+    if (st != GYRE_OK)
+        return st;
+    world->rank = comm_boot_rank(world->boot);
+    world->size = comm_boot_size(world->boot);
+    base_log_set_rank(world->rank);
+    world->recorder = comm_recorder_open(who.job, world->rank, world->size);
+    comm_boot_describe(world->boot, describe, world->recorder);
+    st = comm_watch_start(world->boot, &world->watch);
+    if (st == GYRE_OK)
+        st = comm_boot_enter(world->boot, deadline);
+    if (st == GYRE_OK)
+        st = comm_mem_attach(world->watch);
+    if (st != GYRE_OK)
+        world_leave(world, 0);
+    return st;
+}
+
+gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline)
+{
+    world->size = comm_boot_size(world->boot);
+    return coll_tune_share(world->boot, GYRE_OK, &process.tune, deadline);
+}
+
 /* Rank 0 knows or measures, the others sleep meanwhile and get it from there. Alone there is nothing to choose. */
 static gyre_status_t world_tune(const comm_world_t *world, base_time_t deadline, coll_tune_t *tune)
 {
@@ -335,8 +365,9 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     st = base_settings_load();
     if (st != GYRE_OK)
         return st;
-    comm_identity_t who;
-    st = comm_identity_find(config ? &c : NULL, &who);
+    const int newcomer = *base_setting_string(SET_JOIN) != '\0';
+    comm_identity_t who = {0};
+    st = newcomer ? GYRE_OK : comm_identity_find(config ? &c : NULL, &who);
     if (st != GYRE_OK)
         return st;
     process.timeout_s = c.timeout_s > 0 ? c.timeout_s : base_setting_seconds(SET_TIMEOUT);
@@ -347,16 +378,21 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits for all
      * processors before it registers, 10 ms and more each time. */
     (void)base_fence_processes_ready();
-    base_log_set_rank(who.meet == COMM_MEET_KNOWN && who.size == 1 ? -1 : who.rank);
-    st = comm_identity_meet(&who, deadline);
-    if (st == GYRE_OK)
-        st = world_join(&process.world, &who, deadline);
+    if (newcomer) {
+        st = world_enter(&process.world, deadline);
+    } else {
+        base_log_set_rank(who.meet == COMM_MEET_KNOWN && who.size == 1 ? -1 : who.rank);
+        st = comm_identity_meet(&who, deadline);
+        if (st == GYRE_OK)
+            st = world_join(&process.world, &who, deadline);
+    }
     if (st != GYRE_OK) {
         comm_identity_leave();
         return st;
     }
     gyre_comm_t *comm;
-    st = world_tune(&process.world, deadline, &process.tune);
+    st = newcomer ? coll_world_retune(&process.world, deadline)
+                  : world_tune(&process.world, deadline, &process.tune);
     if (st == GYRE_OK)
         st = coll_world_make(&process.world, deadline, &comm);
     if (st == GYRE_OK) {

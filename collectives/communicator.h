@@ -112,6 +112,8 @@ struct gyre_comm {
 /* --- comm.c --- */
 /* The communicator of the job's present members; collective over them. */
 gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out);
+/* After the job has grown: the newcomers get what the others are tuned by. Collective over the members. */
+gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline);
 void coll_comm_free(gyre_comm_t *comm);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
 gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);

@@ -1,6 +1,6 @@
-/* collectives/recover.c: going on after a death: the job's communicator made anew over the ranks that are left.
+/* collectives/recover.c: the job's communicator made anew, over the ranks that are left after a death, or with newcomers.
  *
- * comm/boot_shrink.c agrees on who that is; here the old communicator is put out of use first, so that nothing of it is under
+ * comm/boot_shrink.c agrees on who that is, comm/boot_grow.c lets newcomers in. Before a shrink the old communicator is put out of use first, so that nothing of it is under
  * way any more when the new one begins. */
 #include "collectives/communicator.h"
 
@@ -67,6 +67,40 @@ gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm)
         if (st != GYRE_OK)
             log_info("gyre_comm_shrink: once more: %s", gyre_last_error());
     } while (st != GYRE_OK && comm_watch_lost_member(comm->world->watch) && base_now() < deadline);
+    if (st != GYRE_OK)
+        return st;
+    hand_over(comm, made);
+    *newcomm = made;
+    return GYRE_OK;
+}
+
+gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes)
+{
+    if (!comm || !text)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: %s is NULL", comm ? "text" : "comm");
+    gyre_status_t st = comm_watch_ensure(comm->world->watch);
+    return st == GYRE_OK ? comm_boot_where(comm->world->boot, text, bytes) : st;
+}
+
+gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_comm_t **newcomm)
+{
+    gyre_status_t st = check("gyre_comm_grow", comm, newcomm);
+    if (st == GYRE_OK)
+        st = coll_check_comm("gyre_comm_grow", comm);
+    if (st == GYRE_OK)
+        st = comm_watch_ensure(comm->world->watch);
+    if (st != GYRE_OK)
+        return st;
+    gyre_comm_t *made = NULL;
+    const base_time_t deadline = base_deadline(comm->timeout_s);
+    st = comm_boot_grow(comm->world->boot, newcomers, deadline);
+    if (st != GYRE_OK)
+        return st;
+    const base_time_t more =
+        base_deadline(comm->timeout_s); /* the newcomers may have come in the last moment */
+    st = coll_world_retune(comm->world, more);
+    if (st == GYRE_OK)
+        st = coll_world_make(comm->world, more, &made);
     if (st != GYRE_OK)
         return st;
     hand_over(comm, made);

@@ -73,9 +73,15 @@ void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor)
 void boot_shrink_visited(comm_boot_t *boot, boot_visitor_t *visitor)
 {
     const boot_hello_t *h = &visitor->hello;
-    if ((h->role != BOOT_ROLE_RALLY && h->role != BOOT_ROLE_MEMBER) || h->rank < 0 || h->rank >= boot->size ||
-        h->rank == boot->rank || h->wanted != boot->rank) {
-        boot_visitor_dismiss(boot, visitor, BOOT_REJECT, "this rank of a running job has no place for it");
+    if (h->role == BOOT_ROLE_NEW && boot->place == 0)
+        return; /* waits for boot_grow.c */
+    int known =
+        h->rank >= 0 && (h->rank < boot->size || h->epoch > boot->epoch); /* a newcomer ahead of us? */
+    if ((h->role != BOOT_ROLE_RALLY && h->role != BOOT_ROLE_MEMBER) || !known || h->rank == boot->rank ||
+        h->wanted != boot->rank) {
+        boot_visitor_dismiss(boot, visitor, BOOT_REJECT,
+                             "this rank has no place for it: newcomers are let in by the job's lowest rank "
+                             "(gyre_comm_address)");
         return;
     }
     visitor->rank = h->rank;
@@ -100,8 +106,7 @@ static int view_is_sane(const unsigned char *data, size_t bytes)
     return 1;
 }
 
-/* Keeps a membership for comm_boot_shrink to take up. 0: memory. */
-static int keep_view(comm_boot_t *boot, const unsigned char *data, size_t bytes)
+int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes)
 {
     boot_buf_t view = {0};
     if (!boot_buf_add(&view, data, bytes))
@@ -113,6 +118,11 @@ static int keep_view(comm_boot_t *boot, const unsigned char *data, size_t bytes)
     return 1;
 }
 
+int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes)
+{
+    return view_is_sane(data, bytes) && boot_shrink_keep(boot, data, bytes);
+}
+
 static void take_view(comm_boot_t *boot, const boot_visitor_t *visitor, const boot_message_t *m)
 {
     if (!view_is_sane(m->data, m->bytes)) {
@@ -120,7 +130,7 @@ static void take_view(comm_boot_t *boot, const boot_visitor_t *visitor, const bo
         return;
     }
     if (boot_get32(m->data) > boot->epoch && boot_get32(m->data) > boot->view_epoch &&
-        !keep_view(boot, m->data, m->bytes))
+        !boot_shrink_keep(boot, m->data, m->bytes))
         log_error("bootstrap: no memory for a new membership");
 }
 
@@ -130,6 +140,12 @@ void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_mes
     case BOOT_BEAT:
         return;
     case BOOT_RALLY:
+        visitor->rallied = 1;
+        return;
+    case BOOT_JOIN:
+        if (visitor->hello.role != BOOT_ROLE_NEW || m->bytes != sizeof(visitor->place))
+            break;
+        memcpy(&visitor->place, m->data, sizeof(visitor->place));
         visitor->rallied = 1;
         return;
     case BOOT_UP:
@@ -265,7 +281,7 @@ static gyre_status_t decide(comm_boot_t *boot)
         if (!is_dead(boot, boot_member(boot, p)))
             ok = ok && boot_buf_add(&view, word, sizeof(word));
     }
-    ok = ok && keep_view(boot, view.data + view.from, boot_buf_len(&view));
+    ok = ok && boot_shrink_keep(boot, view.data + view.from, boot_buf_len(&view));
     boot_buf_free(&view);
     return ok ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a new membership");
 }
@@ -372,7 +388,7 @@ static void retire_edges(comm_boot_t *boot)
 }
 
 /* Makes the membership that was agreed on the present one. */
-static gyre_status_t take_up(comm_boot_t *boot)
+gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
 {
     const unsigned char *data = boot->view.data + boot->view.from;
     int n = (int)boot_get32(data + 8), place = -1;
@@ -401,7 +417,7 @@ static gyre_status_t take_up(comm_boot_t *boot)
     boot->wiring++;
     /* Who waits here for what has been decided meanwhile hears it. */
     for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
-        if (v->rank < 0 || v->hello.epoch >= boot->epoch)
+        if (v->rank < 0 || v->hello.role == BOOT_ROLE_NEW || v->hello.epoch >= boot->epoch)
             continue;
         if (v->state != VISITOR_OPEN) {
             if (v->ours && v->state != VISITOR_RETIRED && v->state != VISITOR_GONE)
@@ -412,7 +428,7 @@ static gyre_status_t take_up(comm_boot_t *boot)
             expel(boot, v);
         }
     }
-    log_info("epoch %u: %d ranks are left, this is rank %d", boot->epoch, n, boot->rank);
+    log_info("epoch %u: %d members, this is rank %d", boot->epoch, n, boot->rank);
     return boot->edges != NULL ? GYRE_OK
                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the bootstrap's tree");
 }
@@ -441,7 +457,7 @@ static gyre_status_t dead_member(const comm_boot_t *boot)
     return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "rank %d %s", death->rank, how);
 }
 
-static gyre_status_t rewire(comm_boot_t *boot, base_time_t deadline)
+gyre_status_t boot_shrink_rewire(comm_boot_t *boot, base_time_t deadline)
 {
     base_time_t began = base_now();
     for (;;) {
@@ -483,9 +499,9 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
         if (st == GYRE_OK)
             st = agree(boot, &rally);
         if (st == GYRE_OK)
-            st = take_up(boot);
+            st = boot_shrink_take_up(boot);
         if (st == GYRE_OK)
-            st = rewire(boot, deadline);
+            st = boot_shrink_rewire(boot, deadline);
         if (st == GYRE_OK) {
             pthread_mutex_unlock(&boot->lock);
             st = comm_boot_fence(boot, deadline);

@@ -23,4 +23,11 @@ void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_visited(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_message_t *m);
 
+/* Under the lock, for boot_grow.c, too: keeps a membership (sane: after looking at it) to be taken up, 0: memory; makes it the
+ * present one; connects the tree over it. */
+int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes);
+int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes);
+gyre_status_t boot_shrink_take_up(comm_boot_t *boot);
+gyre_status_t boot_shrink_rewire(comm_boot_t *boot, base_time_t deadline);
+
 #endif

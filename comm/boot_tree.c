@@ -206,6 +206,7 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_PARENT:
     case BOOT_RALLY:
     case BOOT_VIEW:
+    case BOOT_WELCOME:
         break;
     }
     log_warning("bootstrap: rank %d sent an unexpected message of type %d", edge->rank, (int)m->type);

@@ -212,6 +212,9 @@ void boot_kv_renew(comm_boot_t *boot);
 void boot_kv_sent(comm_boot_t *boot);
 void boot_kv_free(comm_boot_t *boot);
 
+/* bootstrap.c: not connected to anybody yet. NULL: memory. */
+comm_boot_t *boot_new(const comm_identity_t *who);
+
 /* boot_join.c: the connected tree, or an error after which boot's edges are still to be freed. */
 gyre_status_t boot_join_tree(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline);
 

@@ -50,7 +50,8 @@ typedef enum {
     BOOT_RALLY = 14,    /* the sender calls for a new membership */
     BOOT_VIEW = 15,     /* a new membership; see boot_shrink.c */
     BOOT_ASK = 16,      /* u32 id, u32 origin, u32 rank: what is that rank doing? */
-    BOOT_TELL = 17      /* u32 id, u32 origin, text */
+    BOOT_TELL = 17,     /* u32 id, u32 origin, text */
+    BOOT_WELCOME = 18   /* to a newcomer; see boot_grow.c */
 } boot_type_t;
 
 typedef struct {

@@ -57,6 +57,16 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline);
  * call it within `patience_s` seconds are no longer. PEER_DEAD: the part of the job that this rank hears is the smaller one.
  * ABORTED: the others went on without this rank. TIMEOUT. */
 gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline);
+/* Where newcomers are to knock, "host:port"; changes when the member with the lowest rank does. The watcher must run. */
+gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes);
+/* Collective: lets `wanted` newcomers in, which become the members with the highest ranks. TIMEOUT, and nothing has changed: they did
+ * not come. The watcher must run. */
+gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline);
+/* The other side: an identity from GYRE_JOIN, GYRE_SECRET and GYRE_JOB; waits at the door of the job until it is let in; then,
+ * with a watcher, takes its place. */
+gyre_status_t comm_boot_newcomer(comm_identity_t *who);
+gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
+gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);
 /* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this rank, or NULL. */
 int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
 uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */

@@ -105,7 +105,7 @@ void identity_alone(comm_identity_t *out, const char *source)
     if (source != NULL)
         snprintf(out->source, sizeof(out->source), "%s", source);
     if (out->job[0] == '\0')
-        strcpy(out->job, "alone");
+        strcpy(out->job, "job"); /* as of a larger job: newcomers may make it one */
     if (!out->have_secret)
         randombytes_buf(out->secret, sizeof(out->secret));
     out->have_secret = 1;

@@ -233,6 +233,11 @@ gyre_status_t comm_watch_start(comm_boot_t *boot, comm_watch_t **out)
     return GYRE_OK;
 }
 
+gyre_status_t comm_watch_ensure(comm_watch_t *watch)
+{
+    return ensure_thread(watch);
+}
+
 void comm_watch_stop(comm_watch_t *watch)
 {
     if (watch == NULL)

@@ -66,6 +66,17 @@ GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
  * PEER_DEAD (GYRE_QUORUM). ABORTED: the others went on without this rank. TIMEOUT after three deadlines. docs/failures.md. */
 GYRE_API gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm);
 
+/* Lets new processes in: collective over all ranks of the job, with its communicator (as for gyre_comm_shrink), which must work.
+ * `newcomers` processes, started by whatever means with GYRE_JOIN set to gyre_comm_address and with the job's GYRE_SECRET and
+ * GYRE_JOB, call gyre_init, which lasts until they are let in here, and get the same communicator of all as *newcomm; they
+ * come behind the old ranks in it. It becomes the job's communicator; `comm` works on and is to be destroyed with
+ * gyre_comm_destroy some time. Waits for the newcomers until the deadline of an operation: TIMEOUT, and nothing has changed.
+ * PEER_DEAD: a rank or a newcomer died meanwhile; gyre_comm_shrink goes on without it. */
+GYRE_API gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_comm_t **newcomm);
+/* Where newcomers to the job are let in, "host:port", for their GYRE_JOIN. The same on all ranks, in other words perhaps; another one
+ * once the lowest rank has died. text: [bytes], 128 are enough. */
+GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes);
+
 /* The error that killed `comm`, or GYRE_OK. Cheap: one load. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
 

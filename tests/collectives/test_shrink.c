@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -153,6 +154,7 @@ static void round_of(const int *victims, int victims_n)
         pids[r] = fork();
         assert_true(pids[r] >= 0);
         if (pids[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* none stays when the test fails */
             start_t start = {
                 .shared = shared, .rank = r, .port = job.port, .root_fd = job.root_fd, .body = survive};
             rank_main(&start);

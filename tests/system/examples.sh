@@ -8,6 +8,18 @@ for n in 1 2 3 5; do
 done
 run "$UCX_RUN" -n 2 --timeout 30 "$B/examples/heat" 1
 want "more ranks than rows" 2 'usage'
+# survive: the same result with and without a rank that is killed meanwhile
+run timeout 30 "$B/examples/survive" 3 400
+want "survive" 0
+check "survive: the result" grep -q '^total 6\.569930 after 400 steps, 3 ranks$' "$W/out"
+timeout 30 "$B/examples/survive" 3 400 >"$W/out" 2>"$W/err" &
+started() { grep -q '^rank 2 is process' "$W/out"; }
+until_true 20 started || bad "survive did not start"
+sleep 0.2
+kill -9 "$(sed -n 's/^rank 0 is process //p' "$W/out")"
+wait $!
+check "survive: two go on" grep -q '^2 ranks go on from step' "$W/out"
+check "survive: the result without one" grep -q '^total 6\.569930 after 400 steps, 2 ranks$' "$W/out"
 python=$(command -v /usr/bin/python3 || command -v python3)
 [ -n "$python" ] || skip "there is no python3"
 for n in 1 3; do
