@@ -12,7 +12,8 @@ mkdir "$W/rec"
 # job ARGS...: starts a job with its recorder below $W/rec; leaves $launcher, $file and $id
 job() {
     rm -f "$W"/rec/*
-    "$UCX_RUN" -n 4 --bind none --record "$W/rec" --timeout 50 "$W/stuck" "$@" >"$W/job.out" 2>&1 &
+    # a stopped rank is to stay until we have looked at it
+    GYRE_HEARTBEAT=0 "$UCX_RUN" -n 4 --bind none --record "$W/rec" --timeout 50 "$W/stuck" "$@" >"$W/job.out" 2>&1 &
     launcher=$!
     started+=("$launcher")
     for _ in $(seq 300); do
