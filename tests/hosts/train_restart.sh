@@ -8,7 +8,8 @@
 #
 # Hosts are namespaces (tests/lab/nethosts); needs root. The last host has only the launcher.
 . "$(dirname "$0")/../support/lib.sh"
-export NETHOSTS_PREFIX=${NETHOSTS_PREFIX:-tr}
+[ -n "${NETHOSTS_PREFIX:-}" ] || printf -v NETHOSTS_PREFIX 'tr%04x' $(($$ & 0xffff))
+export NETHOSTS_PREFIX
 NH=tests/lab/nethosts
 TRAIN=$B/bin/gyre-train
 [ "$(id -u)" = 0 ] || skip "needs root for namespaces"
@@ -20,7 +21,7 @@ awk 'BEGIN { for (i = 0; i < 900; i++) printf "line %d of %s has %d words, and %
 MODEL=(--data "$W/text" --layers 2 --hidden 96 --heads 3 --seq 96 --batch 8 --steps 150 --eval-every 50 --eval-sequences 9
     --warmup 4 --sample-tokens 0 --report none)
 
-hosts_up() { $NH up 4 --rate 1gbit >/dev/null && $NH sshd >/dev/null; }
+hosts_up() { $NH up 4 --rate 1gbit --ttl 600 >/dev/null && $NH sshd >/dev/null; }
 curve() { sed -E '/"config"/d; /"resumed"/d; s/,"tokens_per_second".*//; s/,"seconds".*//' "$1"; }
 same() {
     curve "$W/log" >"$W/curve"
