@@ -359,6 +359,13 @@ int coll_comm_advance(gyre_comm_t *comm)
     return moved;
 }
 
+/* Its deadline counts from `now`. */
+static void begin_at(gyre_request_t *r, base_time_t now)
+{
+    r->started = now;
+    r->deadline = now + r->comm->timeout_ns;
+}
+
 /* Numbers are given here and not when a call is collected: a group that is refused leaves no gap. */
 static void number(gyre_request_t *r)
 {
@@ -366,17 +373,19 @@ static void number(gyre_request_t *r)
     coll_p2p_peer_t *with = r->kind == COLL_REQ_COLLECTIVE ? NULL : &comm->p2p[r->peer];
     r->tag.seq = !with ? ++comm->seq : r->kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
     r->call.seq = r->tag.seq;
-    r->started = base_now();
-    r->deadline = r->started + comm->timeout_ns;
 }
 
-/* Appends to the communicator's queue. */
-static void enqueue(gyre_request_t *r)
+/* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most are done before it is time to
+ * read the clock (wait_turn). */
+static void enqueue(gyre_request_t *r, base_time_t now)
 {
     gyre_comm_t *comm = r->comm;
     coll_drive(comm);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     number(r);
+    r->started = 0;
+    if (now != 0)
+        begin_at(r, now);
     gyre_request_t **head = r->kind == COLL_REQ_COLLECTIVE ? &comm->head : &comm->p2p_head;
     gyre_request_t **tail = r->kind == COLL_REQ_COLLECTIVE ? &comm->tail : &comm->p2p_tail;
     r->next = NULL;
@@ -404,8 +413,7 @@ static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan,
     r->run.started = 1;
     r->call = *call;
     r->tag = comm->exchange.tag;
-    r->started = base_now();
-    r->deadline = r->started + comm->timeout_ns;
+    begin_at(r, base_now());
     comm_recorder_since(comm->world->recorder, r->started);
     comm->head = comm->tail = r;
     return r;
@@ -457,7 +465,7 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
             *request = r;
         return GYRE_OK;
     }
-    enqueue(r);
+    enqueue(r, request ? base_now() : 0);
     if (!request)
         return coll_request_wait(r);
     coll_registry_add(r->comm);
@@ -501,9 +509,16 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
         comm_wait_moved(wait);
         return GYRE_OK;
     }
-    /* other communicators need this thread as well, and their doorbells ring elsewhere: sleep briefly only */
-    base_time_t soon = base_now() + 1000000;
-    wait->deadline = others > 0 && soon < r->deadline ? soon : r->deadline;
+    if (r->started == 0) {
+        begin_at(r, base_now());
+        comm_recorder_since(comm->world->recorder, r->started);
+    }
+    wait->deadline = r->deadline;
+    if (others >
+        0) { /* communicators need this thread as well, and their doorbells ring elsewhere: sleep briefly only */
+        base_time_t soon = base_now() + 1000000;
+        wait->deadline = soon < r->deadline ? soon : r->deadline;
+    }
     uint32_t armed = wait->armed;
     gyre_status_t st = comm_wait_idle(wait);
     if (wait->armed && !armed) { /* going to sleep: leave word for whom, and see whether that makes sense */
@@ -654,6 +669,7 @@ gyre_status_t gyre_group_end(void)
         return status;
     }
     gyre_request_t *blocking = NULL, **end = &blocking;
+    const base_time_t now = base_now();
     for (gyre_request_t *r = list, *next; r; r = next) {
         next = r->next;
         int waits = r->collected == COLL_COLLECTED_BLOCKING;
@@ -664,7 +680,7 @@ gyre_status_t gyre_group_end(void)
             end = &r->group_next;
         }
         gyre_comm_t *comm = r->comm; /* enqueue may finish r, and a waiter elsewhere may free it */
-        enqueue(r);
+        enqueue(r, now);
         coll_registry_add(comm);
     }
     for (gyre_request_t *r = blocking, *next; r; r = next) {

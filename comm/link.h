@@ -115,6 +115,8 @@ void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
 /* comm/verbs_group.c and its neighbours; only in builds with GYRE_VERBS. prepare is collective: all ranks tell each other whether they
  * can and how they are reached. quiet: UNSUPPORTED on all ranks, without an error told, if some rank cannot. */
 int comm_verbs_there(void);
+/* For gyre-doctor: text is what rail `rail` would be and why, or why there is none (INVALID: that are all). */
+gyre_status_t comm_verbs_describe(int rail, char *text, size_t bytes);
 gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user);
 gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_verbs_progress(comm_group_t *group);

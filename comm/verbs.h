@@ -64,7 +64,7 @@ typedef struct {
     uint32_t message_most;
     int cqe_most, srq_most;
     verbs_address_t address;
-    char text[512]; /* what was chosen and why, in one line */
+    char text[896]; /* what was chosen and why, in one line */
 } verbs_rail_t;
 
 /* Opens the process's rails, or uses them once more. *rails: [*count], until verbs_rails_close. UNSUPPORTED says what is missing;
@@ -227,6 +227,7 @@ struct comm_verbs_group {
     int stripes_wanted; /* per rail */
     int connecting;     /* links that are not ready */
     int control_due;
+    uint32_t turns; /* of comm_verbs_progress */
     int leaving;
     base_time_t leave_by;
 

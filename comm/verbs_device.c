@@ -260,8 +260,11 @@ static gyre_status_t start(void)
                                  n == 0 && refused[0] ? refused : why);
     for (int i = 0; i < count && status == GYRE_OK; i++) {
         status = open_rail(&rails.rail[i], &ports[chosen[i]]);
-        if (status == GYRE_OK)
-            log_info("verbs: rail %d is %s; chosen: %s", i, rails.rail[i].text, why);
+        if (status == GYRE_OK) {
+            size_t used = strlen(rails.rail[i].text);
+            snprintf(rails.rail[i].text + used, sizeof rails.rail[i].text - used, "; chosen: %s", why);
+            log_info("verbs: rail %d is %s", i, rails.rail[i].text);
+        }
         rails.count = i + 1;
     }
     free(ports);
@@ -305,6 +308,24 @@ void verbs_rails_close(void)
     if (--rails.users == 0)
         stop();
     pthread_mutex_unlock(&rails.lock);
+}
+
+gyre_status_t comm_verbs_describe(int number, char *text, size_t bytes)
+{
+    verbs_rail_t *rail;
+    int count;
+    gyre_status_t status = verbs_rails_open(1, &rail, &count);
+
+    if (status != GYRE_OK) {
+        snprintf(text, bytes, "%s", gyre_last_error());
+        return status;
+    }
+    if (number < 0 || number >= count)
+        status = gyre_fail_quiet(GYRE_ERR_INVALID, "there are %d rails", count);
+    else
+        snprintf(text, bytes, "%s", rail[number].text);
+    verbs_rails_close();
+    return status;
 }
 
 const char *verbs_rail_state(const verbs_rail_t *rail)

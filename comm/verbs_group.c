@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { BATCH = 32, CQ_LEAST = 512 };
+enum { BATCH = 32, CQ_LEAST = 512, LOOK_TURNS = 8 };
 
 /* ---- whose queue pair is it? ----------------------------------------------------------------------------- */
 
@@ -125,9 +125,14 @@ void verbs_poll(comm_verbs_group_t *vg)
         verbs_hello_progress(vg);
 }
 
+/* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
+ * yet; so not every time. */
 void comm_verbs_progress(comm_group_t *group)
 {
-    verbs_poll(group->verbs);
+    comm_verbs_group_t *vg = group->verbs;
+
+    if (vg->connecting > 0 || vg->control_due > 0 || ++vg->turns % LOOK_TURNS == 0)
+        verbs_poll(vg);
 }
 
 /* Asks for an event at the next completion; the caller looks once more before it sleeps (comm/wait.h). */

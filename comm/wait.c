@@ -3,7 +3,7 @@
  *              peers are on time              more ranks than cores, or peers often late
  *     first    spin for GYRE_SPIN (10 ms)     spin for 6 turns (or GYRE_SPIN)
  *     then     -                              200 times sched_yield, unless yields have cost a time slice lately
- *     then     sleep on the doorbell (futex), or in UCX's event descriptor, a bounded time; again
+ *     then     sleep on the doorbell (futex), or in UCX's or verbs' event descriptors, a bounded time; again
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy with
  * other work: the scheduler may have put two ranks on one core, where each message costs a time slice for as long

@@ -69,7 +69,11 @@ void look_at_choices(report_t *report)
 {
     report->section = "Gyre will use";
     same_host(report);
-    if (*report->facts.transports != '\0')
+    if (report->facts.rails > 0 && strcmp(base_setting_string(SET_TRANSPORT), "ucx") != 0)
+        report_add(report, FOUND_OK, "ranks of other hosts", "",
+                   "verbs over %d rail%s where every rank has an RDMA device, else UCX", report->facts.rails,
+                   report->facts.rails == 1 ? "" : "s");
+    else if (*report->facts.transports != '\0')
         report_add(report, FOUND_OK, "ranks of other hosts", "", "UCX over the best of: %s",
                    report->facts.transports);
     else

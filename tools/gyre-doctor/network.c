@@ -12,6 +12,8 @@
 
 #ifdef GYRE_VERBS
 #include <infiniband/verbs.h>
+
+#include "comm/link.h"
 #endif
 
 static void interfaces(report_t *report)
@@ -105,6 +107,22 @@ static void ucx(report_t *report)
 }
 
 #ifdef GYRE_VERBS
+/* What the verbs transport would make of them. */
+static void rails(report_t *report)
+{
+    char name[32], text[1024];
+    int rail = 0;
+    gyre_status_t status;
+    while ((status = comm_verbs_describe(rail, text, sizeof(text))) == GYRE_OK) {
+        snprintf(name, sizeof(name), "verbs, rail %d", rail++);
+        report_add(report, FOUND_OK, name, "", "%s", text);
+    }
+    report->facts.rails = rail;
+    if (status != GYRE_ERR_INVALID)
+        report_add(report, FOUND_WARNING, "verbs",
+                   "GYRE_VERBS_DEVICES and GYRE_VERBS_GID choose (docs/transports.md)", "%s", text);
+}
+
 static void rdma(report_t *report)
 {
     int count = 0;
@@ -141,6 +159,7 @@ static void rdma(report_t *report)
             ibv_close_device(context);
     }
     ibv_free_device_list(list);
+    rails(report);
 }
 #else
 static void rdma(report_t *report)

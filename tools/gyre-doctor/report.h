@@ -29,9 +29,9 @@ typedef struct {
     finding_t *first, *last;
     const char *section; /* of the findings that follow */
     struct {
-        int windows, cma; /* shared memory between local ranks by memfd; by process_vm_readv */
-        int gpus, rdma_devices;
-        char transports[256]; /* UCX's, that reach other hosts: "tcp rc_mlx5" */
+        int windows, cma;              /* shared memory between local ranks by memfd; by process_vm_readv */
+        int gpus, rdma_devices, rails; /* rails: ports that the verbs transport would use */
+        char transports[256];          /* UCX's, that reach other hosts: "tcp rc_mlx5" */
     } facts;
 } report_t;
 
