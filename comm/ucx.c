@@ -257,9 +257,16 @@ static gyre_status_t start_worker(void)
         return GYRE_OK;
     fd_set listening;
     ucx_sockets_before(&listening);
-    status = make_context();
-    if (status == UCS_OK)
-        status = make_worker();
+    /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look does not see it. */
+    for (int tries = 0;; tries++) {
+        status = make_context();
+        if (status == UCS_OK)
+            status = make_worker();
+        if (status != UCS_ERR_NO_DEVICE || tries == 3)
+            break;
+        stop_worker();
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
     ucx_sockets_after(&listening);
     if (status == UCS_OK)
         return GYRE_OK;

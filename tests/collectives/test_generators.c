@@ -1,6 +1,7 @@
 /* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that
  * is served, all n from 1 to SWEEP_N, all roots, counts that do not divide, several chunks, in place, out of
- * place and mixed, blocks of different sizes, host maps, both orders. */
+ * place and mixed, blocks of different sizes, host maps, both orders.
+ * deadline: 300 (a busy machine of two cores) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
