@@ -1,5 +1,5 @@
 /* tests/collectives/test_shrink.c: ranks are killed at random moments, also while the others agree on who is left: the rest goes
- * on together, with right results. SHRINK_ROUNDS=100 for more rounds (make check-long). */
+ * on together, with right results. A hundred rounds of it in make check-long. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -205,8 +205,7 @@ static void any_rank(void **state)
 
 static void several_while_shrinking(void **state)
 {
-    const char *wanted = getenv("SHRINK_ROUNDS");
-    int rounds = wanted ? atoi(wanted) : 3;
+    int rounds = getenv("TEST_LONG") ? 100 : 3;
     (void)state;
     for (int i = 0; i < rounds; i++) {
         int victims[RANKS], n = 1 + (int)draw(3);
