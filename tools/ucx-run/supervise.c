@@ -316,13 +316,14 @@ static void on_hosts(watch_t *w)
     int r, rc;
     run_remote_tick(w->job);
     while ((r = run_remote_died(w->job)) >= 0)
-        died(w, r);
+        if (!w->over) /* else we have given them up ourselves */
+            died(w, r);
     if (run_remote_refused(w->job, &rc) && !w->result->refused) {
         w->result->refused = 1;
         w->result->rc = rc;
         w->suspect = -1;
         w->over = 1; /* the ranks that run elsewhere go with their agents */
-    } else if (run_remote_stillborn(w->job)) {
+    } else if (run_remote_stillborn(w->job) && !w->over) {
         decide(w);
         w->over = 1;
     }
