@@ -3,9 +3,10 @@
  *
  * The channel is left at once, so that a launcher that ends the whole job at the first death of one of its clients leaves the survivors to
  * Gyre. It can be used once per process: what was agreed is kept, and gyre_init after gyre_finalize meets at the same socket. Where an
- * MPI library is in the process, it needs the channel, too: its goodbye is then left to the library (PMI-1) or said when Gyre leaves (PMIx, which
- * counts). */
+ * MPI library is in the process, it needs the channel, too: the goodbye is then said when Gyre leaves, to PMIx, which counts them, always, to
+ * PMI-1 if MPI has not been started by then; else it is MPI's. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -31,7 +32,8 @@ static struct {
     int rank, size, root_fd;
     char job[64];
     meet_card_t card;
-    const pmix_calls_t *stays; /* PMIx's goodbye is still to be said */
+    const pmix_calls_t *stays; /* PMIx's goodbye is still to be said, */
+    int pmi_stays, pmi_fd;     /* and PMI-1's, unless MPI does */
 } channel;
 
 static const pmix_calls_t *pmix_calls(void)
@@ -105,24 +107,45 @@ gyre_status_t identity_from_pmi1(comm_identity_t *out)
     return identity_secret(out, "");
 }
 
-/* An MPI library was loaded, whether or not it has been started. */
-static int look_for_mpi(struct dl_phdr_info *object, size_t bytes, void *found)
+/* The path of a loaded MPI library. Nothing is opened here: the loader holds a lock. */
+static int look_for_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
 {
     (void)bytes;
     const char *name = strrchr(object->dlpi_name, '/');
     name = name != NULL ? name + 1 : object->dlpi_name;
-    if (strncmp(name, "libmpi.so", 9) == 0 || strncmp(name, "libmpich.so", 11) == 0 ||
-        strncmp(name, "libmpi_", 7) == 0)
-        *(int *)found = 1;
-    return *(int *)found;
+    if (strncmp(name, "libmpi.so", 9) != 0 && strncmp(name, "libmpich.so", 11) != 0 &&
+        strncmp(name, "libmpi_", 7) != 0)
+        return 0;
+    return snprintf(path, PATH_MAX, "%s", object->dlpi_name) < PATH_MAX;
 }
 
+/* PMPI_Initialized of the MPI library in this process, also of one that a script language has loaded for itself; NULL: there is none. */
+static int (*find_mpi(void))(int *)
+{
+    int (*initialized)(int *) = NULL;
+    char path[PATH_MAX];
+    void *found = dlsym(RTLD_DEFAULT, "PMPI_Initialized");
+    void *library = NULL;
+    if (found == NULL && dl_iterate_phdr(look_for_mpi, path) != 0)
+        library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (library != NULL) {
+        found = dlsym(library, "PMPI_Initialized");
+        dlclose(library); /* it was loaded before, and stays */
+    }
+    memcpy(&initialized, &found, sizeof(found));
+    return initialized;
+}
+
+/* An MPI library was loaded, whether or not it has been started. */
 static int mpi_is_here(void)
 {
-    int found = dlsym(RTLD_DEFAULT, "PMPI_Init") != NULL;
-    if (!found)
-        dl_iterate_phdr(look_for_mpi, &found);
-    return found;
+    return find_mpi() != NULL;
+}
+
+static int mpi_was_started(void)
+{
+    int (*initialized)(int *) = find_mpi(), yes = 0;
+    return initialized != NULL && initialized(&yes) == 0 && yes;
 }
 
 /* ---- rank 0's part ---- */
@@ -219,7 +242,9 @@ static gyre_status_t by_pmi1(comm_identity_t *who, host_t *host, base_time_t dea
         st = pmi1_get(&pmi, key, text, MEET_CARD_MAX);
     if (st == GYRE_ERR_NOT_FOUND)
         st = gyre_fail(GYRE_ERR_BOOTSTRAP, "rank 0 published nothing through PMI (key %s)", key);
-    if (st == GYRE_OK && !mpi_is_here())
+    channel.pmi_fd = who->pmi_fd;
+    channel.pmi_stays = st == GYRE_OK && mpi_is_here();
+    if (st == GYRE_OK && !channel.pmi_stays)
         st = pmi1_goodbye(&pmi);
     sodium_memzero(&pmi, sizeof(pmi));
     return st;
@@ -293,7 +318,11 @@ gyre_status_t comm_identity_meet(comm_identity_t *who, base_time_t deadline)
 void comm_identity_leave(void)
 {
     const pmix_calls_t *calls = channel.stays;
+    pmi1_t pmi = {.fd = channel.pmi_fd, .deadline = base_deadline(GOODBYE_SECONDS)};
     channel.stays = NULL;
     if (calls != NULL)
         pmix_leave(calls, base_deadline(GOODBYE_SECONDS));
+    if (channel.pmi_stays && !mpi_was_started())
+        (void)pmi1_goodbye(&pmi); /* it says what is wrong, and that harms nobody any more */
+    channel.pmi_stays = 0;
 }
