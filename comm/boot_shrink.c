@@ -11,9 +11,10 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { VIEW_HEAD = 12, LOOK_MS = 50 };
+enum { VIEW_HEAD = 12, LOOK_MS = 50, AT_ONCE = 64 };
 #define MS       ((base_time_t)1000000)
-#define GRACE_NS (100 * MS) /* that others have to come by themselves before they are dialled */
+#define GRACE_NS (100 * MS)  /* that others have to come by themselves before they are dialled */
+#define SLOW_NS  (1000 * MS) /* for a leader to be connected */
 
 typedef struct {
     int leader;           /* the present one; -1: none yet */
@@ -225,6 +226,13 @@ static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
         did_not_come(boot, leader, rally);
         return GYRE_OK;
     }
+    /* If it does not answer, others may not, either: all are dialled side by side, rather than one after the other. */
+    if (base_now() - rally->began > SLOW_NS && (visitor == NULL || visitor->state != VISITOR_OPEN))
+        for (int p = 0; p < boot->members_n && p < AT_ONCE; p++) {
+            int rank = boot_member(boot, p);
+            if (rank != boot->rank && !is_dead(boot, rank) && dial_once(boot, rank) != GYRE_OK)
+                return GYRE_ERR_NO_MEMORY;
+        }
     if (visitor == NULL)
         return boot_door_dial(boot, leader, BOOT_ROLE_RALLY) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
     if (visitor->state == VISITOR_OPEN && !visitor->told) {
