@@ -274,9 +274,10 @@ static gyre_status_t decide(comm_boot_t *boot)
         left += !is_dead(boot, boot_member(boot, p));
     gyre_status_t st = check_quorum(boot, left);
     if (st != GYRE_OK) {
+        snprintf(boot->refusal, sizeof(boot->refusal), "%.255s", gyre_last_error());
         for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
             if (v->state == VISITOR_OPEN && v->rallied && v->hello.epoch == boot->epoch)
-                boot_visitor_dismiss(boot, v, BOOT_REJECT, gyre_last_error());
+                boot_visitor_dismiss(boot, v, BOOT_REJECT, boot->refusal);
         return st;
     }
     uint32_t head[3] = {boot->epoch + 1, (uint32_t)boot->size, (uint32_t)left};

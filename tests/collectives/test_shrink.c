@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct {
     shared_t *shared;
-    int rank, port, root_fd;
+    int rank, n, port, root_fd;
     void (*body)(gyre_comm_t *world, int rank, shared_t *shared);
 } start_t;
 
@@ -113,7 +113,7 @@ static void rank_main(const start_t *start)
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     snprintf(root, sizeof root, "127.0.0.1:%d", start->port);
     config.rank = start->rank;
-    config.nranks = RANKS;
+    config.nranks = start->n;
     config.root = root;
     config.timeout_s = 10;
     if (start->rank == 0) {
@@ -155,8 +155,12 @@ static void round_of(const int *victims, int victims_n)
         assert_true(pids[r] >= 0);
         if (pids[r] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL); /* none stays when the test fails */
-            start_t start = {
-                .shared = shared, .rank = r, .port = job.port, .root_fd = job.root_fd, .body = survive};
+            start_t start = {.shared = shared,
+                             .rank = r,
+                             .n = RANKS,
+                             .port = job.port,
+                             .root_fd = job.root_fd,
+                             .body = survive};
             rank_main(&start);
         }
     }
@@ -224,11 +228,58 @@ static void several_while_shrinking(void **state)
     }
 }
 
+/* Two ranks of three stop: the third is the smaller part and must not go on. */
+static void alone(gyre_comm_t *comm, int rank, shared_t *shared)
+{
+    gyre_comm_t *none = NULL;
+    double one = 1;
+    (void)shared;
+    if (gyre_barrier(comm) != GYRE_OK)
+        _exit(1);
+    if (rank != 2)
+        kill(getpid(), SIGSTOP);
+    while (gyre_all_reduce(&one, &one, 1, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), comm) == GYRE_OK)
+        ;
+    gyre_status_t st = gyre_comm_shrink(comm, &none);
+    _exit(st == GYRE_ERR_PEER_DEAD && strstr(gyre_last_error(), "the smaller part must not") ? 0 : 2);
+}
+
+static void the_smaller_part_gives_up(void **state)
+{
+    boot_job_t job;
+    pid_t pids[3];
+    int status = -1, got = 0;
+    base_time_t deadline = base_deadline(20);
+    (void)state;
+    setenv("GYRE_HEARTBEAT", "0.5", 1);
+    boot_job_begin(&job, 3);
+    fflush(NULL);
+    for (int r = 0; r < 3; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            start_t start = {.rank = r, .n = 3, .port = job.port, .root_fd = job.root_fd, .body = alone};
+            rank_main(&start);
+        }
+    }
+    while ((got = waitpid(pids[2], &status, WNOHANG)) == 0 && base_poll_ms(deadline) != 0)
+        nap_us(1000);
+    for (int r = 0; r < (got == 0 ? 3 : 2); r++) {
+        kill(pids[r], SIGKILL);
+        waitpid(pids[r], NULL, 0);
+    }
+    boot_job_end(&job);
+    unsetenv("GYRE_HEARTBEAT");
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_rank),
         cmocka_unit_test(several_while_shrinking),
+        cmocka_unit_test(the_smaller_part_gives_up),
     };
     if (!getenv("SHRINK_VERBOSE"))
         setenv("GYRE_LOG", "none", 1); /* the deaths are meant */
