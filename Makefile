@@ -263,7 +263,7 @@ help:
 	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
-	@echo "                   ONLY=\"collectives bandwidth failures shrink train\": some of its parts)"
+	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"

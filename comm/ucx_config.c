@@ -1,5 +1,7 @@
 /* comm/ucx_config.c: which of UCX's options Gyre sets, and why. The user's own UCX_* variables always win. */
 #include <dirent.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,6 +70,67 @@ static int have_soft_roce(void)
     return found;
 }
 
+/* Is it a bridge or a tunnel, as containers and virtual machines have? Its addresses lead to nobody else's host. */
+static int leads_nowhere(const char *interface)
+{
+    static const char *const marks[] = {"bridge", "tun_flags"};
+    char path[64 + IF_NAMESIZE];
+    int found = 0;
+
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        snprintf(path, sizeof path, "/sys/class/net/%s/%s", interface, marks[i]);
+        found = found || access(path, F_OK) == 0;
+    }
+    return found;
+}
+
+/* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the same. */
+static int count_links(void)
+{
+    struct ifaddrs *all, *seen;
+    int links = 0, nowhere = 0;
+
+    if (getifaddrs(&all) != 0)
+        return 1;
+    for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+        const unsigned wanted = IFF_UP | IFF_RUNNING;
+        if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET ||
+            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted)
+            continue;
+        for (seen = all; seen != a && (!seen->ifa_addr || seen->ifa_addr->sa_family != AF_INET ||
+                                       strcmp(seen->ifa_name, a->ifa_name) != 0);
+             seen = seen->ifa_next) {
+        }
+        links += seen == a; /* its first address */
+        nowhere = nowhere || leads_nowhere(a->ifa_name);
+    }
+    freeifaddrs(all);
+    if (links > 1 && nowhere)
+        log_info("messages over TCP are not striped: this host has a bridge or a tunnel that UCX would use, "
+                 "too; name the "
+                 "links in UCX_NET_DEVICES and their number in UCX_MAX_EAGER_RAILS");
+    return nowhere ? 1 : links;
+}
+
+/* UCX sends an eager message over one device unless told otherwise; a chunk of a collective is cut in pieces of 64 KiB that
+ * go over all. */
+static void stripe(ucp_config_t *config)
+{
+    enum { MOST_RAILS = 4 };
+    const char *named = base_env("UCX_NET_DEVICES");
+    int links = 1;
+    char value[16];
+
+    if (!named || strcmp(named, "all") == 0)
+        links = count_links();
+    for (; named && *named; named++)
+        links += *named == ',';
+    if (links < 2)
+        return;
+    snprintf(value, sizeof value, "%d", links < MOST_RAILS ? links : MOST_RAILS);
+    modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
+}
+
 void ucx_configure(ucp_config_t *config)
 {
     /* Options of transports that UCX_TLS rules out would be complained about. */
@@ -82,6 +145,7 @@ void ucx_configure(ucp_config_t *config)
         modify(config, "TCP_KEEPIDLE", "KEEPIDLE", "1s");
         modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
         modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
+        stripe(config);
     }
     /* Over Soft-RoCE the address that UCX compares is not where it looks: it would drop every datagram, those that
      * connect the other transports included, and end the process after 30 s. */
