@@ -20,13 +20,13 @@
  *  all_gather      blocks go round, chunk by chunk.
  *  broadcast       a chain from root, chunk by chunk.
  *
- * The chunks of a shard go round in pairs: a rank reuses the memory of a message only when the next rank
- * has long used it, and must never wait for its neighbour to get ahead of itself. TMP: 8 chunks
- * (fast_order), else 4 * (2 log2 n + 1) chunks. Steps per rank and chunk: O(n), canonical O(n log n). */
+ * The chunks of a shard go round in fours: a rank reuses the memory of a message only when the next rank
+ * has long used it, and must never wait for its neighbour to get ahead of itself. TMP: 16 chunks
+ * (fast_order), else 8 * (2 log2 n + 1) chunks. Steps per rank and chunk: O(n), canonical O(n log n). */
 #include "collectives/generator.h"
 
 enum {
-    GROUP = 2,        /* chunks of one shard that are worked on before the next shard */
+    GROUP = 4,        /* chunks of one shard that are worked on before the next shard */
     SETS = 2 * GROUP, /* sets of TMP; more than GROUP, see above */
     MOST_PIECES = 2 * 32
 };

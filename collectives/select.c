@@ -94,8 +94,13 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size
     coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
     coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
     coll_algo_t ring[] = {COLL_RING}; /* least volume, in an order of its own */
-    coll_algo_t large_net[] = {args->op == COLL_BROADCAST || args->op == COLL_REDUCE ? COLL_TREE
-                                                                                     : COLL_BUTTERFLY,
+    /* One rank per host: hierarchical is a pairwise exchange in pipelined rounds, a ring's volume for any n; butterfly's volume
+     * grows where n is no power of two (3 hosts, 16 MiB at 1 Gbit/s: 189 and 263 ms). But it joins all with all. */
+    const int pairwise = args->n <= DIRECT_RANKS && (args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE);
+    const int rooted = args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
+    coll_algo_t large_net[] = {pairwise ? COLL_HIERARCHICAL
+                               : rooted ? COLL_TREE
+                                        : COLL_BUTTERFLY,
                                COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
     /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
      * called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
