@@ -12,10 +12,10 @@
 #include "comm/ucx.h"
 
 enum { GRACE_MS = 1500, LEAVE_MS = 1000 };
-/* Eager bytes per lane that a receiver may be behind: 1.7 ms at 10 Gbit/s, or 17 ms at 1 Gbit/s, in which a receiver that shares
+/* Eager bytes per lane that a receiver may be behind: 3.4 ms at 10 Gbit/s, or 34 ms at 1 Gbit/s, in which a receiver that shares
  * its core gets its turn. Small messages, which are not worth a rendezvous, may go as far again, then they wait. */
 enum {
-    WINDOW = 2 << 20,
+    WINDOW = 4 << 20,
     SMALL = 4096,
     EAGER_MOST = 1 << 20, /* over TCP: longer than this, one round trip does not matter and a copy does */
     OVERHEAD = 256        /* what a message costs beside its payload: header, UCX's descriptor, ours */

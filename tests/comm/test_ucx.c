@@ -113,7 +113,7 @@ static void test_many_in_flight(void **state)
 }
 
 /* A receiver that is late: the sender gets so far ahead and no further, whatever the messages' size, and nothing is lost. */
-enum { FLOOD = 40000, FLOOD_MOST = 4 << 20 };
+enum { FLOOD = 40000, FLOOD_MOST = 8 << 20 };
 
 static int flood(ranks_t *self)
 {
