@@ -249,6 +249,22 @@ launch "trap '' TERM" --kill-grace 0.3
 kill -TERM "$launcher"
 finished
 want "TERM, grace, KILL" 143 'did not end within the grace'
+# One rank dies of the signal at once, the other uses the time that it has.
+for signal in TERM INT; do
+    launch "[ \$RANK = 0 ] && trap 'sleep 2; echo saved; exit 0' $signal"
+    kill -$signal "$launcher"
+    finished
+    want "$signal: one rank takes its time" "$([ $signal = TERM ] && echo 143 || echo 130)" 'rank 1 .* killed by signal'
+    out_is "$signal: and gets it" "[0] saved"
+done
+launch "[ \$RANK = 0 ] && trap '' TERM" --kill-grace 0.5
+kill -TERM "$launcher"
+finished
+want "TERM, grace, KILL of the one that is left" 143 '1 rank did not end within the grace' 'rank 1 .* killed by signal 15'
+launch "[ \$RANK = 0 ] && trap '' INT TERM" --kill-grace 0.5
+kill -INT "$launcher"
+finished
+want "INT, of which one rank died: the other is ended after the grace" 130 'rank 1 .* killed by signal 2'
 launch "trap '' INT"
 kill -INT "$launcher"
 until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"

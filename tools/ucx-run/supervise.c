@@ -35,6 +35,7 @@ typedef struct {
     int interrupts;
     int ended_by;        /* the signal from outside that shall end the ranks; 0: none */
     base_time_t stop;    /* when those that ignored it are killed */
+    base_time_t spare;   /* until then ranks that end do so because of a signal from outside: no failure */
     int suspect;         /* most probably the rank that failed first; -1: none failed */
     int first;           /* the same once it is decided and said */
     base_time_t verdict; /* when it is decided at the latest, unless a host has been silent since ... */
@@ -105,11 +106,6 @@ static void enter(watch_t *w, phase_t phase)
         run_kill_all(w->job, SIGTERM);
         w->next = base_deadline(grace > 0 ? grace / 2 : 1e-9);
     } else {
-        if (w->ended_by && w->first < 0 && w->suspect < 0 && !w->result->rc) {
-            run_say("ucx-run: %d rank%s did not end within the grace: killing", w->job->alive,
-                    w->job->alive == 1 ? "" : "s");
-            w->result->rc = 128 + w->ended_by;
-        }
         run_kill_all(w->job, SIGKILL);
     }
 }
@@ -170,13 +166,14 @@ static void judge(watch_t *w)
 {
     if (w->suspect < 0 || w->first >= 0 || w->over)
         return;
-    if (w->phase < PHASE_FAILED) {
+    if (w->phase < PHASE_FAILED && !w->failed_at) {
         w->verdict = base_deadline(VERDICT_MS / 1e3);
         w->failed_at = base_now();
         if (w->job->remote)
             run_remote_ping(w->job);
     }
-    enter(w, PHASE_FAILED);
+    if (base_now() >= w->spare)
+        enter(w, PHASE_FAILED);
     if (guilt(w->job, w->suspect) >= 2 || w->job->alive == 0)
         decide(w);
 }
@@ -249,11 +246,15 @@ static void forward(watch_t *w, int signal)
                 job->alive == 1 ? "" : "s", signal == SIGINT ? "; once more kills them" : "");
     }
     pass_on(job, signal);
-    /* INT is somebody at a keyboard, who can say it again. Others do not wait for ever. */
-    if (ends && signal != SIGINT && w->phase < PHASE_TERM) {
+    if (ends && w->phase < PHASE_TERM) {
         const run_options_t *o = job->options;
-        w->ended_by = signal;
-        w->stop = base_now() + (base_time_t)((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) * 1e9);
+        /* Some ranks die of it, others use the time. */
+        w->spare = base_now() + (base_time_t)((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) * 1e9);
+        /* INT is somebody at a keyboard, who can say it again. Others do not wait for ever. */
+        if (signal != SIGINT && !w->ended_by) {
+            w->ended_by = signal;
+            w->stop = w->spare;
+        }
     }
     if (signal == SIGTSTP)
         raise(SIGSTOP); /* the shell then sees us stopped; its SIGCONT is forwarded when it comes */
@@ -275,7 +276,7 @@ static void on_deadlines(watch_t *w)
     base_time_t now = base_now();
     if (now >= w->timeout) {
         w->timeout = BASE_TIME_NEVER;
-        if (w->suspect < 0 && w->phase < PHASE_KILL) {
+        if (w->phase < PHASE_FAILED) {
             w->result->rc = RUN_RC_TIMEOUT;
             w->result->stopped = 1;
             w->answers = now;
@@ -304,8 +305,16 @@ static void on_deadlines(watch_t *w)
         decide(w);
     if (now >= w->stop) {
         w->stop = BASE_TIME_NEVER;
+        if (w->phase < PHASE_KILL) {
+            run_say("ucx-run: %d rank%s did not end within the grace: killing", w->job->alive,
+                    w->job->alive == 1 ? "" : "s");
+            if (w->first < 0 && w->suspect < 0 && !w->result->rc)
+                w->result->rc = 128 + w->ended_by;
+        }
         enter(w, PHASE_KILL);
     }
+    if (w->suspect >= 0 && now >= w->spare)
+        enter(w, PHASE_FAILED);
     if (now >= w->next)
         enter(w, w->phase == PHASE_FAILED ? PHASE_TERM : PHASE_KILL);
 }
@@ -350,6 +359,8 @@ static base_time_t next_deadline(const watch_t *w)
     next = w->verdict < next ? w->verdict : next;
     next = w->answers < next ? w->answers : next;
     next = w->stop < next ? w->stop : next;
+    if (w->suspect >= 0 && w->phase < PHASE_FAILED && w->spare < next)
+        next = w->spare;
     if (w->job->remote && run_remote_deadline(w->job) < next)
         next = run_remote_deadline(w->job);
     return next;
