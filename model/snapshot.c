@@ -5,16 +5,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "model/checkpoint.h"
 
 #define FORMAT      "gyre-training-checkpoint"
@@ -22,6 +25,7 @@
 #define INDEX       "index.json"
 #define INDEX_LIMIT (16u << 20) /* bytes; ours have a few thousand */
 #define HIDDEN      ".step-"    /* what is being written or removed */
+#define ABANDONED_S 3600        /* nothing was written in there for so long: nobody writes there any more */
 
 /* ---- names ---------------------------------------------------------------------------------------------- */
 
@@ -91,27 +95,6 @@ static int remove_folder(const char *path)
     }
     closedir(folder);
     return rmdir(path) == 0 || errno == ENOENT ? 0 : err ? err : errno;
-}
-
-gyre_status_t model_snapshot_prepare(const char *folder)
-{
-    char path[PATH_MAX];
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
-    DIR *all = opendir(folder);
-    if (!all)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
-    for (struct dirent *entry; (entry = readdir(all));)
-        if (strncmp(entry->d_name, HIDDEN, sizeof HIDDEN - 1) == 0 &&
-            join(path, sizeof path, folder, entry->d_name))
-            (void)remove_folder(path); /* what cannot be removed harms nobody */
-    closedir(all);
-    if (!hidden_path(folder, 0, "try", path, sizeof path))
-        return too_long(folder);
-    if (mkdir(path, 0777) != 0)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
-    (void)rmdir(path);
-    return GYRE_OK;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -437,7 +420,8 @@ static gyre_status_t write_parts(const char *at, uint64_t step, const model_para
     return status == GYRE_OK ? sync_folder(at) : status;
 }
 
-/* Gives what was written its name. A checkpoint that has it already goes only when the new one is complete. */
+/* Gives what was written its name. A checkpoint that has it already is exchanged for it at one stroke; file systems that
+ * cannot do that leave a moment in which neither has the name (restore). */
 static gyre_status_t publish(const char *folder, uint64_t step, const char *made)
 {
     char path[PATH_MAX], old[PATH_MAX];
@@ -446,6 +430,12 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
     if (rename(made, path) != 0) {
         if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
             return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
+        if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+            gyre_status_t synced = sync_folder(folder); /* before the old one goes */
+            if (remove_folder(made) != 0)
+                (void)unlink(made); /* it was no folder */
+            return synced;
+        }
         gyre_status_t status = move_away(folder, step, old);
         if (status != GYRE_OK)
             return status;
@@ -475,4 +465,82 @@ gyre_status_t model_snapshot_write(const char *folder, uint64_t step, const mode
     if (status != GYRE_OK)
         (void)remove_folder(made); /* on a full disk its room is needed */
     return status;
+}
+
+/* ---- what a writer leaves that was killed ----------------------------------------------------------------- */
+
+/* The newest change of the folder or of a file in it; 0: it is not there any more. */
+static time_t last_change(const char *path)
+{
+    char file[PATH_MAX];
+    struct stat info;
+    DIR *folder = opendir(path);
+    time_t newest = 0;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) /* "." among them */
+        if (join(file, sizeof file, path, entry->d_name) && strcmp(entry->d_name, "..") != 0 &&
+            stat(file, &info) == 0 && info.st_mtime > newest)
+            newest = info.st_mtime;
+    if (folder)
+        closedir(folder);
+    return newest;
+}
+
+/* Nobody is at work on the hidden folder `name`: its process is gone, as far as that can be seen from here (its name ends
+ * in -HOST-PID), or has done nothing for long. A process that has our number is not the one that made it. */
+static int is_abandoned(const char *path, const char *name)
+{
+    char host[HOST_NAME_MAX + 2] = "-", *end;
+    (void)gethostname(host + 1, sizeof host - 2);
+    const char *dash = strrchr(name, '-');
+    size_t n = strlen(host);
+    if (dash && (size_t)(dash - name) > n && strncmp(dash - n, host, n) == 0) {
+        long pid = strtol(dash + 1, &end, 10);
+        if (end > dash + 1 && !*end && pid > 0 &&
+            (pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH)))
+            return 1;
+    }
+    return time(NULL) - last_change(path) > ABANDONED_S;
+}
+
+/* Where checkpoints cannot be exchanged, a writer that is killed between two renames leaves a step without its name: the
+ * old and the new one are whole, and hidden. 1: this one has the name now. */
+static int restore(const char *folder, const char *path, const char *name)
+{
+    const char *digits = name + sizeof HIDDEN - 1;
+    char place[PATH_MAX];
+    struct stat info;
+    json_t *index = NULL;
+    if (strspn(digits, "0123456789") != 12 || digits[12] != '.')
+        return 0;
+    uint64_t step = strtoull(digits, NULL, 10);
+    if (!model_snapshot_path(folder, step, place, sizeof place) || lstat(place, &info) == 0)
+        return 0;
+    int level = base_log_limit;
+    base_log_set_level(BASE_LOG_NONE); /* most are half-written, and nobody's loss */
+    int whole = open_index(path, step, &index) == GYRE_OK && check_files(path, index, 1) == GYRE_OK;
+    base_log_set_level((base_log_level_t)level);
+    json_decref(index);
+    return whole && rename(path, place) == 0;
+}
+
+gyre_status_t model_snapshot_prepare(const char *folder)
+{
+    char path[PATH_MAX];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
+    DIR *all = opendir(folder);
+    if (!all)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (strncmp(entry->d_name, HIDDEN, sizeof HIDDEN - 1) == 0 &&
+            join(path, sizeof path, folder, entry->d_name) && is_abandoned(path, entry->d_name) &&
+            !restore(folder, path, entry->d_name))
+            (void)remove_folder(path); /* what cannot be removed harms nobody */
+    closedir(all);
+    if (!hidden_path(folder, 0, "try", path, sizeof path))
+        return too_long(folder);
+    if (mkdir(path, 0777) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    (void)rmdir(path);
+    return GYRE_OK;
 }

@@ -49,7 +49,8 @@ gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *
 /* Removes the checkpoint of `step`; if it is interrupted no half of it keeps the name. NOT_FOUND, IO. */
 gyre_status_t model_snapshot_remove(const char *folder, uint64_t step);
 /* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that was
- * killed has left. IO. */
+ * killed has left: a process of this host that is no more, or of any where nothing has changed for an hour. What it left
+ * whole, but without its name, gets that back. A writer that lives is left alone. IO. */
 gyre_status_t model_snapshot_prepare(const char *folder);
 
 /* FOLDER/step-N into path [bytes]; 0 if it does not fit. */

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -115,6 +116,10 @@ static int run(const run_options_t *options, run_job_t *job)
         rc = refused ? refused : result.rc;
         if (refused || !rc || result.stopped || job->attempt >= options->max_restarts)
             break;
+        if (rc == RUN_RC_USAGE) {
+            run_say("ucx-run: not started anew: code %d says that the command line is wrong", rc);
+            break;
+        }
         if (job->remote && run_remote_regroup(job) != 0)
             break;
         run_say("ucx-run: starting all %d ranks anew (restart %d of %d)", job->world, job->attempt + 1,
@@ -157,6 +162,19 @@ static int run_foreign_or_print(const run_options_t *options)
     return run_foreign_dry(options, &job);
 }
 
+/* The job's id and secret change with every start; this one stays, and travels as any other GYRE_ variable does. */
+static int name_launch(void)
+{
+    unsigned char id[8];
+    char text[2 * sizeof id + 1];
+    randombytes_buf(id, sizeof id);
+    sodium_bin2hex(text, sizeof text, id, sizeof id);
+    if (setenv("GYRE_LAUNCH", text, 1) == 0)
+        return 0;
+    fprintf(stderr, "ucx-run: no memory for the environment\n");
+    return RUN_RC_SYSTEM;
+}
+
 int main(int argc, char **argv)
 {
     run_options_t options;
@@ -180,6 +198,9 @@ int main(int argc, char **argv)
     if (rc)
         goto out;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    rc = name_launch();
+    if (rc)
+        goto out;
     if (run_is_foreign(options.engine)) {
         rc = run_foreign_or_print(&options);
         goto out;

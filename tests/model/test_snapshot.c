@@ -7,11 +7,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -175,13 +178,32 @@ static void names(void **state)
     }
 }
 
+/* The number of a process that was. */
+static long gone(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return (long)pid;
+}
+
+/* What process `pid` of this host is at work on. */
+static void hidden(uint64_t step, const char *what, long pid, char *path)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    snprintf(path, PATH_MAX, "%s/.step-%012llu.%s-%s-%ld", folder, (unsigned long long)step, what, host, pid);
+}
+
 /* What a writer leaves that is killed: swept away; what cannot be written leaves nothing. */
 static void left_overs(void **state)
 {
     (void)state;
     char path[PATH_MAX];
     write_one(4);
-    snprintf(path, sizeof path, "%s/.step-000000000009.new-host-77", folder);
+    hidden(9, "new", gone(), path); /* a process of this host that is no more */
     assert_int_equal(mkdir(path, 0777), 0);
     strcat(path, "/one.safetensors");
     write_file(path, "half", 4);
@@ -201,6 +223,72 @@ static void left_overs(void **state)
     assert_int_equal(model_snapshot_check(folder, 4, NULL), GYRE_OK);
     assert_int_equal(model_snapshot_prepare("/proc/self/none"), GYRE_ERR_IO);
     assert_int_equal(model_snapshot_remove(folder, 4), GYRE_OK);
+}
+
+static void set_age(const char *path, time_t seconds)
+{
+    const struct timespec then[2] = {{time(NULL) - seconds, 0}, {time(NULL) - seconds, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+}
+
+/* A writer that lives, or may live elsewhere, is left alone until nothing has changed for long. */
+static void live_writers(void **state)
+{
+    (void)state;
+    char path[2][PATH_MAX], file[2][PATH_MAX];
+    hidden(9, "new", (long)getppid(), path[0]);
+    snprintf(path[1], sizeof path[1], "%s/.step-000000000009.new-another-77", folder);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mkdir(path[i], 0777), 0);
+        strcat(strcpy(file[i], path[i]), "/one.safetensors");
+        write_file(file[i], "half", 4);
+        set_age(path[i], 7200); /* its file is new */
+    }
+    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(entries(), 2);
+    for (int i = 0; i < 2; i++) {
+        set_age(file[i], 7200);
+        assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+        assert_int_equal(entries(), 1 - (size_t)i);
+    }
+}
+
+/* Killed between two renames: what is whole gets its name back, from whichever of the two; what is not goes. */
+static void restored(void **state)
+{
+    (void)state;
+    const char *const kind[] = {"old", "new"};
+    char path[PATH_MAX], place[PATH_MAX], file[PATH_MAX];
+    assert_true(model_snapshot_path(folder, 6, place, sizeof place));
+    for (int i = 0; i < 2; i++) {
+        write_one(6);
+        hidden(6, kind[i], gone(), path);
+        assert_int_equal(rename(place, path), 0);
+        assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+        assert_int_equal(entries(), 1);
+        assert_int_equal(load(6, NULL), GYRE_OK);
+        assert_memory_equal(one, back_one, params->total * sizeof *one);
+    }
+    hidden(6, "old", gone(), path); /* one bit is wrong */
+    assert_int_equal(rename(place, path), 0);
+    strcat(strcpy(file, path), "/two.safetensors");
+    size_t bytes = 0;
+    char *image = read_file(file, &bytes);
+    image[bytes / 2] ^= 1;
+    write_file(file, image, bytes);
+    free(image);
+    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(entries(), 0);
+    write_one(6); /* the step is there: it stays, the other goes */
+    hidden(6, "old", gone(), path);
+    assert_int_equal(rename(place, path), 0);
+    one[5] = 7.0f;
+    write_one(6);
+    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(entries(), 1);
+    assert_int_equal(load(6, NULL), GYRE_OK);
+    assert_memory_equal(one, back_one, params->total * sizeof *one);
+    assert_int_equal(model_snapshot_remove(folder, 6), GYRE_OK);
 }
 
 static void damage(void **state)
@@ -323,8 +411,9 @@ static void sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip), cmocka_unit_test(names),    cmocka_unit_test(left_overs),
-        cmocka_unit_test(damage),     cmocka_unit_test(nonsense), cmocka_unit_test(sums),
+        cmocka_unit_test(round_trip),   cmocka_unit_test(names),    cmocka_unit_test(left_overs),
+        cmocka_unit_test(live_writers), cmocka_unit_test(restored), cmocka_unit_test(damage),
+        cmocka_unit_test(nonsense),     cmocka_unit_test(sums),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

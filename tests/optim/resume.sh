@@ -61,17 +61,35 @@ want "a run that has ended goes on" 0
 same "a run that has ended"
 check "no step was made twice" [ "$(grep -c '"step"' "$W/log")" = 60 ]
 
-for launcher in GYRE_RESTART TORCHELASTIC_RESTART_COUNT SLURM_RESTART_COUNT; do
-    run env $launcher=1 "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}"
-    want "started anew by $launcher" 0
-    check "started anew by $launcher: it goes on" grep -q '"resumed":60' "$W/log"
+# A launcher that starts the job anew means --resume, for what this launch itself has written. Each is told apart by its id.
+for launcher in GYRE_RESTART/GYRE_LAUNCH TORCHELASTIC_RESTART_COUNT/TORCHELASTIC_RUN_ID SLURM_RESTART_COUNT/SLURM_JOB_ID; do
+    count=${launcher%/*} id=${launcher#*/}
+    run env $count=1 $id=other "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+    want "started anew by $count, but another launch" 2 "holds the checkpoints of a run .*this launch has not written them"
+    run env $count=1 $id=none "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+    want "started anew by $count, which has no id" 2 "this launch has not written them"
+    run env $count=0 $id=mine "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}" --resume
+    want "started by $count" 0
+    run env $count=1 $id=mine "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}"
+    want "started anew by $count" 0
+    check "started anew by $count: it goes on" grep -q '"resumed":60' "$W/log"
 done
-run "$UCX_RUN" -n 2 --timeout 25 sh -c '[ $GYRE_RANK = 1 ] || export SLURM_RESTART_COUNT=2; exec "$@"' sh "$TRAIN" "${MODEL[@]}" \
-    --log "$W/log" "${KEEP[@]}"
+run "$UCX_RUN" -n 2 --timeout 25 sh -c '[ $GYRE_RANK = 1 ] || export SLURM_RESTART_COUNT=2 SLURM_JOB_ID=mine; exec "$@"' sh "$TRAIN" \
+    "${MODEL[@]}" --log "$W/log" "${KEEP[@]}"
 want "only rank 0 knows that it was started anew" 0
 check "and all go on" grep -q '"resumed":60,"ranks":2' "$W/log"
-run env SLURM_RESTART_COUNT=0 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+run env SLURM_RESTART_COUNT=0 SLURM_JOB_ID=mine "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
 want "started for the first time" 2 "holds the checkpoints of a run"
+
+# ---- a start that is refused touches nothing, however often a launcher tries, and whoever writes there now goes on
+mkdir "$CK/.step-000000000065.new-$(uname -n)-$$"
+(cd "$CK" && ls -lA --time-style=full-iso) >"$W/before"
+run "$UCX_RUN" -n 2 --timeout 25 --max-restarts 2 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+want "--max-restarts in the folder of another run" 2 "holds the checkpoints of a run" "not started anew: code 2"
+run env GYRE_RESTART=1 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+want "started anew without an id" 2 "this launch has not written them"
+(cd "$CK" && ls -lA --time-style=full-iso) >"$W/after"
+check "the folder is as it was" cmp "$W/before" "$W/after"
 
 # ---- another number of ranks each time
 all=(--checkpoint "$CK" --checkpoint-every 5 --checkpoint-keep 100)
@@ -141,6 +159,7 @@ cp -a "$W/good" "$CK"
 truncate -s 5 "$CK"/*/index.json
 mkdir "$CK/.step-000000000045.new-host-1"
 echo x >"$CK/.step-000000000045.new-host-1/model.safetensors"
+touch -d '2 hours ago' "$CK/.step-000000000045.new-host-1" "$CK/.step-000000000045.new-host-1/model.safetensors"
 train 2 "${KEEP[@]}" --resume
 want "no good one" 0 "step 40 in .* is not used" "step 35 in .* is not used"
 check "begins with step 1" grep -q "no checkpoint in $CK yet: beginning with step 1" "$W/out"
@@ -206,7 +225,7 @@ if unshare -m true 2>/dev/null; then
         --save "$W/st" "${KEEP[@]}"
     want "a full disk" 1 "No space left on device" "no checkpoint of step 60, training goes on; the newest is still that of step 5 in"
     same "a full disk"
-    check "the old checkpoint stays" [ "$(cat "$CK.list")" = step-000000000005 ]
+    check "the old checkpoint stays" [ "$(grep -v '^launch$' "$CK.list")" = step-000000000005 ]
     check "the summary says so" grep -q "^checkpoint .*: not written" "$W/out"
 else
     echo "not checked: a full disk (no mount namespace here)"
@@ -229,6 +248,16 @@ for kind in $kinds; do
             grep -q "the newest checkpoint in $CK is of step [0-9]*: the same command with --resume" "$W/err"
     fi
 done
+
+# ---- rank 0 that hears of a failure does not write the newest checkpoint once more
+fresh
+run env GYRE_LOG=info GYRE_FAULT=1:100:exit GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 2 --timeout 28 --kill-grace 3 --max-restarts 1 \
+    "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 1 --checkpoint-keep 1
+want "a checkpoint of each step" 0
+same "a checkpoint of each step"
+grep -oE 'checkpoint of step [0-9]+: written' "$W/err" | sort >"$W/written"
+check "each is written" [ "$(wc -l <"$W/written")" -ge 50 ]
+check "none is written twice" [ -z "$(uniq -d "$W/written")" ]
 
 # ---- random moments to die at
 moments=5

@@ -137,6 +137,12 @@ want "restarts used up" 9 'restart 1 of 1'
 run "$R" -n 2 --max-restarts 1 /nonexistent/program
 want "no restart of what cannot run" 127
 check "no restart said" test -z "$(grep restart "$W/err")"
+run "$R" -n 2 --max-restarts 3 sh -c "echo >>$W/wrong.\$RANK; exit 2"
+want "no restart of a wrong command line" 2 'exited with code 2' 'not started anew: code 2 says that the command line is wrong'
+check "it was started once" [ "$(wc -l <"$W/wrong.0")" = 1 ]
+GYRE_LAUNCH=mine run "$R" -n 2 --max-restarts 1 sh -c "echo \$GYRE_LAUNCH >>$W/launch; [ \$GYRE_RESTART = 1 ]"
+want "all starts have one launch id" 0 'restart 1 of 1'
+check "it is the same everywhere, and new" [ "$(sort -u "$W/launch" | grep -cE '^[0-9a-f]{16}$')/$(sort -u "$W/launch" | wc -l)" = 1/1 ]
 
 # --- output ---
 run "$R" -n 4 --tag sh -c 'for i in 1 2 3; do echo line $i; done; echo oops >&2'

@@ -38,7 +38,7 @@ typedef struct {
     double progress;      /* part of the time limit that is gone, as rank 0 told it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */
-    int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 has decided */
+    int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 decides */
     int resumed;          /* from a checkpoint */
     optim_saver_t *saver; /* rank 0, with --checkpoint */
     uint64_t saved_step;  /* of the last checkpoint that the saver took; 0: none */
@@ -156,23 +156,6 @@ static gyre_status_t check_writable(const char *path, const char *flag)
                                       flag);
 }
 
-/* A launcher that starts the job anew means it to go on: ucx-run, torchrun, a requeued Slurm job. */
-static int started_anew(void)
-{
-    const char *const count[] = {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"};
-    for (size_t i = 0; i < sizeof count / sizeof *count; i++) {
-        const char *text = base_env(count[i]);
-        if (text && strtol(text, NULL, 10) > 0)
-            return 1;
-    }
-    return base_setting_int(SET_RESTART) > 0;
-}
-
-static int wants_resume(const train_options_t *options)
-{
-    return options->checkpoint && (options->resume || started_anew());
-}
-
 static gyre_status_t open_outputs(run_t *run)
 {
     const train_options_t *options = run->options;
@@ -180,9 +163,7 @@ static gyre_status_t open_outputs(run_t *run)
     if (status == GYRE_OK)
         status = check_writable(options->save, "save");
     if (status == GYRE_OK && options->checkpoint)
-        status = model_snapshot_prepare(options->checkpoint);
-    if (status == GYRE_OK && options->checkpoint && !wants_resume(options))
-        status = train_resume_refuse(options->checkpoint);
+        status = train_resume_open(options, &run->resuming);
     return status == GYRE_OK ? train_record_open(&run->record, run->options->log) : status;
 }
 
@@ -289,7 +270,7 @@ static gyre_status_t make_saver(run_t *run)
 /* The environment may tell rank 0 only that the job was started anew: its word counts. */
 static gyre_status_t decide(run_t *run)
 {
-    uint64_t word = (uint64_t)wants_resume(run->options);
+    uint64_t word = (uint64_t)run->resuming;
     gyre_status_t status = gyre_broadcast(&word, &word, 1, GYRE_UINT64, 0, run->comm);
     run->resuming = word != 0;
     return status;
@@ -420,6 +401,8 @@ static void save(run_t *run, double patience)
     run->saved =
         optim_saver_save(run->saver, run->next, run->flat, run->adamw, train_resume_describe(&parts, &state),
                          run->record.log ? fileno(run->record.log) : -1, patience);
+    if (run->saved == GYRE_OK)
+        run->saved_step = run->next;
 }
 
 /* Behind an update: validation, record, checkpoint. */

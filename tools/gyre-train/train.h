@@ -156,8 +156,10 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
  * options; the message names the first. */
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
 
-/* INVALID if the folder holds checkpoints already. */
-gyre_status_t train_resume_refuse(const char *folder);
+/* Rank 0: makes the folder ready and notes in FOLDER/launch who launched this run. *resuming: the run goes on with what is in
+ * it, since --resume says so, or since a launcher (ucx-run, torchrun, a requeued Slurm job) has started anew what wrote
+ * there. INVALID: it holds checkpoints otherwise; nothing in it was changed. IO. */
+gyre_status_t train_resume_open(const train_options_t *options, int *resuming);
 
 /* ---- the run ------------------------------------------------------------------------------------------------------ */
 
