@@ -173,6 +173,11 @@ run "$R" -n 2 --output-filename /proc/nowhere true
 want "--output-filename that cannot be" 1 '/proc/nowhere'
 run sh -c '"$1" -n 2 echo x >&- 2>&-' sh "$R"
 want "closed stdout and stderr" 0
+mkfifo "$W/stalled"
+exec 7<>"$W/stalled"
+run sh -c '"$1" -n 2 --timeout 0.5 --kill-grace 0.3 yes >"$2"' sh "$R" "$W/stalled"
+want "--timeout with a reader who stalls" 124 'the end of it is lost'
+check "in time (took $ms ms)" [ "$ms" -lt 5000 ]
 check "a slow reader loses nothing" [ "$(timeout 20 "$R" -n 2 seq 1 200000 | (sleep 0.5; wc -l))" = 400000 ]
 
 # A terminal on our side is one for the ranks, too; checked with python's pty, which is a terminal on a pipe.
@@ -263,6 +268,18 @@ for signal in TERM INT; do
     want "$signal: one rank takes its time" "$([ $signal = TERM ] && echo 143 || echo 130)" 'rank 1 .* killed by signal'
     out_is "$signal: and gets it" "[0] saved"
 done
+rm -f "$W"/up.*
+"$R" -n 2 sh -c 'seq 1 100000; echo $$ >"$0/up.$RANK"' "$W" >"$W/stalled" 2>"$W/err" &
+launcher=$!
+until_true 10 started 2 || bad "the ranks did not print it all"
+ended() { gone "$(cat "$W/up.0")" && gone "$(cat "$W/up.1")"; }
+until_true 10 ended || bad "the ranks do not end"
+kill -TERM "$launcher"
+sleep 0.3
+kill -TERM "$launcher" 2>/dev/null # in case the first came while they were being reaped
+finished
+want "TERM when only a reader who stalls is waited for" 143 'the end of it is lost'
+exec 7>&-
 launch "[ \$RANK = 0 ] && trap '' TERM" --kill-grace 0.5
 kill -TERM "$launcher"
 finished

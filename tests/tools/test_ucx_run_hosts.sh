@@ -143,6 +143,12 @@ sorted_is "unfinished lines" "[0] no end
 on -H 127.0.0.2 head -c 3000000 /dev/zero
 check "binary output passes" [ "$(wc -c <"$W/out")" = 3000000 ]
 check "a slow reader loses nothing" [ "$(timeout 20 "$R" --rsh "$W/rsh" -H $H seq 1 100000 | (sleep 0.5; wc -l))" = 400000 ]
+mkfifo "$W/stalled"
+exec 7<>"$W/stalled"
+run sh -c '"$1" --rsh "$2" -H 127.0.0.2,127.0.0.3 --timeout 1 --kill-grace 0.3 yes >"$3"' sh "$R" "$W/rsh" "$W/stalled"
+want "--timeout with a reader who stalls" 124 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 1 .*has not joined' 'the end of it is lost'
+check "in time (took $ms ms)" [ "$ms" -lt 9000 ]
+exec 7>&-
 timeout 20 "$R" --rsh "$W/rsh" -H $H yes 2>/dev/null | head -n 1 >"$W/out"
 check "a reader that leaves ends the job" [ "${PIPESTATUS[0]}" = 141 ]
 on -H $H --output-filename "$W/logs" sh -c 'echo out $RANK; echo err $RANK >&2'

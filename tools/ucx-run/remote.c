@@ -61,6 +61,8 @@ struct run_remote {
     int gone;      /* GO went out */
     int stillborn; /* it never will: a host was lost before */
     int stopping;
+    int dropping;   /* the ranks are being ended: what they print must not keep us from hearing of it */
+    int dropped[2]; /* stdout, stderr: some was, so the rest is as well */
     base_time_t tick, ticked; /* the next one is due; the last one was */
     char **passed, **exports; /* environment */
     char wdir[PATH_MAX], output_dir[PATH_MAX];
@@ -455,6 +457,7 @@ int run_remote_start(run_job_t *job)
     run_remote_t *m = job->remote;
     current = job;
     m->ndied = m->refused = m->gone = m->stillborn = m->stopping = 0;
+    m->dropping = m->dropped[0] = m->dropped[1] = 0;
     m->ticked = base_now();
     m->tick = base_deadline(PING_SECONDS);
     job->alive = job->world;
@@ -587,7 +590,14 @@ static const char *on_output(run_job_t *job, host_t *h, const run_frame_t *frame
     size_t n;
     if (!run_wire_output(frame, &rank, &to, &data, &n) || !is_of(job, h, rank))
         return "a malformed OUTPUT";
-    run_output_take(rank, to, data, n);
+    run_remote_t *m = job->remote;
+    if (m->dropping && !m->dropped[to] && !run_output_room(to)) {
+        m->dropped[to] = 1;
+        run_say("ucx-run: nobody reads our %s: what the ranks still print there is lost",
+                to ? "standard error" : "output");
+    }
+    if (!m->dropped[to])
+        run_output_take(rank, to, data, n);
     return NULL;
 }
 
@@ -731,16 +741,16 @@ size_t run_remote_poll_max(const run_job_t *job)
 }
 
 /* More of what the hosts say can be taken. */
-static int room(void)
+static int room(const run_remote_t *m)
 {
-    return run_output_room(0) && run_output_room(1);
+    return m->dropping || (run_output_room(0) && run_output_room(1));
 }
 
 size_t run_remote_poll(run_job_t *job, struct pollfd *fds)
 {
     run_remote_t *m = job->remote;
     size_t n = 0;
-    int reading = room();
+    int reading = room(m);
     for (int i = 0; i < m->hosts; i++) {
         host_t *h = &m->host[i];
         h->polled = n;
@@ -822,7 +832,7 @@ void run_remote_tick(run_job_t *job)
     m->tick = base_deadline(PING_SECONDS);
     for (int i = 0; i < m->hosts; i++) {
         host_t *h = &m->host[i];
-        h->heard = room() ? h->heard + away : now;
+        h->heard = room(m) ? h->heard + away : now;
         h->heard = h->heard < now ? h->heard : now;
         if (h->state == CALLING && silence(h) > CALL_SECONDS)
             lose(job, h, "no answer within %g s", CALL_SECONDS);
@@ -900,6 +910,11 @@ void run_remote_close_stream(run_job_t *job, int to)
     for (int i = 0; i < m->hosts; i++)
         if (can_hear(&m->host[i]))
             put(job, &m->host[i], run_wire_put_numbers(&m->host[i].to, RUN_WIRE_CLOSE, &number, 1, NULL));
+}
+
+void run_remote_drop_output(run_job_t *job)
+{
+    job->remote->dropping = 1;
 }
 
 void run_remote_ask(run_job_t *job)

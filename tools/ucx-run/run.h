@@ -287,6 +287,9 @@ int run_remote_regroup(run_job_t *job);
 int run_remote_running(const run_job_t *job); /* all ranks have been started */
 void run_remote_signal(run_job_t *job, int signal, int alone);
 void run_remote_close_stream(run_job_t *job, int to);
+/* From now on a reader of our output who stalls does not keep us from hearing what the agents say of their ranks: what
+ * they print beyond what we hold for that reader is lost. */
+void run_remote_drop_output(run_job_t *job);
 /* Asks every agent what its ranks are doing; the answers end in rank[].doing. 1 once all have come. */
 void run_remote_ask(run_job_t *job);
 int run_remote_answered(const run_job_t *job);

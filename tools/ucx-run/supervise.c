@@ -23,6 +23,7 @@ enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 #define ANSWERS_SECONDS 1.0  /* for agents to say what their ranks are doing */
 #define STOP_SECONDS    30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
 #define PART_SECONDS    2.0  /* and to go, beyond what the ranks are given */
+#define WRITE_SECONDS   1.0  /* the same for a reader of our output */
 
 static int signal_fd = -1;
 
@@ -43,6 +44,7 @@ typedef struct {
     int closed[2];       /* stdout, stderr: the ranks know that nobody reads it */
     base_time_t answers; /* until then what agents say of their ranks is waited for */
     int over;            /* the rest is not waited for: agents end their ranks */
+    int writing;         /* nothing is left to do but to write what the ranks have printed */
     run_result_t *result;
 } watch_t;
 
@@ -106,6 +108,8 @@ static void enter(watch_t *w, phase_t phase)
         run_kill_all(w->job, SIGTERM);
         w->next = base_deadline(grace > 0 ? grace / 2 : 1e-9);
     } else {
+        if (w->job->remote)
+            run_remote_drop_output(w->job);
         run_kill_all(w->job, SIGKILL);
     }
 }
@@ -226,6 +230,13 @@ static void forward(watch_t *w, int signal)
     run_job_t *job = w->job;
     char name[16];
     int ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+    if (ends && w->writing) {
+        w->result->stopped = 1;
+        w->writing = 0;
+        if (!w->result->rc)
+            w->result->rc = 128 + signal;
+        return;
+    }
     if (ends && job->remote && !run_remote_running(job) && w->phase == PHASE_RUNNING) {
         w->result->stopped = 1;
         give_up(w, signal);
@@ -286,6 +297,7 @@ static void on_deadlines(watch_t *w)
                 w->answers = BASE_TIME_NEVER;
                 w->over = 1;
             } else if (w->job->remote) {
+                run_remote_drop_output(w->job);
                 run_remote_ask(w->job);
                 w->answers = base_deadline(ANSWERS_SECONDS);
             }
@@ -460,6 +472,27 @@ static void part(watch_t *w, struct pollfd *fds)
     run_remote_hang_up(w->job);
 }
 
+/* A reader who is slow gets all that the ranks have printed. One who stalls does not keep us once the job's end was
+ * asked for, by --timeout or a signal, before or now: then what is lost makes a good end a bad one. */
+static void write_rest(watch_t *w, struct pollfd *fds)
+{
+    const run_options_t *o = w->job->options;
+    base_time_t until = w->timeout;
+    if (w->ended_by)
+        until = base_deadline((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) + WRITE_SECONDS);
+    else if (w->result->rc == RUN_RC_TIMEOUT && w->result->stopped)
+        until = base_deadline(o->kill_grace_s + WRITE_SECONDS);
+    w->writing = w->interrupts < 2;
+    while (run_output_pending() && w->writing && base_now() < until)
+        turn(w, fds, until);
+    if (!run_output_pending())
+        return;
+    if (w->writing && !w->result->rc)
+        w->result->rc = w->ended_by ? 128 + w->ended_by : RUN_RC_TIMEOUT;
+    w->result->stopped = 1;
+    run_say("ucx-run: nobody reads our output: the end of it is lost");
+}
+
 void run_supervise(run_job_t *job, run_result_t *result)
 {
     watch_t w = {.job = job, .suspect = -1, .first = -1, .result = result};
@@ -489,7 +522,7 @@ void run_supervise(run_job_t *job, run_result_t *result)
     if (!job->remote)
         run_capture_finish();
     run_output_finish();
-    while (fds && run_output_pending() && w.interrupts < 2)
-        turn(&w, fds, BASE_TIME_NEVER);
+    if (fds)
+        write_rest(&w, fds);
     free(fds);
 }
