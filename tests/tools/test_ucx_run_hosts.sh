@@ -309,6 +309,16 @@ PATH=$W:$PATH run "$R" --launcher hydra -n 2 sh -c 'exit 7'
 want "its exit code" 7
 PATH=$W:$PATH run "$R" --launcher hydra -n 2 --timeout 0.3 sleep 20
 want "--timeout of an engine" 124 '--timeout 0.3 s has passed: ending mpiexec.hydra'
+PATH=$W:$PATH "$R" --launcher hydra -n 2 --kill-grace 1 bash -c "trap '' TERM; echo \$\$ >$W/deaf; for i in {1..400}; do sleep 0.05; done" >"$W/out" 2>"$W/err" &
+launcher=$!
+until_true 10 [ -s "$W/deaf" ] || bad "the engine did not start"
+kill -TERM "$launcher"
+until_true 8 gone "$launcher" || bad "an engine that ignores TERM is never killed"
+gone "$launcher" || kill -9 "$launcher"
+wait "$launcher" 2>/dev/null
+rc=$?
+want "TERM, grace, KILL of an engine" 143 'SIGTERM: passed on to mpiexec.hydra' 'mpiexec.hydra does not end: killing it'
+check "and it is gone" until_true 2 gone "$(cat "$W/deaf")"
 PATH=$W:$PATH run "$R" --launcher hydra -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
 want "an engine is started anew" 0 'restart 1 of 1'
 out_is "and told so" "restart 0

@@ -16,7 +16,8 @@
 
 #include "tools/ucx-run/foreign.h"
 
-#define TERM_SECONDS 3.0 /* at least, for an engine to end its ranks */
+#define TERM_SECONDS 3.0  /* at least, for an engine to end its ranks */
+#define STOP_SECONDS 30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
 
 typedef struct {
     const run_options_t *options;
@@ -26,6 +27,7 @@ typedef struct {
     int interrupts;
     int stopped; /* from outside: no restart */
     int rc;      /* decided by us; 0: its own */
+    int rc_kill; /* what it is should the engine have to be killed; 0: its own */
     base_time_t timeout, kill;
 } tend_t;
 
@@ -84,12 +86,18 @@ static int start(tend_t *t, const run_job_t *job)
     return t->pid > 0 ? 0 : RUN_RC_SYSTEM;
 }
 
+/* It is killed after `grace` at the latest; asked before, perhaps sooner. */
+static void limit(tend_t *t, double grace)
+{
+    base_time_t kill_at = base_deadline(grace > TERM_SECONDS ? grace : TERM_SECONDS);
+    t->kill = kill_at < t->kill ? kill_at : t->kill;
+}
+
 static void end_it(tend_t *t, double grace)
 {
     kill(t->pid, SIGCONT);
     kill(t->pid, SIGTERM);
-    if (t->kill == BASE_TIME_NEVER)
-        t->kill = base_deadline(grace > TERM_SECONDS ? grace : TERM_SECONDS);
+    limit(t, grace);
 }
 
 static void on_signal(tend_t *t, const struct signalfd_siginfo *info)
@@ -113,11 +121,18 @@ static void on_signal(tend_t *t, const struct signalfd_siginfo *info)
         run_say("ucx-run: interrupted again: ending %s", run_foreign_program(t->options->engine));
         t->rc = 128 + SIGINT;
         end_it(t, 0);
-    } else if (!(t->shares_terminal && info->ssi_code == SI_KERNEL)) {
+        return;
+    }
+    if (!(t->shares_terminal && info->ssi_code == SI_KERNEL)) {
         if (ends)
             run_say("ucx-run: %s: passed on to %s%s", run_signal_name(signal, name),
                     run_foreign_program(t->options->engine), signal == SIGINT ? "; once more ends it" : "");
         kill(t->pid, signal);
+    }
+    /* INT is somebody at a keyboard, who can say it again. */
+    if (ends && signal != SIGINT) {
+        limit(t, t->options->kill_grace_given ? t->options->kill_grace_s : STOP_SECONDS);
+        t->rc_kill = t->rc_kill ? t->rc_kill : 128 + signal;
     }
     if (signal == SIGTSTP)
         raise(SIGSTOP);
@@ -143,6 +158,7 @@ static void watch(tend_t *t)
         if (t->pid > 0 && base_now() >= t->kill) {
             run_say("ucx-run: %s does not end: killing it", run_foreign_program(t->options->engine));
             t->kill = BASE_TIME_NEVER;
+            t->rc = t->rc ? t->rc : t->rc_kill;
             kill(t->shares_terminal ? t->pid : -t->pid, SIGKILL);
         }
     }
