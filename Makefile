@@ -211,10 +211,11 @@ $(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
 $(B)/tests/tools/test_run_parts: $(call obj,$(wildcard tools/ucx-run/*.c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(wildcard tools/gyre-train/*.c)
+FUZZ_PARTS_log      := $(wildcard tools/gyre-train/*.c)
 FUZZ_PARTS_tensors  := $(wildcard tools/gyre-perf/*.c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/wire.c tools/ucx-run/buffer.c
-FUZZ_WITH_PARTS     := config tensors hostlist wire
+FUZZ_WITH_PARTS     := config log tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)

@@ -115,9 +115,8 @@ static int read_step(const json_t *line, double tokens, train_step_t *step)
     return 1;
 }
 
-/* Reads the lines of steps up to `last` into the history; *keep: where the last of them ends, or the first line. What
- * was being written when the run was killed is no whole line and lies behind. */
-static gyre_status_t read_log(train_record_t *record, FILE *in, const char *path, uint64_t last, off_t *keep)
+gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
+                                off_t *keep)
 {
     char *text = NULL;
     size_t room = 0, lines = 0;
@@ -164,7 +163,7 @@ gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
         FILE *in = fopen(log_path, "re");
         if (!in)
             return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", log_path);
-        status = read_log(record, in, log_path, step, &keep);
+        status = train_record_read(record, in, log_path, step, &keep);
         fclose(in);
         if (status == GYRE_OK)
             status = cut(record, keep);

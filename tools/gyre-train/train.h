@@ -81,6 +81,11 @@ gyre_status_t train_record_open(train_record_t *record, const char *log_path);
 /* The log begins anew, with the line of options. */
 gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
                                  const model_data_t *data);
+/* Reads the lines of steps up to `last` into the history; *keep (0 before): where the last of them ends, or the first line.
+ * What was being written when the run was killed is no whole line and lies behind. `path` is for messages. FORMAT: no log
+ * of gyre-train; IO, NO_MEMORY. */
+gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
+                                off_t *keep);
 /* The log goes on behind the line of `step`: lines behind it are cut off, those up to it are read into the history, and
  * a line {"resumed": step, "ranks": n} is added. FORMAT: the file is no log of gyre-train; it is left as it is. */
 gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
