@@ -181,9 +181,12 @@ int main(int argc, char **argv)
     run_job_t job;
     if (!have_stdio())
         return RUN_RC_SYSTEM;
+    int rc = run_sweep_spare();
+    if (rc)
+        return rc;
     if (argc == 2 && strcmp(argv[1], RUN_AGENT_FLAG) == 0)
         return run_agent();
-    int rc = run_options_parse(argc, argv, &options);
+    rc = run_options_parse(argc, argv, &options);
     if (rc >= 0) {
         run_options_free(&options);
         return rc;

@@ -338,6 +338,12 @@ check "kill -9 of ucx-run leaves no rank and no child of one" until_true 5 famil
 for f in "$W"/kin.*.b; do kill -9 "$(cat "$f")" 2>/dev/null; done
 set +m
 
+# A shell that becomes ucx-run leaves it a child that is none of its own.
+run bash -c 'exec "$0" -n 2 seq 1 20000 > >(sleep 0.5; cat >"$1")' "$R" "$W/late"
+want "a reader that was there before" 0
+all_read() { [ "$(cat "$W/late" 2>/dev/null | wc -l)" = 40000 ]; }
+check "is not swept away" until_true 10 all_read
+
 # --- limits ---
 check "8 ranks with 64 descriptors" bash -c 'ulimit -n 64 && timeout 20 "$0" -n 8 --tag true' "$R"
 run bash -c 'ulimit -n 64 && "$0" -n 60 true' "$R"

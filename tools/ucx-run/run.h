@@ -12,6 +12,7 @@
  *     remote    the hosts of a job that runs elsewhere: an agent on each, through ssh or srun
  *     agent     the same program on those hosts: ranks for a launcher far away; wire: what the two say (pure)
  *     supervise the event loop: signals, deaths, deadlines
+ *     sweep     the end of what the ranks have left behind
  *     report    what a rank was doing, from the flight recorder
  *     foreign   mpirun, mpiexec.hydra or prterun start the ranks, and we look after them
  *
@@ -269,6 +270,10 @@ void run_signals_close(void);
 int run_signals_fd(void);
 void run_supervise(run_job_t *job, run_result_t *result);
 void run_kill_all(run_job_t *job, int signal);
+
+/* --- sweep --- */
+/* Notes the children that we have before we start any: run_sweep leaves them alone. 0, or an exit code. */
+int run_sweep_spare(void);
 /* Kills and reaps whatever the ranks left behind. */
 void run_sweep(void);
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -417,47 +416,6 @@ static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
     close_broken(w);
     if (job->alive > 0 && !w->over)
         on_deadlines(w);
-}
-
-static void kill_children(void)
-{
-    DIR *proc = opendir("/proc");
-    struct dirent *entry;
-    while (proc && (entry = readdir(proc))) {
-        char path[300], line[512];
-        int pid = atoi(entry->d_name);
-        if (pid <= 0)
-            continue;
-        snprintf(path, sizeof path, "/proc/%d/stat", pid);
-        FILE *file = fopen(path, "re");
-        if (!file)
-            continue;
-        const char *text = fgets(line, sizeof line, file);
-        fclose(file);
-        const char *end = text ? strrchr(text, ')') : NULL; /* the name before it may hold anything */
-        int parent = 0;
-        char state = 0;
-        if (end && sscanf(end + 1, " %c %d", &state, &parent) == 2 && parent == (int)getpid())
-            kill(pid, SIGKILL);
-    }
-    if (proc)
-        closedir(proc);
-}
-
-/* Kills and reaps whatever the ranks left behind: orphans have become our children (subreaper), and so do
- * the children of those that are killed here, which are found the next time around. */
-void run_sweep(void)
-{
-    for (;;) {
-        pid_t pid = waitpid(-1, NULL, WNOHANG);
-        if (pid < 0 && errno == ECHILD)
-            return;
-        if (pid != 0)
-            continue;
-        kill_children();
-        while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    }
 }
 
 /* Agents end what the ranks have left behind, say what is still to be said, and go. */
