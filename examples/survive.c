@@ -8,7 +8,10 @@
  * last step, some have not. So each keeps the total of the step before, and they go on from the earliest step that any of them
  * is at. A real program would keep its last checkpoint, or the last state, in the same way.
  *
- * The ranks are started here by fork, since most launchers end a job that has lost a rank. */
+ * The ranks are started here by fork, since most launchers end a job that has lost a rank. With 0 ranks somebody else starts
+ * them, such as
+ *
+ *     ucx-run -n 4 --no-kill-on-bad-exit build/examples/survive 0 2000 */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

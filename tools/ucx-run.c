@@ -111,10 +111,10 @@ static int run(const run_options_t *options, run_job_t *job)
     int rc = open_streams(options);
     job->deadline = base_deadline(options->timeout_s); /* 0: never */
     for (job->attempt = 0; !rc; job->attempt++) {
-        run_result_t result = {0, 0, 0};
+        run_result_t result = {0};
         int refused = attempt(job, &result);
         rc = refused ? refused : result.rc;
-        if (refused || !rc || result.stopped || job->attempt >= options->max_restarts)
+        if (refused || !rc || result.stopped || result.survived || job->attempt >= options->max_restarts)
             break;
         if (rc == RUN_RC_USAGE) {
             run_say("ucx-run: not started anew: code %d says that the command line is wrong", rc);

@@ -144,6 +144,26 @@ GYRE_LAUNCH=mine run "$R" -n 2 --max-restarts 1 sh -c "echo \$GYRE_LAUNCH >>$W/l
 want "all starts have one launch id" 0 'restart 1 of 1'
 check "it is the same everywhere, and new" [ "$(sort -u "$W/launch" | grep -cE '^[0-9a-f]{16}$')/$(sort -u "$W/launch" | wc -l)" = 1/1 ]
 
+# --- ranks that fail and do not end the others ---
+keep() { run "$R" --no-kill-on-bad-exit --kill-grace 0.1 "$@"; }
+both_said="grep -q 'rank 1 .*code 7' $W/err && grep -q 'rank 2 .*signal 9' $W/err"
+keep -n 4 sh -c "[ \$RANK != 1 ] || exit 7; [ \$RANK != 2 ] || { sleep 0.5; kill -9 \$\$; }; until $both_said; do sleep 0.05; done; echo left"
+want "--no-kill-on-bad-exit" 7
+out_is "failures are said at once and the others go on" "left
+left"
+check "each once" [ "$(grep -cE 'rank [12] .*(code|signal)' "$W/err")" = 2 ]
+GYRE_FAULT=1:50:kill run "$R" -n 3 --no_kill_on_bad_exit "$B/examples/survive" 0 300
+want "a program that shrinks" 137 'rank 1 \(pid [0-9]+, .*\) killed by signal 9'
+check "goes on" grep -q '^2 ranks go on from step' "$W/out"
+check "and has its result" grep -q '^total 6.282664 after 300 steps, 2 ranks$' "$W/out"
+keep -n 2 --max-restarts 1 sh -c '[ $RANK = 0 ]'
+want "no restart of a job that has gone on to its end" 1
+check "none said" test -z "$(grep restart "$W/err")"
+keep -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
+want "a restart where nobody was left" 0 'restart 1 of 1'
+keep -n 2 --timeout 0.5 sh -c '[ $RANK = 0 ] || exit 5; sleep 20'
+want "--timeout ends those that went on" 124 'rank 1 .* exited with code 5' '--timeout 0.5 s has passed'
+
 # --- output ---
 run "$R" -n 4 --tag sh -c 'for i in 1 2 3; do echo line $i; done; echo oops >&2'
 want "--tag" 0 '^\[2\] oops$'
@@ -294,6 +314,14 @@ until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not no
 kill -INT "$launcher"
 finished
 want "a second INT kills" 130 'interrupted again'
+launch "trap '' INT" --no-kill-on-bad-exit
+kill -KILL "$(cat "$W/up.1")"
+until_true 5 grep -q 'rank 1 .* killed by signal 9' "$W/err" || bad "the death was not noticed"
+kill -INT "$launcher"
+until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"
+kill -INT "$launcher"
+finished
+want "a second INT kills those that went on" 137 'interrupted again: killing 1 rank$'
 launch "trap 'echo continued' CONT"
 kill -TSTP "$launcher"
 stopped() { grep -q '^State:.T' "/proc/$launcher/status" && grep -q '^State:.T' "/proc/$(cat "$W/up.0")/status"; }

@@ -229,6 +229,20 @@ launch : --lost-after 2
 kill -STOP "$(cat "$W/agent.127.0.0.3")"
 finished
 want "a host that falls silent" 125 'host 127\.0\.0\.3 is lost \(no sign of life for [23]\.[0-9] s\): its 2 ranks'
+cat >"$W/left" <<END
+#!/bin/bash
+[ \$RANK != 0 ] || { sleep 0.3; kill -9 \$(cat $W/agent.127.0.0.3); }
+[ \$RANK -lt 2 ] || sleep 20
+until grep -q 'rank 2 .* is lost' $W/err && grep -q 'rank 3 .* is lost' $W/err; do sleep 0.05; done
+sleep 0.5
+echo left
+END
+chmod +x "$W/left"
+on -H $H --no-kill-on-bad-exit --max-restarts 1 "$W/left"
+want "a lost host that does not end the others" 125 'host 127\.0\.0\.3 is lost .*: its 2 ranks count as failed'
+out_is "they go on to their end" "left
+left"
+check "and are not started anew" test -z "$(grep restart "$W/err")"
 cat >"$W/round" <<END
 #!/bin/bash
 echo "\$GYRE_RESTART \$RANK/\$GYRE_SIZE \$GYRE_LOCAL_RANK"
@@ -284,6 +298,10 @@ options=(-H a:2,b:2 -n 3 --map-by node --bind-to l3 --tag-output --report-bindin
 run "$R" --launcher openmpi "${options[@]}" --output-filename /logs --stdin all prog 'x y'
 want "openmpi" 0
 says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs --stdin all --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
+run "$R" --launcher openmpi -n 2 --no-kill-on-bad-exit --dry-run prog
+says "ranks that may fail, in Open MPI's words" " --enable-recovery .* prog\$"
+run "$R" --launcher hydra -n 2 --no-kill-on-bad-exit --dry-run prog
+want "what Hydra cannot do" 2 'no-kill-on-bad-exit: not with hydra'
 run "$R" --launcher hydra "${options[@]}" --output-filename /logs prog 'x y'
 says "in Hydra's words" "^env .*HYDRA_TOPO_DEBUG=1 mpiexec.hydra -n 3 -hosts a:1,b:1 -bind-to l3cache -prepend-rank -outfile-pattern /logs/rank.%r/stdout -errfile-pattern /logs/rank.%r/stderr -wdir /tmp prog 'x y'\$"
 run "$R" --launcher prrte "${options[@]}" --output-filename /logs --stdin 2 prog 'x y'

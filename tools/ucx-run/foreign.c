@@ -106,6 +106,8 @@ static void openmpi(run_words_t *words, const run_options_t *o, char *const *env
     }
     if (o->report_bindings)
         run_words_add(words, "--report-bindings");
+    if (o->keep_going)
+        run_words_add(words, "--enable-recovery");
     if (o->tag)
         run_words_add(words, "--tag-output");
     if (o->output_dir)
@@ -208,6 +210,10 @@ int run_foreign_check(const run_options_t *o)
         return run_usage("--rsh: %s takes one program without arguments", name);
     if (o->agent)
         return run_usage("--agent: %s brings its own", name);
+    /* Hydra ends all when a rank is killed, with -disable-auto-cleanup, too. */
+    if (o->keep_going && o->engine != RUN_ENGINE_OPENMPI)
+        return run_usage("--no-kill-on-bad-exit: not with %s: use the launcher fork, ssh, slurm or openmpi",
+                         name);
     return -1;
 }
 

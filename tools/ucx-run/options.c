@@ -64,6 +64,10 @@ static const char help_text[] =
     "  --lost-after S         a host of which nothing is heard for S seconds is lost, and its ranks have "
     "failed\n"
     "                         (default 5)\n"
+    "  --no-kill-on-bad-exit  ranks that fail, or are lost with their host, are reported and the others go "
+    "on\n"
+    "                         (gyre_comm_shrink). The exit code still tells of the first failure; a restart\n"
+    "                         comes only if no rank ended with 0. Not with hydra and prrte\n"
     "  --max-restarts K       start all ranks anew after a failure, up to K times (default 0); without "
     "hosts\n"
     "                         that were lost, so perhaps with fewer ranks. GYRE_RESTART counts from 0\n"
@@ -202,6 +206,7 @@ enum {
     OPT_TIMEOUT,
     OPT_GRACE,
     OPT_RESTARTS,
+    OPT_KEEP_GOING,
     OPT_RECORD,
     OPT_DRY,
     OPT_HELP,
@@ -244,6 +249,7 @@ static const struct {
     {"--timeout", OPT_TIMEOUT, 1},
     {"--kill-grace", OPT_GRACE, 1},
     {"--max-restarts", OPT_RESTARTS, 1},
+    {"--no-kill-on-bad-exit", OPT_KEEP_GOING, 0},
     {"--record", OPT_RECORD, 1},
     {"--dry-run", OPT_DRY, 0},
     {"--help", OPT_HELP, 0},
@@ -384,6 +390,9 @@ static int apply(run_options_t *options, int id, const char *name, char *value)
     case OPT_RESTARTS:
         if (!parse_int(value, 0, 1000000, &options->max_restarts))
             return run_usage("--max-restarts: '%s' is not a number from 0 to 1000000", value);
+        return -1;
+    case OPT_KEEP_GOING:
+        options->keep_going = 1;
         return -1;
     case OPT_RECORD:
         if (base_settings_set(SET_RECORD, value, "flag --record") != GYRE_OK)

@@ -75,6 +75,7 @@ typedef struct {
     double kill_grace_s; /* what the others get to end by themselves after a failure */
     int kill_grace_given;
     int max_restarts;
+    int keep_going;       /* --no-kill-on-bad-exit: ranks that fail do not end the others */
     const char **exports; /* [nexports], "K", "K=V" or a pattern; the array is owned, the strings are not */
     int nexports;
     const char *wdir;
@@ -264,6 +265,7 @@ typedef struct {
     int rc;
     int stopped; /* asked to end from outside (signal or --timeout): no restart */
     int refused; /* the program cannot be run, or a host cannot be reached at the first start: no restart */
+    int survived; /* with --no-kill-on-bad-exit: some rank ended with 0, so the job went on to its end: no restart */
 } run_result_t;
 int run_signals_open(void); /* blocks what is forwarded and makes the signalfd */
 void run_signals_close(void);

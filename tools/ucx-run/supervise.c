@@ -4,7 +4,9 @@
  *
  *     running --a rank fails--> FAILED --grace--> TERM sent --grace/2--> KILL sent --> all reaped --> sweep
  *     running --timeout-------------------------> TERM sent ...
- *     running --second INT---------------------------------------------> KILL sent ... */
+ *     running --second INT---------------------------------------------> KILL sent ...
+ *
+ * With --no-kill-on-bad-exit a rank that fails is reported and the phase stays what it is. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -35,8 +37,9 @@ typedef struct {
     int interrupts;
     int ended_by;        /* the signal from outside that shall end the ranks; 0: none */
     base_time_t stop;    /* when those that ignored it are killed */
-    base_time_t spare;   /* until then ranks that end do so because of a signal from outside: no failure */
+    base_time_t spare;   /* until then ranks that fail do not end the others */
     int suspect;         /* most probably the rank that failed first; -1: none failed */
+    int told;            /* its end has been said already */
     int first;           /* the same once it is decided and said */
     base_time_t verdict; /* when it is decided at the latest, unless a host has been silent since ... */
     base_time_t failed_at;
@@ -140,6 +143,12 @@ static int guilt(const run_job_t *job, int rank)
     return (state != 3 ? 2 : 0) + (WIFSIGNALED(r->status) ? 1 : 0);
 }
 
+/* Ranks that fail do not end the others. Once the job shall end it ends as any other. */
+static int keeps_going(const watch_t *w)
+{
+    return w->job->options->keep_going && !w->result->stopped;
+}
+
 enum { VERDICT_MS = 300 }; /* how long a likelier suspect than a mere victim is waited for */
 
 static void decide(watch_t *w)
@@ -152,7 +161,8 @@ static void decide(watch_t *w)
     w->result->rc = r->lost                  ? RUN_RC_LOST
                     : WIFSIGNALED(r->status) ? 128 + WTERMSIG(r->status)
                                              : WEXITSTATUS(r->status);
-    run_report_end(w->job, w->suspect);
+    if (!w->told)
+        run_report_end(w->job, w->suspect);
 }
 
 /* Rank r has ended. */
@@ -160,9 +170,14 @@ static void died(watch_t *w, int r)
 {
     /* Once TERM or KILL went out, deaths are our own doing. */
     const run_rank_t *rank = &w->job->rank[r];
-    if (failed(rank->status) && (w->phase <= PHASE_FAILED || rank->lost) && w->first < 0 &&
-        (w->suspect < 0 || guilt(w->job, r) > guilt(w->job, w->suspect)))
+    if (!failed(rank->status) || (w->phase > PHASE_FAILED && !rank->lost))
+        return;
+    if (keeps_going(w))
+        run_report_end(w->job, r);
+    if (w->first < 0 && (w->suspect < 0 || guilt(w->job, r) > guilt(w->job, w->suspect))) {
         w->suspect = r;
+        w->told = keeps_going(w);
+    }
 }
 
 static void judge(watch_t *w)
@@ -287,6 +302,7 @@ static void on_deadlines(watch_t *w)
     if (now >= w->timeout) {
         w->timeout = BASE_TIME_NEVER;
         if (w->phase < PHASE_FAILED) {
+            decide(w); /* who failed before has failed; the job ends for another reason */
             w->result->rc = RUN_RC_TIMEOUT;
             w->result->stopped = 1;
             w->answers = now;
@@ -306,7 +322,6 @@ static void on_deadlines(watch_t *w)
         w->answers = BASE_TIME_NEVER;
         run_say("ucx-run: --timeout %g s has passed; the ranks were doing:", w->job->options->timeout_s);
         run_report_all(w->job);
-        w->next = BASE_TIME_NEVER;
         enter(w, PHASE_TERM);
     }
     if (now >= w->verdict && w->job->remote && run_remote_doubtful(w->job, w->failed_at))
@@ -459,7 +474,9 @@ void run_supervise(run_job_t *job, run_result_t *result)
     size_t room = 4 + 3 * (size_t)job->ranks + run_remote_poll_max(job);
     struct pollfd *fds = calloc(room, sizeof *fds);
     w.timeout = job->deadline;
-    *result = (run_result_t){0, 0, 0};
+    if (job->options->keep_going)
+        w.spare = BASE_TIME_NEVER; /* until a signal from outside sets it */
+    *result = (run_result_t){0};
     if (!fds) {
         run_say("ucx-run: out of memory for %d ranks", job->ranks);
         result->rc = RUN_RC_SYSTEM;
@@ -472,6 +489,8 @@ void run_supervise(run_job_t *job, run_result_t *result)
     while (fds && job->alive > 0 && !w.over)
         turn(&w, fds, next_deadline(&w));
     decide(&w);
+    for (int r = 0; r < job->ranks && job->options->keep_going; r++)
+        result->survived |= result->rc != 0 && !job->rank[r].alive && !failed(job->rank[r].status);
     if (job->remote && fds)
         part(&w, fds);
     else
