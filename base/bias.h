@@ -54,6 +54,12 @@ static inline int base_bias_try(base_bias_t *lock)
     return base_bias_try_slow(lock);
 }
 
+/* 1: only one thread has ever wanted it, as far as its owner can tell. Who is in and sees 0 should leave soon. */
+static inline int base_bias_unwanted(const base_bias_t *lock)
+{
+    return atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED;
+}
+
 /* By the thread that took it. */
 static inline void base_bias_leave(base_bias_t *lock)
 {

@@ -100,8 +100,8 @@ struct gyre_comm {
 
     base_bias_t driving; /* see above */
     uint64_t
-        visited;    /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
-    int registered; /* in the registry; guarded by the registry's mutex */
+        visited; /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
+    _Atomic int registered; /* in the registry; changes under the registry's mutex */
     gyre_comm_t *next_registered;
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
     uint64_t operations, sleeps, allocations;
@@ -128,7 +128,10 @@ gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
 
 /* --- request.c --- */
-gyre_request_t *coll_request_new(gyre_comm_t *comm); /* NULL: no memory (reported) */
+gyre_request_t *coll_request_new(gyre_comm_t *comm);         /* NULL: no memory (reported) */
+gyre_request_t *coll_request_new_driving(gyre_comm_t *comm); /* the caller is driving */
+/* The next coll_request_new allocates nothing. 0: no memory (reported). The caller is driving. */
+int coll_request_reserve(gyre_comm_t *comm);
 /* Puts a filled request in its queue and starts it, or collects it if a group is open. Blocking callers pass
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
@@ -192,6 +195,8 @@ void coll_registry_add(gyre_comm_t *comm);
 void coll_registry_remove(gyre_comm_t *comm);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
+/* 1: some communicator beside `comm` is registered, so whoever waits must move it. Costs two loads. */
+int coll_registry_others(const gyre_comm_t *comm);
 /* Starts or stops using the process's progress thread. */
 gyre_status_t coll_progress_thread_start(void);
 void coll_progress_thread_stop(void);

@@ -1,17 +1,38 @@
 /* collectives/p2p.c: send and recv: messages of their own lane, matched in the order of their calls per peer, so that any
- * number may be under way in both directions. They run beside the collectives, not in their order. */
+ * number may be under way in both directions. They run beside the collectives, not in their order.
+ *
+ * A short blocking message with nothing else under way needs neither request nor queue nor clock while its peer is on
+ * time (run_alone); everything else, and what turns out to be late, is a request like the collectives'. */
 #include "collectives/communicator.h"
 
 #include <stdlib.h>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/futex.h"
 
-/* Makes comm->p2p on first use. */
+enum {
+    ALONE_MOST = 8192, /* bytes: what all transports send at once if there is room */
+    LOOKS = 1000       /* 50 to 100 us: then the general way of waiting takes over */
+};
+
+/* What a call asks for. */
+typedef struct {
+    coll_req_kind_t kind;
+    void *buffer;
+    size_t bytes;
+    int peer;
+    comm_tag_t tag;
+    comm_call_t call;
+} message_t;
+
+/* Makes comm->p2p on first use, and a request for the first message that is late. The caller is driving. */
 static gyre_status_t prepare(gyre_comm_t *comm)
 {
     if (comm->p2p)
         return GYRE_OK;
+    if (!coll_request_reserve(comm))
+        return GYRE_ERR_NO_MEMORY;
     comm->p2p = calloc((size_t)comm->n, sizeof *comm->p2p);
     if (!comm->p2p)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for point-to-point state of %d ranks", comm->n);
@@ -41,13 +62,13 @@ static gyre_status_t advance_one(gyre_request_t *r, coll_p2p_peer_t *peer, uint3
     return st;
 }
 
-static void count_traffic(gyre_comm_t *comm, const gyre_request_t *r)
+static void count_traffic(gyre_comm_t *comm, coll_req_kind_t kind, size_t bytes)
 {
-    if (r->kind == COLL_REQ_SEND) {
-        comm->traffic.bytes_sent += r->bytes;
+    if (kind == COLL_REQ_SEND) {
+        comm->traffic.bytes_sent += bytes;
         comm->traffic.messages_sent++;
     } else {
-        comm->traffic.bytes_received += r->bytes;
+        comm->traffic.bytes_received += bytes;
     }
 }
 
@@ -68,7 +89,7 @@ int coll_p2p_advance(gyre_comm_t *comm)
                 comm->p2p_head = next;
             if (comm->p2p_tail == r)
                 comm->p2p_tail = prev;
-            count_traffic(comm, r);
+            count_traffic(comm, r->kind, r->bytes);
             coll_request_finish(r, GYRE_OK);
         } else {
             coll_comm_fail(comm, r, st, NULL);
@@ -77,6 +98,78 @@ int coll_p2p_advance(gyre_comm_t *comm)
         r = next;
     }
     return moved;
+}
+
+static gyre_status_t look(gyre_comm_t *comm, const message_t *m, comm_link_t *link, comm_msg_t *msg)
+{
+    comm_group_progress(comm->group);
+    return m->kind == COLL_REQ_SEND ? comm_send(link, m->buffer, m->bytes, m->tag, msg)
+                                    : comm_recv(link, m->buffer, m->bytes, m->tag, msg);
+}
+
+/* Looks until the message has gone or come, at most LOOKS times. Other threads that want the communicator, other communicators that
+ * this thread must move, a GYRE_SPIN and ranks without a core of their own need the general way of waiting at once. */
+static gyre_status_t spin(gyre_comm_t *comm, const message_t *m, comm_link_t *link, comm_msg_t *msg)
+{
+    gyre_status_t st = look(comm, m, link, msg);
+    if (st != GYRE_IN_PROGRESS || !comm_wait_patient(comm->group))
+        return st;
+    for (int looks = 1; looks < LOOKS && st == GYRE_IN_PROGRESS; looks++) {
+        if (!base_bias_unwanted(&comm->driving) || coll_registry_others(comm) || coll_comm_troubled(comm))
+            return st;
+        base_relax();
+        st = look(comm, m, link, msg);
+    }
+    if (st == GYRE_OK)
+        comm_wait_was_short(comm->group);
+    return st;
+}
+
+/* What has begun becomes the only request of its queue: for waiting, or (st is an error) for telling what went wrong. */
+static gyre_status_t go_on_as_request(gyre_comm_t *comm, const message_t *m, comm_link_t *link,
+                                      const comm_msg_t *msg, gyre_status_t st)
+{
+    gyre_request_t *r = coll_request_new_driving(comm);
+    if (!r) { /* half a message cannot be taken back */
+        coll_comm_fail(comm, NULL, GYRE_ERR_NO_MEMORY, NULL);
+        coll_stop_driving(comm);
+        return GYRE_ERR_NO_MEMORY;
+    }
+    r->kind = m->kind;
+    r->buffer = m->buffer;
+    r->bytes = m->bytes;
+    r->peer = m->peer;
+    r->tag = m->tag;
+    r->call = m->call;
+    r->link = link;
+    r->msg = *msg;
+    comm->p2p_head = comm->p2p_tail = r;
+    if (st != GYRE_IN_PROGRESS)
+        coll_comm_fail(comm, r, st, NULL);
+    coll_stop_driving(comm);
+    return coll_request_wait(r);
+}
+
+/* A blocking message with nothing else under way on its communicator. The caller is driving and stops driving here. */
+static gyre_status_t run_alone(gyre_comm_t *comm, message_t *m)
+{
+    comm_recorder_slot_t *recorder = comm->world->recorder;
+    coll_p2p_peer_t *with = &comm->p2p[m->peer];
+    comm_link_t *link = NULL;
+    comm_msg_t msg = {0};
+    m->tag.seq = m->call.seq = m->kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
+    comm_recorder_begin(recorder, &m->call, 0); /* the clock is read when it turns out to be late */
+    comm_group_post_call(comm->group, &m->call);
+    gyre_status_t st = comm_group_link(comm->group, m->peer, COMM_LANE_P2P, &link);
+    if (st == GYRE_OK)
+        st = spin(comm, m, link, &msg);
+    if (st != GYRE_OK)
+        return go_on_as_request(comm, m, link, &msg, st);
+    count_traffic(comm, m->kind, m->bytes);
+    comm->operations++;
+    comm_recorder_end(recorder);
+    coll_stop_driving(comm);
+    return GYRE_OK;
 }
 
 static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
@@ -101,23 +194,33 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
         return coll_refuse(gyre_fail(
             GYRE_ERR_INVALID,
             "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
+    message_t m = {.kind = kind,
+                   .buffer = buffer,
+                   .bytes = bytes,
+                   .peer = peer,
+                   .tag = {.sig = (uint32_t)type},
+                   .call = {.op = COLL_SENDRECV,
+                            .type = (uint8_t)type,
+                            .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
+                            .root = peer,
+                            .count = count,
+                            .comm = (uint32_t)comm->id}};
+    coll_drive(comm);
     st = prepare(comm);
-    if (st != GYRE_OK)
-        return coll_refuse(st);
-    gyre_request_t *r = coll_request_new(comm);
+    int alone = !request && bytes <= ALONE_MOST && !comm->head && !comm->p2p_head && !coll_group_open() &&
+                atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK;
+    if (st == GYRE_OK && alone)
+        return run_alone(comm, &m);
+    gyre_request_t *r = st == GYRE_OK ? coll_request_new_driving(comm) : NULL;
+    coll_stop_driving(comm);
     if (!r)
         return coll_refuse(GYRE_ERR_NO_MEMORY);
     r->kind = kind;
     r->buffer = buffer;
     r->bytes = bytes;
     r->peer = peer;
-    r->tag.sig = (uint32_t)type;
-    r->call = (comm_call_t){.op = COLL_SENDRECV,
-                            .type = (uint8_t)type,
-                            .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
-                            .root = peer,
-                            .count = count,
-                            .comm = (uint32_t)comm->id};
+    r->tag = m.tag;
+    r->call = m.call;
     return coll_request_start(r, request);
 }
 

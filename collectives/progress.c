@@ -101,6 +101,12 @@ int coll_registry_advance(gyre_comm_t *except, int *others)
     return moved;
 }
 
+int coll_registry_others(const gyre_comm_t *comm)
+{
+    return atomic_load_explicit(&registry.count, memory_order_acquire) >
+           atomic_load_explicit(&comm->registered, memory_order_relaxed);
+}
+
 static void *progress_main(void *unused)
 {
     (void)unused;

@@ -18,7 +18,7 @@ static _Thread_local struct {
     gyre_status_t error;
 } group;
 
-static gyre_request_t *request_new_driving(gyre_comm_t *comm)
+gyre_request_t *coll_request_new_driving(gyre_comm_t *comm)
 {
     gyre_request_t *r = comm->free_requests;
     if (r) {
@@ -39,7 +39,7 @@ static gyre_request_t *request_new_driving(gyre_comm_t *comm)
 gyre_request_t *coll_request_new(gyre_comm_t *comm)
 {
     coll_drive(comm);
-    gyre_request_t *r = request_new_driving(comm);
+    gyre_request_t *r = coll_request_new_driving(comm);
     coll_stop_driving(comm);
     return r;
 }
@@ -48,6 +48,16 @@ static void request_free_driving(gyre_request_t *r)
 {
     r->next = r->comm->free_requests;
     r->comm->free_requests = r;
+}
+
+int coll_request_reserve(gyre_comm_t *comm)
+{
+    gyre_request_t *r = comm->free_requests ? NULL : coll_request_new_driving(comm);
+    if (r) {
+        comm->open--;
+        request_free_driving(r);
+    }
+    return comm->free_requests != NULL;
 }
 
 /* The caller is driving. */
@@ -405,7 +415,7 @@ static void enqueue(gyre_request_t *r, base_time_t now)
 static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
                                            const comm_call_t *call)
 {
-    gyre_request_t *r = request_new_driving(comm);
+    gyre_request_t *r = coll_request_new_driving(comm);
     if (!r)
         return NULL;
     r->plan = plan;

@@ -309,18 +309,30 @@ int comm_board_read(comm_board_t *board, comm_call_t *call)
     return newest != 0;
 }
 
+/* Is it on this line? *call is overwritten in any case. */
+static int entry_holds(comm_board_entry_t *e, uint32_t seq, int p2p, int peer, comm_call_t *call)
+{
+    return entry_read(e, call) && call->seq == seq && ((call->flags & COMM_CALL_P2P) != 0) == (p2p != 0) &&
+           (!p2p || call->root == peer);
+}
+
 int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
 {
+    comm_call_t one;
     for (int i = 0; i < COMM_BOARD_CALLS; i++) {
-        comm_call_t one;
-        if (!entry_read(&board->entry[i], &one) || one.seq != seq ||
-            ((one.flags & COMM_CALL_P2P) != 0) != (p2p != 0))
-            continue;
-        if (p2p && one.root != peer)
-            continue;
-        *call = one;
-        return 1;
+        if (entry_holds(&board->entry[i], seq, p2p, peer, &one)) {
+            *call = one;
+            return 1;
+        }
     }
+    return 0;
+}
+
+int comm_board_find_own(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
+{
+    for (uint64_t back = 1; back <= COMM_BOARD_CALLS; back++)
+        if (entry_holds(&board->entry[(board->posts - back) % COMM_BOARD_CALLS], seq, p2p, peer, call))
+            return 1;
     return 0;
 }
 

@@ -50,7 +50,7 @@ static const comm_call_t *describe(verbs_link_t *link, comm_tag_t tag)
 
     if (link->described.seq == tag.seq && link->described.sig == tag.sig && tag.seq != 0)
         return &link->call;
-    if (!comm_board_find(group->board, tag.seq, p2p, link->base.peer, &link->call))
+    if (!comm_board_find_own(group->board, tag.seq, p2p, link->base.peer, &link->call))
         link->call = (comm_call_t){0};
     link->described = tag;
     return &link->call;

@@ -69,13 +69,11 @@ static int lost_its_core(comm_group_t *group)
 }
 
 /* Learns from a wait that took `waited`. Waits that were short only thanks to yielding teach nothing. */
-static void learn(comm_wait_t *wait, base_time_t waited)
+static void learn(comm_group_t *group, base_time_t waited, uint32_t yields)
 {
-    comm_group_t *group = wait->group;
-
     if (waited > LATE_NS)
         group->lateness += lost_its_core(group) ? LATE_STEP : 0;
-    else if (wait->yields == 0)
+    else if (yields == 0)
         group->lateness -= group->waits % PROBE_WAITS == 0 ? LATE_STEP : 1;
     if (group->lateness < 0)
         group->lateness = 0;
@@ -84,13 +82,18 @@ static void learn(comm_wait_t *wait, base_time_t waited)
     group->waits++;
 }
 
+void comm_wait_was_short(comm_group_t *group)
+{
+    learn(group, 0, 0);
+}
+
 void comm_wait_moved(comm_wait_t *wait)
 {
     base_time_t waited = wait->since != 0 ? base_now() - wait->since : 0;
 
     disarm(wait);
     if (wait->turns > 0)
-        learn(wait, waited);
+        learn(wait->group, waited, wait->yields);
     wait->waited += waited;
     wait->since = 0;
     wait->turns = 0;
@@ -147,6 +150,11 @@ static int cores_are_scarce(const comm_group_t *group)
 int comm_wait_scarce(const comm_group_t *group)
 {
     return cores_are_scarce(group);
+}
+
+int comm_wait_patient(const comm_group_t *group)
+{
+    return group->spin_ns == 0 && !cores_are_scarce(group);
 }
 
 /* One turn of waiting that is not a sleep. 1: time to sleep. *now is set if the clock was read. */

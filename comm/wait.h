@@ -37,6 +37,10 @@ gyre_status_t comm_wait_idle(comm_wait_t *wait);
 void comm_wait_end(comm_wait_t *wait);
 /* 1: cores are scarce in this group, so whoever waits should hand its core on soon. */
 int comm_wait_scarce(const comm_group_t *group);
+/* 1: waiting begins with a long spin, so that whoever waits may as well look often before it reads the clock. */
+int comm_wait_patient(const comm_group_t *group);
+/* A wait ended in such a spin, without comm_wait_begin: teaches what other short waits teach. */
+void comm_wait_was_short(comm_group_t *group);
 /* Hands the core to whoever else wants it. 0: did not, since that has cost a time slice lately: sleep instead. */
 int comm_wait_yield(comm_group_t *group);
 
