@@ -310,6 +310,14 @@ check "secret masked" grep -qF "'GYRE_SECRET=********'" "$W/out"
 check "no secret" test -z "$(grep -E '[0-9a-f]{64}' "$W/out")"
 run "$R" --launcher hydra -n 2 --stdin all --dry-run true
 want "what an engine cannot do" 2 'hydra gives its standard input to rank 0'
+for engine in openmpi hydra prrte; do
+    run "$R" --launcher $engine -n 2 --lost-after 3 --dry-run true
+    want "$engine and --lost-after" 2 "--lost-after: $engine"
+done
+for engine in openmpi prrte; do
+    run "$R" --launcher $engine -n 2 -N 1 --map-by node --dry-run true
+    want "$engine, -N and --map-by node" 2 "--map-by node: $engine"
+done
 run env PATH="$W" "$R" --launcher prrte true
 want "an engine that is not here" 127 'prterun is not in PATH'
 run "$R" --launcher magic true

@@ -26,6 +26,8 @@
 #include "tools/ucx-run/wire.h"
 
 enum { OUT_MAX_BYTES = 1 << 20, READ_BYTES = 1 << 16 };
+#define JOB_SECONDS       60.0          /* for the launcher to say what shall run */
+#define SUSPENDED_SECONDS (7 * 86400.0) /* for it to go on after it was suspended */
 
 typedef enum { LIFE_WORKING, LIFE_TERM, LIFE_KILL } life_t;
 
@@ -40,6 +42,7 @@ static struct {
     int output_broken;  /* nobody hears us */
     int owes_taken;     /* an INPUT has not been answered yet */
     base_time_t silent; /* the launcher counts as gone then */
+    double patience;    /* which is so many seconds after its last word */
     life_t life;
     base_time_t next; /* when the present stage of life ends */
     int holding;      /* the last line said is kept back: it may be the reason of a refusal */
@@ -310,6 +313,13 @@ static const char *on_go(const run_frame_t *frame)
     return NULL;
 }
 
+/* From now on so many seconds of silence mean that the launcher is gone. */
+static void expect(double seconds)
+{
+    a.patience = seconds;
+    a.silent = base_deadline(seconds);
+}
+
 static const char *on_signal(const run_frame_t *frame)
 {
     int number, alone;
@@ -319,7 +329,7 @@ static const char *on_signal(const run_frame_t *frame)
         if (a.job.rank[i].alive)
             kill(alone ? a.job.rank[i].pid : -a.job.rank[i].pid, number);
     if (number == SIGTSTP)
-        a.silent = BASE_TIME_NEVER; /* the launcher stops itself, too, and is silent until it goes on */
+        expect(SUSPENDED_SECONDS); /* the launcher stops itself, too, and is silent until it goes on */
     return NULL;
 }
 
@@ -421,7 +431,7 @@ static void hear(void)
         return;
     }
     a.in.tail += (size_t)n;
-    a.silent = base_deadline(a.wire.silence_ms / 1e3); /* 0: never */
+    expect(a.wire.silence_ms ? a.wire.silence_ms / 1e3 : JOB_SECONDS);
     long bytes;
     while (a.input_open && (bytes = run_wire_next(run_buffer_front(&a.in), run_buffer_length(&a.in),
                                                   RUN_WIRE_TO_AGENT, &frame, &why)) != 0) {
@@ -534,7 +544,7 @@ static void turn(struct pollfd *fds)
     base_time_t now = base_now();
     if (a.input_open && now >= a.silent) {
         fprintf(stderr, "ucx-run agent on %s: no word from the launcher for %g s: ending %d ranks\n",
-                run_hostname(), a.wire.silence_ms / 1e3, a.job.alive);
+                run_hostname(), a.patience, a.job.alive);
         launcher_gone();
     }
     if (now >= a.next)
@@ -559,7 +569,8 @@ int run_agent(void)
     struct pollfd *fds = NULL;
     int room = -1;
     a.input_open = 1;
-    a.silent = a.next = BASE_TIME_NEVER;
+    a.next = BASE_TIME_NEVER;
+    expect(JOB_SECONDS);
     a.job.root_fd = a.job.recorder.fd = -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     run_say_to(say);

@@ -214,6 +214,11 @@ int run_foreign_check(const run_options_t *o)
     if (o->keep_going && o->engine != RUN_ENGINE_OPENMPI)
         return run_usage("--no-kill-on-bad-exit: not with %s: use the launcher fork, ssh, slurm or openmpi",
                          name);
+    if (o->lost_after_given)
+        return run_usage("--lost-after: %s decides by itself when a host is lost", name);
+    if (o->engine != RUN_ENGINE_HYDRA && o->per_node && o->map == RUN_MAP_NODE)
+        return run_usage(
+            "--map-by node: %s does not deal ranks out in turn when -N says how many a host gets", name);
     return -1;
 }
 

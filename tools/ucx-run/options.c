@@ -81,7 +81,7 @@ static const char help_text[] =
     "PROGRAM\n"
     "cannot be run, 124 after --timeout, 125 if a host was lost, 2 for a wrong command line, 1 if the system "
     "refused\n"
-    "something.\n"
+    "something; with --launcher openmpi, hydra or prrte it is theirs where a rank failed.\n"
     "Each rank finds GYRE_RANK, GYRE_SIZE, GYRE_ROOT and friends in its environment, and torch's RANK,\n"
     "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.\n";
 
@@ -356,6 +356,7 @@ static int apply(run_options_t *options, int id, const char *name, char *value)
     case OPT_LOST:
         if (!parse_seconds(value, &options->lost_after_s) || options->lost_after_s < 2)
             return run_usage("--lost-after: '%s' is not a number of seconds from 2 on", value);
+        options->lost_after_given = 1;
         return -1;
     case OPT_BIND:
         options->bind_given = 1;

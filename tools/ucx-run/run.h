@@ -68,6 +68,7 @@ typedef struct {
     const char *agent;         /* this program on other hosts; NULL: where it is here */
     const char *launcher_args; /* further words for the engine; NULL: none */
     double lost_after_s;       /* a host that is silent for so long is lost */
+    int lost_after_given;
     topo_bind_t bind;
     int bind_given; /* 0: core */
     int tag;
