@@ -34,8 +34,7 @@ static struct {
     ucp_address_t *address;
     size_t address_bytes;
     int event_fd;
-    int untuned; /* connections were made since ucx_sockets_opened */
-    int users;   /* groups */
+    int users; /* groups */
     comm_ucx_group_t *groups;
     ucx_peer_t *peers;
     ucx_arrival_t
@@ -347,7 +346,6 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
             "hosts",
             rank, ug->group->world_ranks[rank], ucs_status_string(status));
     }
-    ucx.untuned = 1;
     peer->tcp = goes_over_tcp(peer->ep);
     peer->next = ucx.peers;
     ucx.peers = peer;
@@ -533,10 +531,6 @@ void comm_ucx_sleep(comm_group_t *group, int ms)
 
     (void)group;
     ucx_lock();
-    if (ucx.untuned) { /* here, since who never waits long needs no timeout, and looking at all sockets takes a while */
-        ucx.untuned = 0;
-        ucx_sockets_opened();
-    }
     event.fd = ucx.event_fd;
     /* BUSY: something came in meanwhile. */
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;

@@ -84,10 +84,8 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it; breathes */
 
-/* comm/ucx_socket.c: before and after the worker is made: its listening sockets get their timeouts. */
+/* comm/ucx_socket.c: before and after the worker is made: its listening sockets get their keepalive. */
 void ucx_sockets_before(fd_set *listening);
 void ucx_sockets_after(fd_set *listening);
-/* The connections that it has opened since get theirs. */
-void ucx_sockets_opened(void);
 
 #endif

@@ -139,8 +139,8 @@ void ucx_configure(ucp_config_t *config)
 
     /* We have shared memory of our own, and UCX's leaves files in /dev/shm when a rank is killed. */
     modify(config, "TLS", "TLS", "^sm");
-    /* Ordinary TCP would notice a lost host after a quarter of an hour: ask for an idle connection's death within
-     * about 3 s. */
+    /* With UCX's own settings a lost host is never noticed by an idle connection: ask for its death within about 4 s.
+     * (comm/ucx_socket.c says why nothing bounds connections with data under way.) */
     if (may_use(tcp)) {
         modify(config, "TCP_KEEPIDLE", "KEEPIDLE", "1s");
         modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");

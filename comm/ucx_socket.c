@@ -1,11 +1,12 @@
-/* comm/ucx_socket.c: the TCP sockets that UCX makes, told when to give up.
+/* comm/ucx_socket.c: the TCP sockets that UCX makes: keepalive for those that it accepts.
  *
- * UCX sets TCP keepalive as comm/ucx.c asks it to, but on connections that it opens only, not on those that it accepts; and
- * keepalive rests while sent data is not acknowledged, and then only the kernel's own retries count, a quarter of an hour
- * of them. TCP_USER_TIMEOUT bounds these; UCX sets it itself from 1.22 on only.
+ * UCX sets TCP keepalive as comm/ucx_config.c asks it to, but on connections that it opens only, not on those that it accepts.
+ * Listening sockets hand it on to the connections that they accept, so they are told once, when the worker is made: they are
+ * those that it makes.
  *
- * Listening sockets hand both on to the connections that they accept, so they are told once, when the worker is made: they are
- * those that it makes. Connections that UCX opens are known by the keepalive that it was asked for. */
+ * TCP_USER_TIMEOUT stays off. It would bound how long lost data is sent again, but also how long a receiver may leave its window
+ * shut, and UCX empties its sockets inside Gyre's calls only: a rank that computes for longer would look dead, though its kernel
+ * answers every probe. A silent host is the watcher's to notice, and an operation has its deadline. */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -35,15 +36,6 @@ static int listens(int fd)
     return option(fd, SOL_SOCKET, SO_ACCEPTCONN) > 0;
 }
 
-static int opened_by_ucx(int fd)
-{
-    return option(fd, SOL_SOCKET, SO_KEEPALIVE) > 0 &&
-           option(fd, IPPROTO_TCP, TCP_KEEPIDLE) == UCX_KEEP_IDLE &&
-           option(fd, IPPROTO_TCP, TCP_KEEPINTVL) == UCX_KEEP_INTERVAL &&
-           option(fd, IPPROTO_TCP, TCP_KEEPCNT) == UCX_KEEP_COUNT &&
-           option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) == 0;
-}
-
 static int tune(int fd)
 {
     static const struct {
@@ -53,7 +45,6 @@ static int tune(int fd)
         {IPPROTO_TCP, TCP_KEEPIDLE, UCX_KEEP_IDLE},
         {IPPROTO_TCP, TCP_KEEPINTVL, UCX_KEEP_INTERVAL},
         {IPPROTO_TCP, TCP_KEEPCNT, UCX_KEEP_COUNT},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (UCX_KEEP_IDLE + UCX_KEEP_INTERVAL * UCX_KEEP_COUNT)},
     };
     int done = 1;
 
@@ -69,7 +60,8 @@ static void each_descriptor(void (*visit)(int fd, void *user), void *user)
     struct dirent *entry;
 
     if (!dir) {
-        log_info("ucx: /proc/self/fd cannot be read: cut connections are noticed by the heartbeat only");
+        log_info("ucx: /proc/self/fd cannot be read: connections that are idle when they are cut are noticed "
+                 "by the heartbeat only");
         return;
     }
     while ((entry = readdir(dir)) != NULL) {
@@ -92,14 +84,7 @@ static void tune_new_listening(int fd, void *user)
     fd_set *before = user;
 
     if (fd < FD_SETSIZE && !FD_ISSET(fd, before) && is_tcp(fd) && listens(fd) && !tune(fd))
-        log_info("ucx: a listening socket's timeouts cannot be set");
-}
-
-static void tune_opened(int fd, void *user)
-{
-    (void)user;
-    if (is_tcp(fd) && !listens(fd) && opened_by_ucx(fd) && !tune(fd))
-        log_info("ucx: a connection's timeouts cannot be set");
+        log_info("ucx: a listening socket's keepalive cannot be set");
 }
 
 void ucx_sockets_before(fd_set *listening)
@@ -111,9 +96,4 @@ void ucx_sockets_before(fd_set *listening)
 void ucx_sockets_after(fd_set *listening)
 {
     each_descriptor(tune_new_listening, listening);
-}
-
-void ucx_sockets_opened(void)
-{
-    each_descriptor(tune_opened, NULL);
 }

@@ -1,5 +1,7 @@
 /* tests/comm/test_ucx.c: messages over UCX between processes and threads of one machine, taken for separate hosts. */
 #include <dirent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -193,6 +196,63 @@ static void test_late(void **state)
     assert_int_equal(ranks_fork(2, 20, late, NULL), 0);
 }
 
+static int tcp_option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+
+    return getsockopt(fd, level, name, &value, &bytes) == 0 ? value : -1;
+}
+
+/* Rank 1 does something else while megabytes are on their way to it: nothing of its connection is in a hurry, and all arrives. */
+enum { BUSY_COUNT = 32, BUSY_BYTES = 1 << 18, UCX_KEEPCNT = 3 };
+
+static int busy(ranks_t *self)
+{
+    const unsigned ms = *(unsigned *)self->arg;
+    unsigned char *buf = malloc(BUSY_BYTES);
+    int sockets = 0;
+
+    RANKS_CHECK(self, buf != NULL);
+    ranks_fill(buf, BUSY_BYTES, 6);
+    for (uint32_t k = 0; k < BUSY_COUNT; k++) {
+        if (self->rank == 1 && k == 1)
+            usleep(ms * 1000);
+        if (self->rank == 1)
+            memset(buf, 0, BUSY_BYTES);
+        RANKS_CHECK(self, (self->rank == 0
+                               ? ranks_send(self, 1, 0, buf, BUSY_BYTES, (comm_tag_t){k, 4})
+                               : ranks_recv(self, 0, 0, buf, BUSY_BYTES, (comm_tag_t){k, 4})) == GYRE_OK);
+        RANKS_CHECK(self, ranks_wrong(buf, BUSY_BYTES, 6) == -1);
+    }
+    for (int fd = 0; fd < 200; fd++) {
+        if (tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE) <= 0 || tcp_option(fd, SOL_SOCKET, SO_ACCEPTCONN) > 0 ||
+            tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT) != UCX_KEEPCNT)
+            continue; /* none of UCX's connections */
+        sockets++;
+        RANKS_CHECK(self, tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) == 0);
+    }
+    RANKS_CHECK(self, sockets > 0);
+    free(buf);
+    return 0;
+}
+
+static void over_tcp(int rank)
+{
+    (void)rank;
+    setenv("UCX_TLS", "tcp,self", 1);
+}
+
+static void test_busy(void **state)
+{
+    unsigned ms = getenv("TEST_LONG") ? 10000 : 100;
+
+    (void)state;
+    ranks_before_join = over_tcp; /* whatever else the host has */
+    assert_int_equal(ranks_fork(2, 40, busy, &ms), 0);
+    ranks_before_join = NULL;
+}
+
 /* Rank 1 is killed; rank 0, which sends to it and receives from it, is told so within its deadline. */
 static int death(ranks_t *self)
 {
@@ -266,7 +326,7 @@ int main(void)
         cmocka_unit_test(test_sizes),          cmocka_unit_test(test_sizes_forced),
         cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_late),
         cmocka_unit_test(test_death),          cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_flood),          cmocka_unit_test(test_busy),
     };
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK)
         return 1;
