@@ -13,7 +13,9 @@
 
 enum {
     ALONE_MOST = 8192, /* bytes: what all transports send at once if there is room */
-    LOOKS = 1000       /* 50 to 100 us: then the general way of waiting takes over */
+    /* About 10 us, then the general way of waiting takes over: it has a clock, so it is the one that learns when ranks lose
+     * their cores (comm/wait.c). Far more looks would hide that from it where a look is slow. */
+    LOOKS = 128
 };
 
 /* What a call asks for. */
