@@ -214,7 +214,8 @@ static void reap(watch_t *w)
         comm_recorder_note_end(&job->slots[r], status);
         died(w, r);
     }
-    judge(w);
+    if (!job->remote) /* else on_hosts does, once it has heard of all that have died: an ssh that ends may cost a host */
+        judge(w);
 }
 
 /* USR1 and USR2 mean something to the program only, not to helpers that it has started. */
