@@ -105,8 +105,8 @@ on -H $H /etc/passwd
 want "not executable" 126 'cannot execute'
 on -H $H --wdir /nonexistent true
 want "no such directory" 1 "127\.0\.0\.[23]: --wdir: cannot enter '/nonexistent'"
-on -H $H --timeout 0.5 sleep 20
-want "--timeout" 124 '--timeout 0.5 s has passed' 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 3 \(pid'
+on -H $H --timeout 1.5 sleep 20
+want "--timeout" 124 '--timeout 1.5 s has passed' 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 3 \(pid'
 
 # --- hosts that cannot be reached ---
 touch "$W/down.127.0.0.3"
@@ -145,7 +145,7 @@ check "binary output passes" [ "$(wc -c <"$W/out")" = 3000000 ]
 check "a slow reader loses nothing" [ "$(timeout 20 "$R" --rsh "$W/rsh" -H $H seq 1 100000 | (sleep 0.5; wc -l))" = 400000 ]
 mkfifo "$W/stalled"
 exec 7<>"$W/stalled"
-run sh -c '"$1" --rsh "$2" -H 127.0.0.2,127.0.0.3 --timeout 1 --kill-grace 0.3 yes >"$3"' sh "$R" "$W/rsh" "$W/stalled"
+run sh -c '"$1" --rsh "$2" -H 127.0.0.2,127.0.0.3 --timeout 1.5 --kill-grace 0.3 yes >"$3"' sh "$R" "$W/rsh" "$W/stalled"
 want "--timeout with a reader who stalls" 124 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 1 .*has not joined' 'the end of it is lost'
 check "in time (took $ms ms)" [ "$ms" -lt 9000 ]
 exec 7>&-
