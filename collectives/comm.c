@@ -371,6 +371,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (st != GYRE_OK)
         return st;
     process.timeout_s = c.timeout_s > 0 ? c.timeout_s : base_setting_seconds(SET_TIMEOUT);
+    process.world.timeout_s = process.timeout_s;
     process.threaded =
         c.progress_thread >= 0 ? c.progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
     base_time_t deadline =

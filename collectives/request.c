@@ -263,12 +263,13 @@ static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status
 static void failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
                          const char *why, char *text, size_t bytes)
 {
-    char mine[160], blockers[512];
+    char mine[160], blockers[512], unanswered[400] = "";
     coll_call_text(&r->call, mine, sizeof mine);
     if (status == GYRE_ERR_TIMEOUT) {
         coll_request_blockers(r, blockers, sizeof blockers);
-        snprintf(text, bytes, "%s on rank %d did not finish within %g s: %s", mine, comm->rank,
-                 comm->timeout_s, blockers[0] ? blockers : why);
+        comm_group_unanswered(comm->group, unanswered, sizeof unanswered);
+        snprintf(text, bytes, "%s on rank %d did not finish within %g s: %s%s%s", mine, comm->rank,
+                 comm->timeout_s, blockers[0] ? blockers : why, unanswered[0] ? "; " : "", unanswered);
         return;
     }
     snprintf(text, bytes, "%s on rank %d: %s", mine, comm->rank, why[0] ? why : gyre_status_string(status));

@@ -191,6 +191,18 @@ void comm_group_progress(comm_group_t *group)
 #endif
 }
 
+int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes)
+{
+#ifdef GYRE_VERBS
+    if (group->verbs)
+        return comm_verbs_unanswered(group, text, bytes);
+#endif
+    (void)group;
+    (void)text;
+    (void)bytes;
+    return 0;
+}
+
 int comm_group_rank(const comm_group_t *group)
 {
     return group->rank;

@@ -120,6 +120,8 @@ gyre_status_t comm_verbs_describe(int rail, char *text, size_t bytes);
 gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user);
 gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_verbs_progress(comm_group_t *group);
+/* How many links still wait for their peers to answer, and in text what about the first; text is left alone if none. */
+int comm_verbs_unanswered(const comm_group_t *group, char *text, size_t bytes);
 /* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most `ms` milliseconds. */
 void comm_verbs_arm(comm_group_t *group);
 void comm_verbs_sleep(comm_group_t *group, int ms);

@@ -88,6 +88,7 @@ typedef struct {
     comm_recorder_slot_t *recorder;
     int rank;
     int size;
+    double timeout_s; /* the deadline of every operation; <= 0: none */
     /* Set by comm_group_create once a group of this process was found to have more ranks on the host than cores;
      * later groups of the process then wait politely too. Starts as 0. */
     _Atomic int crowded;
@@ -107,6 +108,9 @@ void comm_group_shut(comm_group_t *group);
 gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link_t **out);
 /* Moves whatever needs moving (UCX worker, completions of verbs); cheap when nothing does. By the thread that drives the group. */
 void comm_group_progress(comm_group_t *group);
+/* For the story of an operation that did not end in time: how many links still wait for their peers' first answer, and what about
+ * one of them in `text`, which stays as it is if there is none. */
+int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
 
 int comm_group_rank(const comm_group_t *group);
 int comm_group_size(const comm_group_t *group);

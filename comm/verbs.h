@@ -20,6 +20,7 @@
 #define COMM_VERBS_H
 
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 
 #include "base/device.h"
 #include "comm/link.h"
@@ -64,7 +65,8 @@ typedef struct {
     uint32_t message_most;
     int cqe_most, srq_most;
     verbs_address_t address;
-    char text[896]; /* what was chosen and why, in one line */
+    atomic_int fatal; /* 1: the adapter said that it cannot go on */
+    char text[896];   /* what was chosen and why, in one line */
 } verbs_rail_t;
 
 /* Opens the process's rails, or uses them once more. *rails: [*count], until verbs_rails_close. UNSUPPORTED says what is missing;
@@ -73,6 +75,9 @@ gyre_status_t verbs_rails_open(int quiet, verbs_rail_t **rails, int *count);
 void verbs_rails_close(void);
 /* "ACTIVE" or what its port is now. */
 const char *verbs_rail_state(const verbs_rail_t *rail);
+/* Takes the adapter's asynchronous events, if there are any, and notes each at whom it concerns: verbs_rail_t.fatal,
+ * verbs_link_t.event and comm_verbs_group_t.event, which may be another thread's. Does not wait. */
+void verbs_rail_events(verbs_rail_t *rail);
 
 /* --- memory --- */
 
@@ -180,14 +185,17 @@ typedef struct verbs_link {
     /* connecting and leaving: verbs_hello.c */
     struct ibv_ah *ah;
     int know_them; /* 1: their hello came and our queue pairs are ready to receive */
-    base_time_t next_hello;
+    base_time_t next_hello, hello_since;
     base_time_t hello_pause;
+    uint32_t hellos; /* that were sent */
+    int complained;  /* 1: that nobody answers was told */
     int bye_sent, bye_done, bye_came;
 
     int know_their_call;
     comm_call_t their_call;
 
-    int failed; /* 1: the first error is described by the following */
+    atomic_int event; /* enum ibv_event_type + 1 that a queue pair had; set by any thread, 0: none */
+    int failed;       /* 1: the first error is described by the following */
     base_time_t failed_at;
     char why[400];
 } verbs_link_t;
@@ -230,16 +238,26 @@ struct comm_verbs_group {
     uint32_t turns; /* of comm_verbs_progress */
     int leaving;
     base_time_t leave_by;
+    int polled; /* 0: not since events were asked for or came */
+    atomic_int
+        event; /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
+    char why[300]; /* "" or what ended all its links */
 
     /* datagrams */
     struct ibv_qp *ud;
     verbs_region_t ud_memory;
     uint32_t ud_sent, ud_completed;
-    base_time_t next_hello; /* no link needs one before */
+    uint32_t ud_qkey;
+    int ud_down;             /* 1: a hello or a receive failed: the queue pair may have stopped */
+    base_time_t ud_next_try; /* not brought up again before */
+    base_time_t next_hello;  /* no link needs one before */
 };
 
 /* verbs_group.c */
-void verbs_poll(comm_verbs_group_t *vg);
+/* Returns how many completions there were. */
+int verbs_poll(comm_verbs_group_t *vg);
+/* Fails all links of the group, those of the future included; the first text stays. */
+void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...) __attribute__((format(printf, 2, 3)));
 gyre_status_t verbs_place_add(comm_verbs_group_t *vg, verbs_link_t *link, int stripe);
 void verbs_place_remove(comm_verbs_group_t *vg, const verbs_link_t *link);
 gyre_status_t verbs_cq_reserve(comm_verbs_group_t *vg, int rail, int entries);
@@ -251,6 +269,8 @@ void verbs_hello_close(comm_verbs_group_t *vg);
 void verbs_hello_progress(comm_verbs_group_t *vg);
 void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc);
 void verbs_hello_begin(verbs_link_t *link);
+/* Brings up the datagram queue pair again if an error stopped it; not too often. */
+void verbs_hello_mend(comm_verbs_group_t *vg);
 /* A message came on the connection, so the peer is ready. */
 void verbs_link_ready(verbs_link_t *link);
 
@@ -266,7 +286,8 @@ void verbs_post_bye(verbs_link_t *link);
 void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t rkey, void *to,
                      uint32_t lkey, size_t bytes, int bounce);
 gyre_status_t verbs_post_receives(verbs_link_t *link, uint32_t count);
-gyre_status_t verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count);
+/* 0 or errno, unsaid. */
+int verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count);
 void verbs_completion(comm_verbs_group_t *vg, verbs_place_t place, const struct ibv_wc *wc);
 void verbs_link_fail(verbs_link_t *link, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -5,6 +5,7 @@
 #include "comm/verbs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -220,6 +221,9 @@ static gyre_status_t open_rail(verbs_rail_t *rail, const verbs_port_t *from)
         ibv_query_port(rail->context, (uint8_t)rail->port, &port) != 0)
         return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "%s port %d cannot be used: %s", rail->name, rail->port,
                                strerror(errno));
+    if (fcntl(rail->context->async_fd, F_SETFL, fcntl(rail->context->async_fd, F_GETFL) | O_NONBLOCK) != 0)
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the events of %s cannot be read: %s", rail->name,
+                               strerror(errno));
     rail->address.lid = port.lid;
     rail->address.mtu = (uint8_t)port.active_mtu;
     rail->address.roce = (uint8_t)from->roce;
@@ -259,13 +263,22 @@ static gyre_status_t start(void)
         status = gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "verbs cannot be used here: %s",
                                  n == 0 && refused[0] ? refused : why);
     for (int i = 0; i < count && status == GYRE_OK; i++) {
-        status = open_rail(&rails.rail[i], &ports[chosen[i]]);
+        verbs_rail_t *rail = &rails.rail[rails.count];
+        status = open_rail(rail, &ports[chosen[i]]);
         if (status == GYRE_OK) {
-            size_t used = strlen(rails.rail[i].text);
-            snprintf(rails.rail[i].text + used, sizeof rails.rail[i].text - used, "; chosen: %s", why);
-            log_info("verbs: rail %d is %s", i, rails.rail[i].text);
+            size_t used = strlen(rail->text);
+            snprintf(rail->text + used, sizeof rail->text - used, "; chosen: %s", why);
+            log_info("verbs: rail %d is %s", rails.count, rail->text);
+            rails.count++;
+            continue;
         }
-        rails.count = i + 1;
+        close_rail(rail);
+        /* Ports that the user named must work; of those that we chose, one will do. */
+        if (*base_setting_string(SET_VERBS_DEVICES) == '\0' && (i + 1 < count || rails.count > 0)) {
+            log_warning("verbs: going on without %s port %d: %s", ports[chosen[i]].name,
+                        ports[chosen[i]].port, gyre_last_error());
+            status = GYRE_OK;
+        }
     }
     free(ports);
     return status;
@@ -336,4 +349,46 @@ const char *verbs_rail_state(const verbs_rail_t *rail)
     if (ibv_query_port(rail->context, (uint8_t)rail->port, &port) != 0)
         return "not answering";
     return ibv_port_state_str(port.state);
+}
+
+void verbs_rail_events(verbs_rail_t *rail)
+{
+    struct ibv_async_event event;
+
+    /* Whom an event concerns cannot go before it is acknowledged: what makes a queue go waits for that. */
+    for (; ibv_get_async_event(rail->context, &event) == 0; ibv_ack_async_event(&event)) {
+        verbs_link_t *link = NULL;
+        comm_verbs_group_t *vg = NULL;
+        int type = (int)event.event_type + 1;
+        switch (event.event_type) {
+        case IBV_EVENT_DEVICE_FATAL:
+            atomic_store_explicit(&rail->fatal, 1, memory_order_relaxed);
+            break;
+        case IBV_EVENT_CQ_ERR:
+            vg = event.element.cq->cq_context;
+            break;
+        case IBV_EVENT_SRQ_ERR:
+            vg = event.element.srq->srq_context;
+            break;
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+            link =
+                event.element.qp->qp_context; /* NULL: the one for datagrams, whose completions say it, too */
+            break;
+        case IBV_EVENT_COMM_EST:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            continue;
+        default:
+            break;
+        }
+        log_info("verbs: %s (port %d) reported: %s", rail->name, rail->port,
+                 ibv_event_type_str(event.event_type));
+        if (link) {
+            atomic_store_explicit(&link->event, type, memory_order_release);
+            vg = link->vg;
+        }
+        if (vg)
+            atomic_store_explicit(&vg->event, type, memory_order_release);
+    }
 }

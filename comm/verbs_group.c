@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,48 @@ void verbs_place_remove(comm_verbs_group_t *vg, const verbs_link_t *link)
     }
 }
 
+/* ---- errors of the whole group -------------------------------------------------------------------------- */
+
+void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...)
+{
+    va_list args;
+
+    if (vg->why[0])
+        return;
+    va_start(args, format);
+    vsnprintf(vg->why, sizeof vg->why, format, args);
+    va_end(args);
+    for (size_t i = 0; i < (size_t)vg->group->n * COMM_LANES; i++) {
+        verbs_link_t *link = verbs_link_at(vg, i);
+        if (link)
+            verbs_link_fail(link, "%s", vg->why);
+    }
+}
+
+/* What adapters say besides completions. Looked at before sleeping only: who is on time needs none of it. */
+static void look_at_events(comm_verbs_group_t *vg)
+{
+    int event;
+
+    for (int r = 0; r < vg->rails; r++) {
+        verbs_rail_events(&vg->rail[r]);
+        if (atomic_load_explicit(&vg->rail[r].fatal, memory_order_relaxed))
+            verbs_group_fail(vg, "the adapter %s reported a fatal error of its own", vg->rail[r].name);
+    }
+    event = atomic_exchange_explicit(&vg->event, 0, memory_order_acquire);
+    if (event == 0)
+        return;
+    if (event - 1 == IBV_EVENT_CQ_ERR || event - 1 == IBV_EVENT_SRQ_ERR)
+        verbs_group_fail(vg, "an adapter reported: %s", ibv_event_type_str((enum ibv_event_type)(event - 1)));
+    for (size_t i = 0; i < (size_t)vg->group->n * COMM_LANES; i++) {
+        verbs_link_t *link = verbs_link_at(vg, i);
+        event = link ? atomic_exchange_explicit(&link->event, 0, memory_order_acquire) : 0;
+        if (event != 0)
+            verbs_link_fail(link, "an adapter reported: %s",
+                            ibv_event_type_str((enum ibv_event_type)(event - 1)));
+    }
+}
+
 /* ---- polling ------------------------------------------------------------------------------------------- */
 
 static void dispatch(comm_verbs_group_t *vg, int rail, const struct ibv_wc *wc)
@@ -102,9 +145,12 @@ static void tell(comm_verbs_group_t *vg)
     }
 }
 
-void verbs_poll(comm_verbs_group_t *vg)
+int verbs_poll(comm_verbs_group_t *vg)
 {
     struct ibv_wc wc[BATCH];
+    int all = 0;
+
+    vg->polled = 1;
 
     for (int r = 0; r < vg->rails; r++) {
         int got;
@@ -112,17 +158,27 @@ void verbs_poll(comm_verbs_group_t *vg)
             got = ibv_poll_cq(vg->cq[r], BATCH, wc);
             for (int i = 0; i < got; i++)
                 dispatch(vg, r, &wc[i]);
+            all += got > 0 ? got : 0;
         } while (got == BATCH);
+        if (got < 0)
+            verbs_group_fail(vg, "the completion queue of %s cannot be read (status %d); its port is %s",
+                             vg->rail[r].name, got, verbs_rail_state(&vg->rail[r]));
     }
     if (vg->srq_owed >= VERBS_REPOST) {
         uint32_t owed = vg->srq_owed;
         vg->srq_owed = 0;
-        verbs_post_shared_receives(vg, owed);
+        int err = verbs_post_shared_receives(vg, owed);
+        if (err != 0)
+            verbs_group_fail(vg, "the shared receive queue of %s takes no receives: %s", vg->rail[0].name,
+                             strerror(err));
     }
+    if (vg->ud_down)
+        verbs_hello_mend(vg);
     if (vg->control_due > 0)
         tell(vg);
     if (vg->connecting > 0)
         verbs_hello_progress(vg);
+    return all;
 }
 
 /* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
@@ -131,7 +187,7 @@ void comm_verbs_progress(comm_group_t *group)
 {
     comm_verbs_group_t *vg = group->verbs;
 
-    if (vg->connecting > 0 || vg->control_due > 0 || ++vg->turns % LOOK_TURNS == 0)
+    if (!vg->polled || vg->connecting > 0 || vg->control_due > 0 || ++vg->turns % LOOK_TURNS == 0)
         verbs_poll(vg);
 }
 
@@ -144,6 +200,7 @@ void comm_verbs_arm(comm_group_t *group)
         if (ibv_req_notify_cq(vg->cq[r], 0) != 0)
             log_debug("verbs: no event can be asked of %s", vg->rail[r].name);
     }
+    vg->polled = 0;
 }
 
 void comm_verbs_sleep(comm_group_t *group, int ms)
@@ -153,6 +210,10 @@ void comm_verbs_sleep(comm_group_t *group, int ms)
     struct ibv_cq *cq;
     void *context;
 
+    /* What came before events were asked for makes none: somebody must have looked since. */
+    if (!vg->polled && verbs_poll(vg) > 0)
+        return;
+    look_at_events(vg);
     for (int r = 0; r < vg->rails; r++)
         events[r] = (struct pollfd){.fd = vg->channel[r]->fd, .events = POLLIN};
     if (poll(events, (nfds_t)vg->rails, ms) <= 0)
@@ -161,6 +222,7 @@ void comm_verbs_sleep(comm_group_t *group, int ms)
         while ((events[r].revents & POLLIN) && ibv_get_cq_event(vg->channel[r], &cq, &context) == 0)
             ibv_ack_cq_events(cq, 1);
     }
+    vg->polled = 0;
 }
 
 /* ---- completion queues --------------------------------------------------------------------------------- */
@@ -176,7 +238,7 @@ static gyre_status_t cq_open(comm_verbs_group_t *vg, int r)
     flags = fcntl(vg->channel[r]->fd, F_GETFL);
     fcntl(vg->channel[r]->fd, F_SETFL, flags | O_NONBLOCK);
     fcntl(vg->channel[r]->fd, F_SETFD, FD_CLOEXEC);
-    vg->cq[r] = ibv_create_cq(rail->context, entries, NULL, vg->channel[r], 0);
+    vg->cq[r] = ibv_create_cq(rail->context, entries, vg, vg->channel[r], 0);
     if (!vg->cq[r])
         return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "%s gives no completion queue of %d entries",
                                rail->name, entries);
@@ -208,8 +270,8 @@ static gyre_status_t srq_open(comm_verbs_group_t *vg)
 {
     const verbs_rail_t *rail = &vg->rail[0];
     uint32_t count = rail->srq_most < VERBS_SRQ ? (uint32_t)rail->srq_most : VERBS_SRQ;
-    struct ibv_srq_init_attr attr = {.attr = {.max_wr = count, .max_sge = 1}};
-    gyre_status_t status;
+    struct ibv_srq_init_attr attr = {.srq_context = vg, .attr = {.max_wr = count, .max_sge = 1}};
+    int err;
 
     if (vg->group->n - 1 <= VERBS_SRQ_PEERS || count == 0)
         return GYRE_OK;
@@ -219,8 +281,11 @@ static gyre_status_t srq_open(comm_verbs_group_t *vg)
                  strerror(errno));
         return GYRE_OK;
     }
-    status = verbs_post_shared_receives(vg, count);
-    return status == GYRE_OK ? verbs_cq_reserve(vg, 0, (int)count) : status;
+    err = verbs_post_shared_receives(vg, count);
+    if (err != 0)
+        return gyre_fail_errno(GYRE_ERR_TRANSPORT, err, "the shared receive queue of %s takes no receives",
+                               rail->name);
+    return verbs_cq_reserve(vg, 0, (int)count);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
@@ -271,7 +336,7 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_card_t *mine)
     vg->group = group;
     group->verbs = vg;
     vg->ring_units = ring_units();
-    vg->patience = verbs_patience(base_setting_seconds(SET_TIMEOUT));
+    vg->patience = verbs_patience(group->world->timeout_s);
     status = verbs_rails_open(quiet, &vg->rail, &vg->rails);
     if (status != GYRE_OK)
         vg->rail = NULL;

@@ -32,7 +32,10 @@ enum {
     SENDS = 32,
     UD_RECEIVE = 1, /* in the identifier of a work request */
     PAUSE_MS = 4,   /* before the second hello; doubled each time, */
-    PAUSE_MOST_MS = 128
+    PAUSE_MOST_MS = 128,
+    HELLOS_FEW = 4,  /* fewer without an answer are nothing to speak of */
+    COMPLAIN_S = 20, /* without an answer; at most half the operations' deadline */
+    MEND_MS = 100    /* between two attempts to bring up the datagram queue pair */
 };
 #define MS       ((base_time_t)1000000)
 #define ID_SHIFT 56
@@ -93,8 +96,11 @@ static void post_receive(comm_verbs_group_t *vg, uint32_t slot)
               .sg_list = &piece,
               .num_sge = 1};
 
-    if (ibv_post_recv(vg->ud, &wr, &bad) != 0)
-        log_debug("verbs: a receive for hellos was not taken");
+    int err = ibv_post_recv(vg->ud, &wr, &bad);
+    if (err != 0) {
+        log_debug("verbs: a receive for hellos was not taken: %s", strerror(err));
+        vg->ud_down = 1;
+    }
 }
 
 static gyre_status_t bring_up(comm_verbs_group_t *vg, uint32_t qkey)
@@ -135,10 +141,49 @@ gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine)
     mine->qkey = (uint32_t)random_word(vg) & 0x7fffffffu; /* the highest bit means something else */
     mine->token = random_word(vg);
     mine->address = rail->address;
+    vg->ud_qkey = mine->qkey;
     status = bring_up(vg, mine->qkey);
     for (uint32_t slot = 0; slot < RECEIVES && status == GYRE_OK; slot++)
         post_receive(vg, slot);
     return status;
+}
+
+/* An error of a datagram, such as a route that is gone for a while, stops the queue pair, and all later hellos would be lost:
+ * without RESET where only its sending stopped, else with it, which takes its work requests away. */
+void verbs_hello_mend(comm_verbs_group_t *vg)
+{
+    struct ibv_qp_attr attr = {0};
+    struct ibv_qp_init_attr init;
+    base_time_t now = base_now();
+    int err;
+
+    if (now < vg->ud_next_try || vg->why[0])
+        return;
+    vg->ud_next_try = now + MEND_MS * MS;
+    vg->ud_down = 0;
+    err = ibv_query_qp(vg->ud, &attr, IBV_QP_STATE, &init);
+    if (err == 0 && attr.qp_state == IBV_QPS_RTS)
+        return;
+    if (err == 0 && attr.qp_state == IBV_QPS_SQE) {
+        attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
+        err = ibv_modify_qp(vg->ud, &attr, IBV_QP_STATE);
+    } else if (err == 0) {
+        attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
+        err = ibv_modify_qp(vg->ud, &attr, IBV_QP_STATE);
+        if (err == 0 && bring_up(vg, vg->ud_qkey) != GYRE_OK) {
+            verbs_group_fail(vg, "%s", gyre_last_error());
+            return;
+        }
+        vg->ud_completed = vg->ud_sent;
+        for (uint32_t slot = 0; slot < RECEIVES && err == 0; slot++)
+            post_receive(vg, slot);
+    }
+    if (err != 0)
+        verbs_group_fail(vg, "the datagram queue pair of %s stopped and does not come up again: %s",
+                         vg->rail[0].name, strerror(err));
+    else
+        log_info("verbs: the datagram queue pair of %s had stopped and was brought up again",
+                 vg->rail[0].name);
 }
 
 void verbs_hello_close(comm_verbs_group_t *vg)
@@ -185,7 +230,7 @@ static void say_hello(verbs_link_t *link)
     unsigned char *slot = vg->ud_memory.base + (size_t)(RECEIVES + vg->ud_sent % SENDS) * SLOT;
     struct ibv_sge piece = {
         .addr = (uintptr_t)slot, .length = sizeof(hello_t), .lkey = vg->ud_memory.mr[0]->lkey};
-    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)VERBS_WR_UD << ID_SHIFT,
+    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)VERBS_WR_UD << ID_SHIFT | vg->ud_sent,
                                    .sg_list = &piece,
                                    .num_sge = 1,
                                    .opcode = IBV_WR_SEND,
@@ -209,13 +254,69 @@ static void say_hello(verbs_link_t *link)
     wr.wr.ud.ah = link->ah;
     wr.wr.ud.remote_qpn = card->qpn;
     wr.wr.ud.remote_qkey = card->qkey;
-    if (ibv_post_send(vg->ud, &wr, &bad) == 0)
+    int err = ibv_post_send(vg->ud, &wr, &bad);
+    if (err == 0) {
         vg->ud_sent++;
+        link->hellos++;
+    } else if (err != ENOMEM) { /* which is a full queue: later */
+        log_debug("verbs: a hello was not taken: %s", strerror(err));
+        vg->ud_down = 1;
+    }
+}
+
+/* "from A of rxe0 to B" */
+static void way_text(const verbs_link_t *link, char *text, size_t bytes)
+{
+    const comm_verbs_group_t *vg = link->vg;
+    char ours[46], theirs[46];
+
+    verbs_gid_text(vg->rail[0].address.gid, ours);
+    verbs_gid_text(vg->cards[link->base.peer].address.gid, theirs);
+    snprintf(text, bytes, "from %s of %s port %d to %s", ours, vg->rail[0].name, vg->rail[0].port, theirs);
+}
+
+int comm_verbs_unanswered(const comm_group_t *group, char *text, size_t bytes)
+{
+    const comm_verbs_group_t *vg = group->verbs;
+    int count = 0;
+
+    for (size_t i = 0; i < (size_t)group->n * COMM_LANES; i++) {
+        const verbs_link_t *link = verbs_link_at(vg, i);
+        char way[200];
+        if (!link || link->state == VERBS_READY || link->failed || link->hellos < HELLOS_FEW || count++ > 0)
+            continue;
+        way_text(link, way, sizeof way);
+        snprintf(text, bytes,
+                 "%s rank %d %s %u hellos in %.1f s, %s: it does not call Gyre, or RDMA does not get "
+                 "through (GYRE_TRANSPORT=ucx works without)",
+                 link->know_them ? "verbs: heard of" : "verbs:", link->base.peer,
+                 link->know_them ? "but it confirms none of" : "answered none of", link->hellos,
+                 (double)(base_now() - link->hello_since) / 1e9, way);
+    }
+    return count;
+}
+
+/* Late peers are the rule rather than the exception, so this is no error; but who waits in vain shall know early what for. */
+static void complain(verbs_link_t *link, base_time_t now)
+{
+    const comm_verbs_group_t *vg = link->vg;
+    double half = vg->group->world->timeout_s / 2;
+    base_time_t after = (half > 0 && half < COMPLAIN_S ? (base_time_t)(half * 1e3) : COMPLAIN_S * 1000) * MS;
+    char way[200];
+
+    if (link->complained || link->know_them || now - link->hello_since < after)
+        return;
+    link->complained = 1;
+    way_text(link, way, sizeof way);
+    log_warning(
+        "verbs: rank %d answered none of %u hellos in %.1f s, %s: it does not call Gyre, or RDMA does not "
+        "get through; going on",
+        link->base.peer, link->hellos, (double)(now - link->hello_since) / 1e9, way);
 }
 
 void verbs_hello_begin(verbs_link_t *link)
 {
-    link->next_hello = link->vg->next_hello = base_now();
+    link->hello_since = link->next_hello = link->vg->next_hello = base_now();
     link->hello_pause = PAUSE_MS * MS;
     link->vg->connecting++;
 }
@@ -236,6 +337,7 @@ void verbs_hello_progress(comm_verbs_group_t *vg)
             link->next_hello = now + link->hello_pause;
             if (link->hello_pause < PAUSE_MOST_MS * MS)
                 link->hello_pause *= 2;
+            complain(link, now);
         }
         if (link->next_hello < vg->next_hello)
             vg->next_hello = link->next_hello;
@@ -352,11 +454,19 @@ void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc)
 {
     uint32_t slot = (uint32_t)(wc->wr_id & 0xffffffffu);
 
+    if (wc->status != IBV_WC_SUCCESS) {
+        vg->ud_down = 1;
+        if (wc->status != IBV_WC_WR_FLUSH_ERR)
+            log_info("verbs: a hello failed on %s: %s (status %d): %s", vg->rail[0].name,
+                     verbs_wc_words((int)wc->status), (int)wc->status, verbs_wc_cause((int)wc->status));
+    }
     if (!(wc->wr_id >> 32 & UD_RECEIVE)) {
-        vg->ud_completed++;
+        /* Its number: those before it are done too, and one from before a RESET counts no more. */
+        if ((int32_t)(slot + 1 - vg->ud_completed) > 0)
+            vg->ud_completed = slot + 1;
         return;
     }
-    if (wc->status != IBV_WC_SUCCESS)
+    if (wc->status != IBV_WC_SUCCESS) /* it is posted again once the queue pair is up */
         return;
     if (wc->byte_len == GRH + sizeof(hello_t))
         take_hello(vg, vg->ud_memory.base + (size_t)slot * SLOT + GRH);

@@ -534,6 +534,7 @@ static gyre_status_t make_qp(verbs_link_t *link, int s)
     int shared = s == 0 && vg->srq;
     struct ibv_qp_init_attr init = {.send_cq = vg->cq[r],
                                     .recv_cq = vg->cq[r],
+                                    .qp_context = link,
                                     .srq = shared ? vg->srq : NULL,
                                     .qp_type = IBV_QPT_RC,
                                     .cap = {.max_send_wr = VERBS_SQ,
@@ -592,6 +593,8 @@ gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_l
         return status;
     }
     verbs_hello_begin(link);
+    if (vg->why[0])
+        verbs_link_fail(link, "%s", vg->why);
     *out = &link->base;
     return GYRE_OK;
 }

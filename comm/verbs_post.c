@@ -136,7 +136,7 @@ gyre_status_t verbs_post_receives(verbs_link_t *link, uint32_t count)
     return GYRE_OK;
 }
 
-gyre_status_t verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count)
+int verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count)
 {
     struct ibv_recv_wr wrs[VERBS_REPOST], *bad;
 
@@ -144,13 +144,10 @@ gyre_status_t verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count)
         part = count < VERBS_REPOST ? count : VERBS_REPOST;
         chain(wrs, part);
         int err = ibv_post_srq_recv(vg->srq, wrs, &bad);
-        if (err != 0) {
-            log_error("verbs: the shared receive queue of %s takes no receives: %s", vg->rail[0].name,
-                      strerror(err));
-            return GYRE_ERR_TRANSPORT;
-        }
+        if (err != 0)
+            return err;
     }
-    return GYRE_OK;
+    return 0;
 }
 
 /* ---- completions --------------------------------------------------------------------------------------- */
