@@ -275,8 +275,7 @@ static gyre_status_t start(void)
         close_rail(rail);
         /* Ports that the user named must work; of those that we chose, one will do. */
         if (*base_setting_string(SET_VERBS_DEVICES) == '\0' && (i + 1 < count || rails.count > 0)) {
-            log_warning("verbs: going on without %s port %d: %s", ports[chosen[i]].name,
-                        ports[chosen[i]].port, gyre_last_error());
+            log_warning("verbs: going on without one port of several: %s", gyre_last_error());
             status = GYRE_OK;
         }
     }

@@ -148,8 +148,8 @@ gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine)
     return status;
 }
 
-/* An error of a datagram, such as a route that is gone for a while, stops the queue pair, and all later hellos would be lost:
- * without RESET where only its sending stopped, else with it, which takes its work requests away. */
+/* An error of a datagram, such as a route that is gone for a while, stops the queue pair, and all later hellos would be lost.
+ * Where only its sending stopped it goes on as it is; else a RESET takes its work requests away, and receives are posted anew. */
 void verbs_hello_mend(comm_verbs_group_t *vg)
 {
     struct ibv_qp_attr attr = {0};
