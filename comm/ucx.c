@@ -254,7 +254,7 @@ static gyre_status_t start_worker(void)
 
     if (ucx.worker)
         return GYRE_OK;
-    fd_set listening;
+    ucx_sockets_t listening;
     ucx_sockets_before(&listening);
     /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look does not see it. */
     for (int tries = 0;; tries++) {
@@ -421,7 +421,9 @@ static void leave_locked(comm_ucx_group_t *ug)
     free(ug);
     if (--ucx.users == 0) {
         close_peers(failed);
+        ucx_links_reap();
         stop_worker();
+        ucx_links_drop();
     }
 }
 

@@ -4,8 +4,6 @@
 #ifndef COMM_UCX_H
 #define COMM_UCX_H
 
-#include <sys/select.h>
-
 #include <ucp/api/ucp.h>
 
 #include "comm/link.h"
@@ -84,8 +82,17 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it; breathes */
 
+/* comm/ucx_link.c, under the lock: frees links that are closed and of which UCX needs nothing more; the worker is gone: all. */
+void ucx_links_reap(void);
+void ucx_links_drop(void);
+
 /* comm/ucx_socket.c: before and after the worker is made: its listening sockets get their keepalive. */
-void ucx_sockets_before(fd_set *listening);
-void ucx_sockets_after(fd_set *listening);
+typedef struct {
+    int *fds;
+    int n, cap;
+    int partial; /* 1: no memory for all of them */
+} ucx_sockets_t;
+void ucx_sockets_before(ucx_sockets_t *listening);
+void ucx_sockets_after(ucx_sockets_t *listening); /* frees what it holds */
 
 #endif

@@ -31,9 +31,10 @@ typedef struct {
     ucs_status_ptr_t request; /* NULL: this place is free */
 } ucx_sending_t;
 
-typedef struct {
+typedef struct ucx_link {
     comm_link_t base;
-    ucx_peer_t *peer; /* NULL until the first message is sent */
+    struct ucx_link *next; /* among those that are closed, but not freed yet */
+    ucx_peer_t *peer;      /* NULL until the first message is sent, or received by rendezvous */
     ucx_inbox_t *inbox;
     uint64_t sent;
     uint64_t spent;             /* cost of the messages that were sent */
@@ -225,10 +226,9 @@ static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
         status = ucp_request_check_status(link->receiving);
     }
     if (status == UCS_INPROGRESS)
-        return GYRE_IN_PROGRESS;
+        return link->peer->failed != UCS_OK ? ucx_broken(link, link->peer->failed) : GYRE_IN_PROGRESS;
     if (status != UCS_OK) {
-        if (link->peer)
-            ucx_peer_fail(link->peer, status);
+        ucx_peer_fail(link->peer, status);
         return ucx_broken(link, status);
     }
     ucp_request_free(link->receiving);
@@ -299,6 +299,13 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
     if (status != GYRE_OK)
         return status;
     if (head->rndv && head->data) {
+        if (!link->peer) { /* known, so that ucx_close can end it */
+            status = ucx_peer_get(link->base.group->ucx, link->base.peer, &link->peer);
+            if (status != GYRE_OK)
+                return status;
+        }
+        if (link->peer->failed != UCS_OK) /* its payload is still there */
+            return ucx_broken(link, link->peer->failed);
         request = ucp_am_recv_data_nbx(ucx_worker(), head->data, buf, bytes, &param);
         head->data = NULL; /* UCX's again */
         recv_done(link, recv_pop(link));
@@ -375,17 +382,54 @@ static int ucx_their_call(comm_link_t *base, comm_call_t *call)
     return link->know_their_call;
 }
 
+static int in_progress(ucs_status_ptr_t request)
+{
+    return request && ucp_request_check_status(request) == UCS_INPROGRESS;
+}
+
 /* Is UCX still using a buffer of the caller for this link? */
 static int under_way(const ucx_link_t *link)
 {
-    if ((link->receiving && ucp_request_check_status(link->receiving) == UCS_INPROGRESS) ||
-        (link->telling.request && ucp_request_check_status(link->telling.request) == UCS_INPROGRESS))
-        return 1;
-    for (int i = 0; i < COMM_SENDS_OPEN; i++) {
-        if (link->sending[i].request && ucp_request_check_status(link->sending[i].request) == UCS_INPROGRESS)
-            return 1;
+    int found = in_progress(link->receiving);
+
+    for (int i = 0; i < COMM_SENDS_OPEN && !found; i++)
+        found = in_progress(link->sending[i].request);
+    return found;
+}
+
+/* Links that are closed while UCX still reads headers in them; under the lock. */
+static ucx_link_t *closed;
+
+void ucx_links_reap(void)
+{
+    ucx_link_t **at = &closed;
+
+    while (*at) {
+        ucx_link_t *link = *at;
+        if (under_way(link) || in_progress(link->telling.request)) {
+            at = &link->next;
+            continue;
+        }
+        *at = link->next;
+        if (link->receiving)
+            ucp_request_free(link->receiving);
+        if (link->telling.request)
+            ucp_request_free(link->telling.request);
+        for (int i = 0; i < COMM_SENDS_OPEN; i++) {
+            if (link->sending[i].request)
+                ucp_request_free(link->sending[i].request);
+        }
+        free(link);
     }
-    return 0;
+}
+
+void ucx_links_drop(void)
+{
+    while (closed) {
+        ucx_link_t *link = closed;
+        closed = link->next;
+        free(link);
+    }
 }
 
 static void wait_for(ucx_link_t *link, base_time_t until)
@@ -410,44 +454,37 @@ static int in_vain(const ucx_link_t *link)
 }
 
 /* After an error, messages may be under way in buffers that the caller is about to free. They get a moment to end, if
- * they can; then the connection is cut, which ends them. */
+ * they can; then the connection is cut, which ends them, unless it is in order and others still need it. What the link itself
+ * still has to say to the peer is no reason: it stays until that is said. */
 static void ucx_close(comm_link_t *base)
 {
     ucx_link_t *link = (ucx_link_t *)base;
-    comm_ucx_group_t *ug = base->group->ucx;
+    comm_group_t *group = base->group;
+    comm_ucx_group_t *ug = group->ucx;
 
     ucx_lock();
     if (ug->leave_by == 0)
         ug->leave_by = base_now() + LEAVE_MS * MS; /* for all links of the group together */
     if (!in_vain(link))
         wait_for(link, ug->leave_by);
-    if (under_way(link) && link->peer) {
+    if (under_way(link) && link->peer && (in_vain(link) || !ucx_shared() || comm_group_failed(group))) {
         ucx_peer_cut(link->peer);
         wait_for(link, base_now() + LEAVE_MS * MS);
     }
-    if (under_way(link)) { /* the link is left behind: UCX still reads the headers in it */
+    if (under_way(link))
         log_warning(
             "UCX still uses a buffer of a message with rank %d; do not free it before the process ends",
             base->peer);
-        ucx_unlock();
-        return;
-    }
     while (link->viewed) { /* after an error */
         ucx_arrival_t *arrival = link->viewed;
         link->viewed = arrival->next;
         ucp_am_data_release(ucx_worker(), arrival->data);
         ucx_arrival_free(arrival);
     }
-    if (link->receiving)
-        ucp_request_free(link->receiving);
-    if (link->telling.request)
-        ucp_request_free(link->telling.request);
-    for (int i = 0; i < COMM_SENDS_OPEN; i++) {
-        if (link->sending[i].request)
-            ucp_request_free(link->sending[i].request);
-    }
+    link->next = closed;
+    closed = link;
+    ucx_links_reap();
     ucx_unlock();
-    free(link);
 }
 
 static const comm_link_ops_t ucx_ops = {"ucx",       ucx_send,       ucx_recv, ucx_recv_view,

@@ -73,27 +73,48 @@ static void each_descriptor(void (*visit)(int fd, void *user), void *user)
 
 static void note_listening(int fd, void *user)
 {
-    fd_set *before = user;
+    ucx_sockets_t *before = user;
 
-    if (fd < FD_SETSIZE && is_tcp(fd) && listens(fd))
-        FD_SET(fd, before);
+    if (before->partial || !is_tcp(fd) || !listens(fd))
+        return;
+    if (before->n == before->cap) {
+        int cap = 2 * before->cap + 16;
+        int *fds = realloc(before->fds, (size_t)cap * sizeof *fds);
+        if (!fds) {
+            before->partial = 1;
+            return;
+        }
+        before->fds = fds;
+        before->cap = cap;
+    }
+    before->fds[before->n++] = fd;
 }
 
 static void tune_new_listening(int fd, void *user)
 {
-    fd_set *before = user;
+    const ucx_sockets_t *before = user;
 
-    if (fd < FD_SETSIZE && !FD_ISSET(fd, before) && is_tcp(fd) && listens(fd) && !tune(fd))
+    if (!is_tcp(fd) || !listens(fd))
+        return;
+    for (int i = 0; i < before->n; i++) {
+        if (before->fds[i] == fd)
+            return;
+    }
+    if (!tune(fd))
         log_info("ucx: a listening socket's keepalive cannot be set");
 }
 
-void ucx_sockets_before(fd_set *listening)
+void ucx_sockets_before(ucx_sockets_t *listening)
 {
-    FD_ZERO(listening);
+    *listening = (ucx_sockets_t){0};
     each_descriptor(note_listening, listening);
 }
 
-void ucx_sockets_after(fd_set *listening)
+void ucx_sockets_after(ucx_sockets_t *listening)
 {
-    each_descriptor(tune_new_listening, listening);
+    if (listening->partial) /* others' sockets are not to be touched */
+        log_info("ucx: no memory to tell its sockets from others: those that it accepts get no keepalive");
+    else
+        each_descriptor(tune_new_listening, listening);
+    free(listening->fds);
 }

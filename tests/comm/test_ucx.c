@@ -320,6 +320,117 @@ static void test_abort(void **state)
     assert_int_equal(ranks_fork(2, 20, aborted, NULL), 0);
 }
 
+/* A communicator comes to its end while the wire to its peer is full of another's messages: these are none of its business. */
+static int shared(ranks_t *self)
+{
+    static const int world_ranks[] = {0, 1};
+    enum { FULL = 48, PARTS = 8, LANES = 3 };
+    unsigned char *buf = malloc(BUSY_BYTES);
+    comm_msg_t msgs[FULL] = {{0}};
+    comm_group_t *first = self->group, *second;
+    int open = FULL;
+
+    RANKS_CHECK(self, buf && comm_group_create(&self->world, 78, world_ranks, 2, self->rank, ranks_exchange,
+                                               self, base_deadline(20), &second) == GYRE_OK);
+    ranks_fill(buf, BUSY_BYTES, 7);
+    self->group = second;
+    for (uint32_t k = 0; self->rank == 0 && k < PARTS; k++)
+        RANKS_CHECK(self, ranks_send(self, 1, 0, buf, BUSY_BYTES, (comm_tag_t){k, 5}) == GYRE_OK);
+    if (self->rank == 0)
+        usleep(3500000); /* and reads nothing meanwhile */
+    if (self->rank == 1) {
+        self->group = first;
+        comm_link_t *links[LANES]; /* each lane may be so far ahead */
+        for (int lane = 0; lane < LANES; lane++)
+            RANKS_CHECK(self, (links[lane] = ranks_link(self, 0, lane)) != NULL);
+        for (uint32_t k = 0; k < FULL; k++) {
+            gyre_status_t status = comm_send(links[k % LANES], buf, BUSY_BYTES, (comm_tag_t){k, 6}, &msgs[k]);
+            RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
+            msgs[k].pad = status == GYRE_OK;
+        }
+        self->group = second;
+        unsigned char *other = malloc(BUSY_BYTES);
+        for (uint32_t k = 0; k < PARTS; k++)
+            RANKS_CHECK(self,
+                        other && ranks_recv(self, 0, 0, other, BUSY_BYTES, (comm_tag_t){k, 5}) == GYRE_OK);
+        free(other);
+        comm_group_destroy(second);
+        for (base_time_t end = base_deadline(20); open > 0 && base_now() < end;) {
+            open = 0;
+            for (uint32_t k = 0; k < FULL; k++) {
+                gyre_status_t status =
+                    msgs[k].pad ? GYRE_OK
+                                : comm_send(links[k % LANES], buf, BUSY_BYTES, (comm_tag_t){k, 6}, &msgs[k]);
+                RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
+                msgs[k].pad = status == GYRE_OK;
+                open += status != GYRE_OK;
+            }
+        }
+        RANKS_CHECK(self, open == 0);
+    }
+    self->group = first;
+    for (uint32_t k = 0; self->rank == 0 && k < FULL; k++) {
+        memset(buf, 0, BUSY_BYTES);
+        RANKS_CHECK(self,
+                    ranks_recv(self, 1, (int)k % LANES, buf, BUSY_BYTES, (comm_tag_t){k, 6}) == GYRE_OK);
+        RANKS_CHECK(self, ranks_wrong(buf, BUSY_BYTES, 7) == -1);
+    }
+    if (self->rank == 0)
+        comm_group_destroy(second);
+    free(buf);
+    return 0;
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    ranks_before_join = over_tcp;
+    assert_int_equal(ranks_fork(2, 40, shared, NULL), 0);
+    ranks_before_join = NULL;
+}
+
+/* A rank that only receives gives up in the middle of a rendezvous: its buffer is its own again, and nobody warns of it. */
+static int unreceived(ranks_t *self)
+{
+    enum { HUGE = 8 << 20 };
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    unsigned char *buf = calloc(1, HUGE);
+    comm_msg_t msg = {0};
+    char said[4096] = "";
+    int log = memfd_create("log", 0);
+
+    RANKS_CHECK(self, link && buf && log >= 0);
+    if (self->rank == 0)
+        RANKS_CHECK(self, comm_send(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+    for (base_time_t end = base_deadline(0.3); base_now() < end;) /* they connect, and it is offered */
+        comm_group_progress(self->group);
+    ranks_barrier(self);
+    if (self->rank == 1) {
+        for (base_time_t end = base_deadline(0.3); base_now() < end;)
+            RANKS_CHECK(self, comm_recv(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+        RANKS_CHECK(self, msg.phase != 0); /* it has begun */
+        comm_watch_abort(self->world.watch, comm_group_id(self->group), GYRE_ERR_ABORTED, "enough");
+        fflush(stderr);
+        RANKS_CHECK(self, dup2(log, STDERR_FILENO) >= 0);
+        comm_group_destroy(self->group);
+        RANKS_CHECK(self, pread(log, said, sizeof said - 1, 0) >= 0 && !strstr(said, "still uses"));
+    }
+    ranks_barrier(self);
+    if (self->rank == 0)
+        comm_group_destroy(self->group);
+    free(buf);
+    fflush(NULL);
+    _exit(0);
+}
+
+static void test_unreceived(void **state)
+{
+    (void)state;
+    ranks_before_join = over_tcp;
+    assert_int_equal(ranks_fork(2, 30, unreceived, NULL), 0);
+    ranks_before_join = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_late),
         cmocka_unit_test(test_death),          cmocka_unit_test(test_abort),
         cmocka_unit_test(test_flood),          cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_shared),         cmocka_unit_test(test_unreceived),
     };
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK)
         return 1;
