@@ -188,15 +188,18 @@ int boot_addr_of(int fd, int peer, boot_addr_t *addr)
 
 void boot_socket_tune(int fd)
 {
-    /* Within GYRE_HEARTBEAT, whose beats notice more; without them as if it were its default. */
+    /* Not before GYRE_HEARTBEAT, whose beats notice more; without them as if it were its default. Two seconds at least: a
+     * lost SYN is repeated after one. */
     double limit = base_setting_seconds(SET_HEARTBEAT) > 0 ? base_setting_seconds(SET_HEARTBEAT) : 5;
-    int step = limit < 5 ? 1 : limit < 5e4 ? (int)(limit / 5) : 10000; /* whole seconds is all there is */
+    limit = limit < 2 ? 2 : limit > 5e4 ? 5e4 : limit;
+    int ms = (int)(limit * 1000), step = limit < 5 ? 1 : (int)(limit / 5); /* of keepalive: whole seconds */
+    ms += ms < limit * 1000;
     const struct {
         int level, name, value;
     } options[] = {
         {IPPROTO_TCP, TCP_NODELAY, 1},     {SOL_SOCKET, SO_KEEPALIVE, 1},
         {IPPROTO_TCP, TCP_KEEPIDLE, step}, {IPPROTO_TCP, TCP_KEEPINTVL, step},
-        {IPPROTO_TCP, TCP_KEEPCNT, 4},     {IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(5 * step * 1000)},
+        {IPPROTO_TCP, TCP_KEEPCNT, 4},     {IPPROTO_TCP, TCP_USER_TIMEOUT, ms},
     };
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         if (setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int)) != 0)

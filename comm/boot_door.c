@@ -3,10 +3,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/errqueue.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -30,7 +32,8 @@ base_time_t boot_patience(const comm_boot_t *boot)
 
 int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)
 {
-    if (boot->places == NULL || !boot_addr_unpack(boot->places[rank].addr, addr))
+    if (boot->places == NULL || rank < 0 || rank >= boot->places_n ||
+        !boot_addr_unpack(boot->places[rank].addr, addr))
         return 0;
     if (boot_addr_is_loopback(addr) && boot->root_addr.sa.sa_family != 0) {
         int port = boot_addr_port(addr);
@@ -167,9 +170,47 @@ static void visitor_lost(comm_boot_t *boot, boot_visitor_t *visitor, const char 
 
 /* ---- dialling ----------------------------------------------------------------------------------------------- */
 
+/* Whether the kernel keeps the ICMP message that ends a connect(2): one may look like a refusal (see refused_by_icmp). Not
+ * once connected: then each such message, which anybody may forge, would end the connection. */
+static void keep_icmp(int fd, int family, int on)
+{
+    int rc = family == AF_INET6 ? setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on))
+                                : setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+    if (rc != 0)
+        log_warning("bootstrap: setsockopt(RECVERR): %s", strerror(errno));
+}
+
+/* Was it a "port unreachable" of somebody on the way, such as a firewall's REJECT, rather than the reset of a host that has
+ * no such listener? Kernels before 5.9 keep nothing of TCP's: there it counts as the host's. */
+static int refused_by_icmp(int fd)
+{
+    union {
+        struct cmsghdr head;
+        char room[256];
+    } control;
+    char payload[64];
+    struct iovec to = {payload, sizeof(payload)};
+    struct msghdr m = {.msg_iov = &to, .msg_iovlen = 1, .msg_control = &control};
+    m.msg_controllen = sizeof(control);
+    if (fd < 0 || recvmsg(fd, &m, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+        return 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c)) {
+        struct sock_extended_err e;
+        if (!(c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) &&
+            !(c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR))
+            continue;
+        memcpy(&e, CMSG_DATA(c), sizeof(e));
+        if (e.ee_origin == SO_EE_ORIGIN_ICMP || e.ee_origin == SO_EE_ORIGIN_ICMP6)
+            return 1;
+    }
+    return 0;
+}
+
 static void dial_again(comm_boot_t *boot, boot_visitor_t *visitor, int err)
 {
     char how[BOOT_TEXT];
+    if (err == ECONNREFUSED && refused_by_icmp(visitor->conn.fd))
+        err = EHOSTUNREACH; /* says nothing of the rank: it may live behind the firewall */
     boot_conn_close(&visitor->conn);
     if (err == ECONNREFUSED) { /* its host answers for it */
         visitor_lost(boot, visitor, "nobody listens where it did", 0);
@@ -195,6 +236,7 @@ static void dial(comm_boot_t *boot, boot_visitor_t *visitor)
         return;
     }
     boot_socket_tune(fd);
+    keep_icmp(fd, addr->sa.sa_family, 1);
     boot_conn_open(&visitor->conn, fd);
     boot_addr_text(addr, visitor->conn.where);
     if (connect(fd, &addr->sa, boot_addr_len(addr)) != 0 && errno != EINPROGRESS && errno != EINTR)
@@ -231,6 +273,7 @@ static void dialled(comm_boot_t *boot, boot_visitor_t *visitor)
         dial_again(boot, visitor, err);
         return;
     }
+    keep_icmp(visitor->conn.fd, visitor->addr.sa.sa_family, 0);
     boot_hello_make(&visitor->hello, visitor->hello_text);
     if (!boot_buf_add(&visitor->conn.out, visitor->hello_text, BOOT_HELLO_BYTES)) {
         dial_again(boot, visitor, ENOMEM);
@@ -457,14 +500,14 @@ int boot_door_count(const comm_boot_t *boot)
     return n;
 }
 
-int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors)
+int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room)
 {
     int n = 0;
-    if (boot->door >= 0 && boot->door_rest == 0 && has_room(boot)) {
+    if (room > 0 && boot->door >= 0 && boot->door_rest == 0 && has_room(boot)) {
         polls[n] = (struct pollfd){.fd = boot->door, .events = POLLIN};
         visitors[n++] = NULL;
     }
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
+    for (boot_visitor_t *v = boot->visitors; v != NULL && n < room; v = v->next) {
         if (v->state == VISITOR_GONE || v->conn.fd < 0)
             continue;
         short events = v->state == VISITOR_DIALLING ? POLLOUT : POLLIN;

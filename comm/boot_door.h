@@ -44,8 +44,9 @@ gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place);
 void boot_door_close(comm_boot_t *boot); /* ends all visits, too */
 
 /* Under the lock: */
-int boot_door_count(const comm_boot_t *boot); /* entries that boot_door_polls may write */
-int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors); /* NULL: the door */
+int boot_door_count(const comm_boot_t *boot); /* entries that boot_door_polls would write, given the room */
+/* visitors[i] NULL: the door */
+int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room);
 void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, short revents);
 /* Deadlines, heartbeats; frees who has gone. Returns when to call again. rested: this process slept itself. */
 base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now);

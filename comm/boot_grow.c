@@ -78,6 +78,10 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
 {
     unsigned char word[4];
     int ok = 1, n = boot->members_n + wanted;
+    /* An attempt that failed may have numbered more of them than this one lets in. */
+    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        if (v->hello.role == BOOT_ROLE_NEW)
+            v->rank = -1;
     while (newcomers(boot) < wanted) {
         base_time_t look = base_now() + LOOK_MS * MS;
         if (base_now() >= deadline)
@@ -152,12 +156,14 @@ static gyre_status_t take_news(comm_boot_t *boot, const unsigned char *news, siz
 {
     size_t view = bytes - (size_t)wanted * sizeof(boot_place_t);
     boot_place_t *places = realloc(boot->places, ((size_t)boot->size + (size_t)wanted) * sizeof(*places));
+    if (places != NULL)
+        boot->places = places; /* the old ones are gone, whatever comes now */
     if (places == NULL || !boot_shrink_keep(boot, news, view))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a larger membership");
     memcpy(places + boot->size, news + view, (size_t)wanted * sizeof(*places));
     for (int i = 0; i < wanted; i++)
         places[boot->size + i].host[BOOT_HOST_BYTES - 1] = '\0';
-    boot->places = places;
+    boot->places_n = boot->size + wanted;
     return GYRE_OK;
 }
 
@@ -223,6 +229,7 @@ static gyre_status_t take_welcome(comm_boot_t *boot, const boot_message_t *m)
         places[r].host[BOOT_HOST_BYTES - 1] = '\0';
     free(boot->places);
     boot->places = places;
+    boot->places_n = (int)size;
     boot->rank = (int)rank;
     boot->size = (int)size;
     return GYRE_OK;

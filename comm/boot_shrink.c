@@ -400,7 +400,14 @@ static void retire_edges(comm_boot_t *boot)
 gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
 {
     const unsigned char *data = boot->view.data + boot->view.from;
-    int n = (int)boot_get32(data + 8), place = -1;
+    int size = (int)boot_get32(data + 4), n = (int)boot_get32(data + 8), place = -1;
+    /* The ranks above a gyre_comm_grow died before the newcomers' addresses came by; a membership has none. */
+    if (boot->places != NULL && size > boot->places_n)
+        return gyre_fail(
+            GYRE_ERR_ABORTED,
+            "rank %d missed a gyre_comm_grow: the job has gone on with rank(s) %d to %d, and nobody "
+            "told it where they are; it must end, and may come back as a newcomer (GYRE_JOIN)",
+            boot->rank, boot->places_n, size - 1);
     int *members = malloc((size_t)n * sizeof(*members));
     if (members == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a membership of %d ranks", n);
@@ -418,7 +425,7 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
     boot->members = members;
     boot->members_n = n;
     boot->place = place;
-    boot->size = (int)boot_get32(data + 4);
+    boot->size = size;
     boot->epoch = boot->view_epoch;
     boot->step = 0;
     boot_kv_renew(boot);
@@ -544,6 +551,7 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
         places[r].host[BOOT_HOST_BYTES - 1] = '\0';
     pthread_mutex_lock(&boot->lock);
     boot->places = places;
+    boot->places_n = boot->size;
     if (boot->watched)
         boot->poke(boot->poke_user); /* to watch the door */
     pthread_mutex_unlock(&boot->lock);

@@ -106,7 +106,8 @@ struct comm_boot {
     base_time_t door_rest; /* nobody can be let in until then; 0: come in */
     struct boot_visitor *visitors;
     boot_refusals_t refused;
-    boot_place_t *places;  /* [size]; NULL: comm_boot_meet was not called */
+    boot_place_t *places;  /* [places_n]; NULL: comm_boot_meet was not called */
+    int places_n;          /* less than `size` of a membership that grew without this rank */
     char root_text[256];   /* as in comm_identity_t */
     boot_addr_t own_addr;  /* by which this rank reached rank 0; with the door's port once that is open */
     boot_addr_t root_addr; /* at which it reached rank 0 */

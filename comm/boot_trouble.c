@@ -145,7 +145,7 @@ static void note_death(comm_boot_t *boot, int rank, const char *how, int silent,
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
 {
     char text[BOOT_TEXT + BOOT_HOST_BYTES];
-    if (boot->places != NULL && rank >= 0 && rank < boot->size && boot->places[rank].host[0] != '\0')
+    if (boot->places != NULL && rank >= 0 && rank < boot->places_n && boot->places[rank].host[0] != '\0')
         snprintf(text, sizeof(text), "%.200s (host %.39s)", how, boot->places[rank].host);
     else
         snprintf(text, sizeof(text), "%.200s", how);

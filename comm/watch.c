@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -25,6 +26,14 @@ typedef struct sleeper {
     void *user;
 } sleeper_t;
 
+/* What one turn of the loop polls; grows with the visitors. */
+typedef struct {
+    struct pollfd *polls;
+    boot_visitor_t **visitors;
+    int cap;         /* visitors and the door that there is room for */
+    int short_of_it; /* some have to wait until there is memory */
+} turn_t;
+
 struct comm_watch {
     comm_boot_t *boot;
     int bell; /* eventfd that makes poll return; -1 while there is no thread */
@@ -36,6 +45,7 @@ struct comm_watch {
     sleeper_t *sleepers;
     uint32_t told; /* the trouble counter at the last round of callbacks; under wake_lock */
     watch_fds_t fds;
+    turn_t turn; /* the thread's */
 };
 
 static void ring(void *user)
@@ -58,20 +68,15 @@ static void wake_sleepers(comm_watch_t *watch)
     pthread_mutex_unlock(&watch->wake_lock);
 }
 
-/* What one turn of the loop polls; grows with the visitors. */
-typedef struct {
-    struct pollfd *polls;
-    boot_visitor_t **visitors;
-    int cap; /* visitors and the door that there is room for */
-} turn_t;
+enum { POLLS_FIXED = 1 + WATCH_FD_POLLS + BOOT_EDGES_MAX, CAP_FIRST = 16 };
+#define AGAIN_NS ((base_time_t)100000000) /* between two attempts to get what the system has run out of */
 
-enum { POLLS_FIXED = 1 + WATCH_FD_POLLS + BOOT_EDGES_MAX };
-
+/* 0: no memory for more than there was. */
 static int make_room(turn_t *turn, int visitors)
 {
     if (turn->polls != NULL && visitors <= turn->cap)
         return 1;
-    int cap = visitors + 16;
+    int cap = visitors + CAP_FIRST;
     struct pollfd *polls = realloc(turn->polls, (size_t)(POLLS_FIXED + cap) * sizeof(*polls));
     if (polls != NULL)
         turn->polls = polls;
@@ -84,6 +89,26 @@ static int make_room(turn_t *turn, int visitors)
     return 1;
 }
 
+/* Without more memory the tree goes on, and those at the door that there is room for. */
+static void make_room_or_wait(turn_t *turn, int visitors)
+{
+    int before = turn->short_of_it;
+    turn->short_of_it = !make_room(turn, visitors);
+    if (turn->short_of_it && !before)
+        log_warning("watcher: no memory to look at more than %d connections at the door", turn->cap);
+}
+
+/* The watcher cannot go on: neither can this rank, nor, as nobody would hear of its end, the job. */
+static void give_up(comm_boot_t *boot, int err)
+{
+    char why[BOOT_TEXT];
+    snprintf(why, sizeof(why), "rank %d: its watcher had to end: poll: %s", boot->rank, strerror(err));
+    log_error("%s", why);
+    pthread_mutex_lock(&boot->lock);
+    boot_note_abort(boot, BOOT_ABORT_JOB, GYRE_ERR_SYSTEM, why, NULL);
+    pthread_mutex_unlock(&boot->lock);
+}
+
 static base_time_t sooner(base_time_t a, base_time_t b)
 {
     return a < b ? a : b;
@@ -93,33 +118,38 @@ static void *watch_main(void *user)
 {
     comm_watch_t *watch = user;
     comm_boot_t *boot = watch->boot;
-    turn_t turn = {0};
+    turn_t *turn = &watch->turn;
     boot_edge_t *edges[BOOT_EDGES_MAX];
     base_time_t again = base_now(); /* when there is something to do whether or not something comes */
     while (!atomic_load_explicit(&watch->stop, memory_order_acquire)) {
         base_time_t until = BASE_TIME_NEVER;
         pthread_mutex_lock(&boot->lock);
-        if (!make_room(&turn, boot_door_count(boot))) {
-            pthread_mutex_unlock(&boot->lock);
-            gyre_fail(GYRE_ERR_NO_MEMORY, "the watcher ends: no memory");
-            break;
-        }
+        make_room_or_wait(turn, boot_door_count(boot));
         pthread_mutex_unlock(&boot->lock); /* no order between this lock and that of the windows */
-        struct pollfd *polls = turn.polls;
+        struct pollfd *polls = turn->polls;
         polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
         int fds_n = watch_fds_polls(&watch->fds, polls + 1, &until);
         pthread_mutex_lock(&boot->lock);
         int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
-        int door_n = boot_door_count(boot) <= turn.cap
-                         ? boot_door_polls(boot, polls + 1 + fds_n + edges_n, turn.visitors)
-                         : 0; /* somebody dialled in between, and rings */
+        /* who is dialled in between, and finds no room, rings */
+        int door_n = boot_door_polls(boot, polls + 1 + fds_n + edges_n, turn->visitors, turn->cap);
         uint32_t wiring = boot->wiring;
         pthread_mutex_unlock(&boot->lock);
+        if (turn->short_of_it)
+            until = sooner(until, base_now() + AGAIN_NS);
         int n = poll(polls, (nfds_t)(1 + fds_n + edges_n + door_n), base_poll_ms(sooner(again, until)));
         if (n < 0) {
-            if (errno == EINTR)
+            int err = errno;
+            if (err == EINTR)
                 continue;
-            gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "the watcher ends: poll");
+            /* It may pass, and the neighbours are patient for as long as GYRE_HEARTBEAT. */
+            if (err == ENOMEM || err == EAGAIN) {
+                log_warning("watcher: poll: %s", strerror(err));
+                nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+                continue;
+            }
+            give_up(boot, err);
+            wake_sleepers(watch);
             break;
         }
         uint64_t rings;
@@ -129,14 +159,12 @@ static void *watch_main(void *user)
         for (int i = 0; i < edges_n && boot->wiring == wiring; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
         for (int i = 0; i < door_n; i++)
-            boot_door_handle(boot, turn.visitors[i], polls[1 + fds_n + edges_n + i].revents);
+            boot_door_handle(boot, turn->visitors[i], polls[1 + fds_n + edges_n + i].revents);
         again = sooner(boot_beat(boot), boot_door_tick(boot, base_now()));
         pthread_mutex_unlock(&boot->lock);
         wake_sleepers(watch);
         watch_fds_handle(&watch->fds, polls + 1, fds_n);
     }
-    free(turn.polls);
-    free(turn.visitors);
     return NULL;
 }
 
@@ -166,6 +194,8 @@ static gyre_status_t ensure_thread(comm_watch_t *watch)
         watch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (watch->bell < 0)
             st = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot make the watcher's eventfd");
+        if (st == GYRE_OK && !make_room(&watch->turn, 1))
+            st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the watcher");
         if (st == GYRE_OK)
             st = watch_fds_listen(&watch->fds);
         if (st == GYRE_OK) {
@@ -199,6 +229,8 @@ static gyre_status_t ensure_thread(comm_watch_t *watch)
 static void watch_free(comm_watch_t *watch)
 {
     watch_fds_free(&watch->fds);
+    free(watch->turn.polls);
+    free(watch->turn.visitors);
     while (watch->sleepers != NULL) {
         sleeper_t *s = watch->sleepers;
         watch->sleepers = s->next;

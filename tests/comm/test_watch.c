@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -283,6 +284,41 @@ static void all_abort(void **state)
     assert_int_equal(boot_job_threads(6, 1, all_abort_body, NULL), 0);
 }
 
+/* A rank whose watcher cannot go on ends the job, and its own sleepers hear of it, too. */
+static int blind_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    struct rlimit before, none;
+    _Atomic int wakes = 0;
+    char text[256] = "";
+    RANK_CHECK(comm_watch_on_trouble(watch, count_wake, &wakes) == GYRE_OK);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = 1; /* poll(2) takes no more entries than that */
+    if (comm_boot_rank(boot) == 1)
+        RANK_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    RANK_CHECK(troubled(comm_watch_trouble(watch), 0, 5.0));
+    RANK_CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    RANK_CHECK(comm_watch_aborted(watch, 5, text, sizeof(text)) == GYRE_ERR_SYSTEM);
+    RANK_CHECK(strstr(text, "rank 1: its watcher had to end") != NULL);
+    base_time_t until = base_deadline(2.0);
+    while (atomic_load(&wakes) == 0 && base_poll_ms(until) != 0)
+        nap(1);
+    RANK_CHECK(atomic_load(&wakes) >= 1);
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_SYSTEM);
+    nap(200); /* nobody leaves before all have looked */
+    return 0;
+}
+
+static void a_blind_watcher_ends_the_job(void **state)
+{
+    (void)state;
+    base_settings_set(SET_HEARTBEAT, "1", "test"); /* its next beat makes it call poll */
+    assert_int_equal(boot_job_processes(4, 1, blind_body, NULL, NULL, 20.0), 0);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
+}
+
 /* ---- windows ----------------------------------------------------------------------------------------- */
 
 static int window_of(const char *text)
@@ -544,6 +580,7 @@ int main(void)
         cmocka_unit_test(a_paused_job_goes_on),
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),
+        cmocka_unit_test(a_blind_watcher_ends_the_job),
         cmocka_unit_test(fetch),
         cmocka_unit_test(singletons),
         cmocka_unit_test(fetch_among_strangers),
