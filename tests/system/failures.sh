@@ -16,6 +16,11 @@ pids_of() { # LAUNCHER: its ranks, in order of rank
     done | sort -n | cut -d' ' -f2
 }
 four() { [ "$(pids_of "$launcher" | wc -l)" = 4 ]; }
+# The ranks know each other and measure: what ends one now, ends it in a collective.
+measuring() {
+    until_true 20 grep -qF '(us)' "$W/out" || bad "the job does not begin to measure"
+    sleep 0.3
+}
 
 victim_of() { # RANK TRANSPORT
     local rank=$1 transport=$2 from victim pids
@@ -24,7 +29,7 @@ victim_of() { # RANK TRANSPORT
         >"$W/out" 2>"$W/err" &
     launcher=$!
     until_true 20 four || bad "4 ranks did not start"
-    sleep 1
+    measuring
     pids=$(pids_of "$launcher")
     victim=$(echo "$pids" | sed -n "$((rank + 1))p")
     from=${EPOCHREALTIME/[.,]/}
@@ -57,7 +62,7 @@ victim_of 3 ucx
 "$UCX_RUN" -n 4 "$PERF" all_reduce -b 4K -e 4K -n 1000000 -c 0 >"$W/out" 2>"$W/err" &
 launcher=$!
 until_true 20 four || bad "4 ranks did not start"
-sleep 0.5
+measuring
 pids=$(pids_of "$launcher")
 kill -9 "$launcher"
 wait "$launcher" 2>/dev/null
@@ -89,7 +94,7 @@ want "--timeout names the operation" 124 'rank 0 \(pid [0-9]+\): .*all_reduce #[
 GYRE_HEARTBEAT=1 "$UCX_RUN" -n 4 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
 launcher=$!
 until_true 20 four || bad "4 ranks did not start"
-sleep 1
+measuring
 kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
 until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
 wait "$launcher"
@@ -105,7 +110,7 @@ GYRE_HEARTBEAT=0 GYRE_TIMEOUT=2 "$UCX_RUN" -n 2 --timeout 30 "$PERF" all_reduce 
 launcher=$!
 two() { [ "$(pids_of "$launcher" | wc -l)" = 2 ]; }
 until_true 20 two || bad "2 ranks did not start"
-sleep 1
+measuring
 kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
 until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
 wait "$launcher"
