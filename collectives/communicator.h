@@ -84,7 +84,7 @@ struct gyre_comm {
     base_time_t made_in;    /* what making it took, for gyre-perf init */
     int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
     _Atomic int error;      /* gyre_status_t that killed this communicator */
-    char error_text[1400];
+    char error_text[1700];
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;

@@ -277,7 +277,7 @@ static void failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_
 
 static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
 {
-    char why[1024], text[1400];
+    char why[1024], text[1700];
     snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
     if (!r) {
         snprintf(text, sizeof text, "%s", why);
