@@ -395,34 +395,11 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@sh tools/setup check
 	@touch $@ $(SETUP_STAMP)
 
-$(SETUP_FUZZ_STAMP): tools/setup
+# The other modes of tools/setup: each has its stamp build/setup-MODE.done.
+$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP): \
+build/setup-%.done: tools/setup
 	@mkdir -p $(@D)
-	@sh tools/setup fuzz
-	@touch $@
-
-$(SETUP_PYTHON_STAMP): tools/setup
-	@mkdir -p $(@D)
-	@sh tools/setup python
-	@touch $@
-
-$(SETUP_HOSTS_STAMP): tools/setup
-	@mkdir -p $(@D)
-	@sh tools/setup hosts
-	@touch $@
-
-$(SETUP_LAUNCH_STAMP): tools/setup
-	@mkdir -p $(@D)
-	@sh tools/setup launch
-	@touch $@
-
-$(SETUP_VERBS_STAMP): tools/setup
-	@mkdir -p $(@D)
-	@sh tools/setup verbs
-	@touch $@
-
-$(SETUP_PEERS_STAMP): tools/setup
-	@mkdir -p $(@D)
-	@sh tools/setup peers
+	@sh tools/setup $*
 	@touch $@
 
 # Written under another name first: half a file must not be read by the next make.

@@ -565,14 +565,9 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
     return st;
 }
 
-gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
+void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
-    if (!comm)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_abort: comm is NULL");
-    char text[512];
-    snprintf(text, sizeof text, "aborted: %s", reason ? reason : "no reason given");
     int none = GYRE_OK;
-    coll_drive(comm);
     if (atomic_compare_exchange_strong(&comm->error, &none, GYRE_ERR_ABORTED)) {
         snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
         if (comm->world->watch)
@@ -580,6 +575,16 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     }
     if (!coll_comm_idle(comm))
         coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, text);
+}
+
+gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
+{
+    if (!comm)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_abort: comm is NULL");
+    char text[512];
+    snprintf(text, sizeof text, "aborted: %s", reason ? reason : "no reason given");
+    coll_drive(comm);
+    coll_comm_abort(comm, text);
     coll_stop_driving(comm);
     return GYRE_OK;
 }

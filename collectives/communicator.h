@@ -148,6 +148,8 @@ int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole story where it is
  * known from elsewhere (and others know it, too), or NULL. The caller is driving. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
+/* Ends all operations of `comm` with ABORTED here, and on all its ranks; an earlier error stays. The caller is driving. */
+void coll_comm_abort(gyre_comm_t *comm, const char *text);
 /* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
 /* "all_reduce #12 (count 4, float, sum)" */

@@ -12,17 +12,9 @@
 /* No operation of `comm` is under way afterwards, here or, in the end, anywhere: it has failed. */
 static void put_out_of_use(gyre_comm_t *comm)
 {
-    int none = GYRE_OK;
-    const char *text = "aborted: gyre_comm_shrink was called";
     coll_drive(comm);
     coll_comm_notice(comm); /* a death that nobody has met yet is the better story */
-    if (atomic_compare_exchange_strong(&comm->error, &none, GYRE_ERR_ABORTED)) {
-        snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-        if (comm->world->watch)
-            comm_watch_abort(comm->world->watch, comm->id, GYRE_ERR_ABORTED, text);
-    }
-    if (!coll_comm_idle(comm))
-        coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, text);
+    coll_comm_abort(comm, "aborted: gyre_comm_shrink was called");
     comm_group_shut(comm->group);
     coll_stop_driving(comm);
 }

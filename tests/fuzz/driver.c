@@ -54,7 +54,8 @@ static int run(const char *path)
 int main(int argc, char **argv)
 {
     int ok = 1;
-    LLVMFuzzerInitialize(&argc, &argv);
+    if (LLVMFuzzerInitialize)
+        LLVMFuzzerInitialize(&argc, &argv);
     for (int i = 1; i < argc; i++)
         ok &= run(argv[i]);
     printf("%d inputs\n", runs);

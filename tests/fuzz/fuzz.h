@@ -16,10 +16,11 @@
 #include "base/settings.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerInitialize(int *argc, char ***argv);
+/* What a target prepares once; it may lack it. */
+__attribute__((weak)) int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* Errors are what fuzzing is after: they are not logged. */
-static inline void fuzz_quiet(void)
+/* Errors are what fuzzing is after: they are not logged, in any target. */
+__attribute__((constructor)) static void fuzz_quiet(void)
 {
     base_settings_load();
     base_log_set_level(BASE_LOG_NONE);

@@ -20,7 +20,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     FUZZ_CHECK(sodium_init() >= 0);
-    fuzz_quiet();
     return 0;
 }
 

@@ -10,7 +10,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     const model_config_t config = {.vocab = 3, .seq = 2, .layers = 1, .hidden = 2, .heads = 1};
     (void)argc;
     (void)argv;
-    fuzz_quiet();
     FUZZ_CHECK(model_params_create(&config, &tiny) == GYRE_OK);
     flat = calloc(tiny->total, sizeof(*flat));
     FUZZ_CHECK(flat != NULL);

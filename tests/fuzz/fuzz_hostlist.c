@@ -2,14 +2,6 @@
 #include "tests/fuzz/fuzz.h"
 #include "tools/ucx-run/hostlist.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    fuzz_quiet();
-    return 0;
-}
-
 static void check(const run_hostlist_t *list)
 {
     long slots = 0;

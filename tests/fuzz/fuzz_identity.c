@@ -5,14 +5,6 @@
 #include "comm/pmi1_parse.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    fuzz_quiet();
-    return 0;
-}
-
 static void pmi(const char *line, size_t bytes)
 {
     static const char *const keys[] = {"cmd", "rc", "value", "msg", "size", "rank"};

@@ -2,14 +2,6 @@
 #include "tests/fuzz/fuzz.h"
 #include "tools/gyre-train/train.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    fuzz_quiet();
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     train_record_t record = {.tokens_per_step = 384};

@@ -2,14 +2,6 @@
 #include "collectives/tune.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    fuzz_quiet();
-    return 0;
-}
-
 static int parse(const void *text, size_t size, coll_tune_t *tune)
 {
     char boot[64] = "";

@@ -13,7 +13,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     FUZZ_CHECK(sodium_init() >= 0);
-    fuzz_quiet();
     memset(&fds, 0, sizeof(fds));
     fds.fd = -1;
     for (int i = 0; i < WATCH_CLIENTS_MAX; i++)

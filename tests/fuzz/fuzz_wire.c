@@ -3,14 +3,6 @@
 #include "tests/fuzz/fuzz.h"
 #include "tools/ucx-run/wire.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    fuzz_quiet();
-    return 0;
-}
-
 static void job(const run_frame_t *frame)
 {
     run_wire_job_t taken, again;

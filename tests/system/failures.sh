@@ -15,7 +15,7 @@ pids_of() { # LAUNCHER: its ranks, in order of rank
         tr '\0' '\n' 2>/dev/null <"$dir/environ" | sed -n "s/^GYRE_RANK=\(.*\)/\1 ${dir#/proc/}/p"
     done | sort -n | cut -d' ' -f2
 }
-four() { [ "$(pids_of "$launcher" | wc -l)" = 4 ]; }
+ranks_are() { [ "$(pids_of "$launcher" | wc -l)" = "$1" ]; }
 # The ranks know each other and measure: what ends one now, ends it in a collective.
 measuring() {
     until_true 20 grep -qF '(us)' "$W/out" || bad "the job does not begin to measure"
@@ -28,7 +28,7 @@ victim_of() { # RANK TRANSPORT
     TMPDIR=$W/tmp "$UCX_RUN" -n 4 --timeout 60 "$PERF" all_reduce -b 4K -e 64K -f 2 -n 1000000 -w 5 -c 0 --transport "$transport" \
         >"$W/out" 2>"$W/err" &
     launcher=$!
-    until_true 20 four || bad "4 ranks did not start"
+    until_true 20 ranks_are 4 || bad "4 ranks did not start"
     measuring
     pids=$(pids_of "$launcher")
     victim=$(echo "$pids" | sed -n "$((rank + 1))p")
@@ -61,7 +61,7 @@ victim_of 3 ucx
 # The same when ucx-run itself is killed: nobody stays.
 "$UCX_RUN" -n 4 "$PERF" all_reduce -b 4K -e 4K -n 1000000 -c 0 >"$W/out" 2>"$W/err" &
 launcher=$!
-until_true 20 four || bad "4 ranks did not start"
+until_true 20 ranks_are 4 || bad "4 ranks did not start"
 measuring
 pids=$(pids_of "$launcher")
 kill -9 "$launcher"
@@ -90,33 +90,29 @@ fault stuck 'rank 1 \(it is in no call; its newest was all_reduce #19' GYRE_HOST
 run "$UCX_RUN" -n 2 --timeout 2 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0
 want "--timeout names the operation" 124 'rank 0 \(pid [0-9]+\): .*all_reduce #[0-9]+ \(count 1024, float, sum\)' 'rank 1'
 
+# Rank 1 of N is stopped while the ranks measure: the job ends, with an error.
+stopped() { # N SETTING...
+    local ranks=$1
+    shift
+    env "$@" "$UCX_RUN" -n "$ranks" --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
+    launcher=$!
+    until_true 20 ranks_are "$ranks" || bad "$ranks ranks did not start"
+    measuring
+    kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
+    until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
+    wait "$launcher"
+    rc=$?
+    checks=$((checks + 1))
+    [ "$rc" != 0 ] || bad "a stopped rank is no error"
+}
 # Stopped is as good as dead: the heartbeat notices.
-GYRE_HEARTBEAT=1 "$UCX_RUN" -n 4 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
-launcher=$!
-until_true 20 four || bad "4 ranks did not start"
-measuring
-kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
-until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
-wait "$launcher"
-rc=$?
-checks=$((checks + 1))
-[ "$rc" != 0 ] || bad "a stopped rank is no error"
+stopped 4 GYRE_HEARTBEAT=1
 for survivor in 0 2 3; do
     check "rank $survivor names rank 1" grep -qE "^gyre\[$survivor\] error: .*rank 1 died: silent for 1\.[0-9] s" "$W/err"
 done
 
 # Without a heartbeat nobody waits for it beyond the deadline.
-GYRE_HEARTBEAT=0 GYRE_TIMEOUT=2 "$UCX_RUN" -n 2 --timeout 30 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0 >"$W/out" 2>"$W/err" &
-launcher=$!
-two() { [ "$(pids_of "$launcher" | wc -l)" = 2 ]; }
-until_true 20 two || bad "2 ranks did not start"
-measuring
-kill -STOP "$(pids_of "$launcher" | sed -n 2p)"
-until_true 20 gone "$launcher" || bad "a stopped rank hangs the job"
-wait "$launcher"
-rc=$?
-checks=$((checks + 1))
-[ "$rc" != 0 ] || bad "a stopped rank is no error"
+stopped 2 GYRE_HEARTBEAT=0 GYRE_TIMEOUT=2
 check "the survivor names rank 1" grep -qE '^gyre\[0\] error: .*rank 1\b' "$W/err"
 [ "$errors" = 0 ] || sed 's/^/    err: /' "$W/err" | head -30
 finish
