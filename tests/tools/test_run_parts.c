@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "tools/ucx-run/hostlist.h"
-#include "tools/ucx-run/remote.h"
+#include "tools/ucx-run/call.h"
 #include "tools/ucx-run/wire.h"
 
 /* "a:2,b:1" of a list. */

@@ -2,7 +2,10 @@
 # tests/tools/test_ucx_run.sh: all that ucx-run's help promises, with programs that know nothing of Gyre.
 # deadline: 120
 . "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/launch.sh"
 R=$UCX_RUN
+# Ranks that would stay for 20 s or more were not waited for: $ms of the last run. No tighter bound, whatever the machine is busy with.
+SOON=15000
 
 # --- the environment of ranks ---
 run "$R" -n 3 sh -c 'echo $GYRE_RANK/$GYRE_SIZE $GYRE_LOCAL_RANK/$GYRE_LOCAL_SIZE $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR'
@@ -81,7 +84,10 @@ for option in '--bind hyper' '--timeout x' '--timeout 0' '--timeout -1' '--kill-
 done
 run "$R" --help
 want "--help" 0
-check "help names all" grep -q -- '--max-restarts' "$W/out"
+check "it fits a terminal" [ "$(awk 'length($0) > 80' "$W/out")" = "" ]
+for flag in $(sed -nE 's/^  (-.*)/\1/; T; s/   .*//; p' "$W/out" | grep -oE -- '--?[a-zA-Z][a-z-]*'); do
+    check "the manual knows $flag" grep -qF -- "${flag//-/\\-}" docs/man/ucx-run.1
+done
 run "$R" --version
 check "--version" grep -q '^ucx-run (Gyre) [0-9]' "$W/out"
 run "$R" -n=2 true
@@ -97,16 +103,20 @@ run "$R" -n 3 sh -c '[ $RANK != 1 ] || exit 7'
 want "first failing rank" 7 'rank 1 \(pid [0-9]+, .*\) exited with code 7'
 run "$R" -n 3 sh -c 'if [ $RANK = 2 ]; then kill -9 $$; fi; sleep 20'
 want "killed rank" 137 'rank 2 \(pid [0-9]+, .*\) killed by signal 9 \(SIGKILL\)'
-check "gone within 2 s (took $ms ms)" [ "$ms" -lt 3000 ]
+check "they are not waited for (took $ms ms)" [ "$ms" -lt $SOON ]
 run "$R" -n 3 sh -c 'trap "exit 0" TERM; if [ $RANK = 2 ]; then exit 5; fi; sleep 20 & wait'
 want "the first, not those that we ended" 5
 run "$R" -n 3 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; trap "" TERM INT; sleep 20; sleep 20'
 want "ranks that ignore TERM" 5
-check "they go all the same (took $ms ms)" [ "$ms" -lt 3000 ]
-run "$R" -n 2 --kill-grace 0 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; sleep 20'
+check "they go all the same (took $ms ms)" [ "$ms" -lt $SOON ]
+# No TERM before KILL; the other rank fails the first only once it would hear one.
+run "$R" -n 2 --kill-grace 0 sh -c 'if [ $RANK = 0 ]; then until [ -e "$0/ready" ]; do sleep 0.05; done; exit 5; fi
+    trap "echo got TERM" TERM; : >"$0/ready"; sleep 20 & wait; sleep 20' "$W"
 want "no grace" 5
-check "at once (took $ms ms)" [ "$ms" -lt 900 ]
-run "$R" -n 2 --kill-grace 3 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; sleep 1.5; echo finished'
+out_is "no TERM" ""
+check "at once (took $ms ms)" [ "$ms" -lt $SOON ]
+# Longer than the default's 1.5 s after the failure.
+run "$R" -n 2 --kill-grace 20 sh -c 'if [ $RANK = 0 ]; then exit 5; fi; until grep -q "code 5" "$0/err"; do sleep 0.05; done; sleep 2; echo finished' "$W"
 want "long grace" 5
 out_is "long grace" finished
 run "$R" -n 2 /nonexistent/program
@@ -123,10 +133,10 @@ want "a program's own 127" 127 'exited with code 127'
 # --- deadlines and restarts ---
 run "$R" -n 2 --timeout 0.4 sleep 20
 want "--timeout" 124 '--timeout 0.4 s has passed' 'rank 0 \(pid [0-9]+\): has not joined' 'rank 1'
-check "in time (took $ms ms)" [ "$ms" -lt 2500 ]
+check "in time (took $ms ms)" [ "$ms" -lt $SOON ]
 run "$R" -n 2 --timeout 0.4 sh -c 'trap "" TERM; sleep 20; sleep 20'
 want "--timeout against a deaf program" 124
-check "in time, deaf (took $ms ms)" [ "$ms" -lt 3000 ]
+check "in time, deaf (took $ms ms)" [ "$ms" -lt $SOON ]
 run "$R" -n 2 --timeout 20 true
 want "--timeout that is not reached" 0
 run "$R" -n 2 --max-restarts 3 sh -c "echo \$GYRE_SECRET >>$W/secrets.\$RANK; [ \$(wc -l <$W/secrets.\$RANK) = 3 ] || exit 9; :"
@@ -147,7 +157,7 @@ check "it is the same everywhere, and new" [ "$(sort -u "$W/launch" | grep -cE '
 # --- ranks that fail and do not end the others ---
 keep() { run "$R" --no-kill-on-bad-exit --kill-grace 0.1 "$@"; }
 both_said="grep -q 'rank 1 .*code 7' $W/err && grep -q 'rank 2 .*signal 9' $W/err"
-keep -n 4 sh -c "[ \$RANK != 1 ] || exit 7; [ \$RANK != 2 ] || { sleep 0.5; kill -9 \$\$; }; until $both_said; do sleep 0.05; done; echo left"
+keep -n 4 sh -c "[ \$RANK != 1 ] || exit 7; [ \$RANK != 2 ] || { until grep -q 'rank 1 .*code 7' $W/err; do sleep 0.05; done; kill -9 \$\$; }; until $both_said; do sleep 0.05; done; echo left"
 want "--no-kill-on-bad-exit" 7
 out_is "failures are said at once and the others go on" "left
 left"
@@ -161,8 +171,8 @@ want "no restart of a job that has gone on to its end" 1
 check "none said" test -z "$(grep restart "$W/err")"
 keep -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
 want "a restart where nobody was left" 0 'restart 1 of 1'
-keep -n 2 --timeout 0.5 sh -c '[ $RANK = 0 ] || exit 5; sleep 20'
-want "--timeout ends those that went on" 124 'rank 1 .* exited with code 5' '--timeout 0.5 s has passed'
+keep -n 2 --timeout 2 sh -c '[ $RANK = 0 ] || exit 5; sleep 20'
+want "--timeout ends those that went on" 124 'rank 1 .* exited with code 5' '--timeout 2 s has passed'
 
 # --- output ---
 run "$R" -n 4 --tag sh -c 'for i in 1 2 3; do echo line $i; done; echo oops >&2'
@@ -195,9 +205,9 @@ run sh -c '"$1" -n 2 echo x >&- 2>&-' sh "$R"
 want "closed stdout and stderr" 0
 mkfifo "$W/stalled"
 exec 7<>"$W/stalled"
-run sh -c '"$1" -n 2 --timeout 0.5 --kill-grace 0.3 yes >"$2"' sh "$R" "$W/stalled"
+run sh -c '"$1" -n 2 --timeout 1 --kill-grace 0.3 yes >"$2"' sh "$R" "$W/stalled"
 want "--timeout with a reader who stalls" 124 'the end of it is lost'
-check "in time (took $ms ms)" [ "$ms" -lt 5000 ]
+check "in time (took $ms ms)" [ "$ms" -lt $SOON ]
 check "a slow reader loses nothing" [ "$(timeout 20 "$R" -n 2 seq 1 200000 | (sleep 0.5; wc -l))" = 400000 ]
 
 # A terminal on our side is one for the ranks, too; checked with python's pty, which is a terminal on a pipe.
@@ -217,7 +227,9 @@ else
     check "nothing is lost" [ "$(grep -c end "$W/out")" = 2 ]
     on_terminal "$R" -n 2 --tag seq 1 5000
     check "many lines through a terminal" [ "$(sort -u "$W/out" | grep -cE '^\[[01]\] [0-9]+$')" = 10000 ]
-    on_terminal "$R" -n 2 sh -c '[ $RANK = 1 ] || { printf "\rbar"; sleep 1; }; [ $RANK = 0 ] || { sleep 0.5; echo line; }'
+    # Each waits to see what the other has printed.
+    on_terminal "$R" -n 2 sh -c 'sees() { until grep -q "$1" "$2/out"; do sleep 0.05; done; }
+        [ $RANK = 1 ] || { printf "\rbar"; sees line "$0"; }; [ $RANK = 0 ] || { sees bar "$0"; echo line; }' "$W"
     check "a progress bar shows at once, and lines do not run into it" [ "$(tr '\n' '|' <"$W/out")" = "bar|line|" ]
 fi
 
@@ -238,23 +250,8 @@ check "--stdin all, one rank stops reading" [ "$(tr -d ' ' <"$W/out")" = 100000 
 
 # --- signals (with job control on, so that background jobs do not ignore INT) ---
 set -m
-started() { [ "$(cat "$W"/up.* 2>/dev/null | wc -l)" -ge "$1" ]; }
 launch() { # SCRIPT [OPTIONS]: 2 ranks that announce themselves
-    local script=$1
-    shift
-    rm -f "$W"/up.*
-    timeout 20 true # warm
-    "$R" -n 2 --tag "$@" bash -c "$script; echo \$\$ >$W/up.\$RANK; for i in {1..600}; do sleep 0.05; done; exit 0" >"$W/out" 2>"$W/err" &
-    launcher=$!
-    until_true 10 started 2 || bad "the ranks did not start"
-}
-finished() { # leaves $rc
-    until_true 10 gone "$launcher" || {
-        bad "the job does not end"
-        kill -9 "$launcher"
-    }
-    wait "$launcher"
-    rc=$?
+    launch_ranks 2 "$1" "$R" -n 2 --tag "${@:2}"
 }
 for signal in USR1 USR2; do
     launch "trap 'echo got $signal; exit 0' $signal"
@@ -291,12 +288,15 @@ done
 rm -f "$W"/up.*
 "$R" -n 2 sh -c 'seq 1 100000; echo $$ >"$0/up.$RANK"' "$W" >"$W/stalled" 2>"$W/err" &
 launcher=$!
-until_true 10 started 2 || bad "the ranks did not print it all"
+until_true 20 started 2 || bad "the ranks did not print it all"
 ended() { gone "$(cat "$W/up.0")" && gone "$(cat "$W/up.1")"; }
-until_true 10 ended || bad "the ranks do not end"
-kill -TERM "$launcher"
-sleep 0.3
-kill -TERM "$launcher" 2>/dev/null # in case the first came while they were being reaped
+until_true 20 ended || bad "the ranks do not end"
+# A TERM that comes while they are being reaped gives the reader its grace; the next one does not.
+insist() {
+    kill -TERM "$launcher" 2>/dev/null
+    gone "$launcher"
+}
+until_true 10 insist || bad "TERM does not end it"
 finished
 want "TERM when only a reader who stalls is waited for" 143 'the end of it is lost'
 exec 7>&-
@@ -309,26 +309,20 @@ kill -INT "$launcher"
 finished
 want "INT, of which one rank died: the other is ended after the grace" 130 'rank 1 .* killed by signal 2'
 launch "trap '' INT"
-kill -INT "$launcher"
-until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"
-kill -INT "$launcher"
-finished
+interrupted_twice
 want "a second INT kills" 130 'interrupted again'
 launch "trap '' INT" --no-kill-on-bad-exit
 kill -KILL "$(cat "$W/up.1")"
-until_true 5 grep -q 'rank 1 .* killed by signal 9' "$W/err" || bad "the death was not noticed"
-kill -INT "$launcher"
-until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"
-kill -INT "$launcher"
-finished
+noticed "the death" 'rank 1 .* killed by signal 9'
+interrupted_twice
 want "a second INT kills those that went on" 137 'interrupted again: killing 1 rank$'
 launch "trap 'echo continued' CONT"
 kill -TSTP "$launcher"
 stopped() { grep -q '^State:.T' "/proc/$launcher/status" && grep -q '^State:.T' "/proc/$(cat "$W/up.0")/status"; }
-until_true 5 stopped || bad "TSTP stops neither"
-checks=$((checks + 1))
+check "TSTP stops both" until_true 10 stopped
 kill -CONT "$launcher"
-until_true 5 [ "$(sleep 0.3; grep -c continued "$W/out")" = 2 ] || bad "CONT does not arrive"
+continued() { [ "$(grep -c continued "$W/out")" = 2 ]; }
+check "CONT arrives" until_true 10 continued
 kill -KILL "$launcher"
 wait "$launcher" 2>/dev/null
 
@@ -349,7 +343,7 @@ family_gone() { for f in "$W"/kin.*; do gone "$(cat "$f")" || return 1; done; }
 run "$R" -n 2 "$W/family" "$W" 0
 want "orphans of a job that ended well" 0
 check "are gone" family_gone
-check "at once (took $ms ms)" [ "$ms" -lt 5000 ]
+check "at once (took $ms ms)" [ "$ms" -lt $SOON ]
 run "$R" -n 2 "$W/family" "$W" 3
 want "orphans of a job that failed" 3
 check "are gone after a failure" family_gone
@@ -357,12 +351,12 @@ rm -f "$W"/kin.*
 "$R" -n 2 "$W/family" "$W" stay &
 launcher=$!
 kin() { [ "$(cat "$W"/kin.* 2>/dev/null | wc -l)" = 6 ]; }
-until_true 10 kin || bad "the family did not start"
+until_true 20 kin || bad "the family did not start"
 kill -9 "$launcher"
 wait "$launcher" 2>/dev/null
 # What has fled into a session of its own cannot be reached once ucx-run was killed outright.
 family_near_gone() { for f in "$W"/kin.*.[ac]; do gone "$(cat "$f")" || return 1; done; }
-check "kill -9 of ucx-run leaves no rank and no child of one" until_true 5 family_near_gone
+check "kill -9 of ucx-run leaves no rank and no child of one" until_true 10 family_near_gone
 for f in "$W"/kin.*.b; do kill -9 "$(cat "$f")" 2>/dev/null; done
 set +m
 
@@ -403,13 +397,20 @@ GYRE_PORT_RANGE=nonsense run "$R" true
 want "a bad port range" 2 'GYRE_PORT_RANGE'
 
 # --- nothing is called while nothing happens ---
-if command -v strace >/dev/null && strace -o /dev/null true 2>/dev/null; then
-    export ASAN_OPTIONS=detect_leaks=0 # LeakSanitizer needs ptrace for itself
-    calls() { strace -c -f -o "$W/trace" "$R" -n 2 --bind none sleep "$1" && awk '$NF == "total" { print $4 }' "$W/trace"; }
-    # Only restarts of interrupted calls may differ by a few.
-    a=$(calls 0.3)
-    b=$(calls 1.3)
-    check "calls were counted" [ "${a:-0}" -gt 100 ]
-    check "no periodic system calls ($a in 0.3 s, $b in 1.3 s)" [ $((b - a)) -lt 8 ]
-fi
+"$R" -n 2 sleep 30 >"$W/out" 2>"$W/err" &
+launcher=$!
+# How often ucx-run, what guards it and the ranks have gone to sleep so far; nothing while one of them cannot be read.
+naps() { cat $(printf '/proc/%s/status ' "$launcher" $(pgrep -P "$launcher")) 2>/dev/null | awk '/^voluntary_ctxt/ { n++; sum += $2 } END { if (n >= 4) print sum }'; }
+quiet() { # for a whole second, once all have started
+    local before
+    for _ in 1 2 3 4 5; do
+        before=$(naps)
+        sleep 1
+        [ -n "$before" ] && [ "$(naps)" = "$before" ] && return
+    done
+    return 1
+}
+check "ucx-run and its leash sleep until something happens" quiet
+kill -TERM "$launcher"
+finished
 finish

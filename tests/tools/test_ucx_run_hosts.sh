@@ -3,6 +3,7 @@
 # starts the agent here. All but the network is real: agents, leash, frames, restarts.
 # deadline: 120
 . "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/launch.sh"
 R=$UCX_RUN
 
 # rsh HOST COMMAND: a host may be down, talk at login, or lack the program. A host's agent notes its number.
@@ -94,7 +95,7 @@ on -H $H true
 want "all well" 0
 on -H $H sh -c '[ $RANK != 3 ] || exit 7; sleep 20'
 want "the first that failed" 7 'rank 3 \(pid [0-9]+, 127\.0\.0\.3\) exited with code 7'
-check "gone soon (took $ms ms)" [ "$ms" -lt 4000 ]
+check "their 20 s are not waited for (took $ms ms)" [ "$ms" -lt 15000 ]
 on -H $H sh -c '[ $RANK != 1 ] || kill -9 $$; sleep 20'
 want "killed" 137 'rank 1 \(pid [0-9]+, 127\.0\.0\.2\) killed by signal 9 \(SIGKILL\)'
 on -H $H sh -c '[ $RANK != 1 ] || exit 5; trap "" TERM INT; sleep 20; sleep 20'
@@ -105,8 +106,8 @@ on -H $H /etc/passwd
 want "not executable" 126 'cannot execute'
 on -H $H --wdir /nonexistent true
 want "no such directory" 1 "127\.0\.0\.[23]: --wdir: cannot enter '/nonexistent'"
-on -H $H --timeout 1.5 sleep 20
-want "--timeout" 124 '--timeout 1.5 s has passed' 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 3 \(pid'
+on -H $H --timeout 3 sleep 20
+want "--timeout" 124 '--timeout 3 s has passed' 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 3 \(pid'
 
 # --- hosts that cannot be reached ---
 touch "$W/down.127.0.0.3"
@@ -145,9 +146,9 @@ check "binary output passes" [ "$(wc -c <"$W/out")" = 3000000 ]
 check "a slow reader loses nothing" [ "$(timeout 20 "$R" --rsh "$W/rsh" -H $H seq 1 100000 | (sleep 0.5; wc -l))" = 400000 ]
 mkfifo "$W/stalled"
 exec 7<>"$W/stalled"
-run sh -c '"$1" --rsh "$2" -H 127.0.0.2,127.0.0.3 --timeout 1.5 --kill-grace 0.3 yes >"$3"' sh "$R" "$W/rsh" "$W/stalled"
+run sh -c '"$1" --rsh "$2" -H 127.0.0.2,127.0.0.3 --timeout 3 --kill-grace 0.3 yes >"$3"' sh "$R" "$W/rsh" "$W/stalled"
 want "--timeout with a reader who stalls" 124 'rank 0 \(pid [0-9]+, 127\.0\.0\.2\): has not joined' 'rank 1 .*has not joined' 'the end of it is lost'
-check "in time (took $ms ms)" [ "$ms" -lt 9000 ]
+check "in time (took $ms ms)" [ "$ms" -lt 15000 ]
 exec 7>&-
 timeout 20 "$R" --rsh "$W/rsh" -H $H yes 2>/dev/null | head -n 1 >"$W/out"
 check "a reader that leaves ends the job" [ "${PIPESTATUS[0]}" = 141 ]
@@ -177,22 +178,8 @@ out_is "--stdin none" "0
 
 # --- signals ---
 set -m
-started() { [ "$(cat "$W"/up.* 2>/dev/null | wc -l)" -ge "$1" ]; }
 launch() { # SCRIPT [OPTIONS]: 4 ranks that announce themselves
-    local script=$1
-    shift
-    rm -f "$W"/up.*
-    "$R" --rsh "$W/rsh" -H $H --tag --kill-grace 0.3 "$@" bash -c "$script; echo \$\$ >$W/up.\$RANK; for i in {1..600}; do sleep 0.05; done; exit 0" >"$W/out" 2>"$W/err" &
-    launcher=$!
-    until_true 10 started 4 || bad "the ranks did not start"
-}
-finished() { # leaves $rc
-    until_true 15 gone "$launcher" || {
-        bad "the job does not end"
-        kill -9 "$launcher"
-    }
-    wait "$launcher" 2>/dev/null
-    rc=$?
+    launch_ranks 4 "$1" "$R" --rsh "$W/rsh" -H $H --tag --kill-grace 0.3 "${@:2}"
 }
 all_gone() { for f in "$W"/up.* "$W"/agent.*; do gone "$(cat "$f")" || return 1; done; }
 for signal in USR1 TERM INT; do
@@ -206,12 +193,9 @@ for signal in USR1 TERM INT; do
 [3] got $signal"
 done
 launch "trap '' INT"
-kill -INT "$launcher"
-until_true 5 grep -q 'once more kills' "$W/err" || bad "the first INT was not noticed"
-kill -INT "$launcher"
-finished
+interrupted_twice
 want "a second INT kills" 130 'interrupted again'
-check "everywhere" until_true 2 all_gone
+check "everywhere" until_true 10 all_gone
 
 # --- nobody is left behind ---
 launch "trap '' TERM"
@@ -222,13 +206,13 @@ launch :
 kill -9 "$(cat "$W/agent.127.0.0.3")"
 finished
 want "an agent that is killed" 125 'host 127\.0\.0\.3 is lost .*: its 2 ranks count as failed' 'rank [23] \(127\.0\.0\.3\) is lost with its host'
-check "leaves nobody" until_true 2 all_gone
+check "leaves nobody" until_true 10 all_gone
 
 # --- lost hosts and restarts ---
 launch : --lost-after 2
 kill -STOP "$(cat "$W/agent.127.0.0.3")"
 finished
-want "a host that falls silent" 125 'host 127\.0\.0\.3 is lost \(no sign of life for [23]\.[0-9] s\): its 2 ranks'
+want "a host that falls silent" 125 'host 127\.0\.0\.3 is lost \(no sign of life for [0-9]+\.[0-9] s\): its 2 ranks'
 cat >"$W/left" <<END
 #!/bin/bash
 [ \$RANK != 0 ] || { sleep 0.3; kill -9 \$(cat $W/agent.127.0.0.3); }
@@ -297,7 +281,9 @@ says() { # NAME PATTERN: the last line of stdout
 options=(-H a:2,b:2 -n 3 --map-by node --bind-to l3 --tag-output --report-bindings --wdir /tmp -x A='b c' --dry-run)
 run "$R" --launcher openmpi "${options[@]}" --output-filename /logs --stdin all prog 'x y'
 want "openmpi" 0
-says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs --stdin all --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
+says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs:nojobid,nocopy --stdin all --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
+run "$R" --launcher openmpi -n 2 --output-filename /a:b --dry-run prog
+want "what Open MPI cannot do" 2 'output-filename: openmpi'
 run "$R" --launcher openmpi -n 2 --no-kill-on-bad-exit --dry-run prog
 says "ranks that may fail, in Open MPI's words" " --enable-recovery .* prog\$"
 run "$R" --launcher hydra -n 2 --no-kill-on-bad-exit --dry-run prog
@@ -339,12 +325,9 @@ PATH=$W:$PATH "$R" --launcher hydra -n 2 --kill-grace 1 bash -c "trap '' TERM; e
 launcher=$!
 until_true 10 [ -s "$W/deaf" ] || bad "the engine did not start"
 kill -TERM "$launcher"
-until_true 8 gone "$launcher" || bad "an engine that ignores TERM is never killed"
-gone "$launcher" || kill -9 "$launcher"
-wait "$launcher" 2>/dev/null
-rc=$?
+finished
 want "TERM, grace, KILL of an engine" 143 'SIGTERM: passed on to mpiexec.hydra' 'mpiexec.hydra does not end: killing it'
-check "and it is gone" until_true 2 gone "$(cat "$W/deaf")"
+check "and it is gone" until_true 10 gone "$(cat "$W/deaf")"
 PATH=$W:$PATH run "$R" --launcher hydra -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
 want "an engine is started anew" 0 'restart 1 of 1'
 out_is "and told so" "restart 0

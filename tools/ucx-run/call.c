@@ -1,11 +1,11 @@
-/* tools/ucx-run/call.c: the command that starts the agent on a host. See remote.h. */
+/* tools/ucx-run/call.c: the command that starts the agent on a host, and lists of words. See call.h. */
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/ucx-run/remote.h"
+#include "tools/ucx-run/call.h"
 #include "tools/ucx-run/run.h"
 
 const char *run_remote_agent_path(const run_options_t *options)

@@ -18,7 +18,7 @@
 
 #include "base/settings.h"
 #include "tools/ucx-run/foreign.h"
-#include "tools/ucx-run/remote.h"
+#include "tools/ucx-run/call.h"
 #include "tools/ucx-run/run.h"
 
 static const char *const names[] = {"auto", "fork", "ssh", "slurm", "openmpi", "hydra", "prrte"};

@@ -110,8 +110,10 @@ static void openmpi(run_words_t *words, const run_options_t *o, char *const *env
         run_words_add(words, "--enable-recovery");
     if (o->tag)
         run_words_add(words, "--tag-output");
-    if (o->output_dir)
-        add_pair(words, "--output-filename", o->output_dir);
+    if (o->output_dir) { /* DIR/rank.R/stdout as with our own launchers: neither a folder for the job nor a copy to us */
+        run_words_add(words, "--output-filename");
+        run_words_add_format(words, "%s:nojobid,nocopy", o->output_dir);
+    }
     add_stdin(words, o);
     if (o->wdir)
         add_pair(words, "--wdir", o->wdir);
@@ -208,6 +210,8 @@ int run_foreign_check(const run_options_t *o)
         return run_usage("--stdin: %s gives its standard input to rank 0 and to no other", name);
     if (o->engine == RUN_ENGINE_HYDRA && o->rsh && strpbrk(o->rsh, " \t"))
         return run_usage("--rsh: %s takes one program without arguments", name);
+    if (o->engine == RUN_ENGINE_OPENMPI && o->output_dir && strchr(o->output_dir, ':'))
+        return run_usage("--output-filename: %s takes no folder with a colon in its name", name);
     if (o->agent)
         return run_usage("--agent: %s brings its own", name);
     /* Hydra ends all when a rank is killed, with -disable-auto-cleanup, too. */

@@ -2,7 +2,7 @@
 #ifndef UCX_RUN_FOREIGN_H
 #define UCX_RUN_FOREIGN_H
 
-#include "tools/ucx-run/remote.h"
+#include "tools/ucx-run/call.h"
 #include "tools/ucx-run/run.h"
 
 /* -1, or an exit code: the engine cannot do what is asked for. */

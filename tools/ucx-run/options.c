@@ -1,4 +1,4 @@
-/* tools/ucx-run/options.c: the command line and host lists of ucx-run. */
+/* tools/ucx-run/options.c: the command line and host lists of ucx-run; what --help says of it is in help.c. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -12,78 +12,10 @@
 
 #include "base/settings.h"
 #include "tools/ucx-run/buffer.h"
-#include "tools/ucx-run/remote.h"
+#include "tools/ucx-run/call.h"
 #include "tools/ucx-run/run.h"
 
 enum { HOSTFILE_MAX = 16 << 20 };
-
-static const char help_text[] =
-    "usage: ucx-run [options] PROGRAM [ARGS...]\n"
-    "Starts PROGRAM as several ranks of one Gyre job, on this machine or on others, and looks after them.\n"
-    "\n"
-    "ranks and place\n"
-    "  -n, -np N              number of ranks (default: all slots of the hosts, else 1)\n"
-    "  -N, --ppn N            ranks per host (also: --map-by ppr:N:node)\n"
-    "  -H, --host H[:S],...   hosts and their slots (default: this one; in a Slurm allocation its nodes)\n"
-    "  --hostfile F           the same from a file: lines `host`, `host:S` or `host slots=S`, # comments\n"
-    "  --map-by slot|node     fill one host after the other (default), or deal the ranks out in turn;\n"
-    "                         core, l3 and numa: as slot, and --bind to that\n"
-    "  --bind, --bind-to core|l3|numa|none\n"
-    "                         where each rank may run (default: core; more ranks than cores share them)\n"
-    "  --report-bindings      say on stderr where each rank was bound\n"
-    "  --wdir D               working directory of the ranks\n"
-    "  -x K[=V]               set K in the environment of the ranks. Those on this host get all of ours "
-    "anyway,\n"
-    "                         those elsewhere UCX_*, GYRE_*, OMP_*, PATH, LD_LIBRARY_PATH and what -x "
-    "names;\n"
-    "                         K may be a pattern such as 'NCCL_*'\n"
-    "\n"
-    "how they are started\n"
-    "  --launcher " RUN_ENGINES "\n"
-    "                         auto (default): with hosts other than this one srun inside a Slurm allocation, "
-    "else\n"
-    "                         ssh; fork on this host alone. mpirun, mpiexec.hydra and prterun when named\n"
-    "  --launcher-args WORDS  more arguments for ssh, srun, mpirun ...\n"
-    "  --rsh COMMAND          in place of ssh (also: GYRE_RSH); gets the host's name and a command\n"
-    "  --agent PATH           where ucx-run lies on the other hosts (default: where it is here)\n"
-    "\n"
-    "input and output (lines of different ranks are never mixed)\n"
-    "  --tag, --tag-output    begin each line with [rank]\n"
-    "  --output-filename DIR  write DIR/rank.R/stdout and stderr instead\n"
-    "  --stdin R|all|none     who reads our standard input (default: rank 0)\n"
-    "\n"
-    "when things go wrong\n"
-    "  --timeout S            end the job after S seconds with code 124, and say what each rank was doing\n"
-    "  --kill-grace S         after a rank failed the others get S seconds to end by themselves, then "
-    "SIGTERM,\n"
-    "                         S/2 later SIGKILL (default 1); after TERM, HUP or QUIT to ucx-run itself they\n"
-    "                         get S seconds (default 30) before SIGKILL\n"
-    "  --record DIR           keep the flight recorder in a file below DIR while the job runs, and after a "
-    "failure\n"
-    "                         (GYRE_RECORD; gyre-doctor --job reads it, even when everybody is dead)\n"
-    "  --lost-after S         a host of which nothing is heard for S seconds is lost, and its ranks have "
-    "failed\n"
-    "                         (default 5)\n"
-    "  --no-kill-on-bad-exit  ranks that fail, or are lost with their host, are reported and the others go "
-    "on\n"
-    "                         (gyre_comm_shrink). The exit code still tells of the first failure; a restart\n"
-    "                         comes only if no rank ended with 0. Not with hydra and prrte\n"
-    "  --max-restarts K       start all ranks anew after a failure, up to K times (default 0); without "
-    "hosts\n"
-    "                         that were lost, so perhaps with fewer ranks. GYRE_RESTART counts from 0\n"
-    "\n"
-    "  --dry-run              print what would be run, start nothing\n"
-    "  --help, --version\n"
-    "\n"
-    "INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are passed on to the ranks; a second INT kills them at "
-    "once.\n"
-    "The exit code is that of the first rank that failed (128 + signal if it was killed), 126 or 127 if "
-    "PROGRAM\n"
-    "cannot be run, 124 after --timeout, 125 if a host was lost, 2 for a wrong command line, 1 if the system "
-    "refused\n"
-    "something; with --launcher openmpi, hydra or prrte it is theirs where a rank failed.\n"
-    "Each rank finds GYRE_RANK, GYRE_SIZE, GYRE_ROOT and friends in its environment, and torch's RANK,\n"
-    "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.\n";
 
 int run_usage(const char *format, ...)
 {
@@ -403,7 +335,8 @@ static int apply(run_options_t *options, int id, const char *name, char *value)
         options->dry_run = 1;
         return -1;
     case OPT_HELP:
-        fputs(help_text, stdout);
+        for (const char *const *part = run_help; *part; part++)
+            fputs(*part, stdout);
         return 0;
     case OPT_VERSION:
         puts("ucx-run (Gyre) " GYRE_VERSION);

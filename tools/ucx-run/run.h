@@ -9,8 +9,10 @@
  *     capture   what the ranks of this host print; input: what they read
  *     output    lines of ranks to our own stdout and stderr, whole lines only, never blocking
  *     leash     a second process that ends the ranks should this one be killed
- *     remote    the hosts of a job that runs elsewhere: an agent on each, through ssh or srun
+ *     remote    the hosts of a job that runs elsewhere: an agent on each, through ssh or srun (hosts.h tells its parts)
+ *     call      the command that starts an agent
  *     agent     the same program on those hosts: ranks for a launcher far away; wire: what the two say (pure)
+ *     address   at which address the host of rank 0 is met
  *     supervise the event loop: signals, deaths, deadlines
  *     sweep     the end of what the ranks have left behind
  *     report    what a rank was doing, from the flight recorder
@@ -87,6 +89,7 @@ typedef struct {
 } run_options_t;
 
 #define RUN_ENGINES "auto|fork|ssh|slurm|openmpi|hydra|prrte"
+extern const char *const run_help[]; /* of --help: parts, NULL at the end */
 /* Adds the hosts of a hostfile. -1, or an exit code. */
 int run_options_hostfile(run_options_t *options, const char *path);
 /* Fills *options. Returns -1 to go on, else the exit code (0 after --help and --version). */

@@ -1,10 +1,10 @@
-/* tools/ucx-run/remote.h: how an agent is called: words of a command line.
+/* tools/ucx-run/call.h: how an agent is called: words of a command line.
  *
  * On this host the agent is simply executed. Elsewhere ssh gets options by which it asks nothing, gives up on a host
  * that does not answer and notices one that falls silent; within a Slurm allocation it is a job step of one task, so
  * that Slurm accounts for and contains what runs there, and no ssh between the nodes is needed. */
-#ifndef UCX_RUN_REMOTE_H
-#define UCX_RUN_REMOTE_H
+#ifndef UCX_RUN_CALL_H
+#define UCX_RUN_CALL_H
 
 #include <stdio.h>
 

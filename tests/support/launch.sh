@@ -1,0 +1,33 @@
+# tests/support/launch.sh: a ucx-run in the background whose ranks say when they are up; sourced after lib.sh, by tests that
+# have job control on (`set -m`: background jobs do not ignore INT).
+# shellcheck shell=bash disable=SC2034 # lib.sh's variables
+
+# launch_ranks N SCRIPT COMMAND...: COMMAND is ucx-run with its options. Its N ranks run SCRIPT (traps, say), note their numbers in
+# $W/up.RANK and stay for half a minute. Returns when all are up; ucx-run's number is $launcher, its output in $W/out and $W/err.
+launch_ranks() {
+    local n=$1 script=$2
+    shift 2
+    rm -f "$W"/up.*
+    "$@" bash -c "$script; echo \$\$ >$W/up.\$RANK; for i in {1..600}; do sleep 0.05; done; exit 0" >"$W/out" 2>"$W/err" &
+    launcher=$!
+    until_true 20 started "$n" || bad "the ranks did not start"
+}
+started() { [ "$(cat "$W"/up.* 2>/dev/null | wc -l)" -ge "$1" ]; }
+# finished: waits for the end of $launcher; leaves $rc
+finished() {
+    until_true 20 gone "$launcher" || {
+        bad "the job does not end"
+        kill -9 "$launcher"
+    }
+    wait "$launcher" 2>/dev/null
+    rc=$?
+}
+# noticed NAME PATTERN: waits until ucx-run's stderr has it
+noticed() { until_true 10 grep -qE -- "$2" "$W/err" || bad "$1 was not noticed"; }
+# interrupted_twice: once the first INT has been noticed, a second one
+interrupted_twice() {
+    kill -INT "$launcher"
+    noticed "the first INT" 'once more kills'
+    kill -INT "$launcher"
+    finished
+}
