@@ -1,9 +1,7 @@
 /* tests/comm/test_hostile.c: strangers who have a job's address and not its secret. Whatever they send, the job forms,
  * what it gathers is right, each kind of stranger costs one line of the log, and it all ends in time. */
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +13,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -30,11 +27,6 @@
 
 #define SOON base_deadline(20.0)
 enum { RANKS = 5, EACH = 30, CROWD = 450 };
-
-static void nap(int ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000L}, NULL);
-}
 
 typedef struct {
     comm_identity_t who;
@@ -75,24 +67,6 @@ static void members_end(member_t *m, int n)
     }
 }
 
-static int dial(int port)
-{
-    struct sockaddr_in at;
-    memset(&at, 0, sizeof(at));
-    at.sin_family = AF_INET;
-    at.sin_port = htons((uint16_t)port);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    struct timeval patience = {.tv_sec = 5, .tv_usec = 0};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* How often `word` stands in the text. */
 static int times(const char *text, const char *word)
 {
@@ -110,7 +84,7 @@ static const unsigned char a_hello[64] = "GYREBT1\n\1\0\0\0\2\0\0\0\5\0\0\0\0\0\
 static void forge(int port, const unsigned char *hello, const unsigned char *proof, size_t bytes)
 {
     unsigned char challenge[72];
-    int fd = dial(port);
+    int fd = boot_job_dial(port, 0);
     send(fd, hello, 64, MSG_NOSIGNAL);
     assert_int_equal(recv(fd, challenge, sizeof(challenge), MSG_WAITALL), 72);
     send(fd, proof, bytes, MSG_NOSIGNAL);
@@ -123,7 +97,7 @@ static void forge(int port, const unsigned char *hello, const unsigned char *pro
 /* Relays one honest rank's joining through `fd` (its connection to us) to rank 0, and keeps what the rank said. */
 static size_t eavesdrop(int fd, int port, unsigned char *said, size_t room)
 {
-    int root = dial(port);
+    int root = boot_job_dial(port, 0);
     size_t n = 0;
     struct pollfd p[2] = {{fd, POLLIN, 0}, {root, POLLIN, 0}};
     for (;;) {
@@ -209,18 +183,18 @@ static void each_kind(void **state)
     base_time_t start = base_now();
     for (int i = 0; i < EACH; i++) {
         char answer[80];
-        int fd = dial(job.port); /* another protocol */
+        int fd = boot_job_dial(job.port, 0); /* another protocol */
         send(fd, "GET / HTTP/1.1\r\nHost: gyre\r\n\r\n", 30, MSG_NOSIGNAL);
         assert_true(recv(fd, answer, sizeof(answer), 0) <= 0);
         close(fd);
-        fd = dial(job.port); /* far too much of anything */
+        fd = boot_job_dial(job.port, 0); /* far too much of anything */
         send(fd, noise, sizeof(noise), MSG_NOSIGNAL);
         assert_true(recv(fd, answer, sizeof(answer), 0) <= 0);
         close(fd);
-        fd = dial(job.port); /* a truncated hello */
+        fd = boot_job_dial(job.port, 0); /* a truncated hello */
         send(fd, a_hello, (size_t)(i * 2), MSG_NOSIGNAL);
         close(fd);
-        fd = dial(job.port); /* another version */
+        fd = boot_job_dial(job.port, 0); /* another version */
         send(fd, other, sizeof(other), MSG_NOSIGNAL);
         assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), BOOT_MAGIC_BYTES);
         assert_memory_equal(answer, "GYRECH1\n", 8);
@@ -295,13 +269,7 @@ static void *crowd_main(void *user)
                 continue;
             if (crowd->fd[i] >= 0)
                 close(crowd->fd[i]);
-            crowd->fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-            struct sockaddr_in at;
-            memset(&at, 0, sizeof(at));
-            at.sin_family = AF_INET;
-            at.sin_port = htons((uint16_t)crowd->port);
-            at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-            (void)!connect(crowd->fd[i], (struct sockaddr *)&at, sizeof(at));
+            crowd->fd[i] = boot_job_dial(crowd->port, SOCK_NONBLOCK);
         }
         nap(100);
     }
@@ -319,7 +287,7 @@ static void slow_crowd(void **state)
     boot_job_begin(&job, RANKS);
     crowd_t crowd = {.port = job.port, .n = CROWD, .fd = fds};
     for (int i = 0; i < CROWD; i++)
-        fds[i] = dial(job.port);
+        fds[i] = boot_job_dial(job.port, 0);
     capture_t capture = capture_begin();
     assert_int_equal(pthread_create(&crowd.thread, NULL, crowd_main, &crowd), 0);
     for (int r = 0; r < RANKS; r++)

@@ -1,7 +1,4 @@
 /* tests/comm/test_join.c: what goes wrong while a job joins: strangers, wrong secrets, wrong numbers, missing ranks. */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +10,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,11 +22,6 @@
 #include "tests/support/boot_job.h"
 
 #define SOON base_deadline(10.0)
-
-static void nap(int ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000L}, NULL);
-}
 
 /* One rank's attempt to join, on a thread of its own. */
 typedef struct {
@@ -68,21 +59,6 @@ static void attempt_start(attempt_t *a, const boot_job_t *job, int rank, double 
 static void attempt_end(attempt_t *a)
 {
     pthread_join(a->thread, NULL);
-}
-
-static int dial(int port)
-{
-    struct sockaddr_in at;
-    memset(&at, 0, sizeof(at));
-    at.sin_family = AF_INET;
-    at.sin_port = htons((uint16_t)port);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
 }
 
 /* ---- the secret ---------------------------------------------------------------------------------------- */
@@ -176,7 +152,7 @@ static void garbage(void **state)
     /* plain noise of every length, some of it beginning like a hello */
     for (int i = 0; i < 1500; i++) {
         unsigned char noise[512];
-        int fd = dial(job.port);
+        int fd = boot_job_dial(job.port, 0);
         assert_true(fd >= 0);
         size_t bytes = roll() % sizeof(noise);
         for (size_t k = 0; k < bytes; k++)
@@ -206,7 +182,7 @@ static void silent_strangers(void **state)
     int silent[20];
     boot_job_begin(&job, 4);
     for (int i = 0; i < 20; i++)
-        silent[i] = dial(job.port);
+        silent[i] = boot_job_dial(job.port, 0);
     for (int r = 0; r < 4; r++)
         attempt_start(&a[r], &job, r, 10.0);
     for (int r = 0; r < 4; r++) {

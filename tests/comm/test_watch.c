@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -27,11 +26,6 @@
 #include "tests/support/boot_job.h"
 
 #define SOON base_deadline(10.0)
-
-static void nap(int ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000L}, NULL);
-}
 
 static void count_wake(void *user)
 {

@@ -31,22 +31,14 @@ if wanted "$name"; then
 fi
 name="srun --mpi=none, two steps at once"
 if wanted "$name"; then
-    cat >"$W/job" <<-JOB
-	#!/bin/bash
-	srun --exact -N2 -n2 ${perf[*]} >$W/step.0 2>&1 &
-	srun --exact -N2 -n2 ${perf[*]} >$W/step.1 2>&1 &
-	wait -n && wait -n
-	JOB
-    GYRE_SECRET=$(new_secret) run 0 sbatch -N2 --ntasks-per-node=2 -o /dev/null --wait "$W/job"
-    cat "$W"/step.* >"$W/out"
-    [ "$(grep -c 'values : 0 OK' "$W/out")" = 2 ] || rc="$rc, but not both were right"
+    step="srun --exact -N2 -n2 ${perf[*]}"
+    GYRE_SECRET=$(new_secret) batch "-N2 --ntasks-per-node=2" "$step >$W/step.0 & $step >$W/step.1 & wait -n && wait -n && cat $W/step.*"
+    also "not both were right" [ "$(grep -c 'values : 0 OK' "$W/out")" = 2 ]
     want "$name" 0
 fi
 name="a tool in a batch script is alone"
 if wanted "$name"; then
-    printf '#!/bin/bash\n%s >%s/alone 2>&1\n' "${perf[*]}" "$W" >"$W/job"
-    run 0 sbatch -N2 -n4 -o /dev/null --wait "$W/job"
-    cat "$W/alone" >"$W/out"
+    batch "-N2 -n4" "${perf[*]}"
     right "$name" 1 1
 fi
 
@@ -77,10 +69,7 @@ fi
 # Inside an allocation ranks carry the daemons' SLURM_PROCID.
 name="mpirun (Open MPI) in a Slurm allocation, 2 hosts x 2"
 if wanted "$name"; then
-    printf '#!/bin/bash\n%s >%s/alone 2>%s/aside\n' "${mpirun[*]} -np 4 --map-by ppr:2:node ${perf[*]}" "$W" "$W" >"$W/job"
-    DEADLINE=60 run 0 sbatch -N2 --ntasks-per-node=2 -o /dev/null --wait "$W/job"
-    cat "$W/alone" >"$W/out"
-    cat "$W/aside" >"$W/err"
+    batch "-N2 --ntasks-per-node=2" "${mpirun[*]} -np 4 --map-by ppr:2:node ${perf[*]}"
     right "$name" 4 2
 fi
 
@@ -98,10 +87,7 @@ if wanted "$name"; then
 fi
 name="mpiexec.hydra in a Slurm allocation, 2 hosts x 2"
 if wanted "$name"; then
-    printf '#!/bin/bash\nmpiexec.hydra -n 4 -ppn 2 %s >%s/alone 2>%s/aside\n' "${perf[*]}" "$W" "$W" >"$W/job"
-    DEADLINE=60 run 0 sbatch -N2 --ntasks-per-node=2 -o /dev/null --wait "$W/job"
-    cat "$W/alone" >"$W/out"
-    cat "$W/aside" >"$W/err"
+    batch "-N2 --ntasks-per-node=2" "mpiexec.hydra -n 4 -ppn 2 ${perf[*]}"
     right "$name" 4 2
 fi
 name="mpiexec.hydra: a secret that rank 0 makes is on no command line"
@@ -118,8 +104,8 @@ if wanted "$name"; then
         wait \$engine || exit
         echo \$secrets \$there"
     read -r secrets there <"$W/out"
-    [ "$secrets" = 0 ] || rc="$rc, and $secrets command lines held a secret"
-    [ "${there:-0}" -gt 0 ] || rc="$rc, and the ranks were never seen"
+    also "$secrets command lines held a secret" [ "$secrets" = 0 ]
+    also "the ranks were never seen" [ "${there:-0}" -gt 0 ]
     cat "$W/perf" >"$W/out"
     right "$name" 6 3
 fi
@@ -144,7 +130,7 @@ for mpi in openmpi mpich; do
         else
             run 0 mpiexec.hydra -n 3 "$W/beside.$mpi" $order
         fi
-        [ "$(sort -u "$W/out")" = "6" ] || rc="$rc, wrong sums"
+        also "wrong sums" [ "$(sort -u "$W/out")" = 6 ]
         want "$name, $order" 0
     done
 done
@@ -181,7 +167,7 @@ if wanted "$name"; then
         pids+=($!)
     done
     run 0 env GYRE_SECRET="$secret" RANK=0 WORLD_SIZE=6 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR="$H0" MASTER_PORT=29550 "${perf[@]}"
-    for pid in "${pids[@]}"; do wait "$pid" || rc="$rc, another rank: $?"; done
+    for pid in "${pids[@]}"; do also "another rank has failed" wait "$pid"; done
     right "$name" 6 3
 fi
 name="torchrun's variables, 2 hosts, no secret: refused"

@@ -16,7 +16,7 @@ if wanted "$name"; then
         for r in 0 1 2; do on $r sh -c "echo '$("$NETHOSTS" ip 0) demo-0.demo' >>/etc/hosts"; done
     ) &
     run 0 "${pod[@]}" JOB_COMPLETION_INDEX=0 "${perf[@]}"
-    for pid in "${pids[@]}"; do wait "$pid" || rc="$rc, another rank: $?"; done
+    for pid in "${pids[@]}"; do also "another rank has failed" wait "$pid"; done
     right "$name" 3 3
 fi
 name="Indexed Job without a secret: refused"

@@ -5,11 +5,21 @@
 over_fork=("$UCX_RUN" -n 3)
 over_ssh=("$UCX_RUN" --launcher ssh -H "$H0,$H1,$H2")
 over_slurm=(salloc -Q -N3 --ntasks-per-node=1 "$UCX_RUN" --launcher slurm)
+over_openmpi=("$UCX_RUN" --launcher openmpi -H "$H0,$H1,$H2")
+over_hydra=("$UCX_RUN" --launcher hydra -H "$H0,$H1,$H2")
 host_of() { # KIND RANK
     if [ "$1" = fork ]; then host 0; else host "$2"; fi
 }
 # Processes on any host whose command line has the word.
 count_of() { pgrep -fc -- "$1" || :; }
+# soon COMMAND...: succeeds within 5 s
+soon() {
+    for _ in {1..100}; do
+        "$@" && return
+        sleep 0.05
+    done
+    return 1
+}
 # gone WORD SECONDS: waits until none is left
 gone() {
     local until=$(($(date +%s%N) + $2 * 1000000000))
@@ -40,21 +50,54 @@ begin() {
         [ "${missed%% *}" = "$ranks" ] && missed='' && break
         sleep 0.05
     done
+    also "only $missed" [ -z "$missed" ]
     runner=$(cat "$W/runner")
 }
-# end: waits for it; $rc, $ms since `from`
+now() { from=${EPOCHREALTIME/[.,]/}; }
+# end: waits for it; $rc, $ms since `now`
 end() {
     wait $job
     rc=$?
     ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
-    also "only $missed" [ -z "$missed" ]
 }
-now() { from=${EPOCHREALTIME/[.,]/}; }
-# also NAME REASON CONDITION...: the last run's other conditions; joined to its code so that `want` tells
-also() {
-    local reason=$1
-    shift
-    "$@" || rc="$rc, and $reason"
+# ends NAME CODE LEAST MOST [PATTERN...]: the job that `begin $word` has started ends as `want` says, so many ms after `now`, and leaves no
+# process behind
+ends() {
+    local name=$1 code=$2 least=$3 most=$4
+    shift 4
+    end
+    also "it took $ms ms, not $least to $most" [ "$ms" -ge "$least" -a "$ms" -lt "$most" ]
+    also "$(count_of "$word") processes are left" gone "$word" 5
+    want "$name" "$code" "$@"
+    sweep "$word"
+}
+
+# input_to NAME WHOM SCRIPT: three ranks of $over, who say who they are and what they have read; 300 KB are more than a pipe holds
+input_to() {
+    local name=$1 to=$2 script=$3 flag=(--stdin "$2") readers expected r
+    case $to in
+    default) readers=0 flag=() ;;
+    all) readers="0 1 2" ;;
+    none) readers='' ;;
+    *) readers=$to ;;
+    esac
+    now
+    seq 50000 | timeout -k 5 30 "$NETHOSTS" exec 0 -- "${over[@]}" "${flag[@]}" sh -c "$script" >"$W/out" 2>"$W/err"
+    rc=$?
+    ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
+    expected=$(for r in 0 1 2; do
+        if [[ " $readers " == *" $r "* ]]; then echo "$r $(seq 50000 | cksum)"; else echo "$r $(cksum </dev/null)"; fi
+    done)
+    also "it came as $(sort "$W/out" | tr '\n' ';')" [ "$(sort "$W/out")" = "$expected" ]
+    want "$name" 0
+}
+# files_of KIND: --output-filename has made the files of three ranks
+files_of() {
+    local r
+    for r in 0 1 2; do
+        also "rank $r's files are wrong" [ "$(cat "$W/files.$1/rank.$r/stdout" "$W/files.$1/rank.$r/stderr" 2>&1)" = "out $r
+err $r" ]
+    done
 }
 
 # ---- the program ----
@@ -107,6 +150,52 @@ for kind in openmpi hydra; do
         # shellcheck disable=SC2016
         run 0 "$UCX_RUN" --launcher $kind -H "$H0,$H1" sh -c '[ "${PMI_RANK-$OMPI_COMM_WORLD_RANK}" != 1 ] || exit 3'
         want "$name" 3
+    fi
+done
+for kind in openmpi hydra; do
+    declare -n over=over_$kind
+    word=gyre-launch-$kind-$$
+    # shellcheck disable=SC2016
+    patient=': >'"$W"'/here.$(hostname); while :; do sleep 0.1; done'
+    name="ucx-run --launcher $kind: --timeout"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" --timeout 6 sh -c "$patient" $word
+        now
+        ends "$name" 124 0 14000 'has passed: ending mp'
+    fi
+    name="ucx-run --launcher $kind: TERM, and nobody is left"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" sh -c "$patient" $word
+        now
+        on 0 kill -TERM "$runner"
+        end
+        also "it ended well" [ $rc != 0 ]
+        also "$(count_of $word) processes are left" gone $word 5
+        want "$name" $rc 'SIGTERM: passed on to mp'
+        sweep $word
+    fi
+    name="ucx-run --launcher $kind: killed with -9, no rank survives it"
+    if wanted "$name"; then
+        begin $word 3 "${over[@]}" sh -c "$patient" $word
+        on 0 kill -KILL "$runner"
+        end
+        also "$(count_of $word) processes are left" gone $word 12
+        want "$name" 137
+        sweep $word
+    fi
+    for to in default 2 all none; do
+        # Hydra knows rank 0 only.
+        [ $kind = openmpi ] || [ $to = default ] || [ $to = none ] || continue
+        name="ucx-run --launcher $kind: standard input to $to"
+        # shellcheck disable=SC2016
+        ! wanted "$name" || input_to "$name" $to 'echo ${PMI_RANK-$OMPI_COMM_WORLD_RANK} $(cat | cksum)'
+    done
+    name="ucx-run --launcher $kind: --output-filename"
+    if wanted "$name"; then
+        # shellcheck disable=SC2016
+        run 0 "${over[@]}" --output-filename "$W/files.$kind" sh -c 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; echo out $R; echo err $R >&2'
+        files_of $kind
+        want "$name" 0
     fi
 done
 for kind in ssh slurm openmpi hydra prrte; do
@@ -194,14 +283,7 @@ for kind in fork ssh slurm; do
     # As stubborn, but for rank 1, which fails once it is told to.
     # shellcheck disable=SC2016
     failing='[ $RANK != 1 ] || { : >'"$W"'/here.1; while [ ! -e '"$W"'/fail ]; do sleep 0.05; done; exit 3; }; '$stubborn
-    got() { find "$W" -name "got.*.$1" | wc -l; }
-    got_all() { # SIGNAL N
-        for _ in {1..100}; do
-            [ "$(got "$1")" -lt "$2" ] || return 0
-            sleep 0.05
-        done
-        return 1
-    }
+    got() { [ "$(find "$W" -name "got.*.$1" | wc -l)" = "$2" ]; } # SIGNAL RANKS
     # ucx-run's number in host 0: what was started, but for salloc, which waits for it
     of_runner() { if [ $kind = slurm ]; then on 0 pgrep -P "$runner" -x ucx-run; else echo "$runner"; fi; }
 
@@ -211,17 +293,10 @@ for kind in fork ssh slurm; do
         begin $word 3 "${over[@]}" sh -c 'trap "echo got >'"$W"'/got.$RANK.USR1" USR1; : >'"$W"'/here.$RANK; while :; do sleep 0.1; done' $word
         runner=$(of_runner)
         on 0 kill -USR1 "$runner"
-        rc=0
-        also "USR1 reached $(got USR1)" got_all USR1 3
-        seen=$rc
+        also "USR1 did not reach all" soon got USR1 3
         now
         on 0 kill -TERM "$runner"
-        end
-        also "before that $seen" [ "$seen" = 0 ]
-        also "it took $ms ms" [ "$ms" -lt 8000 ]
-        also "processes are left" gone $word 3
-        want "$name" 143
-        sweep $word
+        ends "$name" 143 0 8000
     fi
     name="ucx-run ($kind): a TERM that the ranks ignore: grace, KILL"
     if wanted "$name"; then
@@ -229,56 +304,39 @@ for kind in fork ssh slurm; do
         runner=$(of_runner)
         now
         on 0 kill -TERM "$runner"
-        end
-        also "TERM reached $(got TERM)" [ "$(got TERM)" = 3 ]
-        also "they got no grace: $ms ms" [ "$ms" -ge 900 ]
-        also "it took $ms ms" [ "$ms" -lt 8000 ]
-        also "processes are left" gone $word 3
-        want "$name" 143
-        sweep $word
+        also "TERM did not reach all" soon got TERM 3
+        ends "$name" 143 1000 8000 'did not end within the grace'
     fi
     name="ucx-run ($kind): after a failure the others get TERM, grace, KILL"
     if wanted "$name"; then
         begin $word 3 "${over[@]}" --kill-grace 1 sh -c "$failing" $word
         now
         : >"$W/fail"
-        end
+        also "TERM did not reach the others" soon got TERM 2
+        ends "$name" 3 1500 10000 "rank 1 .*$(host_of $kind 1).*exited with code 3"
         rm -f "$W/fail"
-        also "TERM reached $(got TERM)" [ "$(got TERM)" = 2 ]
-        also "they got no grace: $ms ms" [ "$ms" -ge 1400 ]
-        also "it took $ms ms" [ "$ms" -lt 10000 ]
-        also "processes are left" gone $word 3
-        want "$name" 3 "rank 1 .*$(host_of $kind 1).*exited with code 3"
-        sweep $word
     fi
     name="ucx-run ($kind): the second INT kills now"
     if wanted "$name"; then
         begin $word 3 "${over[@]}" --kill-grace 30 sh -c "$stubborn" $word
         runner=$(of_runner)
         on 0 kill -INT "$runner"
-        sleep 0.5
+        also "the first one was not noticed" soon grep -q 'once more kills' "$W/err"
         now
         on 0 kill -INT "$runner"
-        end
-        also "it took $ms ms" [ "$ms" -lt 5000 ]
-        also "processes are left" gone $word 3
-        want "$name" 130
-        sweep $word
+        ends "$name" 130 0 5000 'interrupted again'
     fi
     name="ucx-run ($kind): killed with -9, no rank survives it"
     if wanted "$name"; then
         begin $word 3 "${over[@]}" sh -c "$stubborn" $word
         runner=$(of_runner)
-        rc=0
-        also "only $missed" [ -z "$missed" ]
         now
         on 0 kill -KILL "$runner"
         also "processes are left after 5 s" gone $word 5
-        seen=$rc
         ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
         sweep $word # a salloc that hangs would be waited for
         wait $job
-        rc=$seen
+        rc=0
         want "$name" 0
     fi
 done
@@ -291,10 +349,7 @@ if wanted "$name"; then
     agent=$(on 1 pgrep -o -f 'ucx-run.*agent')
     now
     on 1 kill -KILL "$agent"
-    end
-    also "it took $ms ms" [ "$ms" -lt 15000 ]
-    also "$(count_of $word) processes are left" gone $word 5
-    want "$name" 125 "host $H1 is lost"
+    ends "$name" 125 0 15000 "host $H1 is lost"
 fi
 
 # ---- input and output ----
@@ -302,25 +357,8 @@ for kind in fork ssh slurm; do
     declare -n over=over_$kind
     for to in default 2 all none; do
         name="ucx-run ($kind): standard input to $to"
-        wanted "$name" || continue
-        flag=()
-        case $to in
-        default) readers=0 ;;
-        2) readers=2 flag=(--stdin 2) ;;
-        all) readers="0 1 2" flag=(--stdin all) ;;
-        none) readers='' flag=(--stdin none) ;;
-        esac
-        now
-        # 300 KB: more than a pipe holds
         # shellcheck disable=SC2016
-        seq 50000 | timeout -k 5 30 "$NETHOSTS" exec 0 -- "${over[@]}" "${flag[@]}" sh -c 'echo $RANK $(cat | cksum)' >"$W/out" 2>"$W/err"
-        rc=$?
-        ms=$(((${EPOCHREALTIME/[.,]/} - from) / 1000))
-        expected=$(for r in 0 1 2; do
-            if [[ " $readers " == *" $r "* ]]; then echo "$r $(seq 50000 | cksum)"; else echo "$r $(cksum </dev/null)"; fi
-        done)
-        also "it came as $(sort "$W/out" | tr '\n' ';')" [ "$(sort "$W/out")" = "$expected" ]
-        want "$name" 0
+        ! wanted "$name" || input_to "$name" $to 'echo $RANK $(cat | cksum)'
     done
     name="ucx-run ($kind): lines are whole, and tagged"
     if wanted "$name"; then
@@ -333,17 +371,12 @@ for kind in fork ssh slurm; do
     if wanted "$name"; then
         # shellcheck disable=SC2016
         run 0 "${over[@]}" --output-filename "$W/files.$kind" sh -c 'echo out $RANK; echo err $RANK >&2'
-        for r in 0 1 2; do
-            also "rank $r's files are wrong" [ "$(cat "$W/files.$kind/rank.$r/stdout" "$W/files.$kind/rank.$r/stderr" 2>&1)" = "out $r
-err $r" ]
-        done
+        files_of $kind
         want "$name" 0
     fi
 done
 
 # ---- secrets ----
-over_openmpi=("$UCX_RUN" --launcher openmpi -H "$H0,$H1,$H2")
-over_hydra=("$UCX_RUN" --launcher hydra -H "$H0,$H1,$H2")
 for kind in fork ssh slurm openmpi hydra; do
     declare -n over=over_$kind
     name="ucx-run ($kind): the secret is on no command line and in no file that others can read"
@@ -376,5 +409,20 @@ for kind in ssh slurm; do
         "$NETHOSTS" heal 2
         also "it took $ms ms" [ "$ms" -lt 9000 ]
         want "$name" 125 "host $H2 is lost" "rank 2 \($H2\) is lost with its host"
+    fi
+    # Of a host that nobody reaches the agent must see to it: four times --lost-after, and the grace.
+    name="ucx-run ($kind): the ranks of a host that is cut off end, too"
+    if wanted "$name"; then
+        word=gyre-launch-alone-$$
+        # shellcheck disable=SC2016
+        begin $word 3 "${over[@]}" --lost-after 2 sh -c 'trap "" TERM INT; : >'"$W"'/here.$RANK; while :; do sleep 0.1; done' $word
+        now
+        "$NETHOSTS" cut 2
+        end
+        also "it took $ms ms" [ "$ms" -lt 9000 ]
+        also "$(count_of $word) processes are left there" gone $word 15
+        "$NETHOSTS" heal 2
+        want "$name" 125 "host $H2 is lost"
+        sweep $word
     fi
 done

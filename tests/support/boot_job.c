@@ -2,6 +2,7 @@
 #include "tests/support/boot_job.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -25,13 +26,16 @@ typedef struct {
     int result;
 } rank_t;
 
+static struct sockaddr_in loopback(int port)
+{
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
 void boot_job_begin(boot_job_t *job, int n)
 {
-    struct sockaddr_in at;
+    struct sockaddr_in at = loopback(0);
     socklen_t len = sizeof(at);
-    memset(&at, 0, sizeof(at));
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     job->n = n;
     job->root_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (job->root_fd < 0 || bind(job->root_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
@@ -45,6 +49,26 @@ void boot_job_begin(boot_job_t *job, int n)
 void boot_job_end(boot_job_t *job)
 {
     close(job->root_fd);
+}
+
+int boot_job_dial(int port, int flags)
+{
+    struct sockaddr_in at = loopback(port);
+    struct timeval patience = {.tv_sec = 5, .tv_usec = 0};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0 ||
+        ((flags & SOCK_NONBLOCK) && errno == EINPROGRESS))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+void nap(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000L}, NULL);
 }
 
 void boot_job_identity(const boot_job_t *job, int rank, comm_identity_t *out)

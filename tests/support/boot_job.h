@@ -25,6 +25,11 @@ void boot_job_end(boot_job_t *job);
 /* The identity of one rank; every job has the same secret. */
 void boot_job_identity(const boot_job_t *job, int rank, comm_identity_t *out);
 
+/* A stranger's connection to a port of the loopback, whose recv gives up after 5 s; -1: none. flags: those that socket(2)
+ * takes beside its type; with SOCK_NONBLOCK it may still be on its way. */
+int boot_job_dial(int port, int flags);
+void nap(int ms);
+
 /* What a rank does after it joined. watch: NULL unless asked for. Returns 0, or the line that failed. */
 typedef int (*boot_body_t)(comm_boot_t *boot, comm_watch_t *watch, void *arg);
 
