@@ -403,6 +403,31 @@ static void test_precedence(void **state)
     assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 16384, 0).why, COLL_WHY_RULE);
 }
 
+/* Between hosts chunks are shorter, and hierarchical's the more so the more hosts there are; what was set by name stays. */
+static void test_chunk_between_hosts(void **state)
+{
+    (void)state;
+    static gyre_comm_t comm;
+    comm = (gyre_comm_t){.n = 8, .hosts = 1, .host_of = host_of, .group = &group, .tune = &tune};
+    coll_tune_builtin(&tune);
+    const size_t inside = select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
+    assert_int_equal(base_settings_set(SET_ALGO, "ring", "test"), GYRE_OK);
+    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, inside);
+    comm.hosts = 4;
+    const size_t ring = select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
+    assert_true(ring < inside);
+    assert_int_equal(base_settings_set(SET_ALGO, "hierarchical", "test"), GYRE_OK);
+    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, ring / 4);
+    comm.hosts = 8;
+    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, ring / 8);
+    assert_int_equal(base_settings_set(SET_CHUNK, "1M", "test"), GYRE_OK);
+    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, 1 << 18);
+    assert_int_equal(base_settings_set(SET_CHUNK, NULL, "test"), GYRE_OK);
+    assert_int_equal(base_settings_set(SET_ALGO, NULL, "test"), GYRE_OK);
+    assert_int_equal(parse("gyre-tune 1\nchoose all_reduce algo hierarchical chunk 8K\n", &tune), GYRE_OK);
+    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, 2048);
+}
+
 /* The model is asked only where the rules can be wrong by much, and never with several hosts. */
 static void test_model(void **state)
 {
@@ -440,6 +465,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_setting, make_folder, remove_folder),
         cmocka_unit_test(test_nowhere_to_write),
         cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_chunk_between_hosts),
         cmocka_unit_test(test_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

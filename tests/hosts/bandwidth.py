@@ -41,6 +41,19 @@ def iperf(hosts, seconds):
     return median(rates)
 
 
+def arguments(algo):
+    args = ['all_reduce', '-b', str(SIZE), '-e', str(SIZE), '-c', '0', '--inplace', '0', '-w', '1']
+    return args if algo == 'auto' else args + ['--algo', algo]
+
+
+def chunk_of(hosts, per_host, algo):
+    """Bytes of the chunks that the library takes."""
+    result, why = perf(hosts, per_host, [*arguments(algo), '-n', '1', '--explain'], {'GYRE_ORDER': 'fast'})
+    if not result:
+        raise RuntimeError(why)
+    return result['results'][0]['explain_out_of_place']['chunk']
+
+
 def plan(hosts, per_host, rate, algo, latency_ns=25000):
     """The schedule's time by the simulator, and that of the busiest link alone, in seconds."""
     folder = tempfile.mkdtemp(dir=os.environ['CHECK_HOSTS_TMP'])
@@ -51,7 +64,8 @@ def plan(hosts, per_host, rate, algo, latency_ns=25000):
                    'links': [{'between': ['n%d' % h, 'switch'], 'latency_ns': latency_ns, 'rate': rate / 1e9}
                              for h in range(hosts)]}, f)
     subprocess.run([bin_path('gyre-plan'), 'schedule', '-c', 'all_reduce', '--algo', algo, '--order', 'fast', '-n',
-                    str(hosts * per_host), '-t', network, '-b', str(SIZE), '--json', out],
+                    str(hosts * per_host), '-t', network, '-b', str(SIZE), '--chunk', str(chunk_of(hosts, per_host, algo)),
+                    '--json', out],
                    check=True, stdout=subprocess.DEVNULL)
     with open(out) as f:
         result = json.load(f)['results'][0]
@@ -61,10 +75,7 @@ def plan(hosts, per_host, rate, algo, latency_ns=25000):
 def cell(rate_name, hosts, per_host, algo):
     """Seconds of a call."""
     slow = rate_name == '100mbit'
-    args = ['all_reduce', '-b', str(SIZE), '-e', str(SIZE), '-c', '0', '--inplace', '0', '-n', '2' if slow else '5', '-w', '1']
-    if algo != 'auto':
-        args += ['--algo', algo]
-    result, why = perf(hosts, per_host, args, {'GYRE_ORDER': 'fast'})
+    result, why = perf(hosts, per_host, [*arguments(algo), '-n', '2' if slow else '5'], {'GYRE_ORDER': 'fast'})
     name = 'bandwidth: %s, %d hosts x %d, %s' % (rate_name, hosts, per_host, algo)
     if not result:
         report.line(False, name, why)
