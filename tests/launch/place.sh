@@ -40,7 +40,7 @@ for kind in ssh slurm openmpi hydra; do
     name="ucx-run --launcher $kind: --bind-to core, --report-bindings"
     if wanted "$name"; then
         run 0 "${launch[@]}" -H "$H0,$H1,$H2" --bind-to core --report-bindings grep Cpus_allowed_list /proc/self/status
-        also "a rank may run on several cores" [ "$(grep -cE '[[:space:]][0-9]+$' "$W/out")" = 3 ]
+        also "a rank may run on several cores" [ "$(grep -cE '^Cpus_allowed_list:[[:space:]]+[0-9]+$' "$W/out")" = 3 ]
         case $kind in
         ssh | slurm) want "$name" 0 "rank 0 .*$H0.* bound to core" "rank 2 .*$H2.* bound to core" ;;
         openmpi) want "$name" 0 'rank 0 bound to' 'rank 2 bound to' ;;

@@ -279,9 +279,9 @@ says() { # NAME PATTERN: the last line of stdout
     check "$1" bash -c 'tail -n 1 "$0" | grep -qE -- "$1"' "$W/out" "$2"
 }
 options=(-H a:2,b:2 -n 3 --map-by node --bind-to l3 --tag-output --report-bindings --wdir /tmp -x A='b c' --dry-run)
-run "$R" --launcher openmpi "${options[@]}" --output-filename /logs --stdin all prog 'x y'
+run "$R" --launcher openmpi "${options[@]}" --output-filename /logs --stdin 1 prog 'x y'
 want "openmpi" 0
-says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs:nojobid,nocopy --stdin all --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
+says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs:nojobid,nocopy --stdin 1 --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
 run "$R" --launcher openmpi -n 2 --output-filename /a:b --dry-run prog
 want "what Open MPI cannot do" 2 'output-filename: openmpi'
 run "$R" --launcher openmpi -n 2 --no-kill-on-bad-exit --dry-run prog
@@ -296,6 +296,8 @@ check "secret masked" grep -qF "'GYRE_SECRET=********'" "$W/out"
 check "no secret" test -z "$(grep -E '[0-9a-f]{64}' "$W/out")"
 run "$R" --launcher hydra -n 2 --stdin all --dry-run true
 want "what an engine cannot do" 2 'hydra gives its standard input to rank 0'
+run "$R" --launcher openmpi -n 2 --stdin all --dry-run true
+want "nor this one" 2 'stdin all: not with openmpi'
 for engine in openmpi hydra prrte; do
     run "$R" --launcher $engine -n 2 --lost-after 3 --dry-run true
     want "$engine and --lost-after" 2 "--lost-after: $engine"
@@ -328,6 +330,12 @@ kill -TERM "$launcher"
 finished
 want "TERM, grace, KILL of an engine" 143 'SIGTERM: passed on to mpiexec.hydra' 'mpiexec.hydra does not end: killing it'
 check "and it is gone" until_true 10 gone "$(cat "$W/deaf")"
+PATH=$W:$PATH "$R" --launcher hydra -n 2 bash -c "trap 'exit 0' TERM; echo \$\$ >$W/polite; for i in {1..400}; do sleep 0.05; done" >"$W/out" 2>"$W/err" &
+launcher=$!
+until_true 10 [ -s "$W/polite" ] || bad "the engine did not start"
+kill -TERM "$launcher"
+finished
+want "an engine that makes 0 of a TERM" 143 'SIGTERM: passed on to mpiexec.hydra'
 PATH=$W:$PATH run "$R" --launcher hydra -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
 want "an engine is started anew" 0 'restart 1 of 1'
 out_is "and told so" "restart 0

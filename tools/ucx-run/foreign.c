@@ -208,6 +208,11 @@ int run_foreign_check(const run_options_t *o)
     const char *name = run_engine_name(o->engine);
     if (o->engine == RUN_ENGINE_HYDRA && (o->stdin_to == RUN_STDIN_ALL || o->stdin_to > 0))
         return run_usage("--stdin: %s gives its standard input to rank 0 and to no other", name);
+    /* Seen with 4.1: ranks on mpirun's host never see the end of it. */
+    if (o->engine == RUN_ENGINE_OPENMPI && o->stdin_to == RUN_STDIN_ALL)
+        return run_usage("--stdin all: not with %s, whose ranks would wait for its end for ever: use the "
+                         "launcher ssh or slurm",
+                         name);
     if (o->engine == RUN_ENGINE_HYDRA && o->rsh && strpbrk(o->rsh, " \t"))
         return run_usage("--rsh: %s takes one program without arguments", name);
     if (o->engine == RUN_ENGINE_OPENMPI && o->output_dir && strchr(o->output_dir, ':'))

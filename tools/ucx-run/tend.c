@@ -25,9 +25,10 @@ typedef struct {
     int status;
     int shares_terminal; /* it is in our process group, and the terminal's signals reach it without us */
     int interrupts;
-    int stopped; /* from outside: no restart */
-    int rc;      /* decided by us; 0: its own */
-    int rc_kill; /* what it is should the engine have to be killed; 0: its own */
+    int stopped;  /* from outside: no restart */
+    int ended_by; /* the first signal from outside that ends; 0: none */
+    int rc;       /* decided by us; 0: its own */
+    int rc_kill;  /* what it is should the engine have to be killed; 0: its own */
     base_time_t timeout, kill;
 } tend_t;
 
@@ -117,6 +118,8 @@ static void on_signal(tend_t *t, const struct signalfd_siginfo *info)
     }
     int ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
     t->stopped |= ends;
+    if (ends && !t->ended_by)
+        t->ended_by = signal;
     if (signal == SIGINT && ++t->interrupts >= 2) {
         run_say("ucx-run: interrupted again: ending %s", run_foreign_program(t->options->engine));
         t->rc = 128 + SIGINT;
@@ -169,6 +172,8 @@ static int result(const tend_t *t)
     char name[16];
     if (t->rc)
         return t->rc;
+    if (WIFEXITED(t->status) && WEXITSTATUS(t->status) == 0 && t->ended_by)
+        return 128 + t->ended_by; /* mpiexec.hydra says 0, although its ranks died of the signal */
     if (WIFEXITED(t->status))
         return WEXITSTATUS(t->status);
     run_say("ucx-run: %s was killed by %s", run_foreign_program(t->options->engine),
