@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/reach.h"
 
 static _Thread_local struct {
     int depth;
@@ -305,7 +304,7 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     if (atomic_load(&comm->error) == GYRE_OK)
         note_failure(comm, r, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
-    comm_reach_close(comm->group); /* the buffers belong to the caller again */
+    comm_group_let_go(comm->group); /* the buffers belong to the caller again */
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
 }
@@ -553,13 +552,11 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
         if (st == GYRE_OK)
             continue;
         coll_drive(comm);
-        if (!atomic_load_explicit(&r->done, memory_order_acquire)) {
-            int told = st != GYRE_ERR_MISMATCH && (st == GYRE_ERR_PEER_DEAD || st == GYRE_ERR_ABORTED ||
-                                                   gyre_status_scope(st) >= GYRE_SCOPE_COMMUNICATOR);
-            char why[1024];
-            snprintf(why, sizeof why, "%s", gyre_last_error());
-            coll_comm_fail(comm, r, st, told && st != GYRE_ERR_TIMEOUT ? why : NULL);
-        }
+        /* What the watcher knows of a death, or was told of another rank's error, is the whole story, whatever its status; what
+         * is left, a deadline that passed or a disagreement seen from here, is this rank's own to tell. */
+        coll_comm_notice(comm);
+        if (!atomic_load_explicit(&r->done, memory_order_acquire))
+            coll_comm_fail(comm, r, st, NULL);
         coll_stop_driving(comm);
     }
     comm_wait_end(&wait);

@@ -27,8 +27,8 @@
 #include "comm/bootstrap.h"
 
 enum {
-    BOOT_EDGES_MAX = 33,  /* parent and at most 31 children */
-    BOOT_TEXT = 256,      /* bytes of a text that travels */
+    BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
+    BOOT_TEXT = 640, /* bytes of a text that travels: who called what at two ranks, and why that is wrong */
     BOOT_HOST_BYTES = 40, /* of a host's name, cut to that */
     BOOT_KV_BUCKETS = 128,
     BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */

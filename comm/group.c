@@ -11,6 +11,7 @@
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "comm/reach.h"
 
 /* From the watcher's thread: something died or was aborted; whoever sleeps in this group must look. */
 static void wake_sleeper(void *user)
@@ -156,6 +157,15 @@ static void close_links(comm_group_t *group)
         comm_verbs_leave(group);
 #endif
     comm_reach_free(group);
+}
+
+void comm_group_let_go(comm_group_t *group)
+{
+    comm_reach_close(group);
+#ifdef GYRE_VERBS
+    if (group->verbs)
+        comm_verbs_let_go(group);
+#endif
 }
 
 void comm_group_shut(comm_group_t *group)

@@ -125,6 +125,8 @@ int comm_verbs_unanswered(const comm_group_t *group, char *text, size_t bytes);
 /* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most `ms` milliseconds. */
 void comm_verbs_arm(comm_group_t *group);
 void comm_verbs_sleep(comm_group_t *group, int ms);
+/* Ends what adapters do with the program's buffers for this group, here and as seen from peers (comm_group_let_go). */
+void comm_verbs_let_go(comm_group_t *group);
 void comm_verbs_leave(comm_group_t *group); /* after its links were closed */
 
 /* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected value. */

@@ -7,6 +7,7 @@
  *     verbs_hello.c    how two ranks find each other's queue pairs, over datagrams
  *     verbs_link.c     links: making and closing, sending and receiving
  *     verbs_post.c     work requests of a link, and what its completions mean
+ *     verbs_let_go.c   taking the program's buffers back from adapters when a group has failed
  *     verbs_ring.h     credits
  *
  * A link has queue pairs of its own, so lanes cannot hold up one another, not even in an adapter, and closing a communicator ends all
@@ -237,7 +238,7 @@ struct comm_verbs_group {
     int control_due;
     uint32_t turns; /* of comm_verbs_progress */
     int leaving;
-    base_time_t leave_by;
+    int let_go; /* 1: its queue pairs were put out of use (verbs_let_go.c) */
     int polled; /* 0: not since events were asked for or came */
     atomic_int
         event; /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */

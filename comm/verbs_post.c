@@ -35,7 +35,8 @@ int verbs_qp_room(verbs_link_t *link, verbs_qp_t *qp)
     return qp->posted - qp->completed < VERBS_SQ - 1;
 }
 
-static void post(verbs_link_t *link, verbs_qp_t *qp, struct ibv_send_wr *wr, int kind, uint64_t detail)
+/* 0: it was not taken, and the link has failed. */
+static int post(verbs_link_t *link, verbs_qp_t *qp, struct ibv_send_wr *wr, int kind, uint64_t detail)
 {
     struct ibv_send_wr *bad;
     int err;
@@ -51,6 +52,7 @@ static void post(verbs_link_t *link, verbs_qp_t *qp, struct ibv_send_wr *wr, int
     if (err != 0)
         verbs_link_fail(link, "queue pair 0x%06x of %s takes no work: %s", qp->qp->qp_num,
                         link->vg->rail[qp->rail].name, strerror(err));
+    return err == 0;
 }
 
 static void post_write(verbs_link_t *link, uint32_t imm, struct ibv_sge *piece, uint64_t to, int kind)
@@ -106,8 +108,7 @@ void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t
                              .opcode = IBV_WR_RDMA_READ,
                              .wr.rdma = {.remote_addr = from, .rkey = rkey}};
 
-    link->pull.open++;
-    post(link, qp, &wr, VERBS_WR_READ, (uint64_t)bounce);
+    link->pull.open += post(link, qp, &wr, VERBS_WR_READ, (uint64_t)bounce);
 }
 
 /* ---- receives: they only count messages, whose place the sender knows ------------------------------------ */
@@ -211,6 +212,7 @@ void verbs_completion(comm_verbs_group_t *vg, verbs_place_t place, const struct 
     (void)vg;
     if (wc->status != IBV_WC_SUCCESS) {
         explain(link, &place, wc);
+        link->pull.open -= wc->wr_id >> ID_SHIFT == VERBS_WR_READ; /* it writes to memory no more */
         return;
     }
     switch (wc->wr_id >> ID_SHIFT) {

@@ -110,7 +110,7 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
     comm_watch_t *watch = group->world->watch;
-    char text[400] = "";
+    char text[1024] = "";
     gyre_status_t status;
     uint32_t now;
 

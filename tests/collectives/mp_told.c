@@ -1,0 +1,40 @@
+/* ranks: 3 */
+/* tests/collectives/mp_told.c: a rank that only hears of others' disagreement tells the whole story, too. Rank 1 finds that what
+ * rank 0 sends is not what it expects; rank 2 has nothing to do with it and waits in a barrier, where its watcher tells it.
+ * Whether the waiting or the progress notices first is chance, hence the rounds; long spinning makes both likely, and
+ * ranks on hosts of their own cannot read the story from each other's boards. */
+#include "tests/support/mp.h"
+
+#include <string.h>
+
+enum { ROUNDS = 16 };
+
+int main(void)
+{
+    gyre_comm_t *world;
+
+    setenv("GYRE_HOST_RANKS", "1", 1);
+    setenv("GYRE_SPIN", "20000", 1);
+    MP_OK(gyre_init(NULL, &world));
+    int rank = gyre_comm_rank(world);
+    for (int round = 0; round < ROUNDS; round++) {
+        gyre_comm_t *comm;
+        float x[16] = {0};
+        MP_OK(gyre_comm_split(world, 0, rank, &comm));
+        gyre_status_t status = rank == 0   ? gyre_send(x, 8, GYRE_FLOAT32, 1, comm)
+                               : rank == 1 ? gyre_recv(x, 9, GYRE_FLOAT32, 0, comm)
+                                           : GYRE_OK;
+        if (status == GYRE_OK)
+            status = gyre_barrier(comm);
+        const char *text = gyre_last_error();
+        MP_CHECK(status == GYRE_ERR_MISMATCH, "round %d: %s: %s", round, gyre_status_string(status), text);
+        MP_CHECK(strstr(text, "rank 1 called recv from rank 0 #1 (count 9, float)") &&
+                     strstr(text, "rank 0 called send to rank 1 #1 (count 8, float)") &&
+                     strstr(text, "in the same order"),
+                 "round %d: rank %d says only: %s", round, rank, text);
+        MP_OK(gyre_comm_destroy(comm));
+        MP_OK(gyre_barrier(world));
+    }
+    MP_OK(gyre_finalize(world));
+    return 0;
+}
