@@ -92,6 +92,12 @@ typedef struct {
     /* Set by comm_group_create once a group of this process was found to have more ranks on the host than cores;
      * later groups of the process then wait politely too. Starts as 0. */
     _Atomic int crowded;
+    /* What came of trying RDMA between its ranks (comm/verbs_try.c): which rails of its adapters make planes. Starts as 0s. */
+    struct {
+        uint64_t name; /* of the try; 0: none so far */
+        int rails;     /* 0: RDMA does not join the ranks */
+        unsigned char rail[4];
+    } verbs;
 } comm_world_t;
 
 /* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks share

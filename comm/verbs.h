@@ -4,6 +4,8 @@
  *     verbs_device.c   the process's rails: opened ports with their protection domains, shared by groups
  *     verbs_memory.c   registration of memory, and the cache of registered windows
  *     verbs_group.c    a group's completion queues: polling, sleeping; life of the group
+ *     verbs_planes.c   pure: who tries to reach whom, and which rails make planes
+ *     verbs_try.c      the try, when a group is made: do its ranks reach each other over RDMA, and over which rails?
  *     verbs_hello.c    how two ranks find each other's queue pairs, over datagrams
  *     verbs_link.c     links: making and closing, sending and receiving
  *     verbs_post.c     work requests of a link, and what its completions mean
@@ -26,10 +28,10 @@
 #include "base/device.h"
 #include "comm/link.h"
 #include "comm/verbs_choose.h"
+#include "comm/verbs_planes.h"
 #include "comm/verbs_ring.h"
 
 enum {
-    VERBS_RAILS = 4,   /* at most */
     VERBS_STRIPES = 8, /* queue pairs of a link, at most */
     VERBS_INLINE = 128,
     VERBS_SQ = 128,                                 /* work requests that a queue pair takes */
@@ -59,6 +61,7 @@ typedef struct {
     struct ibv_context *context;
     struct ibv_pd *pd;
     char name[64];
+    int number; /* among the process's rails */
     int port;
     int gid_index;
     int demands_grh;
@@ -82,7 +85,7 @@ void verbs_rail_events(verbs_rail_t *rail);
 
 /* --- memory --- */
 
-/* Registered memory, as a link needs to know it. */
+/* Registered memory, as a link needs to know it: keys by the group's rails. */
 typedef struct {
     uint64_t window; /* 0: empty */
     int usable;      /* 0: could not be registered */
@@ -104,7 +107,7 @@ typedef struct {
     struct ibv_mr *mr[VERBS_RAILS];
 } verbs_region_t;
 /* access: IBV_ACCESS_REMOTE_WRITE or 0. */
-gyre_status_t verbs_region_create(const verbs_rail_t *rail, int rails, size_t bytes, unsigned access,
+gyre_status_t verbs_region_create(verbs_rail_t *const *rail, int rails, size_t bytes, unsigned access,
                                   verbs_region_t *region);
 void verbs_region_free(verbs_region_t *region);
 
@@ -203,7 +206,7 @@ typedef struct verbs_link {
 
 /* --- groups --- */
 
-/* What every rank tells the others about itself when a group is made. */
+/* What a rank keeps of every other. */
 typedef struct {
     int32_t status;
     uint32_t qpn, qkey; /* of the group's datagram queue pair, on the first rail */
@@ -211,6 +214,19 @@ typedef struct {
     uint64_t token; /* whoever knows it is of this job */
     verbs_address_t address;
 } verbs_card_t;
+
+/* What every rank tells the others about itself when a group is made. */
+typedef struct {
+    verbs_card_t card;
+    uint64_t tried; /* names the try whose result this rank goes by; 0: none so far */
+    uint32_t try_qkey;
+    int32_t rails; /* of its process */
+    struct {
+        uint32_t qpn; /* for the try; 0: none */
+        char name[16];
+        verbs_address_t address;
+    } rail[VERBS_RAILS];
+} verbs_intro_t;
 
 typedef struct {
     verbs_link_t *link; /* NULL: it is closed */
@@ -220,8 +236,10 @@ typedef struct {
 
 struct comm_verbs_group {
     comm_group_t *group;
-    verbs_rail_t *rail;
+    verbs_rail_t *rail[VERBS_RAILS]; /* its planes */
     int rails;
+    verbs_rail_t *all; /* [all_rails] of the process */
+    int all_rails;
     struct ibv_comp_channel *channel[VERBS_RAILS];
     struct ibv_cq *cq[VERBS_RAILS];
     int cq_used[VERBS_RAILS]; /* completions that its queue pairs may have open */
@@ -263,7 +281,25 @@ gyre_status_t verbs_place_add(comm_verbs_group_t *vg, verbs_link_t *link, int st
 void verbs_place_remove(comm_verbs_group_t *vg, const verbs_link_t *link);
 gyre_status_t verbs_cq_reserve(comm_verbs_group_t *vg, int rail, int entries);
 
+/* verbs_try.c */
+typedef struct verbs_try verbs_try_t;
+/* Gets ready to be tried over all rails, and tells how in *mine. */
+gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t **out, verbs_intro_t *mine);
+/* Finds the rails that the group's ranks use from now on, and remembers them in its world. Collective; intros: [n]. *change: 1 if
+ * these are not all of them in their order, somewhere. UNSUPPORTED with `quiet` (rank 0 has warned), else TRANSPORT: there are
+ * ranks that do not reach each other over any. */
+gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
+                              comm_exchange_fn exchange, void *user, int *change);
+void verbs_try_close(verbs_try_t *try);
+/* What this rank goes by: 1, and its name and the rails of the planes, *rails of them, 0 if there are none. 0: nothing was tried. */
+int verbs_try_known(const comm_world_t *world, uint64_t *name, int *rails, uint8_t rail[VERBS_RAILS]);
+void verbs_try_forget(comm_world_t *world);
+
 /* verbs_hello.c */
+/* The way from one of our ports to one of theirs. */
+struct ibv_ah_attr verbs_way_to(const verbs_rail_t *rail, const verbs_address_t *theirs);
+/* From RESET until it sends and receives. 0 or errno. */
+int verbs_datagrams_up(struct ibv_qp *qp, int port, uint32_t qkey);
 gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine);
 void verbs_hello_close(comm_verbs_group_t *vg);
 /* Says hello to the peers of links that are not connected, when it is time. */

@@ -269,7 +269,7 @@ static gyre_status_t start(void)
             size_t used = strlen(rail->text);
             snprintf(rail->text + used, sizeof rail->text - used, "; chosen: %s", why);
             log_info("verbs: rail %d is %s", rails.count, rail->text);
-            rails.count++;
+            rail->number = rails.count++;
             continue;
         }
         close_rail(rail);

@@ -100,9 +100,9 @@ static void look_at_events(comm_verbs_group_t *vg)
     int event;
 
     for (int r = 0; r < vg->rails; r++) {
-        verbs_rail_events(&vg->rail[r]);
-        if (atomic_load_explicit(&vg->rail[r].fatal, memory_order_relaxed))
-            verbs_group_fail(vg, "the adapter %s reported a fatal error of its own", vg->rail[r].name);
+        verbs_rail_events(vg->rail[r]);
+        if (atomic_load_explicit(&vg->rail[r]->fatal, memory_order_relaxed))
+            verbs_group_fail(vg, "the adapter %s reported a fatal error of its own", vg->rail[r]->name);
     }
     event = atomic_exchange_explicit(&vg->event, 0, memory_order_acquire);
     if (event == 0)
@@ -162,14 +162,14 @@ int verbs_poll(comm_verbs_group_t *vg)
         } while (got == BATCH);
         if (got < 0)
             verbs_group_fail(vg, "the completion queue of %s cannot be read (status %d); its port is %s",
-                             vg->rail[r].name, got, verbs_rail_state(&vg->rail[r]));
+                             vg->rail[r]->name, got, verbs_rail_state(vg->rail[r]));
     }
     if (vg->srq_owed >= VERBS_REPOST) {
         uint32_t owed = vg->srq_owed;
         vg->srq_owed = 0;
         int err = verbs_post_shared_receives(vg, owed);
         if (err != 0)
-            verbs_group_fail(vg, "the shared receive queue of %s takes no receives: %s", vg->rail[0].name,
+            verbs_group_fail(vg, "the shared receive queue of %s takes no receives: %s", vg->rail[0]->name,
                              strerror(err));
     }
     if (vg->ud_down)
@@ -198,7 +198,7 @@ void comm_verbs_arm(comm_group_t *group)
 
     for (int r = 0; r < vg->rails; r++) {
         if (ibv_req_notify_cq(vg->cq[r], 0) != 0)
-            log_debug("verbs: no event can be asked of %s", vg->rail[r].name);
+            log_debug("verbs: no event can be asked of %s", vg->rail[r]->name);
     }
     vg->polled = 0;
 }
@@ -229,7 +229,7 @@ void comm_verbs_sleep(comm_group_t *group, int ms)
 
 static gyre_status_t cq_open(comm_verbs_group_t *vg, int r)
 {
-    const verbs_rail_t *rail = &vg->rail[r];
+    const verbs_rail_t *rail = vg->rail[r];
     int entries = rail->cqe_most < CQ_LEAST ? rail->cqe_most : CQ_LEAST, flags;
 
     vg->channel[r] = ibv_create_comp_channel(rail->context);
@@ -251,16 +251,16 @@ gyre_status_t verbs_cq_reserve(comm_verbs_group_t *vg, int r, int entries)
 
     while (wanted < used)
         wanted *= 2;
-    if (wanted > vg->rail[r].cqe_most && used <= vg->rail[r].cqe_most)
-        wanted = vg->rail[r].cqe_most;
+    if (wanted > vg->rail[r]->cqe_most && used <= vg->rail[r]->cqe_most)
+        wanted = vg->rail[r]->cqe_most;
     if (wanted > vg->cq[r]->cqe) {
-        int err = wanted > vg->rail[r].cqe_most ? EINVAL : ibv_resize_cq(vg->cq[r], wanted);
+        int err = wanted > vg->rail[r]->cqe_most ? EINVAL : ibv_resize_cq(vg->cq[r], wanted);
         if (err != 0)
             return gyre_fail_errno(GYRE_ERR_NO_MEMORY, err,
                                    "%s cannot keep %d completions for one more peer (at most %d); use "
                                    "communicators of fewer ranks, or "
                                    "GYRE_TRANSPORT=ucx",
-                                   vg->rail[r].name, used, vg->rail[r].cqe_most);
+                                   vg->rail[r]->name, used, vg->rail[r]->cqe_most);
     }
     vg->cq_used[r] = used;
     return GYRE_OK;
@@ -268,7 +268,7 @@ gyre_status_t verbs_cq_reserve(comm_verbs_group_t *vg, int r, int entries)
 
 static gyre_status_t srq_open(comm_verbs_group_t *vg)
 {
-    const verbs_rail_t *rail = &vg->rail[0];
+    const verbs_rail_t *rail = vg->rail[0];
     uint32_t count = rail->srq_most < VERBS_SRQ ? (uint32_t)rail->srq_most : VERBS_SRQ;
     struct ibv_srq_init_attr attr = {.srq_context = vg, .attr = {.max_wr = count, .max_sge = 1}};
     int err;
@@ -301,7 +301,7 @@ static void group_free(comm_verbs_group_t *vg)
         if (vg->channel[r])
             ibv_destroy_comp_channel(vg->channel[r]);
     }
-    if (vg->rail)
+    if (vg->all)
         verbs_rails_close();
     free(vg->places);
     free(vg->cards);
@@ -323,7 +323,33 @@ static uint32_t ring_units(void)
                                       : (uint32_t)units;
 }
 
-static gyre_status_t begin(comm_group_t *group, int quiet, verbs_card_t *mine)
+/* The rails that this rank goes by: those that a try found, else, to be tried, all of the process. */
+static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro_t *mine)
+{
+    static const char joins_not[] = "RDMA was tried before and does not join the ranks of this job";
+    uint8_t rail[VERBS_RAILS];
+    int rails = 0, known = verbs_try_known(vg->group->world, &mine->tried, &rails, rail);
+
+    if (known && rails == 0)
+        return quiet ? gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, joins_not)
+                     : gyre_fail(GYRE_ERR_UNSUPPORTED, joins_not);
+    for (int k = 0; k < rails; k++)
+        known = known && rail[k] < vg->all_rails; /* else a port has gone since */
+    if (!known)
+        mine->tried = 0;
+    vg->rails = known ? rails : vg->all_rails;
+    for (int k = 0; k < vg->rails; k++)
+        vg->rail[k] = &vg->all[known ? rail[k] : k];
+    mine->rails = vg->all_rails;
+    for (int k = 0; k < vg->all_rails; k++) {
+        snprintf(mine->rail[k].name, sizeof mine->rail[k].name, "%.15s", vg->all[k].name);
+        mine->rail[k].address = vg->all[k].address;
+    }
+    return GYRE_OK;
+}
+
+/* *try: NULL where this rank knows already what a try would tell. */
+static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, verbs_try_t **try)
 {
     comm_verbs_group_t *vg = calloc(1, sizeof *vg);
     int64_t stripes = base_setting_int(SET_VERBS_QPS);
@@ -337,16 +363,20 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_card_t *mine)
     group->verbs = vg;
     vg->ring_units = ring_units();
     vg->patience = verbs_patience(group->world->timeout_s);
-    status = verbs_rails_open(quiet, &vg->rail, &vg->rails);
+    status = verbs_rails_open(quiet, &vg->all, &vg->all_rails);
     if (status != GYRE_OK)
-        vg->rail = NULL;
+        vg->all = NULL;
+    if (status == GYRE_OK)
+        status = choose_rails(vg, quiet, mine);
     vg->stripes_wanted = (int)(stripes < 1 ? 1 : stripes > VERBS_STRIPES ? VERBS_STRIPES : stripes);
     for (int r = 0; r < vg->rails && status == GYRE_OK; r++)
         status = cq_open(vg, r);
     if (status == GYRE_OK)
         status = srq_open(vg);
     if (status == GYRE_OK)
-        status = verbs_hello_open(vg, mine);
+        status = verbs_hello_open(vg, &mine->card);
+    if (status == GYRE_OK && mine->tried == 0)
+        status = verbs_try_open(vg->all, vg->all_rails, group->n, try, mine);
     return status;
 }
 
@@ -383,31 +413,75 @@ static gyre_status_t judge(comm_group_t *group, int quiet)
     return GYRE_OK;
 }
 
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user)
+/* Makes the group's objects and tells the others, with what this rank knows so far. */
+static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *intros, verbs_try_t **try,
+                               comm_exchange_fn exchange, void *user)
 {
-    verbs_card_t mine = {0}, *cards = calloc((size_t)group->n, sizeof *cards);
+    verbs_intro_t mine = {0};
     gyre_status_t status;
 
-    if (!cards)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
-    mine.status = (int32_t)begin(group, quiet, &mine);
-    if (quiet && mine.status != GYRE_OK)
+    mine.card.status = (int32_t)begin(group, quiet, &mine, try);
+    if (quiet && mine.card.status != GYRE_OK)
         log_info("%s", gyre_last_error());
-    status = exchange(user, &mine, sizeof mine, cards);
-    if (status != GYRE_OK || !group->verbs) {
-        status = status != GYRE_OK ? status : (gyre_status_t)mine.status;
-        free(cards);
+    status = exchange(user, &mine, sizeof mine, intros);
+    if (status != GYRE_OK)
         return status;
+    if (!group->verbs)
+        return (gyre_status_t)mine.card.status;
+    for (int r = 0; r < group->n; r++)
+        group->verbs->cards[r] = intros[r].card;
+    return judge(group, quiet);
+}
+
+typedef enum { TRIED_BY_NONE, TRIED_BY_SOME, TRIED_BY_ALL } tried_t;
+
+/* By all: they were together when it was tried. */
+static tried_t tried(const verbs_intro_t *intros, int n)
+{
+    for (int r = 1; r < n; r++) {
+        if (intros[r].tried != intros[0].tried)
+            return TRIED_BY_SOME;
     }
-    memcpy(group->verbs->cards, cards, (size_t)group->n * sizeof *cards);
-    free(cards);
-    status = judge(group, quiet);
-    if (status == GYRE_ERR_UNSUPPORTED && quiet) {
+    return intros[0].tried != 0 ? TRIED_BY_ALL : TRIED_BY_NONE;
+}
+
+/* Nearly always once through: ranks of a communicator that is split know what its ranks have tried, and those of the job's find that all
+ * is as it should be. Else once more, over the rails that were agreed on; and where some have tried and newcomers have not,
+ * all begin anew. */
+gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user)
+{
+    verbs_intro_t *intros = calloc((size_t)group->n, sizeof *intros);
+    gyre_status_t status = GYRE_OK;
+    verbs_rail_t *rails;
+    int held = 0, again = 1, count;
+
+    if (!intros)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
+    while (status == GYRE_OK && again) {
+        verbs_try_t *try = NULL;
+        again = 0;
+        if (group->verbs) { /* of the round before; the rails stay open meanwhile */
+            held += verbs_rails_open(1, &rails, &count) == GYRE_OK;
+            comm_verbs_leave(group);
+        }
+        status = introduce(group, quiet, intros, &try, exchange, user);
+        if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_SOME) {
+            verbs_try_forget(group->world);
+            again = 1;
+        } else if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_NONE) {
+            status = verbs_try_agree(try, group, quiet, intros, exchange, user, &again);
+        }
+        verbs_try_close(try);
+    }
+    while (held-- > 0)
+        verbs_rails_close();
+    free(intros);
+    if (status == GYRE_ERR_UNSUPPORTED && quiet && group->verbs) {
         log_info("verbs are not used between hosts: %s", gyre_last_error());
         comm_verbs_leave(group);
     }
     if (status == GYRE_OK)
-        group->private_bytes += sizeof *group->verbs + (size_t)group->n * sizeof *cards;
+        group->private_bytes += sizeof *group->verbs + (size_t)group->n * sizeof(verbs_card_t);
     return status;
 }
 

@@ -68,8 +68,7 @@ static uint64_t random_word(const comm_verbs_group_t *vg)
     return word;
 }
 
-/* The way from one of our ports to one of theirs. */
-static struct ibv_ah_attr way_to(const verbs_rail_t *rail, const verbs_address_t *theirs)
+struct ibv_ah_attr verbs_way_to(const verbs_rail_t *rail, const verbs_address_t *theirs)
 {
     struct ibv_ah_attr way = {
         .dlid = theirs->lid, .sl = (uint8_t)base_setting_int(SET_VERBS_SL), .port_num = (uint8_t)rail->port};
@@ -103,32 +102,40 @@ static void post_receive(comm_verbs_group_t *vg, uint32_t slot)
     }
 }
 
-static gyre_status_t bring_up(comm_verbs_group_t *vg, uint32_t qkey)
+int verbs_datagrams_up(struct ibv_qp *qp, int port, uint32_t qkey)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)vg->rail[0].port, .qkey = qkey};
-    int err = ibv_modify_qp(vg->ud, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qkey = qkey};
+    int err = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
 
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR};
     if (err == 0)
-        err = ibv_modify_qp(vg->ud, &attr, IBV_QP_STATE);
+        err = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
     if (err == 0)
-        err = ibv_modify_qp(vg->ud, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+        err = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+    return err;
+}
+
+static gyre_status_t bring_up(comm_verbs_group_t *vg, uint32_t qkey)
+{
+    int err = verbs_datagrams_up(vg->ud, vg->rail[0]->port, qkey);
+
     return err == 0
                ? GYRE_OK
                : gyre_fail_errno(GYRE_ERR_SYSTEM, err,
-                                 "verbs: the datagram queue pair of %s does not come up", vg->rail[0].name);
+                                 "verbs: the datagram queue pair of %s does not come up", vg->rail[0]->name);
 }
 
 gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine)
 {
-    const verbs_rail_t *rail = &vg->rail[0];
+    const verbs_rail_t *rail = vg->rail[0];
     struct ibv_qp_init_attr init = {
         .send_cq = vg->cq[0],
         .recv_cq = vg->cq[0],
         .qp_type = IBV_QPT_UD,
         .cap = {.max_send_wr = SENDS, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1}};
-    gyre_status_t status = verbs_region_create(rail, 1, (size_t)(RECEIVES + SENDS) * SLOT, 0, &vg->ud_memory);
+    gyre_status_t status =
+        verbs_region_create(vg->rail, 1, (size_t)(RECEIVES + SENDS) * SLOT, 0, &vg->ud_memory);
 
     if (status == GYRE_OK)
         status = verbs_cq_reserve(vg, 0, RECEIVES + SENDS);
@@ -180,10 +187,10 @@ void verbs_hello_mend(comm_verbs_group_t *vg)
     }
     if (err != 0)
         verbs_group_fail(vg, "the datagram queue pair of %s stopped and does not come up again: %s",
-                         vg->rail[0].name, strerror(err));
+                         vg->rail[0]->name, strerror(err));
     else
         log_info("verbs: the datagram queue pair of %s had stopped and was brought up again",
-                 vg->rail[0].name);
+                 vg->rail[0]->name);
 }
 
 void verbs_hello_close(comm_verbs_group_t *vg)
@@ -216,7 +223,7 @@ static void write_hello(const verbs_link_t *link, hello_t *hello)
     if (link->state == VERBS_READY)
         hello->flags |= HELLO_READY;
     for (int r = 0; r < vg->rails; r++)
-        hello->address[r] = vg->rail[r].address;
+        hello->address[r] = vg->rail[r]->address;
     for (int s = 0; s < link->stripes; s++) {
         hello->qp[s].qpn = link->qps[s].qp->qp_num;
         hello->qp[s].psn = link->qps[s].psn;
@@ -240,13 +247,13 @@ static void say_hello(verbs_link_t *link)
     if (vg->ud_sent - vg->ud_completed >= SENDS) /* later: hellos are repeated */
         return;
     if (!link->ah) {
-        struct ibv_ah_attr way = way_to(&vg->rail[0], &card->address);
-        link->ah = ibv_create_ah(vg->rail[0].pd, &way);
+        struct ibv_ah_attr way = verbs_way_to(vg->rail[0], &card->address);
+        link->ah = ibv_create_ah(vg->rail[0]->pd, &way);
     }
     if (!link->ah) {
         char gid[46];
         verbs_gid_text(card->address.gid, gid);
-        verbs_link_fail(link, "there is no way from %s to %s: %s", vg->rail[0].name, gid, strerror(errno));
+        verbs_link_fail(link, "there is no way from %s to %s: %s", vg->rail[0]->name, gid, strerror(errno));
         return;
     }
     write_hello(link, &hello);
@@ -270,9 +277,9 @@ static void way_text(const verbs_link_t *link, char *text, size_t bytes)
     const comm_verbs_group_t *vg = link->vg;
     char ours[46], theirs[46];
 
-    verbs_gid_text(vg->rail[0].address.gid, ours);
+    verbs_gid_text(vg->rail[0]->address.gid, ours);
     verbs_gid_text(vg->cards[link->base.peer].address.gid, theirs);
-    snprintf(text, bytes, "from %s of %s port %d to %s", ours, vg->rail[0].name, vg->rail[0].port, theirs);
+    snprintf(text, bytes, "from %s of %s port %d to %s", ours, vg->rail[0]->name, vg->rail[0]->port, theirs);
 }
 
 int comm_verbs_unanswered(const comm_group_t *group, char *text, size_t bytes)
@@ -349,7 +356,7 @@ void verbs_hello_progress(comm_verbs_group_t *vg)
 static int connect_qp(verbs_link_t *link, verbs_qp_t *qp, const verbs_address_t *theirs)
 {
     const comm_verbs_group_t *vg = link->vg;
-    const verbs_rail_t *rail = &vg->rail[qp->rail];
+    const verbs_rail_t *rail = vg->rail[qp->rail];
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = (enum ibv_mtu)(theirs->mtu < rail->address.mtu ? theirs->mtu : rail->address.mtu),
@@ -357,7 +364,7 @@ static int connect_qp(verbs_link_t *link, verbs_qp_t *qp, const verbs_address_t 
         .rq_psn = qp->their_psn,
         .max_dest_rd_atomic = rail->address.rd_atomic,
         .min_rnr_timer = 16, /* 2.56 ms */
-        .ah_attr = way_to(rail, theirs)};
+        .ah_attr = verbs_way_to(rail, theirs)};
     int err = ibv_modify_qp(qp->qp, &attr,
                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -399,8 +406,8 @@ static void meet(verbs_link_t *link, const hello_t *hello)
             verbs_link_fail(link,
                             "queue pair 0x%06x of %s (%s) cannot be joined to 0x%06x of %s: %s; can the two "
                             "reach each other?",
-                            qp->qp->qp_num, link->vg->rail[qp->rail].name,
-                            verbs_rail_state(&link->vg->rail[qp->rail]), qp->theirs, gid, strerror(err));
+                            qp->qp->qp_num, link->vg->rail[qp->rail]->name,
+                            verbs_rail_state(link->vg->rail[qp->rail]), qp->theirs, gid, strerror(err));
         }
     }
     link->know_them = 1;
@@ -457,7 +464,7 @@ void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc)
     if (wc->status != IBV_WC_SUCCESS) {
         vg->ud_down = 1;
         if (wc->status != IBV_WC_WR_FLUSH_ERR)
-            log_info("verbs: a hello failed on %s: %s (status %d): %s", vg->rail[0].name,
+            log_info("verbs: a hello failed on %s: %s (status %d): %s", vg->rail[0]->name,
                      verbs_wc_words((int)wc->status), (int)wc->status, verbs_wc_cause((int)wc->status));
     }
     if (!(wc->wr_id >> 32 & UD_RECEIVE)) {

@@ -38,7 +38,7 @@ static int open_reads(const comm_verbs_group_t *vg, size_t places)
 /* The last resort, for a queue pair that does not do what it is told: without it there is nothing to do work on. */
 static void destroy(verbs_link_t *link, verbs_qp_t *qp, int err)
 {
-    const verbs_rail_t *rail = &link->vg->rail[qp->rail];
+    const verbs_rail_t *rail = link->vg->rail[qp->rail];
     int failed = ibv_destroy_qp(qp->qp);
 
     if (failed == 0)

@@ -285,8 +285,8 @@ static gyre_status_t pull_begin(verbs_link_t *link, void *buf, size_t bytes, con
     /* Whole pages, so that no two stripes write to one. */
     share = (bytes / (size_t)link->stripes + 4095) & ~(size_t)4095;
     pull->piece = share < VERBS_STRIPE_LEAST ? VERBS_STRIPE_LEAST : share;
-    if (pull->piece > link->vg->rail[0].message_most)
-        pull->piece = link->vg->rail[0].message_most & ~(size_t)4095;
+    if (pull->piece > link->vg->rail[0]->message_most)
+        pull->piece = link->vg->rail[0]->message_most & ~(size_t)4095;
     return GYRE_OK;
 }
 
@@ -545,24 +545,25 @@ static gyre_status_t make_qp(verbs_link_t *link, int s)
                                             .max_recv_sge = 1,
                                             .max_inline_data = VERBS_INLINE}};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .port_num = (uint8_t)vg->rail[r].port,
+                               .port_num = (uint8_t)vg->rail[r]->port,
                                .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
     gyre_status_t status = verbs_cq_reserve(vg, r, VERBS_SQ + (s == 0 && !shared ? VERBS_RQ : 1));
     int err;
 
     if (status != GYRE_OK)
         return status;
-    qp->qp = ibv_create_qp(vg->rail[r].pd, &init);
+    qp->qp = ibv_create_qp(vg->rail[r]->pd, &init);
     if (!qp->qp) /* not every adapter sends inline */
-        init.cap.max_inline_data = 0, qp->qp = ibv_create_qp(vg->rail[r].pd, &init);
+        init.cap.max_inline_data = 0, qp->qp = ibv_create_qp(vg->rail[r]->pd, &init);
     if (!qp->qp)
         return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "%s gives no queue pair for rank %d",
-                               vg->rail[r].name, link->base.peer);
+                               vg->rail[r]->name, link->base.peer);
     qp->inline_most = init.cap.max_inline_data;
     qp->psn = (uint32_t)((uint64_t)base_now() >> 8 ^ qp->qp->qp_num * 2654435761u) & 0xffffff;
     err = ibv_modify_qp(qp->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     if (err != 0)
-        return gyre_fail_errno(GYRE_ERR_SYSTEM, err, "a queue pair of %s cannot be set up", vg->rail[r].name);
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, err, "a queue pair of %s cannot be set up",
+                               vg->rail[r]->name);
     return verbs_place_add(vg, link, s);
 }
 

@@ -38,7 +38,7 @@ gyre_status_t verbs_register(const verbs_rail_t *rail, base_device_t device, voi
         bytes, rail->name, strerror(errno));
 }
 
-gyre_status_t verbs_region_create(const verbs_rail_t *rail, int rails, size_t bytes, unsigned access,
+gyre_status_t verbs_region_create(verbs_rail_t *const *rail, int rails, size_t bytes, unsigned access,
                                   verbs_region_t *region)
 {
     const base_device_t host = {.kind = BASE_HOST};
@@ -52,7 +52,7 @@ gyre_status_t verbs_region_create(const verbs_rail_t *rail, int rails, size_t by
     region->base = base;
     region->bytes = bytes;
     for (int r = 0; r < rails && status == GYRE_OK; r++)
-        status = verbs_register(&rail[r], host, base, bytes, IBV_ACCESS_LOCAL_WRITE | access, &region->mr[r]);
+        status = verbs_register(rail[r], host, base, bytes, IBV_ACCESS_LOCAL_WRITE | access, &region->mr[r]);
     if (status != GYRE_OK) {
         verbs_region_free(region);
         return gyre_fail(status, "%s", gyre_last_error());
@@ -84,8 +84,8 @@ static int grip(void *user, void *base, size_t bytes, verbs_keys_t *keys, void *
     const base_device_t host = {.kind = BASE_HOST};
     grip_t *made = calloc(1, sizeof *made);
 
-    for (int r = 0; made && r < vg->rails; r++) {
-        if (verbs_register(&vg->rail[r], host, base, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+    for (int r = 0; made && r < vg->all_rails; r++) { /* other groups may use other ones */
+        if (verbs_register(&vg->all[r], host, base, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
                            &made->mr[r]) != GYRE_OK) {
             log_warning("verbs: messages from and to a buffer are copied: %s", gyre_last_error());
             while (--r >= 0)
@@ -121,15 +121,15 @@ static void window_gone(uint64_t id)
 
 typedef struct {
     comm_verbs_group_t *vg;
-    verbs_keys_t *keys;
+    verbs_keys_t keys; /* by rails of the process */
 } taking_t;
 
 /* Under the lock of comm/mem.c, so that the window cannot end meanwhile. */
 static void take(void *user, uint64_t id, void *base, size_t bytes)
 {
-    const taking_t *taking = user;
+    taking_t *taking = user;
 
-    verbs_windows_find(&windows, id, base, bytes, grip, taking->vg, taking->keys);
+    verbs_windows_find(&windows, id, base, bytes, grip, taking->vg, &taking->keys);
 }
 
 int verbs_window_keys(comm_verbs_group_t *vg, const void *ptr, size_t bytes, verbs_keys_t *keys)
@@ -142,10 +142,15 @@ int verbs_window_keys(comm_verbs_group_t *vg, const void *ptr, size_t bytes, ver
         return 0;
     known = &vg->known[id % (sizeof vg->known / sizeof *vg->known)];
     if (known->window != id) {
-        taking_t taking = {vg, known};
+        taking_t taking = {.vg = vg};
         *known = (verbs_keys_t){0};
         if (!comm_mem_hold(id, window_gone, take, &taking))
             return 0;
+        *known = (verbs_keys_t){.window = id, .usable = taking.keys.usable};
+        for (int r = 0; r < vg->rails; r++) {
+            known->lkey[r] = taking.keys.lkey[vg->rail[r]->number];
+            known->rkey[r] = taking.keys.rkey[vg->rail[r]->number];
+        }
     }
     *keys = *known;
     return known->usable;

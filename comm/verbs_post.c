@@ -51,7 +51,7 @@ static int post(verbs_link_t *link, verbs_qp_t *qp, struct ibv_send_wr *wr, int 
     err = ibv_post_send(qp->qp, wr, &bad);
     if (err != 0)
         verbs_link_fail(link, "queue pair 0x%06x of %s takes no work: %s", qp->qp->qp_num,
-                        link->vg->rail[qp->rail].name, strerror(err));
+                        link->vg->rail[qp->rail]->name, strerror(err));
     return err == 0;
 }
 
@@ -157,7 +157,7 @@ static void explain(verbs_link_t *link, const verbs_place_t *place, const struct
 {
     const comm_verbs_group_t *vg = link->vg;
     const verbs_qp_t *qp = &link->qps[place->stripe];
-    const verbs_rail_t *rail = &vg->rail[place->rail];
+    const verbs_rail_t *rail = vg->rail[place->rail];
 
     if (link->failed)
         return;
