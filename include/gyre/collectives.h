@@ -9,6 +9,10 @@
  * gyre_group_end calls are collected and started together; blocking ones are finished when gyre_group_end
  * returns.
  *
+ * A call that fails in the middle of its work, and kills its communicator, gives its buffers back all the same. Over shared memory and verbs
+ * nobody, no rank and no adapter, reads or writes them once the error is told; over UCX that is so once the communicator was
+ * destroyed or shrunk (docs/transports.md). Their contents are undefined.
+ *
  * Results follow one canonical order over the ranks and depend on inputs and n alone (docs/contract.md). */
 #ifndef GYRE_COLLECTIVES_H
 #define GYRE_COLLECTIVES_H
