@@ -414,7 +414,7 @@ static void remember(const comm_group_t *group, const uint8_t *rail_of, int plan
     pthread_mutex_lock(&memory_lock);
     world->verbs.name = base_hash64(&group->id, sizeof group->id, 6) | 1;
     world->verbs.rails = planes;
-    for (int k = 0; k < planes; k++)
+    for (int k = 0; k < planes && k < VERBS_RAILS; k++)
         world->verbs.rail[k] = rail_of[(size_t)k * (size_t)group->n + (size_t)group->rank];
     pthread_mutex_unlock(&memory_lock);
 }
