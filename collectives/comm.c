@@ -242,31 +242,6 @@ static void at_exit(void)
         comm_boot_ending(process.world.boot, "it ended (exit) without gyre_finalize");
 }
 
-/* For others that wait for this rank. */
-static void describe(void *user, char *text, size_t bytes)
-{
-    comm_recorder_slot_t *recorder = user;
-    comm_call_t call;
-    int64_t started;
-    int waiting_for;
-    char what[160];
-    uint32_t state = comm_recorder_newest(recorder, &call, &started, &waiting_for);
-    if (call.op == 0 && !(call.flags & COMM_CALL_P2P)) {
-        snprintf(text, bytes, "it has called nothing yet");
-        return;
-    }
-    coll_call_text(&call, what, sizeof what);
-    if (state != 2)
-        snprintf(text, bytes, "it is in no call; its newest was %s", what);
-    else if (started > 0 && waiting_for >= 0)
-        snprintf(text, bytes, "in %s for %.1f s, waiting for world rank %d", what,
-                 (double)(base_now() - started) * 1e-9, waiting_for);
-    else if (started > 0)
-        snprintf(text, bytes, "in %s for %.1f s", what, (double)(base_now() - started) * 1e-9);
-    else
-        snprintf(text, bytes, "in %s", what);
-}
-
 static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who, base_time_t deadline)
 {
     base_log_set_rank(who->size > 1 ? who->rank : -1);
@@ -275,7 +250,7 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
     world->recorder = comm_recorder_open(who->job, who->rank, who->size);
     gyre_status_t st = comm_boot_join(who, deadline, &world->boot);
     if (st == GYRE_OK)
-        comm_boot_describe(world->boot, describe, world->recorder);
+        comm_boot_record(world->boot, world->recorder);
     if (st == GYRE_OK)
         st = comm_watch_start(world->boot, &world->watch);
     if (st == GYRE_OK && who->size > 1)
@@ -300,7 +275,7 @@ static gyre_status_t world_enter(comm_world_t *world, base_time_t deadline)
     world->size = comm_boot_size(world->boot);
     base_log_set_rank(world->rank);
     world->recorder = comm_recorder_open(who.job, world->rank, world->size);
-    comm_boot_describe(world->boot, describe, world->recorder);
+    comm_boot_record(world->boot, world->recorder);
     st = comm_watch_start(world->boot, &world->watch);
     if (st == GYRE_OK)
         st = comm_boot_enter(world->boot, deadline);

@@ -152,11 +152,23 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
 void coll_comm_abort(gyre_comm_t *comm, const char *text);
 /* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
+void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+
+/* --- blame.c --- */
 /* "all_reduce #12 (count 4, float, sum)" */
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
-/* Who the operation waits for, and what these ranks are doing: for timeouts. */
-void coll_request_blockers(const gyre_request_t *r, char *text, size_t bytes);
-void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+/* Do they agree in all that is shown? */
+int coll_same_call(const comm_call_t *a, const comm_call_t *b);
+/* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
+int coll_first_blocker(const gyre_request_t *r);
+/* A rank of this host whose call of r's number, or of a number shortly before, is another one than this rank's, as far as
+ * both are still on their boards. -1: none. Ranks that disagree may not even wait for each other in the same
+ * place (one for a post, one at a link), so this is what tells them. */
+int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
+/* The story of r's failure, for gyre_last_error. why: what is known. For TIMEOUT others are asked, which takes COMM_BLAME_SECONDS at
+ * most; ABORTED then (quiet), and no text: the communicator has been aborted meanwhile. The caller is driving. */
+gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
+                                const char *why, char *text, size_t bytes);
 
 /* 1 while this thread is between gyre_group_start and gyre_group_end. */
 int coll_group_open(void);

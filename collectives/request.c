@@ -72,181 +72,6 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status)
     atomic_store_explicit(&r->done, 1, memory_order_release); /* its waiter may free it from here on */
 }
 
-void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
-{
-    gyre_type_t type = (gyre_type_t)call->type;
-    if (call->op == COLL_SENDRECV) {
-        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s)",
-                 call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, call->seq,
-                 (unsigned long long)call->count, gyre_type_name(type));
-        return;
-    }
-    coll_op_t op = (coll_op_t)call->op;
-    int at =
-        snprintf(text, bytes, "%s #%u", op > 0 && op < COLL_OP_END ? coll_op_name(op) : "no call", call->seq);
-    if (op == COLL_BARRIER || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
-        return;
-    int reduces = op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;
-    int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
-    char root[24] = "";
-    if (rooted)
-        snprintf(root, sizeof root, ", root %d", call->root);
-    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s)", (unsigned long long)call->count,
-             gyre_type_name(type), reduces ? ", " : "",
-             reduces && (call->flags & COMM_CALL_SCALED) ? "scaled " : "",
-             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root);
-}
-
-#define ASK_SECONDS 0.5 /* for the answer of a rank that did not come in all the time that an operation has */
-
-static void add_blocker(const gyre_comm_t *comm, int peer, const char *how, char *text, size_t bytes,
-                        size_t *at)
-{
-    comm_call_t call;
-    char doing[256] = "none on this communicator";
-    if (*at >= bytes)
-        return;
-    int k;
-    if (comm->host_of[peer] != comm->host_of[comm->rank]) { /* its watcher knows, even if it is busy */
-        gyre_status_t st = comm_boot_ask(comm->world->boot, comm_group_world_rank(comm->group, peer), doing,
-                                         sizeof doing, base_deadline(ASK_SECONDS));
-        k = snprintf(text + *at, bytes - *at, "%s%s rank %d (%s)", *at ? "; " : "", how, peer,
-                     st == GYRE_OK ? doing : "on another host; it does not answer");
-    } else {
-        if (comm_group_peer_call(comm->group, peer, &call))
-            coll_call_text(&call, doing, sizeof doing);
-        k = snprintf(text + *at, bytes - *at, "%s%s rank %d (its newest call: %s)", *at ? "; " : "", how,
-                     peer, doing);
-    }
-    *at += k > 0 ? (size_t)k : 0;
-}
-
-void coll_request_blockers(const gyre_request_t *r, char *text, size_t bytes)
-{
-    size_t at = 0;
-    text[0] = 0;
-    if (r->kind != COLL_REQ_COLLECTIVE) {
-        add_blocker(r->comm, r->peer, "waiting for", text, bytes, &at);
-        return;
-    }
-    if (r->plan->exchange && r->run.started) {
-        int late = coll_exchange_late(&r->comm->exchange);
-        if (late >= 0)
-            add_blocker(r->comm, late,
-                        r->comm->exchange.state == COLL_EXCHANGE_POSTS
-                            ? "not yet done with an earlier call is"
-                            : "nothing came from",
-                        text, bytes, &at);
-        return;
-    }
-    if (!r->run.started || r->run.segment >= r->plan->nsegments)
-        return;
-    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
-    for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
-        if (r->run.pc[c] >= g->last[c])
-            continue;
-        const coll_pstep_t *s = &g->steps[g->order[r->run.pc[c]]];
-        if (s->kind == COLL_STEP_RECV)
-            add_blocker(r->comm, s->peer, "nothing came from", text, bytes, &at);
-        else if (s->kind == COLL_STEP_SEND)
-            add_blocker(r->comm, s->peer, "nothing is taken by", text, bytes, &at);
-    }
-    for (uint32_t i = 0; i < r->run.nopen && i < 4; i++)
-        add_blocker(r->comm, g->steps[g->open_sends[i]].peer, "a message was not fetched by", text, bytes,
-                    &at);
-    char line[160];
-    for (uint32_t i = 0; i < g->schedule.nsteps; i++)
-        if (!g->steps[i].done) {
-            coll_step_print(&g->schedule, i, line, sizeof line);
-            log_info("open step %u: %s", i, line);
-        }
-}
-
-/* A rank of this host whose call of r's number, or of a number shortly before, is another one than this rank's, as far as
- * both are still on their boards. -1: none. Ranks that disagree may not even wait for each other in the same
- * place (one for a post, one at a link), so this is what tells them. */
-static int disagreeing(const gyre_request_t *r, comm_call_t *call)
-{
-    const gyre_comm_t *comm = r->comm;
-    comm_call_t own;
-    for (uint32_t back = 0; r->kind == COLL_REQ_COLLECTIVE && back < 8 && back < r->call.seq; back++) {
-        uint32_t seq = r->call.seq - back;
-        if (!comm_group_find_call(comm->group, comm->rank, seq, 0, -1, &own))
-            continue;
-        for (int p = 0; p < comm->n; p++)
-            if (p != comm->rank && comm_group_find_call(comm->group, p, seq, 0, -1, call) &&
-                call->sig != own.sig)
-                return p;
-    }
-    return -1;
-}
-
-/* The rank from which, or on whose board, is another call, and that call. */
-static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
-{
-    if (r->kind != COLL_REQ_COLLECTIVE) {
-        *peer = r->peer;
-        return r->link && comm_link_their_call(r->link, call);
-    }
-    int other = disagreeing(r, call);
-    if (other >= 0) {
-        *peer = other;
-        return 1;
-    }
-    if (r->plan->exchange) {
-        *peer = coll_exchange_late(&r->comm->exchange);
-        return *peer >= 0 && comm_group_peer_call(r->comm->group, *peer, call);
-    }
-    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
-    for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
-        if (r->run.pc[c] >= g->last[c])
-            continue;
-        const coll_pstep_t *s = &g->steps[g->order[r->run.pc[c]]];
-        *peer = s->peer;
-        if (s->kind == COLL_STEP_RECV && s->link && comm_link_their_call(s->link, call))
-            return 1;
-    }
-    return 0;
-}
-
-static int same_call(const comm_call_t *a, const comm_call_t *b)
-{
-    return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
-           ((a->flags ^ b->flags) & COMM_CALL_SCALED) == 0 &&
-           (a->root == b->root || (a->flags & COMM_CALL_P2P));
-}
-
-static void mismatch_text(const gyre_request_t *r, const char *mine, char *text, size_t bytes)
-{
-    const gyre_comm_t *comm = r->comm;
-    comm_call_t theirs, own = r->call;
-    int peer = -1, p2p = r->kind != COLL_REQ_COLLECTIVE;
-    char other[160], then[200] = "";
-    if (!foreign_call(r, &peer, &theirs)) {
-        snprintf(
-            text, bytes,
-            "rank %d called %s, but what rank %d sent belongs to another call: all ranks must make the same "
-            "calls in the same order",
-            comm->rank, mine, peer);
-        return;
-    }
-    coll_call_text(&theirs, other, sizeof other);
-    /* the message may be of a call that this rank has long left: then show what this rank made of it */
-    if (!p2p && theirs.seq != own.seq &&
-        comm_group_find_call(comm->group, comm->rank, theirs.seq, 0, -1, &own)) {
-        char call[160];
-        coll_call_text(&own, call, sizeof call);
-        snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
-    }
-    const char *why = "all ranks must make the same calls with the same arguments in the same order";
-    if (r->call.seq == theirs.seq && same_call(&r->call, &theirs))
-        why = "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
-              "settings "
-              "(GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER must be the same everywhere)";
-    snprintf(text, bytes, "rank %d called %s, but rank %d %s %s%s: %s", comm->rank, mine, peer,
-             then[0] ? "sent for" : "called", other, then, why);
-}
-
 static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
 {
     gyre_request_t *r = *head;
@@ -258,34 +83,21 @@ static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status
     }
 }
 
-/* The story of a failure for gyre_last_error. */
-static void failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
-                         const char *why, char *text, size_t bytes)
-{
-    char mine[160], blockers[512], unanswered[400] = "";
-    coll_call_text(&r->call, mine, sizeof mine);
-    if (status == GYRE_ERR_TIMEOUT) {
-        coll_request_blockers(r, blockers, sizeof blockers);
-        comm_group_unanswered(comm->group, unanswered, sizeof unanswered);
-        snprintf(text, bytes, "%s on rank %d did not finish within %g s: %s%s%s", mine, comm->rank,
-                 comm->timeout_s, blockers[0] ? blockers : why, unanswered[0] ? "; " : "", unanswered);
-        return;
-    }
-    snprintf(text, bytes, "%s on rank %d: %s", mine, comm->rank, why[0] ? why : gyre_status_string(status));
-}
-
+/* detail: the story, where others have told it. */
 static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
 {
-    char why[1024], text[1700];
+    char why[1024], text[1700], mine[160];
     snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
+    if (r && !detail && coll_failure_text(comm, r, status, why, text, sizeof text) != GYRE_OK) {
+        /* somebody has found out sooner, and told all */
+        status = comm_watch_aborted(comm->world->watch, comm->id, why, sizeof why);
+        detail = why;
+    }
     if (!r) {
         snprintf(text, sizeof text, "%s", why);
-    } else if (status == GYRE_ERR_MISMATCH && !detail) {
-        char mine[160];
+    } else if (detail) {
         coll_call_text(&r->call, mine, sizeof mine);
-        mismatch_text(r, mine, text, sizeof text);
-    } else {
-        failure_text(comm, r, status, why, text, sizeof text);
+        snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
     }
     /* what would kill an operation only, had it happened before anything was sent, leaves the others waiting now */
     if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
@@ -488,19 +300,9 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
 static void note_blocker(gyre_request_t *r)
 {
     gyre_comm_t *comm = r->comm;
-    int peer = r->peer;
     if (!coll_try_drive(comm))
         return;
-    if (r->kind == COLL_REQ_COLLECTIVE && r->run.started && r->plan->exchange) {
-        peer = coll_exchange_late(&comm->exchange);
-    } else if (r->kind == COLL_REQ_COLLECTIVE && r->run.started && r->run.segment < r->plan->nsegments) {
-        const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
-        for (int c = 0; peer < 0 && c < COLL_MAX_CHANNELS; c++)
-            if (r->run.pc[c] < g->last[c])
-                peer = g->steps[g->order[r->run.pc[c]]].peer;
-        if (peer < 0 && r->run.nopen)
-            peer = g->steps[g->open_sends[0]].peer;
-    }
+    int peer = coll_first_blocker(r);
     if (peer >= 0)
         comm_recorder_wait(comm->world->recorder, comm_group_world_rank(comm->group, peer));
     coll_stop_driving(comm);
@@ -534,7 +336,7 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
     if (wait->armed && !armed) { /* going to sleep: leave word for whom, and see whether that makes sense */
         comm_call_t theirs;
         note_blocker(r);
-        if (st == GYRE_OK && disagreeing(r, &theirs) >= 0)
+        if (st == GYRE_OK && coll_disagreeing(r, &theirs) >= 0)
             return gyre_fail_quiet(GYRE_ERR_MISMATCH, "ranks disagree");
     }
     if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)

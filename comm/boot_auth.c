@@ -58,7 +58,7 @@ int boot_hello_parse(const unsigned char hello[BOOT_HELLO_BYTES], boot_hello_t *
     out->size = (int)boot_get32(hello + 16);
     out->wanted = (int)boot_get32(hello + 20);
     out->epoch = boot_get32(hello + 24);
-    return out->role >= BOOT_ROLE_JOIN && out->role <= BOOT_ROLE_NEW;
+    return out->role >= BOOT_ROLE_JOIN && out->role <= BOOT_ROLE_ASK;
 }
 
 void boot_challenge_make(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],

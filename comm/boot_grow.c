@@ -214,7 +214,7 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
 
 /* ---- newcomers ---------------------------------------------------------------------------------------------------- */
 
-static gyre_status_t take_welcome(comm_boot_t *boot, const boot_message_t *m)
+gyre_status_t boot_grow_take_welcome(comm_boot_t *boot, const boot_message_t *m)
 {
     if (m->bytes < WELCOME_HEAD)
         return gyre_fail(GYRE_ERR_FORMAT, "the welcome of the job is malformed");
@@ -254,7 +254,7 @@ static gyre_status_t wait_for_welcome(comm_boot_t *boot, boot_conn_t *conn, base
             return gyre_fail(GYRE_ERR_BOOTSTRAP, "the job at %s refuses newcomers there: %.*s", conn->where,
                              (int)(m.bytes < BOOT_TEXT ? m.bytes : BOOT_TEXT), (const char *)m.data);
         else if (st == GYRE_OK && m.type == BOOT_WELCOME) {
-            st = take_welcome(boot, &m);
+            st = boot_grow_take_welcome(boot, &m);
             welcomed = st == GYRE_OK;
         } else if (st == GYRE_OK && m.type == BOOT_VIEW && welcomed)
             return boot_shrink_keep_sane(boot, m.data, m.bytes)

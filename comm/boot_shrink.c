@@ -295,31 +295,70 @@ static gyre_status_t decide(comm_boot_t *boot)
     return ok ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a new membership");
 }
 
+/* What is known of a member. */
+typedef struct {
+    boot_visitor_t *visitor; /* it has come; NULL: it has not */
+    int dead, dialled;
+} seat_t;
+
+/* seats: [members_n], zeroed. In one pass over all that have come: a leader looks whenever somebody comes. */
+static void take_seats(const comm_boot_t *boot, seat_t *seats)
+{
+    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
+        int place = v->hello.role == BOOT_ROLE_RALLY && v->hello.epoch == boot->epoch &&
+                            v->state != VISITOR_GONE && v->state != VISITOR_RETIRED
+                        ? boot_place(boot, v->rank)
+                        : -1;
+        if (place >= 0 && v->ours)
+            seats[place].dialled = 1;
+        else if (place >= 0 && seats[place].visitor == NULL)
+            seats[place].visitor = v;
+    }
+    for (int i = 0; i < boot->deaths_n; i++) {
+        int place = boot_place(boot, boot->deaths[i].rank);
+        if (place >= 0)
+            seats[place].dead = 1;
+    }
+}
+
+/* Looks after one member; *missing counts those that are neither here nor dead. */
+static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_time_t now, int rank,
+                                const seat_t *seat, int *missing)
+{
+    boot_visitor_t *visitor = seat->visitor;
+    if (visitor != NULL && visitor->rallied &&
+        !visitor->told) { /* it need not wonder whether this rank leads */
+        visitor->told = 1;
+        if (boot_conn_send(&visitor->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
+            return GYRE_ERR_NO_MEMORY;
+    }
+    if (rank == boot->rank || seat->dead || (visitor != NULL && visitor->rallied))
+        return GYRE_OK;
+    if (now - rally->began >= rally->limit) {
+        did_not_come(boot, rank, rally);
+        return GYRE_OK;
+    }
+    ++*missing;
+    if (now - rally->began > GRACE_NS && visitor == NULL && !seat->dialled &&
+        boot_door_dial(boot, rank, BOOT_ROLE_RALLY) == NULL)
+        return GYRE_ERR_NO_MEMORY;
+    return GYRE_OK;
+}
+
 /* Collects the others; decides when all are accounted for. */
 static gyre_status_t lead(comm_boot_t *boot, const rally_t *rally)
 {
     base_time_t now = base_now();
+    gyre_status_t st = GYRE_OK;
     int missing = 0;
-    for (int p = 0; p < boot->members_n; p++) {
-        int rank = boot_member(boot, p);
-        boot_visitor_t *visitor = boot_door_find(boot, rank, BOOT_ROLE_RALLY, 0);
-        if (visitor != NULL && visitor->rallied &&
-            !visitor->told) { /* it need not wonder whether this rank leads */
-            visitor->told = 1;
-            if (boot_conn_send(&visitor->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
-                return GYRE_ERR_NO_MEMORY;
-        }
-        if (rank == boot->rank || is_dead(boot, rank) || (visitor != NULL && visitor->rallied))
-            continue;
-        if (now - rally->began >= rally->limit) {
-            did_not_come(boot, rank, rally);
-            continue;
-        }
-        missing++;
-        if (now - rally->began > GRACE_NS && dial_once(boot, rank) != GYRE_OK)
-            return GYRE_ERR_NO_MEMORY;
-    }
-    return missing > 0 ? GYRE_OK : decide(boot);
+    seat_t *seats = calloc((size_t)boot->members_n, sizeof(*seats));
+    if (seats == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to agree on a new membership");
+    take_seats(boot, seats);
+    for (int p = 0; p < boot->members_n && st == GYRE_OK; p++)
+        st = look_after(boot, rally, now, boot_member(boot, p), &seats[p], &missing);
+    free(seats);
+    return st != GYRE_OK || missing > 0 ? st : decide(boot);
 }
 
 /* Who is waited for, such as "2, 5". */

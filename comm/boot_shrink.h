@@ -29,5 +29,7 @@ int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes)
 int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 gyre_status_t boot_shrink_take_up(comm_boot_t *boot);
 gyre_status_t boot_shrink_rewire(comm_boot_t *boot, base_time_t deadline);
+/* boot_grow.c: a newcomer learns its rank and where the others are. FORMAT, NO_MEMORY. */
+gyre_status_t boot_grow_take_welcome(comm_boot_t *boot, const boot_message_t *m);
 
 #endif

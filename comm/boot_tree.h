@@ -95,8 +95,10 @@ struct comm_boot {
     int watched;          /* a watcher's thread reads the edges */
     void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
     void *poke_user;
-    comm_boot_describe_fn describe; /* NULL: nobody knows */
-    void *describe_user;
+    /* What this rank tells those that wait for it; see boot_ask.c. */
+    comm_recorder_slot_t *recorder; /* NULL: not yet */
+    const struct boot_gate *gate;   /* while it lets ranks in */
+    int waits_for;                  /* in a collective of the bootstrap: for that rank; -1: not in one */
 
     base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
     base_time_t next_beat; /* when boot_beat has something to do again */
@@ -197,8 +199,21 @@ void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t 
 boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);
 
 /* boot_ask.c */
+enum { BOOT_ASK_BYTES = 16, BOOT_TELL_MAX = 640 };
 void boot_take_ask(comm_boot_t *boot, const boot_message_t *m);
 void boot_take_tell(comm_boot_t *boot, const boot_message_t *m);
+/* What this rank says to the question `ask`: a BOOT_TELL. Returns its bytes. */
+size_t boot_tell_pack(const comm_boot_t *boot, const unsigned char ask[BOOT_ASK_BYTES],
+                      unsigned char out[BOOT_TELL_MAX]);
+/* The other way round. 0: it is malformed. */
+int boot_tell_unpack(const comm_boot_t *boot, const unsigned char *data, size_t bytes,
+                     comm_boot_doing_t *doing);
+/* comm_boot_blame, under the lock. */
+gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
+                         comm_blame_t *out);
+
+/* boot_gate.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
+void boot_gate_missing(const struct boot_gate *gate, char *text, size_t bytes);
 
 /* boot_kv.c */
 /* A question under way, with a number; to be zeroed when it is over. NULL: too many. */

@@ -49,8 +49,8 @@ typedef enum {
     BOOT_EXPELLED = 13, /* text: the job goes on without the receiver */
     BOOT_RALLY = 14,    /* the sender calls for a new membership */
     BOOT_VIEW = 15,     /* a new membership; see boot_shrink.c */
-    BOOT_ASK = 16,      /* u32 id, u32 origin, u32 rank: what is that rank doing? */
-    BOOT_TELL = 17,     /* u32 id, u32 origin, text */
+    BOOT_ASK = 16,      /* u32 id, u32 origin, u32 rank, u32 about: what is that rank doing? See boot_ask.c */
+    BOOT_TELL = 17,     /* u32 id, u32 origin, what it is doing; see boot_ask.c */
     BOOT_WELCOME = 18   /* to a newcomer; see boot_grow.c */
 } boot_type_t;
 
@@ -105,7 +105,8 @@ typedef enum {
     BOOT_ROLE_CHILD = 2,  /* then to its parent */
     BOOT_ROLE_RALLY = 3,  /* in a running job: to talk about a new membership */
     BOOT_ROLE_MEMBER = 4, /* to the parent in the tree of a new membership */
-    BOOT_ROLE_NEW = 5     /* a process that wants to become a rank; rank -1, wanted -1 */
+    BOOT_ROLE_NEW = 5,    /* a process that wants to become a rank; rank -1, wanted -1 */
+    BOOT_ROLE_ASK = 6     /* a rank that cannot reach its parent, to rank 0: who is missing? */
 } boot_role_t;
 typedef struct {
     int role, rank, size, wanted;

@@ -74,6 +74,35 @@ static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, 
     return GYRE_OK;
 }
 
+/* The deadline has passed: who keeps this rank waiting, as far as can be found out? */
+static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, const char *what)
+{
+    comm_blame_t blame;
+    char culprit[BOOT_TEXT];
+    if (boot_blame(boot, edge->rank, BOOT_ABORT_JOB, base_deadline(COMM_BLAME_SECONDS), &blame) != GYRE_OK) {
+        gyre_status_t st = hopeless(boot, edge, what);
+        if (st != GYRE_OK)
+            return st; /* somebody was told, or knew, meanwhile */
+        snprintf(culprit, sizeof(culprit), "rank %d has not come to it", edge->rank);
+    } else if (blame.silent) {
+        snprintf(culprit, sizeof(culprit), "rank %d does not answer", blame.rank);
+    } else if (blame.doing.at == COMM_AT_GATE && blame.doing.missing[0] != '\0') {
+        if (blame.rank == 0)
+            return gyre_fail(
+                GYRE_ERR_TIMEOUT,
+                "bootstrap %s: rank %d waited in vain for rank(s) %s to join, says rank 0: were they "
+                "started, and with the same GYRE_ROOT?",
+                what, boot->rank, blame.doing.missing);
+        snprintf(culprit, sizeof(culprit), "rank %d waits for its child rank(s) %s to connect", blame.rank,
+                 blame.doing.missing);
+    } else if (blame.circle) {
+        snprintf(culprit, sizeof(culprit), "rank %d and others wait for each other", blame.rank);
+    } else {
+        snprintf(culprit, sizeof(culprit), "rank %d has not come to it", blame.rank);
+    }
+    return gyre_fail(GYRE_ERR_TIMEOUT, "bootstrap %s: rank %d waited in vain: %s", what, boot->rank, culprit);
+}
+
 /* Waits for the edge's message of the present step; checks that both sides mean the same. */
 static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const step_t *step,
                                   const unsigned char **data, size_t *bytes, base_time_t deadline)
@@ -88,10 +117,11 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
         gyre_status_t st = hopeless(boot, edge, what);
         if (st != GYRE_OK)
             return st; /* perhaps another rank's TIMEOUT: its text, not ours */
+        boot->waits_for = edge->rank;
         st = boot_wait(boot, deadline);
         if (st == GYRE_ERR_TIMEOUT)
-            return gyre_fail(st, "bootstrap %s: rank %d waited in vain for rank %d%s", what, boot->rank,
-                             edge->rank, edge->rank > boot->rank ? " or those below it" : "");
+            st = waited_in_vain(boot, edge, what);
+        boot->waits_for = -1;
         if (st != GYRE_OK)
             return st;
     }
@@ -338,7 +368,7 @@ comm_boot_t *boot_new(const comm_identity_t *who)
         return NULL;
     boot->rank = boot->place = who->rank;
     boot->size = boot->members_n = who->size;
-    boot->door = -1;
+    boot->door = boot->waits_for = -1;
     boot->edges = boot_edges_new(boot, &boot->edges_n);
     pthread_condattr_t attr;
     if (boot->edges == NULL || pthread_condattr_init(&attr) != 0) {
@@ -381,7 +411,7 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
         st = comm_boot_barrier(boot, deadline);
     if (st != GYRE_OK) {
         char text[BOOT_TEXT];
-        snprintf(text, sizeof(text), "rank %d could not join: %.200s", boot->rank, gyre_last_error());
+        snprintf(text, sizeof(text), "rank %d could not join: %.400s", boot->rank, gyre_last_error());
         pthread_mutex_lock(&boot->lock);
         boot_note_abort(boot, BOOT_ABORT_JOB, st, text, NULL);
         pthread_mutex_unlock(&boot->lock);
@@ -393,11 +423,10 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
     return GYRE_OK;
 }
 
-void comm_boot_describe(comm_boot_t *boot, comm_boot_describe_fn describe, void *user)
+void comm_boot_record(comm_boot_t *boot, comm_recorder_slot_t *recorder)
 {
     pthread_mutex_lock(&boot->lock);
-    boot->describe = describe;
-    boot->describe_user = user;
+    boot->recorder = recorder;
     pthread_mutex_unlock(&boot->lock);
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "comm/identity.h"
+#include "comm/recorder.h"
 
 typedef struct comm_boot comm_boot_t;
 
@@ -71,11 +72,39 @@ gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);
 int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
 uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */
 
-/* What this rank is doing, in words, for others that wait for it: called by the watcher's thread, under the boot's lock. */
-typedef void (*comm_boot_describe_fn)(void *user, char *text, size_t bytes);
-void comm_boot_describe(comm_boot_t *boot, comm_boot_describe_fn describe, void *user);
-/* Asks what `rank` says about itself. text: [bytes], at most 255 characters. TIMEOUT, NOT_FOUND (both quiet). */
-gyre_status_t comm_boot_ask(comm_boot_t *boot, int rank, char *text, size_t bytes, base_time_t deadline);
+/* What this rank is doing, for others that wait for it, is read from `recorder` from here on. */
+void comm_boot_record(comm_boot_t *boot, comm_recorder_slot_t *recorder);
+
+/* What a rank does, as its watcher says, or itself while it is in a call of the bootstrap. */
+typedef enum {
+    COMM_AT_CALLS = 0, /* the program, or its calls: `calls` */
+    COMM_AT_BOOT = 1,  /* in a collective of the bootstrap, waiting for `waits_for` */
+    COMM_AT_GATE = 2   /* waiting for the ranks `missing` to join */
+} comm_boot_at_t;
+typedef struct {
+    comm_boot_at_t at;
+    int waits_for; /* rank; -1: nobody */
+    comm_doing_t calls;
+    char missing[160];
+} comm_boot_doing_t;
+
+/* Who keeps others waiting in the end. */
+enum { COMM_BLAME_CHAIN = 16, COMM_BLAME_HOST = 40 };
+typedef struct {
+    int rank;                    /* the culprit */
+    int silent;                  /* 1: it does not answer, and `doing` is empty */
+    int circle;                  /* 1: the ranks of the chain wait for each other, and nobody is to blame */
+    int chain_n;                 /* ranks from the first one that was asked to the culprit */
+    int chain[COMM_BLAME_CHAIN]; /* the first of them */
+    char host[COMM_BLAME_HOST];  /* the culprit's; "": not known */
+    comm_boot_doing_t doing;     /* the culprit's */
+} comm_blame_t;
+/* Follows the chain of waits from rank `from`, for which this rank waits, to one that waits for nobody. ABORTED (quiet), at
+ * once: communicator `about` has been aborted meanwhile, by somebody who found out sooner. Lasts till `deadline` at most, and
+ * that long only if a rank does not answer: then that rank, or the one through which it cannot be asked, is the culprit. */
+gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
+                              comm_blame_t *out);
+#define COMM_BLAME_SECONDS 0.8 /* what to give it: for ranks whose watchers have no core of their own */
 /* This process ends without leaving: tells its neighbours `how`. From an exit handler: never waits long. */
 void comm_boot_ending(comm_boot_t *boot, const char *how);
 

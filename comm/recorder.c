@@ -150,16 +150,19 @@ void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, in
     base_bias_leave(&turn);
 }
 
-uint32_t comm_recorder_newest(comm_recorder_slot_t *slot, comm_call_t *call, int64_t *started,
-                              int *waiting_for)
+void comm_recorder_doing(comm_recorder_slot_t *slot, comm_doing_t *doing)
 {
+    *doing = (comm_doing_t){.seconds = -1};
     take_turn();
     uint32_t head = atomic_load_explicit(&slot->head, memory_order_relaxed);
-    *call = head > 0 ? slot->calls[(head - 1) % COMM_RECORDER_CALLS] : (comm_call_t){0};
-    *started = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
-    *waiting_for = atomic_load_explicit(&slot->waiting_for, memory_order_relaxed);
+    for (uint32_t k = head; k > 0 && head - k < COMM_DOING_CALLS; k--)
+        doing->calls[doing->calls_n++] = slot->calls[(k - 1) % COMM_RECORDER_CALLS];
+    int64_t started = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
+    doing->waiting_for = atomic_load_explicit(&slot->waiting_for, memory_order_relaxed);
     base_bias_leave(&turn);
-    return atomic_load_explicit(&slot->state, memory_order_relaxed);
+    doing->state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    if (started > 0)
+        doing->seconds = (double)(base_now() - started) * 1e-9;
 }
 
 void comm_recorder_end(comm_recorder_slot_t *slot)

@@ -88,10 +88,16 @@ static inline void comm_recorder_since(comm_recorder_slot_t *slot, int64_t now)
 {
     atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
 }
-/* The newest call of this process's own slot, from any of its threads: its state (see there), *call, when it began
- * (0: just now) and whom it waits for (-1: nobody). */
-uint32_t comm_recorder_newest(comm_recorder_slot_t *slot, comm_call_t *call, int64_t *started,
-                              int *waiting_for);
+/* What this process's own slot says of it, from any of its threads: for those that wait for this rank. */
+enum { COMM_DOING_CALLS = 3 };
+typedef struct {
+    uint32_t state;                      /* the slot's */
+    int waiting_for;                     /* world rank that the newest call waits for; -1: nobody */
+    double seconds;                      /* since the newest call began; < 0: just now */
+    int calls_n;                         /* recorded, COMM_DOING_CALLS at most */
+    comm_call_t calls[COMM_DOING_CALLS]; /* newest first */
+} comm_doing_t;
+void comm_recorder_doing(comm_recorder_slot_t *slot, comm_doing_t *doing);
 void comm_recorder_end(comm_recorder_slot_t *slot);
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);
 

@@ -284,6 +284,39 @@ static void missing_ranks(void **state)
     boot_job_end(&job);
 }
 
+/* Whatever place the missing rank has in the tree, and whoever's deadline comes first: all name it, soon after that. */
+static void missing_rank_is_named_by_all(void **state)
+{
+    (void)state;
+    static const struct {
+        int missing;
+        double root, others;
+        const char *text;
+    } cases[] = {
+        {4, 0.4, 3.0, "rank(s) 4 to join"}, /* 5 and 6 wait at rank 0, 7 for its parent 6 */
+        {4, 3.0, 0.4, "rank(s) 4 to join"},
+        {5, 3.0, 0.4, "rank(s) 5 to join"}, /* a leaf: the others are in the tree */
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        boot_job_t job;
+        attempt_t a[8];
+        boot_job_begin(&job, 8);
+        for (int r = 0; r < 8; r++)
+            if (r != cases[c].missing)
+                attempt_start(&a[r], &job, r, r == 0 ? cases[c].root : cases[c].others);
+        for (int r = 0; r < 8; r++) {
+            if (r == cases[c].missing)
+                continue;
+            attempt_end(&a[r]);
+            if (a[r].status != GYRE_ERR_TIMEOUT || strstr(a[r].error, cases[c].text) == NULL ||
+                a[r].took > (base_time_t)2500000000)
+                fail_msg("%d is missing, rank %d after %.1f s: %s", cases[c].missing, r,
+                         (double)a[r].took * 1e-9, a[r].error);
+        }
+        boot_job_end(&job);
+    }
+}
+
 static void joined_twice(void **state)
 {
     (void)state;
@@ -558,6 +591,7 @@ int main(void)
         cmocka_unit_test(silent_strangers),
         cmocka_unit_test(frames),
         cmocka_unit_test(missing_ranks),
+        cmocka_unit_test(missing_rank_is_named_by_all),
         cmocka_unit_test(joined_twice),
         cmocka_unit_test(wrong_size),
         cmocka_unit_test(died_while_joining),

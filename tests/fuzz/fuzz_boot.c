@@ -4,11 +4,15 @@
  *   2  what answers our handshake
  *   3  hello and proof of somebody who knocks
  *   4  the pairs of a fence
- *   5  frames, as in 0, of a rank that came in at the door: {role, then {type, u16 bytes, payload} ...} */
+ *   5  frames, as in 0, of a rank that came in at the door: {role, then {type, u16 bytes, payload} ...}
+ *   6  what a rank says that it is doing
+ *   7  a membership
+ *   8  what a newcomer is welcomed with: {u16 bytes, welcome, membership} */
 #include <fcntl.h>
 #include <sodium.h>
 #include <sys/socket.h>
 
+#include "collectives/communicator.h"
 #include "comm/boot_shrink.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -137,7 +141,7 @@ static void knock(fuzz_input_t *in)
     int version = boot_hello_version(hello);
     if (boot_hello_parse(hello, &parsed))
         FUZZ_CHECK(version == BOOT_VERSION &&
-                   (parsed.role == BOOT_ROLE_JOIN || parsed.role == BOOT_ROLE_CHILD));
+                   (parsed.role >= BOOT_ROLE_JOIN && parsed.role <= BOOT_ROLE_ASK));
     boot_challenge_make(key, hello, challenge);
     FUZZ_CHECK(!boot_proof_check(key, hello, challenge, proof, &conn)); /* 2^-256 */
 }
@@ -175,10 +179,68 @@ static void visitor(fuzz_input_t *in)
     finish(boot, peers);
 }
 
+static void told(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    comm_boot_doing_t doing;
+    char text[200];
+    if (boot_tell_unpack(boot, in->at, in->left, &doing)) {
+        FUZZ_CHECK(doing.waits_for >= -1 && doing.waits_for < SIZE);
+        FUZZ_CHECK(memchr(doing.missing, 0, sizeof(doing.missing)) != NULL);
+        FUZZ_CHECK(doing.calls.calls_n >= 0 && doing.calls.calls_n <= COMM_DOING_CALLS);
+        for (int i = 0; i < doing.calls.calls_n; i++)
+            coll_call_text(&doing.calls.calls[i], text, sizeof(text));
+    }
+    finish(boot, peers);
+}
+
+/* A membership that looks sane is taken up, or refused for what it says: then the rank is as it was. */
+static void take_up(comm_boot_t *boot, const uint8_t *data, size_t bytes)
+{
+    pthread_mutex_lock(&boot->lock);
+    if (boot_shrink_keep_sane(boot, data, bytes) && boot_shrink_take_up(boot) == GYRE_OK) {
+        FUZZ_CHECK(boot->members_n >= 1 && boot->members_n <= boot->size);
+        FUZZ_CHECK(boot_member(boot, boot->place) == boot->rank);
+        for (int p = 1; p < boot->members_n; p++)
+            FUZZ_CHECK(boot_member(boot, p) > boot_member(boot, p - 1));
+        for (int i = 0; i < boot->edges_n; i++)
+            FUZZ_CHECK(boot_place(boot, boot->edges[i].rank) == boot->edges[i].place);
+    }
+    boot_door_tick(boot, base_now());
+    pthread_mutex_unlock(&boot->lock);
+}
+
+static void membership(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    take_up(boot, in->at, in->left);
+    finish(boot, peers);
+}
+
+static void welcome(fuzz_input_t *in)
+{
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    size_t bytes = fuzz_byte(in);
+    bytes |= (size_t)fuzz_byte(in) << 8;
+    const uint8_t *text = fuzz_bytes(in, &bytes);
+    const boot_message_t m = {.type = BOOT_WELCOME, .data = text, .bytes = bytes};
+    if (boot_grow_take_welcome(boot, &m) == GYRE_OK) {
+        FUZZ_CHECK(boot->rank >= 0 && boot->rank < boot->size && boot->places_n == boot->size);
+        for (int r = 0; r < boot->places_n; r++)
+            FUZZ_CHECK(memchr(boot->places[r].host, 0, BOOT_HOST_BYTES) != NULL);
+        take_up(boot, in->at, in->left);
+    }
+    finish(boot, peers);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input_t in = {data, size};
-    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, pairs, visitor};
-    modes[fuzz_byte(&in) % 6](&in);
+    void (*const modes[])(fuzz_input_t *) = {frames,  raw,  answer,     knock,  pairs,
+                                             visitor, told, membership, welcome};
+    modes[fuzz_byte(&in) % 9](&in);
     return 0;
 }

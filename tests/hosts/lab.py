@@ -63,7 +63,8 @@ class Job:
         self.folder = tempfile.mkdtemp(dir=os.environ['CHECK_HOSTS_TMP'])
         self.ranks = {}
         self.pids = {}
-        common = dict(os.environ, GYRE_SECRET=secrets.token_hex(32), GYRE_SIZE=str(self.size), GYRE_JOB='check-hosts',
+        self.argv = argv
+        self.common = common = dict(os.environ, GYRE_SECRET=secrets.token_hex(32), GYRE_SIZE=str(self.size), GYRE_JOB='check-hosts',
                       GYRE_ROOT='%s:%d' % (nethosts('ip', 0), Job.port), GYRE_TUNE='none', **(env or {}))
         for rank in range(self.size):
             if rank in missing:
@@ -71,6 +72,12 @@ class Job:
             mine = dict(common, GYRE_RANK=str(rank), **((host_env or {}).get(self.host_of(rank), {})))
             with open(self.path(rank), 'wb') as out, open(self.path(rank) + '.err', 'wb') as err:
                 self.ranks[rank] = on_host(self.host_of(rank), argv, env=mine, stdout=out, stderr=err)
+
+    def newcomer(self, key, host, address):
+        """One more process, under the number `key`, which knocks at the job's address (GYRE_JOIN)."""
+        env = {k: v for k, v in self.common.items() if k not in ('GYRE_SIZE', 'GYRE_ROOT')}
+        with open(self.path(key), 'wb') as out, open(self.path(key) + '.err', 'wb') as err:
+            self.ranks[key] = on_host(host, self.argv, env=dict(env, GYRE_JOIN=address), stdout=out, stderr=err)
 
     def host_of(self, rank):
         return rank // self.per_host
@@ -94,12 +101,16 @@ class Job:
         parts = lines[-1].split(' ', 2)
         return parts[0], float(parts[1]), parts[2] if len(parts) > 2 else ''
 
+    def count(self, rank, word):
+        """How many lines of a rank begin with `word`."""
+        return sum(l.startswith(word + ' ') for l in self.text(rank).split('\n')[:-1])
+
     def wait_for(self, ranks, word, seconds, count=1):
-        """Until each of the ranks has written `count` such lines; those that have not by then."""
+        """Until each of the ranks has written `count` such lines (a number, or a dictionary by rank); those that have not by then."""
         end = time.monotonic() + seconds
         left = list(ranks)
         while True:
-            left = [r for r in left if sum(l.startswith(word + ' ') for l in self.text(r).split('\n')) < count]
+            left = [r for r in left if self.count(r, word) < (count[r] if isinstance(count, dict) else count)]
             if not left or time.monotonic() > end:
                 return left
             time.sleep(0.02)

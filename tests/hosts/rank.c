@@ -5,12 +5,15 @@
  * Calls all_reduce again and again, checks each result, and writes one line to stdout for what an observer wants to know,
  * with the time of the clock that all processes of a machine share, CLOCK_MONOTONIC, in seconds:
  *
+ *     START t              gyre_init is called
  *     READY t              the first few calls are done
- *     EVENT t              this rank, RANK, now does WHAT on SIGUSR1: exit (with 0, without a word to anybody), stuck (computes for
+ *     EVENT t              this rank, RANK, now does WHAT on SIGUSR1: exit (with 0, without gyre_finalize), stuck (computes for
  *                          ever), disagree (calls with another count) or abort
  *     ERROR t STATUS text  the first operation that failed, or gyre_init
  *     SHRUNK t ranks       with --shrink: gyre_comm_shrink made a communicator of so many
  *     GOOD t ranks sum     ... and the next collective gave what it should: the sum of those ranks' first numbers
+ *     ADDRESS t host:port  at SIGUSR2, of any rank: where one newcomer is to knock; all call gyre_comm_grow for it now
+ *     GROWN t ranks sum    the newcomer is in, and the next collective gave what it should; the newcomer (GYRE_JOIN) says so, too
  *
  * Ends with 0 after an error that nothing is left to do about, 3 after a wrong result; at SIGTERM, which all ranks
  * must get, through gyre_finalize. */
@@ -24,9 +27,12 @@
 
 #include <gyre/gyre.h>
 
-enum { READY_AFTER = 5 };
+enum {
+    READY_AFTER = 5,
+    GROW = 1 << 20 /* in element 0: somebody wants the job to grow; below it: how many want to stop */
+};
 
-static volatile sig_atomic_t told, stopping;
+static volatile sig_atomic_t told, growing, stopping;
 
 typedef struct {
     gyre_comm_t *comm;
@@ -34,12 +40,15 @@ typedef struct {
     size_t count;
     int64_t name;     /* this rank's first number, + 1 */
     int64_t expected; /* sum of the names of all in comm */
+    int grows;        /* this rank was told that the job shall grow */
 } job_t;
 
 static void on_signal(int number)
 {
     if (number == SIGUSR1)
         told = 1;
+    else if (number == SIGUSR2)
+        growing = 1;
     else
         stopping = 1;
 }
@@ -58,10 +67,10 @@ static gyre_status_t failed(gyre_status_t status)
     return status;
 }
 
-/* Element 0 counts the ranks that want to stop; the others add up names. */
+/* Element 0 counts the ranks that want to stop, or to grow; the others add up names. */
 static gyre_status_t add(job_t *job)
 {
-    job->in[0] = stopping;
+    job->in[0] = stopping + GROW * job->grows;
     gyre_status_t status =
         gyre_all_reduce(job->in, job->out, job->count, GYRE_INT64, GYRE_OP(GYRE_SUM), job->comm);
     for (size_t i = 1; status == GYRE_OK && i < job->count; i++) {
@@ -109,12 +118,50 @@ static gyre_status_t go_on(job_t *job)
     return status;
 }
 
+/* This rank was told to let a newcomer in: where is it to knock? All hear of it in the next call. */
+static void invite(job_t *job)
+{
+    char address[256];
+    growing = 0;
+    if (gyre_comm_address(job->comm, address, sizeof address) != GYRE_OK) {
+        failed(GYRE_ERR_BOOTSTRAP);
+        return;
+    }
+    job->grows = 1;
+    printf("ADDRESS %.6f %s\n", now(), address);
+    fflush(stdout);
+}
+
+static void say_grown(const job_t *job)
+{
+    printf("GROWN %.6f %d %lld\n", now(), gyre_comm_size(job->comm), (long long)job->expected);
+    fflush(stdout);
+}
+
+/* All were told in the same call that one newcomer comes. */
+static gyre_status_t grow(job_t *job)
+{
+    gyre_comm_t *next;
+    gyre_status_t status = gyre_comm_grow(job->comm, 1, &next);
+    job->grows = 0;
+    if (status != GYRE_OK)
+        return status;
+    gyre_comm_destroy(job->comm);
+    job->comm = next;
+    status = meet(job);
+    if (status == GYRE_OK)
+        status = add(job);
+    if (status == GYRE_OK)
+        say_grown(job);
+    return status;
+}
+
 static void happen(job_t *job, const char *what)
 {
     printf("EVENT %.6f\n", now());
     fflush(stdout);
     if (!strcmp(what, "exit"))
-        _exit(0);
+        exit(0);
     while (!strcmp(what, "stuck") && !stopping)
         usleep(10000); /* as good as computing to everybody else, and leaves them the processor */
     if (!strcmp(what, "disagree"))
@@ -141,7 +188,10 @@ int main(int argc, char **argv)
             return 2;
     }
     signal(SIGUSR1, on_signal);
+    signal(SIGUSR2, on_signal);
     signal(SIGTERM, on_signal);
+    printf("START %.6f\n", now());
+    fflush(stdout);
     gyre_status_t status = gyre_init(NULL, &job.comm);
     if (status != GYRE_OK) {
         failed(status);
@@ -165,9 +215,15 @@ int main(int argc, char **argv)
             told = 0;
             happen(&job, what);
         }
+        if (growing)
+            invite(&job);
         status = add(&job);
+        if (status == GYRE_OK && calls == 0 && getenv("GYRE_JOIN"))
+            say_grown(&job);
         if (status == GYRE_OK && job.out[0] == gyre_comm_size(job.comm))
             break; /* all were told to stop, and see it in the same call */
+        if (status == GYRE_OK && job.out[0] >= GROW)
+            status = grow(&job);
         while (status != GYRE_OK) {
             failed(status);
             if (!shrinks)

@@ -83,8 +83,8 @@ fault kill 'rank 1 died: its connection closed'
 fault exit 'rank 1 died: it ended \(exit\) without gyre_finalize'
 fault stop 'rank 1 died: silent for 1\.[0-9] s'
 fault disagree 'called all_reduce #20 .*, but rank 1 called barrier #20'
-fault stuck 'nothing came from rank 1 \(its newest call: all_reduce #19'
-fault stuck 'rank 1 \(it is in no call; its newest was all_reduce #19' GYRE_HOST_RANKS=1
+fault stuck 'rank 1 on host .* keeps it waiting: it is in no call; its last calls: all_reduce #19'
+fault stuck 'rank 1 on host .* keeps it waiting: it is in no call; its last calls: all_reduce #19' GYRE_HOST_RANKS=1
 
 # --timeout says what the ranks were doing.
 run "$UCX_RUN" -n 2 --timeout 2 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0
