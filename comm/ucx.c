@@ -19,8 +19,9 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { ARRIVALS_BLOCK = 64, CLOSE_MS = 1000 };
-#define MS ((base_time_t)1000000)
+enum { ARRIVALS_BLOCK = 64, CLOSE_MS = 1000, LOOK_MS = 1000 };
+#define MS           ((base_time_t)1000000)
+#define ADDRESS_SEED 3 /* of the hashes of workers' addresses */
 
 typedef struct arrivals_block {
     struct arrivals_block *next;
@@ -40,7 +41,8 @@ static struct {
     ucx_arrival_t
         *free_arrivals; /* grows in blocks and is kept: nothing is allocated per message once warm */
     arrivals_block_t *blocks;
-    int lost; /* an arrival could not be kept for want of memory */
+    int lost;              /* an arrival could not be kept for want of memory */
+    base_time_t looked_at; /* its sockets, last */
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
 void ucx_lock(void)
@@ -62,9 +64,17 @@ void ucx_breathe(void)
     ucx_lock();
 }
 
-int ucx_shared(void)
+int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
 {
-    return ucx.users > 1;
+    const int world_rank = ug->group->world_ranks[rank];
+
+    for (const comm_ucx_group_t *other = ucx.groups; other; other = other->next) {
+        for (int r = 0; other != ug && other->leave_by == 0 && r < other->group->n; r++) {
+            if (other->group->world_ranks[r] == world_rank)
+                return 1;
+        }
+    }
+    return 0;
 }
 
 ucp_worker_h ucx_worker(void)
@@ -137,6 +147,37 @@ static void inbox_insert(ucx_inbox_t *inbox, ucx_arrival_t *arrival)
         inbox->tail = arrival;
 }
 
+/* Drops an inbox's messages; all: those whose payload has come, too. UCX tells the sender of a rendezvous that it is over. */
+static void inbox_drop(ucx_inbox_t *inbox, int all)
+{
+    ucx_arrival_t **link = &inbox->head;
+
+    inbox->tail = NULL;
+    while (*link) {
+        ucx_arrival_t *arrival = *link;
+        if (!all && !arrival->rndv) {
+            inbox->tail = arrival;
+            link = &arrival->next;
+            continue;
+        }
+        *link = arrival->next;
+        if (arrival->data)
+            ucp_am_data_release(ucx.worker, arrival->data);
+        ucx_arrival_free(arrival);
+    }
+}
+
+void ucx_give_back(comm_ucx_group_t *ug, int source)
+{
+    const size_t first = source < 0 ? 0 : (size_t)source * COMM_LANES;
+    const size_t end = source < 0 ? (size_t)ug->group->n * COMM_LANES : first + COMM_LANES;
+
+    for (size_t i = first; ug->inboxes && i < end; i++) {
+        if (ug->inboxes[i])
+            inbox_drop(ug->inboxes[i], source < 0);
+    }
+}
+
 static comm_ucx_group_t *find_group(const ucx_header_t *header)
 {
     for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
@@ -154,6 +195,7 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
     ucx_header_t header;
     comm_ucx_group_t *ug;
     ucx_inbox_t *inbox;
+    int rndv;
 
     (void)arg;
     if (head_bytes != sizeof header) {
@@ -162,15 +204,23 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
     }
     memcpy(&header, head, sizeof header);
     ug = find_group(&header);
-    if (!ug) {
+    if (!ug || ug->leave_by != 0) {
         log_debug("ucx: dropped a message for a communicator that is gone");
-        return UCS_OK;
+        return UCS_OK; /* which tells the sender of a rendezvous that it is over */
     }
     if (header.source < 0 || header.source >= ug->group->n || header.lane >= COMM_LANES ||
         header.bytes != bytes) {
         log_warning("ucx: dropped a message with a header that cannot be");
         return UCS_OK;
     }
+    if (header.number == UCX_WITHDRAWN) {
+        ug->withdrawn[header.source] = 1;
+        ucx_give_back(ug, header.source);
+        return UCS_OK;
+    }
+    rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if (rndv && ug->withdrawn[header.source])
+        return UCS_OK;
     inbox = ucx_inbox(ug, header.source, (int)header.lane);
     if (inbox && header.taken > inbox->acked)
         inbox->acked = header.taken;
@@ -183,7 +233,7 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
     }
     arrival->header = header;
     arrival->data = bytes > 0 ? data : NULL;
-    arrival->rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    arrival->rndv = rndv;
     inbox_insert(inbox, arrival);
     return arrival->data ? UCS_INPROGRESS : UCS_OK;
 }
@@ -311,30 +361,27 @@ static int goes_over_tcp(ucp_ep_h ep)
     return tcp;
 }
 
-gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+static const ucp_address_t *address_of(const comm_ucx_group_t *ug, int rank, uint64_t *hash)
 {
-    const unsigned char *record = ug->addresses + (size_t)rank * ug->address_bytes;
+    const unsigned char *record = ug->addresses + (size_t)rank * ug->record_bytes;
     uint32_t length;
-    uint64_t hash;
-    ucx_peer_t *peer;
-    ucs_status_t status;
 
     memcpy(&length, record, sizeof length);
-    hash = base_hash64(record + sizeof length, length, 3);
-    for (peer = ucx.peers; peer; peer = peer->next) {
-        if (peer->address_hash == hash) {
-            *out = peer;
-            return GYRE_OK;
-        }
-    }
-    peer = calloc(1, sizeof *peer);
+    *hash = base_hash64(record + sizeof length, length, ADDRESS_SEED);
+    return (const ucp_address_t *)(const void *)(record + sizeof length);
+}
+
+static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    ucx_peer_t *peer = calloc(1, sizeof *peer);
+    ucs_status_t status;
+
     if (!peer)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a connection to rank %d", rank);
-    peer->address_hash = hash;
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                             UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .address = (const ucp_address_t *)(const void *)(record + sizeof length),
+                              .address = address_of(ug, rank, &peer->address_hash),
                               .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                               .err_handler = {.cb = on_error, .arg = peer}};
     status = ucp_ep_create(ucx.worker, &params, &peer->ep);
@@ -350,6 +397,23 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     peer->next = ucx.peers;
     ucx.peers = peer;
     *out = peer;
+    return GYRE_OK;
+}
+
+gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    ucx_peer_t *found = NULL;
+    uint64_t hash;
+
+    (void)address_of(ug, rank, &hash);
+    /* The oldest that has not failed before this group was made: the newest are listed first. */
+    for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
+        if (peer->address_hash == hash && (peer->failed == UCS_OK || peer->failed_at > ug->made_at))
+            found = peer;
+    }
+    if (!found)
+        return peer_new(ug, rank, out);
+    *out = found;
     return GYRE_OK;
 }
 
@@ -406,17 +470,11 @@ static void leave_locked(comm_ucx_group_t *ug)
         link = &(*link)->next;
     if (*link)
         *link = ug->next;
-    for (size_t i = 0; ug->inboxes && i < (size_t)ug->group->n * COMM_LANES; i++) {
-        while (ug->inboxes[i] && ug->inboxes[i]->head) {
-            ucx_arrival_t *arrival = ug->inboxes[i]->head;
-            ug->inboxes[i]->head = arrival->next;
-            if (arrival->data)
-                ucp_am_data_release(ucx.worker, arrival->data);
-            ucx_arrival_free(arrival);
-        }
+    ucx_give_back(ug, -1);
+    for (size_t i = 0; ug->inboxes && i < (size_t)ug->group->n * COMM_LANES; i++)
         free(ug->inboxes[i]);
-    }
     free(ug->inboxes);
+    free(ug->withdrawn);
     free(ug->addresses);
     free(ug);
     if (--ucx.users == 0) {
@@ -450,8 +508,18 @@ void comm_ucx_leave(comm_group_t *group)
     ucx_unlock();
 }
 
-/* Makes this rank's part; *bytes: the length of its address. */
-static gyre_status_t begin(comm_group_t *group, uint32_t *bytes)
+/* Connections that have failed: all, or those with the process of that address. */
+static uint32_t count_failed(const uint64_t *hash)
+{
+    uint32_t count = 0;
+
+    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next)
+        count += peer->failed != UCS_OK && (!hash || peer->address_hash == *hash);
+    return count;
+}
+
+/* Makes this rank's part; *bytes: the length of its address; *failed: how many connections have failed. */
+static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *failed)
 {
     comm_ucx_group_t *ug = calloc(1, sizeof *ug);
     gyre_status_t status;
@@ -460,15 +528,18 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     ug->group = group;
     ug->inboxes = calloc((size_t)group->n * COMM_LANES, sizeof *ug->inboxes);
+    ug->withdrawn = calloc((size_t)group->n, sizeof *ug->withdrawn);
     ucx_lock();
     ucx.users++;
-    status = ug->inboxes ? start_worker() : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
+    status = ug->inboxes && ug->withdrawn ? start_worker()
+                                          : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
     if (status == GYRE_OK) {
         /* Known before any peer can have this rank's address: no message finds its group missing. */
         ug->next = ucx.groups;
         ucx.groups = ug;
         group->ucx = ug;
         *bytes = (uint32_t)ucx.address_bytes;
+        *failed = count_failed(NULL);
     } else {
         leave_locked(ug);
     }
@@ -476,19 +547,82 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes)
     return status;
 }
 
+/* A connection with `rank` has failed at the other end, unheard of here, where UCX may only have received over it: then it has made
+ * its end by itself, tells nobody that it is dead, and would give it to the first who asks for a connection. */
+static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
+{
+    ucx_peer_t *peer;
+    uint64_t hash;
+    gyre_status_t status;
+
+    (void)address_of(ug, rank, &hash);
+    for (peer = ucx.peers; peer; peer = peer->next) {
+        if (peer->address_hash == hash && peer->failed == UCS_OK) {
+            ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
+            return GYRE_OK;
+        }
+    }
+    status = peer_new(ug, rank, &peer);
+    if (status == GYRE_OK)
+        ucx_peer_cut(peer);
+    return status;
+}
+
+/* Every rank has told the addresses of those with whom its connections have failed. After that no end of one is used any more. */
+static gyre_status_t agree_on_failed(comm_ucx_group_t *ug, size_t failed_at, uint32_t most_failed)
+{
+    const uint64_t mine = base_hash64(ucx.address, ucx.address_bytes, ADDRESS_SEED);
+    gyre_status_t status = GYRE_OK;
+
+    for (int r = 0; r < ug->group->n && status == GYRE_OK; r++) {
+        uint64_t hash, told;
+        uint32_t theirs = 0;
+
+        (void)address_of(ug, r, &hash);
+        for (uint32_t i = 0; i < most_failed; i++) {
+            memcpy(&told, ug->addresses + (size_t)r * ug->record_bytes + failed_at + i * sizeof told,
+                   sizeof told);
+            theirs += told == mine;
+        }
+        for (uint32_t ours = count_failed(&hash); ours < theirs && status == GYRE_OK; ours++)
+            status = peer_forget(ug, r);
+    }
+    return status;
+}
+
+/* A record: 4 bytes of length, the worker's address, and from failed_at on the hashed addresses of those with whom connections
+ * have failed, 0 where there are fewer than most_failed. */
+static void write_record(unsigned char *record, size_t failed_at, uint32_t most_failed)
+{
+    const uint32_t length = (uint32_t)ucx.address_bytes;
+    unsigned char *at = record + failed_at;
+
+    memcpy(record, &length, sizeof length);
+    memcpy(record + sizeof length, ucx.address, length);
+    for (const ucx_peer_t *peer = ucx.peers; peer && most_failed > 0; peer = peer->next) {
+        if (peer->failed == UCS_OK)
+            continue;
+        memcpy(at, &peer->address_hash, sizeof peer->address_hash);
+        at += sizeof peer->address_hash;
+        most_failed--;
+    }
+}
+
 gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user)
 {
     struct {
         int32_t status;
-        uint32_t bytes;
+        uint32_t bytes, failed;
     } mine = {0}, *all = calloc((size_t)group->n, sizeof *all);
+    comm_ucx_group_t *ug;
     size_t most = 0;
+    uint32_t most_failed = 0;
     unsigned char *record;
     gyre_status_t status;
 
     if (!all)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
-    mine.status = (int32_t)begin(group, &mine.bytes);
+    mine.status = (int32_t)begin(group, &mine.bytes, &mine.failed);
     status = exchange(user, &mine, sizeof mine, all);
     for (int r = 0; status == GYRE_OK && r < group->n; r++) {
         if (all[r].status != GYRE_OK)
@@ -498,23 +632,33 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, v
                                      "rank %d (world rank %d) could not start UCX; its message says why", r,
                                      group->world_ranks[r]);
         most = all[r].bytes > most ? all[r].bytes : most;
+        most_failed = all[r].failed > most_failed ? all[r].failed : most_failed;
     }
     free(all);
     if (status != GYRE_OK)
         return status;
-    /* Records as long as the longest address: all ranks know that length now. */
-    group->ucx->address_bytes = sizeof mine.bytes + most;
-    group->ucx->addresses = calloc((size_t)group->n, group->ucx->address_bytes);
-    record = calloc(1, group->ucx->address_bytes);
-    if (!group->ucx->addresses || !record) {
+    /* Records as long as the longest: all ranks know that length now. */
+    ug = group->ucx;
+    most += sizeof mine.bytes;
+    ug->record_bytes = most + most_failed * sizeof(uint64_t);
+    ug->addresses = calloc((size_t)group->n, ug->record_bytes);
+    record = calloc(1, ug->record_bytes);
+    if (!ug->addresses || !record) {
         free(record);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
     }
-    memcpy(record, &mine.bytes, sizeof mine.bytes);
-    memcpy(record + sizeof mine.bytes, ucx.address, mine.bytes); /* fixed while this group uses the worker */
-    status = exchange(user, record, group->ucx->address_bytes, group->ucx->addresses);
+    ucx_lock();
+    write_record(record, most, most_failed);
+    ucx_unlock();
+    status = exchange(user, record, ug->record_bytes, ug->addresses);
     free(record);
-    group->private_bytes += (size_t)group->n * (group->ucx->address_bytes + COMM_LANES * sizeof(void *));
+    group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
+    ucx_lock();
+    ucx_poll();
+    if (status == GYRE_OK)
+        status = agree_on_failed(ug, most, most_failed);
+    ug->made_at = base_now();
+    ucx_unlock();
     return status;
 }
 
@@ -524,6 +668,22 @@ void comm_ucx_progress(comm_group_t *group)
     ucx_lock();
     ucx_poll();
     ucx_unlock();
+}
+
+/* Whoever sleeps has time for it; TCP alone leaves it to us. */
+static void look_at_sockets(void)
+{
+    const base_time_t now = base_now();
+    int tcp = 0;
+
+    if (now - ucx.looked_at < LOOK_MS * MS)
+        return;
+    ucx.looked_at = now;
+    for (const ucx_peer_t *peer = ucx.peers; peer && !tcp; peer = peer->next)
+        tcp = peer->tcp;
+    if (tcp && ucx_sockets_look(ucx.event_fd) == 0)
+        log_debug("ucx: none of its TCP connections was found; a link that is cut ends with the heartbeat or "
+                  "the deadline");
 }
 
 void comm_ucx_sleep(comm_group_t *group, int ms)
@@ -538,6 +698,7 @@ void comm_ucx_sleep(comm_group_t *group, int ms)
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;
     if (!armed)
         ucx_poll();
+    look_at_sockets();
     ucx_unlock();
     if (armed)
         poll(&event, 1, ms);

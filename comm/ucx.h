@@ -4,6 +4,7 @@
 #ifndef COMM_UCX_H
 #define COMM_UCX_H
 
+#include <netinet/tcp.h>
 #include <ucp/api/ucp.h>
 
 #include "comm/link.h"
@@ -11,7 +12,10 @@
 enum { UCX_AM_ID = 17 }; /* of our one kind of active message */
 /* TCP's keepalive, in seconds: an idle connection's death shows within about 4 s. */
 enum { UCX_KEEP_IDLE = 1, UCX_KEEP_INTERVAL = 1, UCX_KEEP_COUNT = 3 };
+/* In place of a message's number, where there is none: only `taken` counts; ... */
 #define UCX_NO_NUMBER UINT64_MAX
+/* ... the sender's group has failed: its rendezvous that were not begun are to be given back. */
+#define UCX_WITHDRAWN (UINT64_MAX - 1)
 
 /* Travels in front of every message.
  *
@@ -21,7 +25,7 @@ enum { UCX_KEEP_IDLE = 1, UCX_KEEP_INTERVAL = 1, UCX_KEEP_COUNT = 3 };
  * a number. See send_start in ucx_link.c. */
 typedef struct {
     uint64_t group;
-    uint64_t number; /* of the message on its lane, from 0; UCX_NO_NUMBER: only `taken` counts */
+    uint64_t number; /* of the message on its lane, from 0, or one of the words above */
     uint64_t bytes;
     uint64_t taken;
     comm_tag_t tag;
@@ -30,7 +34,8 @@ typedef struct {
     uint32_t lane, cost;
 } ucx_header_t;
 
-/* A connection to another process's worker, shared by all groups that meet it there. */
+/* A connection to another process's worker, shared by all groups that meet it there. One that has failed stays listed, for the
+ * groups that it has failed for: they may have lost messages with it. Groups that are made later get another one. */
 typedef struct ucx_peer {
     struct ucx_peer *next;
     uint64_t address_hash;
@@ -60,10 +65,12 @@ typedef struct {
 struct comm_ucx_group {
     comm_ucx_group_t *next;
     comm_group_t *group;
-    unsigned char *addresses; /* [n * address_bytes]: each 4 bytes of length, then the worker's address */
-    size_t address_bytes;
-    ucx_inbox_t **inboxes; /* [n * COMM_LANES]; NULL: nothing came and no link was made */
-    base_time_t leave_by;  /* 0: not leaving; else how long unfinished messages may still take */
+    unsigned char *addresses; /* [n * record_bytes]; see write_record */
+    size_t record_bytes;
+    ucx_inbox_t **inboxes;    /* [n * COMM_LANES]; NULL: nothing came and no link was made */
+    unsigned char *withdrawn; /* [n] 1: this rank's group has failed, nobody takes its rendezvous any more */
+    base_time_t made_at;      /* connections that failed earlier are none of its */
+    base_time_t leave_by;     /* 0: not leaving; else how long unfinished messages may still take */
 };
 
 void ucx_configure(ucp_config_t *config); /* comm/ucx_config.c */
@@ -74,8 +81,11 @@ void ucx_breathe(void); /* lets other threads have the lock for a moment; for wa
 /* All under the lock. */
 ucp_worker_h ucx_worker(void);
 void ucx_poll(void);
-int ucx_shared(void); /* 1: more than one group uses the worker and its connections */
-int ucx_lost(void);   /* 1: a message could not be kept for want of memory */
+int ucx_lost(void); /* 1: a message could not be kept for want of memory */
+/* 1: a group that is not about to end meets the process of this group's `rank`, too. */
+int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
+/* Lets go of what has arrived and was not received; of rank `source` only what is still at it. -1: all of everybody. */
+void ucx_give_back(comm_ucx_group_t *ug, int source);
 ucx_inbox_t *ucx_inbox(comm_ucx_group_t *ug, int source, int lane);
 void ucx_arrival_free(ucx_arrival_t *arrival);
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
@@ -94,5 +104,10 @@ typedef struct {
 } ucx_sockets_t;
 void ucx_sockets_before(ucx_sockets_t *listening);
 void ucx_sockets_after(ucx_sockets_t *listening); /* frees what it holds */
+/* Ends those of the worker's connections, found below its event descriptor, that have led nowhere for GYRE_HEARTBEAT: UCX reports
+ * them as failed soon. A warning names both ends. How many it found. Under the lock. */
+int ucx_sockets_look(int event_fd);
+/* Does nobody answer any more, by the kernel's account of a connection? Pure. */
+int ucx_socket_leads_nowhere(const struct tcp_info *info, unsigned silence_ms);
 
 #endif

@@ -12,6 +12,8 @@
 #include "comm/ucx.h"
 
 enum { GRACE_MS = 1500, LEAVE_MS = 1000 };
+/* How much of an operation's deadline others may take to give back what a failed group has offered them: one part of so many. */
+enum { PATIENCE_PART = 4 };
 /* Eager bytes per lane that a receiver may be behind: 3.4 ms at 10 Gbit/s, or 34 ms at 1 Gbit/s, in which a receiver that shares
  * its core gets its turn. Small messages, which are not worth a rendezvous, may go as far again, then they wait. */
 enum {
@@ -39,6 +41,7 @@ typedef struct ucx_link {
     uint64_t sent;
     uint64_t spent;             /* cost of the messages that were sent */
     ucx_sending_t telling;      /* a message without a number that is under way */
+    ucx_sending_t withdrawing;  /* likewise; its turn comes once */
     ucx_arrival_t *viewed;      /* messages that the caller is reading */
     ucs_status_ptr_t receiving; /* a rendezvous into the caller's buffer, or NULL */
     int know_their_call;
@@ -249,7 +252,9 @@ static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, u
     if (ucx_lost())
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for messages that arrived");
     if (!head || head->header.number != inbox->next) {
-        gyre_status_t status = tell_taken(link);
+        gyre_status_t status = link->peer && link->peer->failed != UCS_OK
+                                   ? ucx_broken(link, link->peer->failed)
+                                   : tell_taken(link);
         return status == GYRE_OK ? GYRE_IN_PROGRESS : status;
     }
     if (head->header.tag.seq != tag.seq || head->header.tag.sig != tag.sig || head->header.bytes != bytes) {
@@ -406,7 +411,7 @@ void ucx_links_reap(void)
 
     while (*at) {
         ucx_link_t *link = *at;
-        if (under_way(link) || in_progress(link->telling.request)) {
+        if (under_way(link) || in_progress(link->telling.request) || in_progress(link->withdrawing.request)) {
             at = &link->next;
             continue;
         }
@@ -415,6 +420,8 @@ void ucx_links_reap(void)
             ucp_request_free(link->receiving);
         if (link->telling.request)
             ucp_request_free(link->telling.request);
+        if (link->withdrawing.request)
+            ucp_request_free(link->withdrawing.request);
         for (int i = 0; i < COMM_SENDS_OPEN; i++) {
             if (link->sending[i].request)
                 ucp_request_free(link->sending[i].request);
@@ -432,17 +439,9 @@ void ucx_links_drop(void)
     }
 }
 
-static void wait_for(ucx_link_t *link, base_time_t until)
-{
-    while (under_way(link) && base_now() < until) {
-        if (ucp_worker_progress(ucx_worker()) == 0)
-            ucx_breathe();
-    }
-}
-
-/* Is it in vain to wait for messages that are under way? Where other groups use the connection too, a group's end is no
- * reason to cut it at once: those that arrive do no harm. */
-static int in_vain(const ucx_link_t *link)
+/* Is it in vain to wait for messages that are under way? needed: other groups use the connection, too, so that the end of this
+ * one is no reason to cut it. */
+static int in_vain(const ucx_link_t *link, int needed)
 {
     const comm_group_t *group = link->base.group;
 
@@ -450,26 +449,86 @@ static int in_vain(const ucx_link_t *link)
         return 0;
     return link->peer->failed != UCS_OK ||
            comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) >= 0 ||
-           (!ucx_shared() && comm_group_failed(group));
+           (!needed && comm_group_failed(group));
 }
 
-/* After an error, messages may be under way in buffers that the caller is about to free. They get a moment to end, if
- * they can; then the connection is cut, which ends them, unless it is in order and others still need it. What the link itself
- * still has to say to the peer is no reason: it stays until that is said. */
+static void turn(void)
+{
+    if (ucp_worker_progress(ucx_worker()) == 0)
+        ucx_breathe();
+}
+
+/* Asks the peer to give back what it was offered by rendezvous and has not begun to take. */
+static void withdraw(ucx_link_t *link)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
+    ucs_status_ptr_t request;
+
+    if (!link->peer || link->peer->failed != UCS_OK)
+        return;
+    link->withdrawing.header = header_of(link);
+    link->withdrawing.header.number = UCX_WITHDRAWN;
+    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->withdrawing.header,
+                              sizeof link->withdrawing.header, NULL, 0, &param);
+    if (UCS_PTR_IS_ERR(request))
+        ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
+    else
+        link->withdrawing.request = request;
+}
+
+static const comm_link_ops_t ucx_ops;
+
+/* A link of the group is closed for the first time: all of them will be. */
+static void leave_begins(comm_group_t *group)
+{
+    comm_ucx_group_t *ug = group->ucx;
+    const int failed = comm_group_failed(group);
+    /* Whoever computes gives back what it was offered when it next calls Gyre. */
+    const double timeout_s = group->world->timeout_s > 0 ? group->world->timeout_s : 1000;
+    const base_time_t patience = failed ? (base_time_t)(timeout_s / PATIENCE_PART * 1e9) : 0;
+
+    ug->leave_by = base_now() + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
+    ucx_give_back(ug, -1);
+    for (size_t i = 0; failed && i < (size_t)group->n * COMM_LANES; i++) {
+        if (group->links[i] && group->links[i]->ops == &ucx_ops && under_way((ucx_link_t *)group->links[i]))
+            withdraw((ucx_link_t *)group->links[i]);
+    }
+}
+
+/* After an error, messages may be under way in buffers that the caller is about to free, and UCX can cancel neither a rendezvous
+ * that was offered nor one that has begun. So:
+ *
+ *  - Each side gives back, unread, what it was offered and will not take: as it closes its own links, and when the other
+ *    side asks for it (UCX_WITHDRAWN), which any call of Gyre over UCX answers, whatever communicator it is for. What has begun ends by
+ *    itself. Either way the connection stays whole, and other groups notice nothing.
+ *  - The connection is cut, which ends everything on it, at once if it is broken, the peer dead, or nobody else in need of it; if
+ *    others do need it, only when the peer has let a quarter of an operation's deadline pass without a call of Gyre.
+ *  - A group that has not failed cuts nothing that others need.
+ *
+ * What the link itself still has to say to the peer is no reason to wait: it stays until that is said. */
 static void ucx_close(comm_link_t *base)
 {
     ucx_link_t *link = (ucx_link_t *)base;
     comm_group_t *group = base->group;
     comm_ucx_group_t *ug = group->ucx;
+    int needed;
 
     ucx_lock();
+    needed = ucx_needed_elsewhere(ug, base->peer);
     if (ug->leave_by == 0)
-        ug->leave_by = base_now() + LEAVE_MS * MS; /* for all links of the group together */
-    if (!in_vain(link))
-        wait_for(link, ug->leave_by);
-    if (under_way(link) && link->peer && (in_vain(link) || !ucx_shared() || comm_group_failed(group))) {
+        leave_begins(group);
+    while (under_way(link) && !in_vain(link, needed) && base_now() < ug->leave_by)
+        turn();
+    if (under_way(link) && link->peer && (in_vain(link, needed) || !needed || comm_group_failed(group))) {
+        if (!in_vain(link, needed) && needed)
+            log_warning(
+                "rank %d has made no call of Gyre since this communicator failed: the connection with it is "
+                "cut, which ends other communicators with it, so that buffers of messages can be freed",
+                base->peer);
+        base_time_t until = base_now() + LEAVE_MS * MS;
         ucx_peer_cut(link->peer);
-        wait_for(link, base_now() + LEAVE_MS * MS);
+        while (under_way(link) && base_now() < until)
+            turn();
     }
     if (under_way(link))
         log_warning(

@@ -1,4 +1,4 @@
-/* comm/ucx_socket.c: the TCP sockets that UCX makes: keepalive for those that it accepts.
+/* comm/ucx_socket.c: the TCP sockets that UCX makes: keepalive for those that it accepts, an end for those that lead nowhere.
  *
  * UCX sets TCP keepalive as comm/ucx_config.c asks it to, but on connections that it opens only, not on those that it accepts.
  * Listening sockets hand it on to the connections that they accept, so they are told once, when the worker is made: they are
@@ -6,14 +6,20 @@
  *
  * TCP_USER_TIMEOUT stays off. It would bound how long lost data is sent again, but also how long a receiver may leave its window
  * shut, and UCX empties its sockets inside Gyre's calls only: a rank that computes for longer would look dead, though its kernel
- * answers every probe. A silent host is the watcher's to notice, and an operation has its deadline. */
+ * answers every probe. What tells the two apart is in the kernel's account of a connection (TCP_INFO): a kernel that lives
+ * acknowledges, be it only that its window is shut. So a rank that sleeps in UCX looks at that account once a second, and
+ * shuts down what was sent again and again without an answer for as long as a host may be silent (GYRE_HEARTBEAT). This is for
+ * one of several links that is cut while the bootstrap's lives; a silent host is the watcher's to notice. */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "comm/ucx.h"
 
 static int option(int fd, int level, int name)
@@ -117,4 +123,81 @@ void ucx_sockets_after(ucx_sockets_t *listening)
     else
         each_descriptor(tune_new_listening, listening);
     free(listening->fds);
+}
+
+/* Transmissions in a row without an answer, after about 1.4 s at the earliest. */
+enum { TRIES = 3 };
+
+int ucx_socket_leads_nowhere(const struct tcp_info *info, unsigned silence_ms)
+{
+    return info->tcpi_state == TCP_ESTABLISHED &&
+           (info->tcpi_retransmits >= TRIES || info->tcpi_probes >= TRIES) &&
+           info->tcpi_last_ack_recv >= silence_ms;
+}
+
+static void name_end(int fd, int (*ask)(int, struct sockaddr *, socklen_t *), char text[INET6_ADDRSTRLEN])
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+        struct sockaddr_storage room;
+    } at = {0};
+    socklen_t bytes = sizeof at;
+    const void *address = &at.in.sin_addr;
+
+    snprintf(text, INET6_ADDRSTRLEN, "?");
+    if (ask(fd, &at.any, &bytes) != 0)
+        return;
+    if (at.any.sa_family == AF_INET6)
+        address = &at.in6.sin6_addr;
+    inet_ntop(at.any.sa_family, address, text, INET6_ADDRSTRLEN);
+}
+
+static void look_at(int fd, unsigned silence_ms)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    char here[INET6_ADDRSTRLEN], there[INET6_ADDRSTRLEN];
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        !ucx_socket_leads_nowhere(&info, silence_ms))
+        return;
+    name_end(fd, getsockname, here);
+    name_end(fd, getpeername, there);
+    log_warning("ucx: %s has acknowledged nothing to %s for %.1f s: that link is cut, and this connection is "
+                "given up",
+                there, here, info.tcpi_last_ack_recv / 1000.0);
+    shutdown(fd, SHUT_RDWR); /* UCX finds it closed */
+}
+
+/* The sockets among what an epoll descriptor waits for, and among what such descriptors in it wait for. */
+static int look_below(int epoll_fd, unsigned silence_ms, int depth)
+{
+    char path[64], line[256];
+    FILE *file;
+    int fd, found = 0;
+
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epoll_fd);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "tfd: %d", &fd) != 1)
+            continue;
+        if (is_tcp(fd)) {
+            look_at(fd, silence_ms);
+            found++;
+        } else if (depth > 0) {
+            found += look_below(fd, silence_ms, depth - 1);
+        }
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+int ucx_sockets_look(int event_fd)
+{
+    const double silence_s = base_setting_seconds(SET_HEARTBEAT);
+
+    return silence_s > 0 ? look_below(event_fd, (unsigned)(silence_s * 1000), 1) : 0;
 }

@@ -47,7 +47,8 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
 /* Frees a communicator made by gyre_comm_split. Not collective. INVALID, and nothing is freed, while requests of it were
- * not waited for. */
+ * not waited for. If it has failed, buffers of its operations are no longer read or written afterwards; over UCX that may take
+ * until peers call Gyre again, at most a quarter of an operation's deadline (docs/transports.md). */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends every operation of `comm` on all its ranks with GYRE_ERR_ABORTED; `reason` travels with it. Does not

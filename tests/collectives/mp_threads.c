@@ -1,4 +1,4 @@
-/* ranks: 1 2 3 */
+/* ranks: 1 2 3, over UCX: 2 3 */
 /* tests/collectives/mp_threads.c: the progress thread drives what nobody waits for, callbacks come before the wait
  * ends, and threads with communicators of their own do not disturb one another. Meant for ThreadSanitizer, too. */
 #include "tests/support/mp.h"

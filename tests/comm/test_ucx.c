@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +19,8 @@
 
 #include "../support/ranks.h"
 #include "base/settings.h"
+#include "comm/link.h"
+#include "comm/ucx.h"
 
 static void set(base_setting_t id, const char *value)
 {
@@ -389,10 +392,11 @@ static void test_shared(void **state)
     ranks_before_join = NULL;
 }
 
+enum { HUGE = 8 << 20 }; /* goes by rendezvous */
+
 /* A rank that only receives gives up in the middle of a rendezvous: its buffer is its own again, and nobody warns of it. */
 static int unreceived(ranks_t *self)
 {
-    enum { HUGE = 8 << 20 };
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
     unsigned char *buf = calloc(1, HUGE);
     comm_msg_t msg = {0};
@@ -431,6 +435,152 @@ static void test_unreceived(void **state)
     ranks_before_join = NULL;
 }
 
+/* A second communicator of both ranks fails while rendezvous that nobody will take are under way in it, and is destroyed: the first
+ * one notices nothing, whether the other rank destroys its own at the same time (mutual) or is busy with the first. */
+static gyre_status_t another_group(ranks_t *self, uint64_t id, comm_group_t **out)
+{
+    static const int world_ranks[] = {0, 1};
+
+    return comm_group_create(&self->world, id, world_ranks, 2, self->rank, ranks_exchange, self,
+                             base_deadline(20), out);
+}
+
+/* Offers the other rank a message that goes by rendezvous, until that has heard of it. */
+static int offer(ranks_t *self, const unsigned char *buf)
+{
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    comm_msg_t msg = {0};
+
+    RANKS_CHECK(self, link && comm_send(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+    for (base_time_t end = base_deadline(0.3); base_now() < end;)
+        RANKS_CHECK(self, comm_send(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+    return 0;
+}
+
+static int beside(ranks_t *self)
+{
+    const int mutual = *(int *)self->arg;
+    unsigned char *buf = calloc(1, HUGE);
+    comm_group_t *first = self->group, *second;
+
+    RANKS_CHECK(self, buf && another_group(self, 78, &second) == GYRE_OK);
+    self->group = second;
+    if (mutual || self->rank == 0)
+        RANKS_CHECK(self, offer(self, buf) == 0);
+    else
+        for (base_time_t end = base_deadline(0.3); base_now() < end;)
+            comm_group_progress(second);
+    ranks_barrier(self);
+    if (self->rank == 0)
+        comm_watch_abort(self->world.watch, comm_group_id(second), GYRE_ERR_ABORTED, "enough");
+    for (base_time_t end = base_deadline(20); !comm_group_failed(second) && base_now() < end;)
+        usleep(1000);
+    if (mutual || self->rank == 0)
+        comm_group_destroy(second); /* for as long as it takes: there is no timeout_s */
+    free(buf);
+    self->group = first;
+    RANKS_CHECK(self, echo(self) == 0);
+    if (!mutual && self->rank == 1)
+        comm_group_destroy(second);
+    return 0;
+}
+
+static void test_beside(void **state)
+{
+    (void)state;
+    ranks_before_join = over_tcp;
+    for (int mutual = 0; mutual < 2; mutual++)
+        assert_int_equal(ranks_fork(2, 40, beside, &mutual), 0);
+    ranks_before_join = NULL;
+}
+
+/* The other rank makes no call for so long that the connection is cut: the first communicator has failed, too, but a new one has a
+ * new connection. `taker` has never sent anything over the old one. */
+static int anew(ranks_t *self)
+{
+    const int taker = *(int *)self->arg;
+    unsigned char *buf = calloc(1, HUGE);
+    comm_group_t *first = self->group, *second, *third;
+    gyre_status_t status = GYRE_OK;
+
+    self->world.timeout_s = 2; /* whose quarter is less than the second that it takes at least */
+    RANKS_CHECK(self, buf && another_group(self, 78, &second) == GYRE_OK);
+    self->group = second;
+    if (self->rank != taker)
+        RANKS_CHECK(self, offer(self, buf) == 0);
+    else
+        for (base_time_t end = base_deadline(0.3); base_now() < end;)
+            comm_group_progress(second);
+    ranks_barrier(self);
+    comm_watch_abort(self->world.watch, comm_group_id(second), GYRE_ERR_ABORTED, "enough");
+    if (self->rank != taker)
+        comm_group_destroy(second);
+    ranks_barrier(self);
+    if (self->rank == taker)
+        comm_group_destroy(second);
+    self->group = first;
+    if (self->rank != taker)
+        status = ranks_send(self, taker, 0, buf, 8, (comm_tag_t){2, 0});
+    RANKS_CHECK(self, self->rank == taker || status == GYRE_ERR_TRANSPORT);
+    RANKS_CHECK(self, another_group(self, 79, &third) == GYRE_OK);
+    self->group = third;
+    RANKS_CHECK(self, echo(self) == 0);
+    self->group = first;
+    comm_group_destroy(third);
+    free(buf);
+    return 0;
+}
+
+static void test_anew(void **state)
+{
+    (void)state;
+    ranks_before_join = over_tcp;
+    for (int taker = 0; taker < 2; taker++)
+        assert_int_equal(ranks_fork(2, 40, anew, &taker), 0);
+    ranks_before_join = NULL;
+}
+
+/* Who is silent and who is merely busy, by the kernel's account; and the connections are found where UCX keeps them. */
+static void test_silence(void **state)
+{
+    struct tcp_info info = {.tcpi_state = TCP_ESTABLISHED, .tcpi_last_ack_recv = 6000};
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    int outer = epoll_create1(EPOLL_CLOEXEC), inner = epoll_create1(EPOLL_CLOEXEC);
+    int door = socket(AF_INET, SOCK_STREAM, 0), one = socket(AF_INET, SOCK_STREAM, 0);
+
+    (void)state;
+    assert_false(ucx_socket_leads_nowhere(&info, 5000)); /* idle */
+    info.tcpi_retransmits = 2;
+    assert_false(ucx_socket_leads_nowhere(&info, 5000)); /* a loss or two, or it has only begun */
+    info.tcpi_retransmits = 5;
+    assert_true(ucx_socket_leads_nowhere(&info, 5000));
+    assert_false(ucx_socket_leads_nowhere(&info, 7000));
+    info.tcpi_retransmits = 0;
+    info.tcpi_probes = 3; /* of a shut window */
+    assert_true(ucx_socket_leads_nowhere(&info, 5000));
+    info.tcpi_last_ack_recv = 400; /* which answers that it is shut */
+    assert_false(ucx_socket_leads_nowhere(&info, 5000));
+    info = (struct tcp_info){.tcpi_state = TCP_SYN_SENT, .tcpi_retransmits = 5, .tcpi_last_ack_recv = 6000};
+    assert_false(ucx_socket_leads_nowhere(&info, 5000)); /* UCX tries again by itself */
+
+    assert_true(outer >= 0 && inner >= 0 && door >= 0 && one >= 0);
+    assert_int_equal(bind(door, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(door, 1), 0);
+    assert_int_equal(getsockname(door, (struct sockaddr *)&at, &bytes), 0);
+    assert_int_equal(connect(one, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(ucx_sockets_look(outer), 0);
+    assert_int_equal(epoll_ctl(inner, EPOLL_CTL_ADD, one, &event), 0);
+    assert_int_equal(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event), 0);
+    assert_int_equal(ucx_sockets_look(outer), 1);
+    assert_int_equal(send(one, "x", 1, MSG_NOSIGNAL), 1); /* and are left as they are */
+    close(one);
+    close(door);
+    close(inner);
+    close(outer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +589,8 @@ int main(void)
         cmocka_unit_test(test_death),          cmocka_unit_test(test_abort),
         cmocka_unit_test(test_flood),          cmocka_unit_test(test_busy),
         cmocka_unit_test(test_shared),         cmocka_unit_test(test_unreceived),
+        cmocka_unit_test(test_beside),         cmocka_unit_test(test_anew),
+        cmocka_unit_test(test_silence),
     };
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK)
         return 1;
