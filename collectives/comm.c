@@ -200,10 +200,11 @@ void coll_comm_free(gyre_comm_t *comm)
         free(r);
     }
     coll_plan_cache_free(&comm->plans);
+    /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes, in which messages may
+     * be under way after an error. */
+    comm_group_destroy(comm->group);
     if (comm->scratch.base)
         comm_mem_free(comm->scratch.base);
-    comm_group_destroy(
-        comm->group); /* before the watcher forgets: a group that failed is closed without patience */
     if (comm->world->watch)
         comm_watch_forget(comm->world->watch, comm->id);
     free(comm->world_ranks);
