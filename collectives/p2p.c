@@ -102,9 +102,8 @@ int coll_p2p_advance(gyre_comm_t *comm)
     return moved;
 }
 
-static gyre_status_t look(gyre_comm_t *comm, const message_t *m, comm_link_t *link, comm_msg_t *msg)
+static gyre_status_t look(const message_t *m, comm_link_t *link, comm_msg_t *msg)
 {
-    comm_group_progress(comm->group);
     return m->kind == COLL_REQ_SEND ? comm_send(link, m->buffer, m->bytes, m->tag, msg)
                                     : comm_recv(link, m->buffer, m->bytes, m->tag, msg);
 }
@@ -113,14 +112,17 @@ static gyre_status_t look(gyre_comm_t *comm, const message_t *m, comm_link_t *li
  * this thread must move, a GYRE_SPIN and ranks without a core of their own need the general way of waiting at once. */
 static gyre_status_t spin(gyre_comm_t *comm, const message_t *m, comm_link_t *link, comm_msg_t *msg)
 {
-    gyre_status_t st = look(comm, m, link, msg);
+    gyre_status_t st = look(m, link, msg);
+    if (m->kind ==
+        COLL_REQ_SEND) /* who only sends must hear of others, too, but the message need not wait for that */
+        comm_group_progress(comm->group);
     if (st != GYRE_IN_PROGRESS || !comm_wait_patient(comm->group))
         return st;
-    for (int looks = 1; looks < LOOKS && st == GYRE_IN_PROGRESS; looks++) {
+    for (int looks = 1; looks < LOOKS && st == GYRE_IN_PROGRESS;) {
         if (!base_bias_unwanted(&comm->driving) || coll_registry_others(comm) || coll_comm_troubled(comm))
             return st;
-        base_relax();
-        st = look(comm, m, link, msg);
+        looks += comm_linger(link);
+        st = look(m, link, msg);
     }
     if (st == GYRE_OK)
         comm_wait_was_short(comm->group);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/futex.h"
 #include "base/log.h"
 
 gyre_status_t comm_send(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
@@ -25,6 +26,15 @@ gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, co
 void comm_release(comm_link_t *link, comm_msg_t *msg)
 {
     link->ops->release(link, msg);
+}
+
+int comm_linger(comm_link_t *link)
+{
+    if (link->ops->linger)
+        return link->ops->linger(link);
+    base_relax();
+    comm_group_progress(link->group);
+    return 1;
 }
 
 int comm_link_their_call(comm_link_t *link, comm_call_t *call)

@@ -14,6 +14,7 @@ typedef struct {
                                const void **view);
     void (*release)(comm_link_t *link, comm_msg_t *msg);
     int (*their_call)(comm_link_t *link, comm_call_t *call);
+    int (*linger)(comm_link_t *link); /* NULL: nothing better than to relax and to move the group */
     void (*close)(comm_link_t *link); /* frees the link */
 } comm_link_ops_t;
 

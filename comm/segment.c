@@ -309,10 +309,9 @@ int comm_board_read(comm_board_t *board, comm_call_t *call)
     return newest != 0;
 }
 
-/* Is it on this line? *call is overwritten in any case. */
-static int entry_holds(comm_board_entry_t *e, uint32_t seq, int p2p, int peer, comm_call_t *call)
+static int is_call(const comm_call_t *call, uint32_t seq, int p2p, int peer)
 {
-    return entry_read(e, call) && call->seq == seq && ((call->flags & COMM_CALL_P2P) != 0) == (p2p != 0) &&
+    return call->seq == seq && ((call->flags & COMM_CALL_P2P) != 0) == (p2p != 0) &&
            (!p2p || call->root == peer);
 }
 
@@ -320,7 +319,7 @@ int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_c
 {
     comm_call_t one;
     for (int i = 0; i < COMM_BOARD_CALLS; i++) {
-        if (entry_holds(&board->entry[i], seq, p2p, peer, &one)) {
+        if (entry_read(&board->entry[i], &one) && is_call(&one, seq, p2p, peer)) {
             *call = one;
             return 1;
         }
@@ -328,11 +327,18 @@ int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_c
     return 0;
 }
 
-int comm_board_find_own(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
+int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
 {
-    for (uint64_t back = 1; back <= COMM_BOARD_CALLS; back++)
-        if (entry_holds(&board->entry[(board->posts - back) % COMM_BOARD_CALLS], seq, p2p, peer, call))
+    for (uint64_t back = 1; back <= COMM_BOARD_CALLS && back <= board->posts; back++) {
+        const comm_board_entry_t *e = &board->entry[(board->posts - back) % COMM_BOARD_CALLS];
+        uint64_t words[COMM_CALL_WORDS];
+
+        for (int i = 0; i < COMM_CALL_WORDS; i++)
+            words[i] = atomic_load_explicit(&e->words[i], memory_order_relaxed);
+        memcpy(call, words, sizeof words);
+        if (is_call(call, seq, p2p, peer))
             return 1;
+    }
     return 0;
 }
 

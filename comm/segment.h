@@ -102,8 +102,9 @@ void comm_board_post(comm_board_t *board, const comm_call_t *call);
 int comm_board_read(comm_board_t *board, comm_call_t *call);
 /* The newest call with number `seq` that is (p2p: with rank `peer`) or is not point to point. 0: not there any more. */
 int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
-/* The same for the board's owner, newest call first: that is nearly always the one. *call is overwritten in any case. */
-int comm_board_find_own(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
+/* The same for whoever posts to the board, who needs no guard against himself; newest call first: that is nearly always the
+ * one. *call is overwritten in any case. */
+int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
 
 void comm_bell_ring_slow(comm_bell_t *bell);
 /* Whoever owns `bell` promises to make the fences of its ringers unnecessary, if the kernel lets it. */

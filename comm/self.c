@@ -111,7 +111,7 @@ static void self_close(comm_link_t *link)
 }
 
 static const comm_link_ops_t self_ops = {"self",       self_send,       self_recv, self_recv_view,
-                                         self_release, self_their_call, self_close};
+                                         self_release, self_their_call, NULL,      self_close};
 
 gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out)
 {

@@ -403,7 +403,7 @@ static void shm_close(comm_link_t *link)
 }
 
 static const comm_link_ops_t shm_ops = {"shm",       shm_send,       shm_recv, shm_recv_view,
-                                        shm_release, shm_their_call, shm_close};
+                                        shm_release, shm_their_call, NULL,     shm_close};
 
 uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way)
 {

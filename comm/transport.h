@@ -72,6 +72,9 @@ gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, co
                              const void **view);
 void comm_release(comm_link_t *link, comm_msg_t *msg);
 
+/* For whoever has nothing to do but to wait for this link: moves the group and watches for about a quarter of a microsecond, less if
+ * something comes. How many looks of comm_send or comm_recv that was worth. */
+int comm_linger(comm_link_t *link);
 /* After MISMATCH: the call that the peer's message belongs to, as far as known; 0 if unknown. */
 int comm_link_their_call(comm_link_t *link, comm_call_t *call);
 /* "shm", "verbs", "ucx", "self". */

@@ -547,7 +547,7 @@ static void ucx_close(comm_link_t *base)
 }
 
 static const comm_link_ops_t ucx_ops = {"ucx",       ucx_send,       ucx_recv, ucx_recv_view,
-                                        ucx_release, ucx_their_call, ucx_close};
+                                        ucx_release, ucx_their_call, NULL,     ucx_close};
 
 gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {

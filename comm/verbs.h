@@ -34,11 +34,13 @@
 enum {
     VERBS_STRIPES = 8, /* queue pairs of a link, at most */
     VERBS_INLINE = 128,
-    VERBS_SQ = 128,                                 /* work requests that a queue pair takes */
-    VERBS_SIGNAL = 32,                              /* every so many of them have a completion */
-    VERBS_REPOST = 16,                              /* receives are posted by so many */
-    VERBS_RQ = 2 * VERBS_WINDOW + 8 + VERBS_REPOST, /* messages, ends of rendezvous, credits, farewell */
-    VERBS_SRQ_PEERS = 16,                           /* groups with more peers share their receives */
+    VERBS_SQ = 128,    /* work requests that a queue pair takes */
+    VERBS_SIGNAL = 32, /* every so many of them have a completion */
+    VERBS_REPOST = 16, /* receives are posted by so many */
+    VERBS_WATCH = 32,  /* messages taken without a sleep before a ring is watched */
+    /* messages, ends of rendezvous; credits, farewell, beginnings and ends of watching; those not posted yet */
+    VERBS_RQ = 2 * VERBS_WINDOW + 16 + VERBS_REPOST,
+    VERBS_SRQ_PEERS = 16, /* groups with more peers share their receives */
     VERBS_SRQ = 4096,
     VERBS_BOUNCES = 4,
     VERBS_BOUNCE_BYTES = 64 << 10,
@@ -128,8 +130,19 @@ typedef enum {
     VERBS_EAGER = 1, /* the whole message */
     VERBS_BULK = 2,  /* the first part of one */
     VERBS_FRAG = 3,  /* a further part */
-    VERBS_RNDV = 4   /* where it lies: verbs_offer_t */
+    VERBS_RNDV = 4,  /* where it lies: verbs_offer_t */
+    VERBS_SHORT = 5, /* the whole message, by a plain write: verbs_short_t */
 } verbs_kind_t;
+
+/* The unit that a plain write fills. */
+enum { VERBS_SHORT_MOST = VERBS_UNIT - sizeof(verbs_header_t) - sizeof(uint32_t) };
+typedef struct {
+    verbs_header_t header;
+    unsigned char payload[VERBS_SHORT_MOST];
+    _Atomic uint32_t
+        mark; /* as immediate data, with VERBS_IMM_MARK; 0: has not come. Adapters write it last */
+} verbs_short_t;
+_Static_assert(sizeof(verbs_short_t) == VERBS_UNIT, "a short message is one unit");
 
 typedef struct {
     uint64_t address;
@@ -177,11 +190,18 @@ typedef struct verbs_link {
     uint32_t receives_owed;
     int bulk_open;
     int control_due; /* credits or ends of rendezvous must be told without a message to carry them */
+    int watching;    /* 1: our ring is watched, and the peer knows or will with our next message */
+    int told_watching, they_watch;
+    uint32_t prompt, naps; /* messages taken since the group slept; naps: as vg->naps was then */
     comm_tag_t described;
     comm_call_t call; /* the call that messages tagged `described` belong to; op 0: unknown */
 
     verbs_pull_t pull;
     verbs_region_t bounce; /* base NULL: not needed so far */
+
+    verbs_short_t brief; /* composed here: it travels inline */
+    struct ibv_sge brief_piece;
+    struct ibv_send_wr brief_wr;
 
     int stripes;
     verbs_qp_t qps[VERBS_STRIPES];
@@ -256,8 +276,10 @@ struct comm_verbs_group {
     int control_due;
     uint32_t turns; /* of comm_verbs_progress */
     int leaving;
-    int let_go; /* 1: its queue pairs were put out of use (verbs_let_go.c) */
-    int polled; /* 0: not since events were asked for or came */
+    int let_go;    /* 1: its queue pairs were put out of use (verbs_let_go.c) */
+    int watched;   /* links whose peers know that we watch */
+    uint32_t naps; /* times that this rank was about to sleep */
+    int polled;    /* 0: not since events were asked for or came */
     atomic_int
         event; /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
     char why[300]; /* "" or what ended all its links */
@@ -275,6 +297,8 @@ struct comm_verbs_group {
 /* verbs_group.c */
 /* Returns how many completions there were. */
 int verbs_poll(comm_verbs_group_t *vg);
+/* The same until there is one, but not for long; returns how many calls of verbs_poll that was worth. */
+int verbs_poll_often(comm_verbs_group_t *vg);
 /* Fails all links of the group, those of the future included; the first text stays. */
 void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...) __attribute__((format(printf, 2, 3)));
 gyre_status_t verbs_place_add(comm_verbs_group_t *vg, verbs_link_t *link, int stripe);
@@ -316,6 +340,12 @@ enum { VERBS_WR_SEND = 1, VERBS_WR_READ = 2, VERBS_WR_RECV = 3, VERBS_WR_UD = 4,
 int verbs_qp_room(verbs_link_t *link, verbs_qp_t *qp);
 /* Sends the `bytes` at `unit` of the mirror; the place was reserved. */
 void verbs_post_packet(verbs_link_t *link, uint32_t unit, size_t bytes);
+/* Sends link->brief, complete but for its mark, to `unit`; the place was reserved. */
+void verbs_post_brief(verbs_link_t *link, uint32_t unit);
+/* Once it is known where the peer's ring is. */
+void verbs_brief_prepare(verbs_link_t *link);
+/* Takes the messages that came by plain writes. Returns how many. */
+int verbs_marks(verbs_link_t *link);
 /* Tells credits and ends of rendezvous, if there is room now; otherwise verbs_poll sees to it. */
 void verbs_post_control(verbs_link_t *link);
 void verbs_post_bye(verbs_link_t *link);

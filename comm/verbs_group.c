@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { BATCH = 32, CQ_LEAST = 512, LOOK_TURNS = 8 };
+enum { BATCH = 32, CQ_LEAST = 512, LOOK_TURNS = 8, OFTEN = 16 };
 
 /* ---- whose queue pair is it? ----------------------------------------------------------------------------- */
 
@@ -145,25 +145,33 @@ static void tell(comm_verbs_group_t *vg)
     }
 }
 
-int verbs_poll(comm_verbs_group_t *vg)
+/* Takes the completions of one rail, looking up to `looks` times until there are some. */
+static int take(comm_verbs_group_t *vg, int r, int looks)
 {
     struct ibv_wc wc[BATCH];
+    int got, all = 0;
+
+    while ((got = ibv_poll_cq(vg->cq[r], BATCH, wc)) == 0 && --looks > 0) {
+    }
+    while (got > 0) {
+        for (int i = 0; i < got; i++)
+            dispatch(vg, r, &wc[i]);
+        all += got;
+        got = got == BATCH ? ibv_poll_cq(vg->cq[r], BATCH, wc) : 0;
+    }
+    if (got < 0)
+        verbs_group_fail(vg, "the completion queue of %s cannot be read (status %d); its port is %s",
+                         vg->rail[r]->name, got, verbs_rail_state(vg->rail[r]));
+    return all;
+}
+
+static int poll_rails(comm_verbs_group_t *vg, int looks)
+{
     int all = 0;
 
     vg->polled = 1;
-
-    for (int r = 0; r < vg->rails; r++) {
-        int got;
-        do {
-            got = ibv_poll_cq(vg->cq[r], BATCH, wc);
-            for (int i = 0; i < got; i++)
-                dispatch(vg, r, &wc[i]);
-            all += got > 0 ? got : 0;
-        } while (got == BATCH);
-        if (got < 0)
-            verbs_group_fail(vg, "the completion queue of %s cannot be read (status %d); its port is %s",
-                             vg->rail[r]->name, got, verbs_rail_state(vg->rail[r]));
-    }
+    for (int r = 0; r < vg->rails; r++)
+        all += take(vg, r, looks);
     if (vg->srq_owed >= VERBS_REPOST) {
         uint32_t owed = vg->srq_owed;
         vg->srq_owed = 0;
@@ -181,6 +189,17 @@ int verbs_poll(comm_verbs_group_t *vg)
     return all;
 }
 
+int verbs_poll(comm_verbs_group_t *vg)
+{
+    return poll_rails(vg, 1);
+}
+
+int verbs_poll_often(comm_verbs_group_t *vg)
+{
+    poll_rails(vg, OFTEN / vg->rails);
+    return OFTEN / 4;
+}
+
 /* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
  * yet; so not every time. */
 void comm_verbs_progress(comm_group_t *group)
@@ -191,11 +210,25 @@ void comm_verbs_progress(comm_group_t *group)
         verbs_poll(vg);
 }
 
+/* Plain writes wake nobody. */
+static void stop_watching(comm_verbs_group_t *vg)
+{
+    vg->naps++;
+    for (size_t i = 0; vg->watched > 0 && i < (size_t)vg->group->n * COMM_LANES; i++) {
+        verbs_link_t *link = verbs_link_at(vg, i);
+        if (link)
+            link->watching = 0;
+        if (link && link->told_watching)
+            verbs_post_control(link);
+    }
+}
+
 /* Asks for an event at the next completion; the caller looks once more before it sleeps (comm/wait.h). */
 void comm_verbs_arm(comm_group_t *group)
 {
     comm_verbs_group_t *vg = group->verbs;
 
+    stop_watching(vg);
     for (int r = 0; r < vg->rails; r++) {
         if (ibv_req_notify_cq(vg->cq[r], 0) != 0)
             log_debug("verbs: no event can be asked of %s", vg->rail[r]->name);

@@ -25,7 +25,7 @@
 #include "base/settings.h"
 
 enum {
-    HELLO_MAGIC = 0x47594c31, /* "GYL1" */
+    HELLO_MAGIC = 0x47594c32, /* "GYL2" */
     GRH = 40,                 /* what adapters put in front of a datagram */
     SLOT = 512,
     RECEIVES = 128,
@@ -390,6 +390,7 @@ static void meet(verbs_link_t *link, const hello_t *hello)
     link->their_ring = hello->ring;
     link->their_rkey = hello->rkey;
     link->their_rails = (int)hello->rails;
+    verbs_brief_prepare(link);
     verbs_link_shape(link, hello->units);
     if ((int)hello->stripes < link->stripes)
         link->stripes = (int)hello->stripes;

@@ -1,6 +1,7 @@
 /* comm/verbs_link.c: links over verbs.
  *
- * A message goes one of three ways, chosen by the sender:
+ * A message goes one of four ways, chosen by the sender:
+ *   short  up to VERBS_SHORT_MOST, while the receiver watches its ring: one plain inline write of a unit, found by looking at memory
  *   eager  up to eager_most: composed in the mirror of the peer's ring, one write with immediate data (inline up to VERBS_INLINE
  *          or so), copied out of the ring;
  *   rndv   larger, from a window: only its place travels; the receiver reads it by RDMA over all stripes, straight into its
@@ -21,6 +22,7 @@ enum {
     EAGER_MOST = 8192,
     GRACE_MS = 1500, /* in which the watcher tells why a connection broke, if the peer is dead */
     LEAVE_MS = 1000,
+    LINGER = 32,  /* looks at memory for each at the completion queue */
     BULK_OPEN = 1 /* comm_msg_t.pad: this message's parts are under way */
 };
 #define MS ((base_time_t)1000000)
@@ -56,33 +58,60 @@ static const comm_call_t *describe(verbs_link_t *link, comm_tag_t tag)
     return &link->call;
 }
 
+static verbs_header_t header_for(verbs_link_t *link, verbs_kind_t kind, size_t bytes, comm_tag_t tag,
+                                 size_t part)
+{
+    const comm_call_t *call = describe(link, tag);
+
+    return (verbs_header_t){.bytes = bytes,
+                            .tag = tag,
+                            .op = call->op,
+                            .type = call->type,
+                            .redop = call->redop,
+                            .flags = call->flags,
+                            .root = call->root,
+                            .count = call->count,
+                            .algo = call->algo,
+                            .part = (uint32_t)kind << 24 | (uint32_t)part};
+}
+
 /* Composes a packet in the mirror and sends it. 0: no credit or no room now. */
 static int put(verbs_link_t *link, verbs_kind_t kind, size_t bytes, comm_tag_t tag, const void *payload,
                size_t part)
 {
     uint32_t need = verbs_units_for(sizeof(verbs_header_t) + part), unit;
-    const comm_call_t *call;
     unsigned char *at;
 
     if (!verbs_tx_place(&link->tx, need, &unit) || !verbs_qp_room(link, &link->qps[0]))
         return 0;
     at = link->mirror + (size_t)unit * VERBS_UNIT;
-    call = describe(link, tag);
-    *(verbs_header_t *)(void *)at = (verbs_header_t){.bytes = bytes,
-                                                     .tag = tag,
-                                                     .op = call->op,
-                                                     .type = call->type,
-                                                     .redop = call->redop,
-                                                     .flags = call->flags,
-                                                     .root = call->root,
-                                                     .count = call->count,
-                                                     .algo = call->algo,
-                                                     .part = (uint32_t)kind << 24 | (uint32_t)part};
+    *(verbs_header_t *)(void *)at = header_for(link, kind, bytes, tag, part);
     if (part > 0)
         memcpy(at + sizeof(verbs_header_t), payload, part);
     verbs_tx_sent(&link->tx, need, unit);
     verbs_post_packet(link, unit, sizeof(verbs_header_t) + part);
     return 1;
+}
+
+static int put_short(verbs_link_t *link, const void *buf, size_t bytes, comm_tag_t tag)
+{
+    uint32_t unit;
+
+    if (!verbs_tx_place(&link->tx, 1, &unit) || !verbs_qp_room(link, &link->qps[0]))
+        return 0;
+    link->brief.header = header_for(link, VERBS_SHORT, bytes, tag, bytes);
+    if (bytes > 0)
+        memcpy(link->brief.payload, buf, bytes);
+    verbs_tx_sent(&link->tx, 1, unit);
+    verbs_post_brief(link, unit);
+    return 1;
+}
+
+/* For credits, which short messages bring, too. */
+static void look_around(verbs_link_t *link)
+{
+    verbs_marks(link);
+    verbs_poll(link->vg);
 }
 
 /* The message counts as accepted only at its end, so that no other can come between its parts. */
@@ -98,7 +127,7 @@ static gyre_status_t send_parts(verbs_link_t *link, const unsigned char *buf, si
         msg->done += part;
     }
     if (msg->done < bytes) {
-        verbs_poll(link->vg);
+        look_around(link);
         return GYRE_IN_PROGRESS;
     }
     link->bulk_open = 0;
@@ -115,7 +144,7 @@ static gyre_status_t send_offer(verbs_link_t *link, const void *buf, size_t byte
     memcpy(offer.rkey, keys->rkey, sizeof offer.rkey);
     if (link->rndv_sent - link->rndv_ended >= COMM_SENDS_OPEN ||
         !put(link, VERBS_RNDV, bytes, tag, &offer, sizeof offer)) {
-        verbs_poll(link->vg);
+        look_around(link);
         return GYRE_IN_PROGRESS;
     }
     msg->ticket = link->rndv_sent++;
@@ -133,8 +162,10 @@ static gyre_status_t send_start(verbs_link_t *link, const void *buf, size_t byte
             return send_offer(link, buf, bytes, tag, &keys, msg);
         return send_parts(link, buf, bytes, tag, msg);
     }
-    if (!put(link, VERBS_EAGER, bytes, tag, buf, bytes)) {
-        verbs_poll(link->vg);
+    if (!(link->they_watch && bytes <= VERBS_SHORT_MOST && link->qps[0].inline_most >= sizeof link->brief
+              ? put_short(link, buf, bytes, tag)
+              : put(link, VERBS_EAGER, bytes, tag, buf, bytes))) {
+        look_around(link);
         return GYRE_IN_PROGRESS;
     }
     msg->phase = SEND_FINISHED;
@@ -171,9 +202,36 @@ static gyre_status_t verbs_send(comm_link_t *base, const void *buf, size_t bytes
 
 /* ---- receiving ----------------------------------------------------------------------------------------- */
 
+/* Wipes what marks of plain writes are known by, before the sender gets the place back. */
+static void wipe(verbs_link_t *link, uint32_t unit, uint32_t units)
+{
+    verbs_short_t *at = (verbs_short_t *)(void *)(link->ring + (size_t)unit * VERBS_UNIT);
+
+    for (uint32_t u = 0; u < units; u++) {
+        at[u].header.part = 0;
+        atomic_store_explicit(&at[u].mark, 0, memory_order_relaxed);
+    }
+}
+
+/* The ring is worth watching once messages keep being taken without a sleep: where cores are scarce they never are for long. */
+static void count_prompt(verbs_link_t *link)
+{
+    const comm_verbs_group_t *vg = link->vg;
+
+    if (link->naps != vg->naps) {
+        link->naps = vg->naps;
+        link->prompt = 0;
+    }
+    link->watching = ++link->prompt >= VERBS_WATCH;
+}
+
 static void consume(verbs_link_t *link, size_t part)
 {
-    if (verbs_rx_consume(&link->rx, verbs_units_for(sizeof(verbs_header_t) + part)))
+    uint32_t units = verbs_units_for(sizeof(verbs_header_t) + part);
+
+    wipe(link, link->rx.unit[link->rx.consumed % VERBS_WINDOW], units);
+    count_prompt(link);
+    if (verbs_rx_consume(&link->rx, units))
         verbs_post_control(link);
 }
 
@@ -184,10 +242,11 @@ static const verbs_header_t *head(verbs_link_t *link, verbs_kind_t *kind, size_t
     const verbs_header_t *at;
     uint32_t unit;
 
-    if (rx->arrived == rx->consumed)
+    if (rx->arrived == rx->consumed && verbs_marks(link) == 0) {
         verbs_poll(link->vg);
-    if (rx->arrived == rx->consumed)
-        return NULL;
+        if (rx->arrived == rx->consumed)
+            return NULL;
+    }
     unit = rx->unit[rx->consumed % VERBS_WINDOW];
     at = (const verbs_header_t *)(const void *)(link->ring + (size_t)unit * VERBS_UNIT);
     *kind = (verbs_kind_t)(at->part >> 24);
@@ -366,6 +425,7 @@ static gyre_status_t verbs_recv(comm_link_t *base, void *buf, size_t bytes, comm
     if (status != GYRE_OK)
         return status;
     switch (kind) {
+    case VERBS_SHORT:
     case VERBS_EAGER:
         if (part != bytes)
             break;
@@ -422,6 +482,19 @@ static int verbs_their_call(comm_link_t *base, comm_call_t *call)
     if (link->know_their_call)
         *call = link->their_call;
     return link->know_their_call;
+}
+
+/* A look that finds nothing is mostly the way there and back; several in a row notice a message sooner, and disturb whoever
+ * shares the core's caches less. */
+static int verbs_linger(comm_link_t *base)
+{
+    verbs_link_t *link = (verbs_link_t *)base;
+
+    if (!link->told_watching)
+        return verbs_poll_often(link->vg);
+    for (int looks = 0; looks < LINGER && verbs_marks(link) == 0; looks++) {
+    }
+    return 1;
 }
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
@@ -486,13 +559,14 @@ static void verbs_close(comm_link_t *base)
     /* Completions of this link that are polled later find nobody. */
     group->links[(size_t)base->peer * COMM_LANES + (size_t)base->lane] = NULL;
     verbs_place_remove(link->vg, link);
+    link->vg->watched -= link->told_watching;
     free_link(link);
 }
 
 /* ---- making one ---------------------------------------------------------------------------------------- */
 
-static const comm_link_ops_t verbs_ops = {"verbs",       verbs_send,       verbs_recv, verbs_recv_view,
-                                          verbs_release, verbs_their_call, verbs_close};
+static const comm_link_ops_t verbs_ops = {"verbs",       verbs_send,       verbs_recv,   verbs_recv_view,
+                                          verbs_release, verbs_their_call, verbs_linger, verbs_close};
 
 verbs_link_t *verbs_link_at(const comm_verbs_group_t *vg, size_t i)
 {

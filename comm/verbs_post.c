@@ -69,13 +69,40 @@ static void post_write(verbs_link_t *link, uint32_t imm, struct ibv_sge *piece, 
     post(link, qp, &wr, kind, 0);
 }
 
+/* What every message tells besides: credits, and whether we watch. */
+static uint32_t news(verbs_link_t *link)
+{
+    link->vg->watched += link->watching - link->told_watching;
+    link->told_watching = link->watching;
+    return (uint32_t)(verbs_rx_tell(&link->rx) & 0xffff) | (link->watching ? VERBS_IMM_WATCHES : 0);
+}
+
+void verbs_brief_prepare(verbs_link_t *link)
+{
+    link->brief_piece = (struct ibv_sge){.addr = (uintptr_t)&link->brief, .length = sizeof link->brief};
+    link->brief_wr = (struct ibv_send_wr){.sg_list = &link->brief_piece,
+                                          .num_sge = 1,
+                                          .opcode = IBV_WR_RDMA_WRITE,
+                                          .wr.rdma.rkey = link->their_rkey};
+}
+
+void verbs_post_brief(verbs_link_t *link, uint32_t unit)
+{
+    struct ibv_send_wr *wr = &link->brief_wr;
+
+    atomic_store_explicit(&link->brief.mark, VERBS_IMM_MARK | news(link), memory_order_relaxed);
+    wr->wr.rdma.remote_addr = link->their_ring + (size_t)unit * VERBS_UNIT;
+    wr->send_flags = IBV_SEND_INLINE;
+    post(link, &link->qps[0], wr, VERBS_WR_SEND, 0);
+}
+
 void verbs_post_packet(verbs_link_t *link, uint32_t unit, size_t bytes)
 {
     struct ibv_sge piece = {.addr = (uintptr_t)link->mirror + (size_t)unit * VERBS_UNIT,
                             .length = (uint32_t)bytes,
                             .lkey = link->memory.mr[0]->lkey};
 
-    post_write(link, verbs_imm_data(unit, verbs_rx_tell(&link->rx)), &piece,
+    post_write(link, verbs_imm_data(unit, 0) | news(link), &piece,
                link->their_ring + (size_t)unit * VERBS_UNIT, VERBS_WR_SEND);
 }
 
@@ -88,14 +115,14 @@ void verbs_post_control(verbs_link_t *link)
     }
     link->vg->control_due -= link->control_due;
     link->control_due = 0;
-    post_write(link, verbs_imm_control(link->rndv_read, verbs_rx_tell(&link->rx)), NULL, link->their_ring,
+    post_write(link, verbs_imm_control(link->rndv_read, 0) | news(link), NULL, link->their_ring,
                VERBS_WR_SEND);
 }
 
 void verbs_post_bye(verbs_link_t *link)
 {
     link->bye_sent = 1;
-    post_write(link, verbs_imm_control(link->rndv_read, verbs_rx_tell(&link->rx)) | VERBS_IMM_BYE, NULL,
+    post_write(link, verbs_imm_control(link->rndv_read, 0) | news(link) | VERBS_IMM_BYE, NULL,
                link->their_ring, VERBS_WR_BYE);
 }
 
@@ -173,18 +200,63 @@ static void explain(verbs_link_t *link, const verbs_place_t *place, const struct
         verbs_wc_cause((int)wc->status), verbs_rail_state(rail), vg->patience.seconds);
 }
 
+/* Whether the peer watches, as its newest message says. If it no longer does it may be asleep already, with a message of
+ * ours in its ring that it has not seen: this wakes it. */
+static void note_watching(verbs_link_t *link, uint32_t news_of_them)
+{
+    int watch = (news_of_them & VERBS_IMM_WATCHES) != 0;
+    int unseen = link->they_watch && !watch && link->tx.sent != link->tx.consumed;
+
+    link->they_watch = watch;
+    if (unseen)
+        verbs_post_control(link);
+}
+
+int verbs_marks(verbs_link_t *link)
+{
+    int count = 0;
+
+    while (!link->failed) {
+        const verbs_short_t *at =
+            (const verbs_short_t *)(const void *)(link->ring + (size_t)link->rx.next * VERBS_UNIT);
+        /* acquire: the rest of the unit after its mark. Software that writes byte by byte writes the bit that is asked for last. */
+        uint32_t mark = atomic_load_explicit(&at->mark, memory_order_acquire);
+        if (!(mark & VERBS_IMM_MARK) || at->header.part >> 24 != VERBS_SHORT)
+            return count; /* none, or a payload that comes with immediate data */
+        if (!verbs_tx_told(&link->tx, mark & 0xffff) || !verbs_rx_arrived(&link->rx, link->rx.next, 1)) {
+            verbs_link_fail(link, "a short message came that should not have been sent (0x%08x)", mark);
+            return count;
+        }
+        note_watching(link, mark);
+        count++;
+    }
+    return count;
+}
+
+/* The units of a packet at `unit`; what it cannot be is found out when it is received. */
+static uint32_t units_at(const verbs_link_t *link, uint32_t unit)
+{
+    const verbs_header_t *at = (const verbs_header_t *)(const void *)(link->ring + (size_t)unit * VERBS_UNIT);
+
+    return unit < link->rx.units ? verbs_units_for(sizeof *at + (at->part & 0xffffff)) : 1;
+}
+
 static void received(verbs_link_t *link, const struct ibv_wc *wc)
 {
-    uint32_t imm = ntohl(wc->imm_data);
+    uint32_t imm = ntohl(wc->imm_data), unit = verbs_imm_upper(imm);
 
     if (link->state != VERBS_READY)
         verbs_link_ready(link);
-    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || !verbs_tx_told(&link->tx, imm & 0xffff)) {
+    verbs_marks(link); /* they were sent before */
+    int told = imm & VERBS_IMM_CONTROL ? verbs_tx_told_aside(&link->tx, imm & 0xffff)
+                                       : verbs_tx_told(&link->tx, imm & 0xffff);
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || !told) {
         verbs_link_fail(link, "a message came that should not have been sent (0x%08x)", imm);
         return;
     }
+    note_watching(link, imm);
     if (imm & VERBS_IMM_CONTROL) {
-        uint32_t more = (verbs_imm_upper(imm) - link->rndv_ended) & VERBS_RNDV_MASK;
+        uint32_t more = (unit - link->rndv_ended) & VERBS_RNDV_MASK;
         if (more > link->rndv_sent - link->rndv_ended) {
             verbs_link_fail(link, "more rendezvous were ended than begun");
             return;
@@ -192,7 +264,7 @@ static void received(verbs_link_t *link, const struct ibv_wc *wc)
         link->rndv_ended += more;
         if (imm & VERBS_IMM_BYE)
             link->bye_came = 1;
-    } else if (!verbs_rx_arrived(&link->rx, verbs_imm_upper(imm))) {
+    } else if (!verbs_rx_arrived(&link->rx, unit, units_at(link, unit))) {
         verbs_link_fail(link, "a message came without credit or outside of the ring");
         return;
     }

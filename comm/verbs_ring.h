@@ -5,10 +5,16 @@
  * in one piece: where it does not fit before the ring's end, the rest is skipped. It announces itself by a write with
  * immediate data, in order:
  *
- *     31      30    29 28 | 27 .. 16                  | 15 .. 0
- *     control bye   0     | data: the unit where the message begins;     | messages that the writer has consumed from
- *                         | control: rendezvous that the writer has read | the other, modulo 2^16
- *                         | to the end, modulo 2^12                      |
+ *     31      30    29   28      | 27 .. 16                                     | 15 .. 0
+ *     control bye   mark watches | data: the unit where the message begins;     | messages that the writer has consumed from
+ *                                | control: rendezvous that the writer has read | the other, modulo 2^16
+ *                                | to the end, modulo 2^12                      |
+ *
+ * A receiver that `watches` its ring's memory gets the shortest messages by a plain write, which costs both ends no completion: one
+ * whole unit, so one line of a cache, which begins where the message before it ends, and whose last word is what would have been the
+ * immediate data: the mark. For that the receiver wipes what it has consumed, so that nothing old looks like one. All else
+ * still comes with immediate data, in the order of sending, since writes of a connection are carried out in order. Before a
+ * receiver sleeps, which only a completion ends, it tells that it watches no more.
  *
  * So credits and the ends of rendezvous cost nothing where messages go both ways; where they do not, the receiver sends a control
  * message for every quarter of the ring or of the window that it has consumed. The window is the number of messages that the
@@ -32,6 +38,8 @@ enum {
 
 #define VERBS_IMM_CONTROL 0x80000000u
 #define VERBS_IMM_BYE     0x40000000u /* a control message: the writer has closed its end */
+#define VERBS_IMM_MARK    0x20000000u /* not immediate data, but in the unit's last word; so never zero */
+#define VERBS_IMM_WATCHES 0x10000000u /* the writer looks at its own ring: plain writes may come */
 
 static inline uint32_t verbs_imm_data(uint32_t unit, uint64_t consumed)
 {
@@ -51,6 +59,7 @@ static inline uint32_t verbs_imm_upper(uint32_t imm)
 /* The sender's side. Positions count units from the beginning of time, skipped ones included. */
 typedef struct {
     uint32_t units;
+    uint32_t at;                /* head % units */
     uint64_t head;              /* position after the last message */
     uint64_t sent, consumed;    /* messages; consumed as far as we were told */
     uint64_t end[VERBS_WINDOW]; /* position after message k, at k % VERBS_WINDOW */
@@ -61,6 +70,7 @@ typedef struct {
     uint32_t units;
     uint64_t arrived, consumed, told; /* messages */
     uint32_t untold_units;            /* of those consumed and not told */
+    uint32_t next;                    /* unit behind the last message, where a plain write begins */
     uint16_t unit[VERBS_WINDOW];      /* where message k begins */
 } verbs_rx_t;
 
@@ -78,7 +88,7 @@ static inline size_t verbs_packet_most(uint32_t units)
 /* 1 and *unit: where a packet of `need` units goes. 0: no credit for it now. */
 static inline int verbs_tx_place(const verbs_tx_t *tx, uint32_t need, uint32_t *unit)
 {
-    uint32_t at = (uint32_t)(tx->head % tx->units), skip = at + need > tx->units ? tx->units - at : 0;
+    uint32_t at = tx->at, skip = at + need > tx->units ? tx->units - at : 0;
     uint64_t tail = tx->consumed > 0 ? tx->end[(tx->consumed - 1) % VERBS_WINDOW] : 0;
 
     if (tx->sent - tx->consumed >= VERBS_WINDOW || tx->head + skip + need - tail > tx->units)
@@ -90,9 +100,8 @@ static inline int verbs_tx_place(const verbs_tx_t *tx, uint32_t need, uint32_t *
 /* The packet that verbs_tx_place found a place for is sent. */
 static inline void verbs_tx_sent(verbs_tx_t *tx, uint32_t need, uint32_t unit)
 {
-    uint32_t at = (uint32_t)(tx->head % tx->units);
-
-    tx->head += (unit == 0 && at != 0 ? tx->units - at : 0) + need;
+    tx->head += (unit == 0 && tx->at != 0 ? tx->units - tx->at : 0) + need;
+    tx->at = unit + need < tx->units ? unit + need : 0;
     tx->end[tx->sent % VERBS_WINDOW] = tx->head;
     tx->sent++;
 }
@@ -108,12 +117,22 @@ static inline int verbs_tx_told(verbs_tx_t *tx, uint32_t consumed)
     return 1;
 }
 
-/* A message has arrived at `unit`. 0: more than the window allows, or not in the ring. */
-static inline int verbs_rx_arrived(verbs_rx_t *rx, uint32_t unit)
+/* The same from a control message, which has no place in the ring and so may be seen later than plain writes that were sent after it:
+ * what is older than what is known is no news. */
+static inline int verbs_tx_told_aside(verbs_tx_t *tx, uint32_t consumed)
 {
-    if (rx->arrived - rx->consumed >= VERBS_WINDOW || unit >= rx->units)
+    int old = (uint16_t)(consumed - (uint32_t)tx->consumed) >= 0x8000;
+
+    return old || verbs_tx_told(tx, consumed);
+}
+
+/* A message of `need` units has arrived at `unit`. 0: more than the window allows, or not in the ring. */
+static inline int verbs_rx_arrived(verbs_rx_t *rx, uint32_t unit, uint32_t need)
+{
+    if (rx->arrived - rx->consumed >= VERBS_WINDOW || unit >= rx->units || need > rx->units - unit)
         return 0;
     rx->unit[rx->arrived++ % VERBS_WINDOW] = (uint16_t)unit;
+    rx->next = unit + need < rx->units ? unit + need : 0;
     return 1;
 }
 

@@ -39,7 +39,8 @@ static int try_send(pair_t *p, uint32_t need)
     p->needs[p->tx.sent % VERBS_WINDOW] = need;
     p->units[p->tx.sent % VERBS_WINDOW] = unit;
     verbs_tx_sent(&p->tx, need, unit);
-    assert_int_equal(verbs_rx_arrived(&p->rx, verbs_imm_upper(verbs_imm_data(unit, 0))), 1);
+    assert_int_equal(verbs_rx_arrived(&p->rx, verbs_imm_upper(verbs_imm_data(unit, 0)), need), 1);
+    assert_int_equal(p->rx.next, p->tx.at); /* where both expect the next one, if there is room for it */
     return 1;
 }
 
@@ -99,10 +100,14 @@ static void test_lies_are_noticed(void **state)
     assert_int_equal(verbs_tx_told(&p.tx, 2), 0); /* consumed what was never sent */
     assert_int_equal(verbs_tx_told(&p.tx, 1), 1);
     assert_int_equal(verbs_tx_told(&p.tx, 0), 0); /* took it back */
-    assert_int_equal(verbs_rx_arrived(&p.rx, 64), 0);
+    assert_int_equal(verbs_tx_told_aside(&p.tx, 0), 1);
+    assert_int_equal(verbs_tx_told_aside(&p.tx, 2), 0);
+    assert_int_equal((int)p.tx.consumed, 1);
+    assert_int_equal(verbs_rx_arrived(&p.rx, 64, 1), 0);
+    assert_int_equal(verbs_rx_arrived(&p.rx, 63, 2), 0);
     for (int k = 1; k < VERBS_WINDOW; k++)
-        assert_int_equal(verbs_rx_arrived(&p.rx, 0), 1);
-    assert_int_equal(verbs_rx_arrived(&p.rx, 0), 0); /* without credit */
+        assert_int_equal(verbs_rx_arrived(&p.rx, 0, 1), 1);
+    assert_int_equal(verbs_rx_arrived(&p.rx, 0, 1), 0); /* without credit */
 }
 
 static void test_immediate_data(void **state)

@@ -7,6 +7,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { MOST = 3 << 20 };
 
@@ -111,6 +112,29 @@ static void flood(int count, size_t bytes)
     free(buffers);
 }
 
+/* To and fro with the shortest messages, then many one way, then a peer that keeps the other waiting until it sleeps: short messages
+ * go another way to a rank that watches for them, and it must be awake to do so. */
+static void naps(int rounds)
+{
+    enum { QUICK = 70, MANY = 150, LONGEST = 40 };
+    unsigned char p[LONGEST];
+
+    for (int i = 0; i < rounds * (QUICK + MANY) && rank < 2; i++) {
+        int round = i / (QUICK + MANY), at = i % (QUICK + MANY);
+        size_t bytes = 1 + (size_t)(i * 7 + round) % LONGEST;
+        int sender = at < QUICK ? i & 1 : round & 1;
+        if (rank != sender) {
+            MP_OK(gyre_recv(p, bytes, GYRE_UINT8, sender, world));
+            verify(p, bytes, (uint64_t)i, "naps");
+            continue;
+        }
+        if (at == QUICK || at == QUICK / 2)
+            usleep(25000);
+        fill(p, bytes, (uint64_t)i);
+        MP_OK(gyre_send(p, bytes, GYRE_UINT8, 1 - sender, world));
+    }
+}
+
 /* The same addresses, other memory behind them each time: what was registered must not be taken for what is there now. */
 static void remapped(size_t bytes, int rounds)
 {
@@ -195,6 +219,7 @@ int main(void)
     flood(1500, 9);
     flood(300, 3001);
     flood(60, 70001);
+    naps(6);
     remapped(16 << 10, 8);
     remapped(1 << 20, 3);
     communicators(6, arena);
