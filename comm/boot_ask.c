@@ -269,6 +269,16 @@ gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_
     return GYRE_OK;
 }
 
+gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *text, size_t bytes)
+{
+    comm_boot_doing_t doing;
+    gyre_status_t st = ask(boot, 0, BOOT_ABORT_JOB, deadline, &doing);
+    text[0] = '\0';
+    if (st == GYRE_OK && doing.at == COMM_AT_GATE)
+        snprintf(text, bytes, "%s", doing.missing);
+    return st == GYRE_ERR_ABORTED ? st : GYRE_OK;
+}
+
 gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                               comm_blame_t *out)
 {

@@ -471,14 +471,21 @@ void boot_gate_missing(const boot_gate_t *gate, char *text, size_t bytes)
     }
 }
 
-/* What rank 0 says of those that are missing; "" if it misses nobody, or does not answer. */
-static void ask_root_who(comm_boot_t *boot, char *text, size_t bytes)
+/* Why letting ranks in goes on in vain, or OK. */
+static gyre_status_t gate_hopeless(const comm_boot_t *boot)
 {
-    comm_blame_t blame;
-    text[0] = '\0';
-    if (comm_boot_blame(boot, 0, BOOT_ABORT_JOB, base_deadline(COMM_BLAME_SECONDS), &blame) == GYRE_OK &&
-        blame.rank == 0 && blame.doing.at == COMM_AT_GATE)
-        snprintf(text, bytes, "%s", blame.doing.missing);
+    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
+    if (abort != NULL)
+        return gyre_fail(abort->status, "%s", abort->text);
+    const boot_death_t *death = boot_first_death(boot, NULL, 0);
+    if (death != NULL)
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "rank %d died while the job was joining: %s", death->rank,
+                         death->left ? "it left after an error" : death->how);
+    for (int i = 0; i < boot->edges_n; i++)
+        if (boot->edges[i].left)
+            return gyre_fail(GYRE_ERR_BOOTSTRAP, "rank %d left while the job was joining",
+                             boot->edges[i].rank);
+    return GYRE_OK;
 }
 
 /* The gate's deadline has passed. */
@@ -493,16 +500,13 @@ static gyre_status_t waited_in_vain(const boot_gate_t *gate)
             "rank 0 waited in vain for rank(s) %s to join (%d of %d are here): were they started, and "
             "with the same GYRE_ROOT?",
             mine, boot->size - gate->missing, boot->size);
-    ask_root_who(boot, all, sizeof(all));
-    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
-    if (abort != NULL) /* somebody else knew meanwhile */
-        return gyre_fail(abort->status, "%s", abort->text);
+    pthread_mutex_lock(&boot->lock);
+    gyre_status_t asked = boot_ask_missing(boot, base_deadline(COMM_BLAME_SECONDS), all, sizeof(all));
+    pthread_mutex_unlock(&boot->lock);
+    if (asked != GYRE_OK)
+        return gate_hopeless(boot); /* somebody else knew meanwhile */
     if (all[0] != '\0')
-        return gyre_fail(
-            GYRE_ERR_TIMEOUT,
-            "rank %d waited in vain for rank(s) %s to join, says rank 0: were they started, and with "
-            "the same GYRE_ROOT?",
-            boot->rank, all);
+        return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain" BOOT_MISSING, boot->rank, all);
     return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain for its child rank(s) %s to connect",
                      boot->rank, mine);
 }
@@ -519,23 +523,6 @@ static int gate_done(const boot_gate_t *gate)
         if (gate->guests[i].state == GUEST_LEAVING && boot_conn_unsent(&gate->guests[i].conn))
             return 0;
     return 1;
-}
-
-/* Why letting ranks in goes on in vain, or OK. */
-static gyre_status_t gate_hopeless(const comm_boot_t *boot)
-{
-    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
-    if (abort != NULL)
-        return gyre_fail(abort->status, "%s", abort->text);
-    const boot_death_t *death = boot_first_death(boot, NULL, 0);
-    if (death != NULL)
-        return gyre_fail(GYRE_ERR_PEER_DEAD, "rank %d died while the job was joining: %s", death->rank,
-                         death->left ? "it left after an error" : death->how);
-    for (int i = 0; i < boot->edges_n; i++)
-        if (boot->edges[i].left)
-            return gyre_fail(GYRE_ERR_BOOTSTRAP, "rank %d left while the job was joining",
-                             boot->edges[i].rank);
-    return GYRE_OK;
 }
 
 gyre_status_t boot_gate_keep(boot_gate_t *gate, base_time_t deadline)

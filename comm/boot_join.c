@@ -70,11 +70,7 @@ static gyre_status_t ask_who(comm_boot_t *boot, const comm_identity_t *who, boot
         return refused(boot, who, &m);
     if (!boot_tell_unpack(boot, m.data, m.bytes, &doing) || doing.missing[0] == '\0')
         return GYRE_OK;
-    return gyre_fail(
-        GYRE_ERR_TIMEOUT,
-        "rank %d waited in vain for rank(s) %s to join, says rank 0 at %s: were they started, and with "
-        "the same GYRE_ROOT?",
-        boot->rank, doing.missing, who->root);
+    return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain" BOOT_MISSING, boot->rank, doing.missing);
 }
 
 /* The same over a new connection: for a rank that has let go of the first one, and cannot reach its parent. */

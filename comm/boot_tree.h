@@ -212,6 +212,11 @@ int boot_tell_unpack(const comm_boot_t *boot, const unsigned char *data, size_t 
 gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                          comm_blame_t *out);
 
+/* Under the lock: what rank 0 says of the ranks that have not joined; "": none, or no answer. ABORTED as boot_blame. */
+gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *text, size_t bytes);
+#define BOOT_MISSING \
+    " for rank(s) %s to join, says rank 0: were they started, and with the same GYRE_ROOT?" /* that text */
+
 /* boot_gate.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
 void boot_gate_missing(const struct boot_gate *gate, char *text, size_t bytes);
 

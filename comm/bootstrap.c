@@ -78,29 +78,29 @@ static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, 
 static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, const char *what)
 {
     comm_blame_t blame;
-    char culprit[BOOT_TEXT];
-    if (boot_blame(boot, edge->rank, BOOT_ABORT_JOB, base_deadline(COMM_BLAME_SECONDS), &blame) != GYRE_OK) {
+    base_time_t until = base_deadline(COMM_BLAME_SECONDS);
+    char culprit[BOOT_TEXT], missing[sizeof(blame.doing.missing)];
+    if (boot_blame(boot, edge->rank, BOOT_ABORT_JOB, until, &blame) != GYRE_OK) {
         gyre_status_t st = hopeless(boot, edge, what);
         if (st != GYRE_OK)
             return st; /* somebody was told, or knew, meanwhile */
-        snprintf(culprit, sizeof(culprit), "rank %d has not come to it", edge->rank);
+        snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", edge->rank);
     } else if (blame.silent) {
-        snprintf(culprit, sizeof(culprit), "rank %d does not answer", blame.rank);
+        snprintf(culprit, sizeof(culprit), ": rank %d does not answer", blame.rank);
     } else if (blame.doing.at == COMM_AT_GATE && blame.doing.missing[0] != '\0') {
-        if (blame.rank == 0)
-            return gyre_fail(
-                GYRE_ERR_TIMEOUT,
-                "bootstrap %s: rank %d waited in vain for rank(s) %s to join, says rank 0: were they "
-                "started, and with the same GYRE_ROOT?",
-                what, boot->rank, blame.doing.missing);
-        snprintf(culprit, sizeof(culprit), "rank %d waits for its child rank(s) %s to connect", blame.rank,
-                 blame.doing.missing);
+        if (boot_ask_missing(boot, until, missing, sizeof(missing)) != GYRE_OK)
+            return hopeless(boot, edge, what);
+        if (missing[0] != '\0')
+            snprintf(culprit, sizeof(culprit), BOOT_MISSING, missing);
+        else
+            snprintf(culprit, sizeof(culprit), ": rank %d waits for its child rank(s) %s to connect",
+                     blame.rank, blame.doing.missing);
     } else if (blame.circle) {
-        snprintf(culprit, sizeof(culprit), "rank %d and others wait for each other", blame.rank);
+        snprintf(culprit, sizeof(culprit), ": rank %d and others wait for each other", blame.rank);
     } else {
-        snprintf(culprit, sizeof(culprit), "rank %d has not come to it", blame.rank);
+        snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", blame.rank);
     }
-    return gyre_fail(GYRE_ERR_TIMEOUT, "bootstrap %s: rank %d waited in vain: %s", what, boot->rank, culprit);
+    return gyre_fail(GYRE_ERR_TIMEOUT, "bootstrap %s: rank %d waited in vain%s", what, boot->rank, culprit);
 }
 
 /* Waits for the edge's message of the present step; checks that both sides mean the same. */
