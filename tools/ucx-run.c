@@ -122,8 +122,8 @@ static int run(const run_options_t *options, run_job_t *job)
         }
         if (job->remote && run_remote_regroup(job) != 0)
             break;
-        run_say("ucx-run: starting all %d ranks anew (restart %d of %d)", job->world, job->attempt + 1,
-                options->max_restarts);
+        run_say("ucx-run: starting %s%d rank%s anew (restart %d of %d)", job->world == 1 ? "" : "all ",
+                job->world, job->world == 1 ? "" : "s", job->attempt + 1, options->max_restarts);
         rc = 0;
     }
     run_input_close();

@@ -1,5 +1,6 @@
-/* tests/tools/test_run_parts.c: pure parts of ucx-run: host lists, places of ranks, words, frames between launcher and
- * agents. */
+/* tests/tools/test_run_parts.c: parts of ucx-run: host lists, places of ranks, words, frames between launcher and
+ * agents, and an agent that hears no more. */
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,11 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "tools/ucx-run/hostlist.h"
+#include "base/clock.h"
 #include "tools/ucx-run/call.h"
+#include "tools/ucx-run/hostlist.h"
+#include "tools/ucx-run/run.h"
 #include "tools/ucx-run/wire.h"
 
 /* "a:2,b:1" of a list. */
@@ -241,6 +246,52 @@ static void test_job_frame(void **state)
     run_buffer_free(&b);
 }
 
+/* A launcher that is cut off right after it has started the ranks: its agent bears the silence that it was told to, not
+ * the minute that it would wait for a job. */
+static void test_agent_left_alone(void **state)
+{
+    run_wire_job_t job = a_job;
+    run_buffer_t b = {NULL, 0, 0, 0};
+    int to[2], from[2], status = 0;
+    pid_t ended = 0;
+    (void)state;
+    job.world = job.ranks = job.nodes = 1;
+    job.number = (int[]){0};
+    job.node = job.attempt = 0;
+    job.terminal[0] = 0;
+    job.silence_ms = 200;
+    job.grace_ms = 0;
+    job.program = (char *[]){"sleep", "40", NULL};
+    job.environment = (char *[]){NULL};
+    assert_true(run_wire_put_job(&b, &job));
+    assert_true(run_wire_put_root(&b, RUN_WIRE_GO, "127.0.0.1:1", 1));
+    assert_int_equal(pipe(to), 0);
+    assert_int_equal(pipe(from), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (dup2(to[0], 0) != 0 || dup2(from[1], 1) != 1 || close(to[1]) != 0 || run_sweep_spare() != 0)
+            _exit(99);
+        _exit(run_agent());
+    }
+    assert_true(pid > 0);
+    close(to[0]);
+    close(from[1]);
+    assert_int_equal(write(to[1], run_buffer_front(&b), run_buffer_length(&b)), (int)run_buffer_length(&b));
+    base_time_t until = base_deadline(20.0);
+    while ((ended = waitpid(pid, &status, WNOHANG)) == 0 && base_poll_ms(until) > 0)
+        poll(NULL, 0, 20);
+    if (ended == 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    assert_int_equal(ended, pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(to[1]);
+    close(from[0]);
+    run_buffer_free(&b);
+}
+
 static int takes(const run_wire_job_t *given)
 {
     run_buffer_t b = {NULL, 0, 0, 0};
@@ -373,10 +424,15 @@ static void test_garbage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_lists),  cmocka_unit_test(test_hostfiles),
-        cmocka_unit_test(test_slurm_lists), cmocka_unit_test(test_places),
-        cmocka_unit_test(test_words),       cmocka_unit_test(test_job_frame),
-        cmocka_unit_test(test_job_values),  cmocka_unit_test(test_small_frames),
+        cmocka_unit_test(test_host_lists),
+        cmocka_unit_test(test_hostfiles),
+        cmocka_unit_test(test_slurm_lists),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_job_frame),
+        cmocka_unit_test(test_agent_left_alone),
+        cmocka_unit_test(test_job_values),
+        cmocka_unit_test(test_small_frames),
         cmocka_unit_test(test_garbage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

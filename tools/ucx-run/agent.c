@@ -123,6 +123,13 @@ static int open_root(void)
 
 /* --- the job --- */
 
+/* From now on so many seconds of silence mean that the launcher is gone. */
+static void expect(double seconds)
+{
+    a.patience = seconds;
+    a.silent = base_deadline(seconds);
+}
+
 static int set_environment(void)
 {
     for (char **at = a.wire.environment; *at; at++)
@@ -203,6 +210,7 @@ static const char *on_job(const run_frame_t *frame)
     a.job_frame = (run_frame_t){frame->kind, copy, frame->bytes};
     if (!run_wire_job(&a.job_frame, &a.wire, &why))
         return why;
+    expect(a.wire.silence_ms / 1e3); /* from the first word on: another one may never come */
     a.holding = 1;
     int rc = plan();
     if (rc)
@@ -243,13 +251,6 @@ static const char *on_go(const run_frame_t *frame)
     }
     a.holding = 0;
     return NULL;
-}
-
-/* From now on so many seconds of silence mean that the launcher is gone. */
-static void expect(double seconds)
-{
-    a.patience = seconds;
-    a.silent = base_deadline(seconds);
 }
 
 static const char *on_signal(const run_frame_t *frame)
@@ -475,8 +476,8 @@ static void turn(struct pollfd *fds)
     speak();
     base_time_t now = base_now();
     if (a.input_open && now >= a.silent) {
-        fprintf(stderr, "ucx-run agent on %s: no word from the launcher for %g s: ending %d ranks\n",
-                run_hostname(), a.patience, a.job.alive);
+        fprintf(stderr, "ucx-run agent on %s: no word from the launcher for %g s: ending %d rank%s\n",
+                run_hostname(), a.patience, a.job.alive, a.job.alive == 1 ? "" : "s");
         launcher_gone();
     }
     if (now >= a.next)
