@@ -376,6 +376,7 @@ static void hear(void)
         }
         a.in.head += (size_t)bytes;
     }
+    expect(a.patience); /* the time that we took to do as it says was no silence of its own */
 }
 
 /* Without ever blocking: a launcher that does not read must not keep us from hearing that it is gone. */
