@@ -102,6 +102,8 @@ static int flight(ranks_t *self)
             RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
             msgs[k].pad = status == GYRE_OK;
             open += status != GYRE_OK;
+            if (status != GYRE_OK && !comm_send_accepted(&msgs[k]))
+                break; /* the next may not start before it */
         }
         comm_group_progress(self->group);
     }
@@ -349,6 +351,8 @@ static int shared(ranks_t *self)
             gyre_status_t status = comm_send(links[k % LANES], buf, BUSY_BYTES, (comm_tag_t){k, 6}, &msgs[k]);
             RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
             msgs[k].pad = status == GYRE_OK;
+            if (status != GYRE_OK && !comm_send_accepted(&msgs[k]))
+                break; /* the wire is full */
         }
         self->group = second;
         unsigned char *other = malloc(BUSY_BYTES);
@@ -366,6 +370,8 @@ static int shared(ranks_t *self)
                 RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
                 msgs[k].pad = status == GYRE_OK;
                 open += status != GYRE_OK;
+                if (status != GYRE_OK && !comm_send_accepted(&msgs[k]))
+                    break;
             }
         }
         RANKS_CHECK(self, open == 0);
