@@ -57,6 +57,7 @@ struct gyre_request {
 typedef struct {
     uint32_t sent, received;       /* messages started so far: the tags' sequence numbers */
     uint32_t send_pass, recv_pass; /* pass of coll_p2p_advance in which the lane was found busy */
+    comm_link_t *link;             /* NULL: not used by a message alone so far */
 } coll_p2p_peer_t;
 
 struct gyre_comm {

@@ -159,16 +159,16 @@ static gyre_status_t run_alone(gyre_comm_t *comm, message_t *m)
 {
     comm_recorder_slot_t *recorder = comm->world->recorder;
     coll_p2p_peer_t *with = &comm->p2p[m->peer];
-    comm_link_t *link = NULL;
     comm_msg_t msg = {0};
     m->tag.seq = m->call.seq = m->kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
     comm_recorder_begin(recorder, &m->call, 0); /* the clock is read when it turns out to be late */
     comm_group_post_call(comm->group, &m->call);
-    gyre_status_t st = comm_group_link(comm->group, m->peer, COMM_LANE_P2P, &link);
+    gyre_status_t st =
+        with->link ? GYRE_OK : comm_group_link(comm->group, m->peer, COMM_LANE_P2P, &with->link);
     if (st == GYRE_OK)
-        st = spin(comm, m, link, &msg);
+        st = spin(comm, m, with->link, &msg);
     if (st != GYRE_OK)
-        return go_on_as_request(comm, m, link, &msg, st);
+        return go_on_as_request(comm, m, with->link, &msg, st);
     count_traffic(comm, m->kind, m->bytes);
     comm->operations++;
     comm_recorder_end(recorder);
@@ -179,19 +179,18 @@ static gyre_status_t run_alone(gyre_comm_t *comm, message_t *m)
 static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
                          int peer, gyre_comm_t *comm, gyre_request_t **request)
 {
-    size_t bytes;
+    size_t bytes, size = gyre_type_size(type);
     gyre_status_t st = coll_check_comm(name, comm);
-    if (st == GYRE_OK)
+    if (st == GYRE_OK && size == 0)
         st = coll_check_type(name, type);
     if (st != GYRE_OK)
         return coll_refuse(st);
     if (peer < 0 || peer >= comm->n)
         return coll_refuse(
             gyre_fail(GYRE_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->n - 1));
-    if (!base_mul(count, gyre_type_size(type), &bytes) || bytes > PTRDIFF_MAX)
-        return coll_refuse(gyre_fail(GYRE_ERR_OVERFLOW,
-                                     "%s: count %zu x %zu bytes is more than memory can hold", name, count,
-                                     gyre_type_size(type)));
+    if (!base_mul(count, size, &bytes) || bytes > PTRDIFF_MAX)
+        return coll_refuse(gyre_fail(
+            GYRE_ERR_OVERFLOW, "%s: count %zu x %zu bytes is more than memory can hold", name, count, size));
     if (bytes && !buffer)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: buffer is NULL but count is %zu", name, count));
     if (peer == comm->rank && !request && !coll_group_open())
