@@ -47,6 +47,8 @@ typedef struct {
     int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
     uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
     uint32_t verbs;   /* 1: this build has the verbs transport and the host an RDMA device */
+    uint32_t links;   /* that this rank's UCX would stripe TCP over */
+    uint32_t piece;   /* comm_ucx_piece() */
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
 } comm_card_t;
 
@@ -106,6 +108,11 @@ typedef enum { COMM_SHM_EAGER, COMM_SHM_WINDOW, COMM_SHM_CMA, COMM_SHM_BULK, COM
 uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way);
 
 /* comm/ucx.c. prepare is collective: it exchanges the workers' addresses. */
+/* Bytes of the longest piece that this process's UCX sends, and takes, over TCP; 0: it has not started. Must be the same on all
+ * ranks: UCX does not check. */
+uint32_t comm_ucx_piece(void);
+int comm_ucx_links(void);
+/* group->cards are there. */
 gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user);
 gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_ucx_progress(comm_group_t *group);

@@ -35,7 +35,8 @@ static struct {
     ucp_address_t *address;
     size_t address_bytes;
     int event_fd;
-    int users; /* groups */
+    uint32_t piece; /* see comm_ucx_piece */
+    int users;      /* groups */
     comm_ucx_group_t *groups;
     ucx_peer_t *peers;
     ucx_arrival_t
@@ -240,7 +241,7 @@ static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, v
 
 /* ---- the worker ---------------------------------------------------------------------------------------- */
 
-static ucs_status_t make_context(void)
+static ucs_status_t make_context(uint32_t piece)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
                            .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
@@ -250,7 +251,7 @@ static ucs_status_t make_context(void)
 
     if (status != UCS_OK)
         return status;
-    ucx_configure(config);
+    ucx_configure(config, piece);
     status = ucp_init(&params, config, &ucx.context);
     ucp_config_release(config);
     return status;
@@ -296,9 +297,10 @@ static void stop_worker(void)
     ucx.worker = NULL;
     ucx.context = NULL;
     ucx.event_fd = -1;
+    ucx.piece = 0;
 }
 
-static gyre_status_t start_worker(void)
+static gyre_status_t start_worker(uint32_t piece)
 {
     ucs_status_t status;
 
@@ -308,7 +310,7 @@ static gyre_status_t start_worker(void)
     ucx_sockets_before(&listening);
     /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look does not see it. */
     for (int tries = 0;; tries++) {
-        status = make_context();
+        status = make_context(piece);
         if (status == UCS_OK)
             status = make_worker();
         if (status != UCS_ERR_NO_DEVICE || tries == 3)
@@ -317,8 +319,10 @@ static gyre_status_t start_worker(void)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     ucx_sockets_after(&listening);
-    if (status == UCS_OK)
+    if (status == UCS_OK) {
+        ucx.piece = piece;
         return GYRE_OK;
+    }
     stop_worker();
     return gyre_fail(
         status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
@@ -518,12 +522,52 @@ static uint32_t count_failed(const uint64_t *hash)
     return count;
 }
 
+uint32_t comm_ucx_piece(void)
+{
+    uint32_t piece;
+
+    ucx_lock();
+    piece = ucx.piece;
+    ucx_unlock();
+    return piece;
+}
+
+/* Shorter pieces are needed to stripe the chunks of a collective, and cost more where one link carries all. Those whose UCX
+ * runs already cannot change theirs, so who joins them follows. */
+static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
+{
+    enum { WHOLE = 64 << 10 /* UCX's own */, STRIPED = 16 << 10 };
+    int fixed = -1;
+
+    *piece = WHOLE;
+    for (int r = 0; r < group->n; r++) {
+        if (group->cards[r].links > 1)
+            *piece = STRIPED;
+        if (group->cards[r].piece == 0)
+            continue;
+        if (fixed >= 0 && group->cards[r].piece != group->cards[fixed].piece)
+            return gyre_fail(
+                GYRE_ERR_UNSUPPORTED,
+                "ranks %d and %d have started UCX apart, for other numbers of links per host, and cannot "
+                "be joined: start them as one job, or with the same UCX_NET_DEVICES",
+                fixed, r);
+        fixed = r;
+    }
+    if (fixed >= 0)
+        *piece = group->cards[fixed].piece;
+    return GYRE_OK;
+}
+
 /* Makes this rank's part; *bytes: the length of its address; *failed: how many connections have failed. */
 static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *failed)
 {
-    comm_ucx_group_t *ug = calloc(1, sizeof *ug);
-    gyre_status_t status;
+    comm_ucx_group_t *ug;
+    uint32_t piece;
+    gyre_status_t status = agree_on_piece(group, &piece);
 
+    if (status != GYRE_OK)
+        return status;
+    ug = calloc(1, sizeof *ug);
     if (!ug)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     ug->group = group;
@@ -531,7 +575,7 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *faile
     ug->withdrawn = calloc((size_t)group->n, sizeof *ug->withdrawn);
     ucx_lock();
     ucx.users++;
-    status = ug->inboxes && ug->withdrawn ? start_worker()
+    status = ug->inboxes && ug->withdrawn ? start_worker(piece)
                                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
     if (status == GYRE_OK) {
         /* Known before any peer can have this rank's address: no message finds its group missing. */

@@ -73,7 +73,8 @@ struct comm_ucx_group {
     base_time_t leave_by;     /* 0: not leaving; else how long unfinished messages may still take */
 };
 
-void ucx_configure(ucp_config_t *config); /* comm/ucx_config.c */
+/* comm/ucx_config.c. piece: as comm_ucx_piece. */
+void ucx_configure(ucp_config_t *config, uint32_t piece);
 
 void ucx_lock(void);
 void ucx_unlock(void);

@@ -112,26 +112,40 @@ static int count_links(void)
     return nowhere ? 1 : links;
 }
 
-/* UCX sends an eager message over one device unless told otherwise; a chunk of a collective is cut in pieces of 64 KiB that
- * go over all. */
-static void stripe(ucp_config_t *config)
+int comm_ucx_links(void)
 {
     enum { MOST_RAILS = 4 };
+    static _Atomic int known; /* looked up once: what UCX has opened does not change either */
     const char *named = base_env("UCX_NET_DEVICES");
-    int links = 1;
-    char value[16];
+    int links = known;
 
+    if (links)
+        return links;
+    links = 1;
     if (!named || strcmp(named, "all") == 0)
         links = count_links();
-    for (; named && *named; named++)
-        links += *named == ',';
-    if (links < 2)
+    else
+        for (; *named; named++)
+            links += *named == ',';
+    links = links > MOST_RAILS ? MOST_RAILS : links < 1 ? 1 : links;
+    known = links;
+    return links;
+}
+
+/* UCX sends an eager message over one device unless told otherwise; a chunk of a collective is cut in pieces that go over all. */
+static void stripe(ucp_config_t *config, uint32_t piece)
+{
+    char value[16];
+
+    snprintf(value, sizeof value, "%u", piece);
+    modify(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", value);
+    if (comm_ucx_links() < 2)
         return;
-    snprintf(value, sizeof value, "%d", links < MOST_RAILS ? links : MOST_RAILS);
+    snprintf(value, sizeof value, "%d", comm_ucx_links());
     modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
 }
 
-void ucx_configure(ucp_config_t *config)
+void ucx_configure(ucp_config_t *config, uint32_t piece)
 {
     /* Options of transports that UCX_TLS rules out would be complained about. */
     static const char *const tcp[] = {"all", "tcp", NULL};
@@ -145,7 +159,7 @@ void ucx_configure(ucp_config_t *config)
         modify(config, "TCP_KEEPIDLE", "KEEPIDLE", "1s");
         modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
         modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
-        stripe(config);
+        stripe(config, piece);
     }
     /* Over Soft-RoCE the address that UCX compares is not where it looks: it would drop every datagram, those that
      * connect the other transports included, and end the process after 30 s. */
