@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -183,6 +184,25 @@ static void add_chain(text_t *t, const gyre_comm_t *comm, const comm_blame_t *bl
     }
 }
 
+/* Follows the chains behind the blockers to a culprit, or to a circle that stays: of several blockers one may wait for us, for
+ * what comes later, and ranks that move on, if slowly, while they are asked, may seem to wait for each other. *first: the
+ * blocker whose chain it is. */
+static gyre_status_t follow_blockers(const gyre_comm_t *comm, const blocker_t *list, int n, int *first,
+                                     comm_blame_t *blame)
+{
+    const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
+    base_time_t until = base_deadline(COMM_BLAME_SECONDS);
+    for (int i = 0;; i++) {
+        gyre_status_t st = comm_boot_blame(
+            comm->world->boot, comm_group_world_rank(comm->group, list[i % n].peer), comm->id, until, blame);
+        *first = i % n;
+        if (st != GYRE_OK || !blame->circle || blame->chain_n == 0 || base_now() + 2 * pause.tv_nsec > until)
+            return st;
+        if (i % n == n - 1)
+            nanosleep(&pause, NULL);
+    }
+}
+
 /* Whom r waits for, and who is at the end of that chain. ABORTED: another rank has found out, and told all. */
 static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r, char *text, size_t bytes)
 {
@@ -190,19 +210,13 @@ static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r,
     comm_blame_t blame = {.rank = -1};
     text_t t = {text, bytes};
     int n = find_blockers(r, list), first = 0;
-    base_time_t until = base_deadline(COMM_BLAME_SECONDS);
     text[0] = '\0';
     log_open_steps(r);
     if (n == 0)
         return GYRE_OK;
-    /* Of several blockers one may wait for us itself, for what comes later. */
-    for (int i = 0; i < n && (i == 0 || (blame.circle && base_now() < until)); i++) {
-        gyre_status_t st = comm_boot_blame(
-            comm->world->boot, comm_group_world_rank(comm->group, list[i].peer), comm->id, until, &blame);
-        if (st != GYRE_OK)
-            return st;
-        first = i;
-    }
+    gyre_status_t st = follow_blockers(comm, list, n, &first, &blame);
+    if (st != GYRE_OK)
+        return st;
     if (blame.circle && blame.chain_n == 0) {
         add(&t, "it waits for itself");
         return GYRE_OK;
