@@ -143,7 +143,7 @@ static int flood(ranks_t *self)
         RANKS_CHECK(self, sent < count && sent * (bytes + 256) <= FLOOD_MOST);
     }
     ranks_barrier(self);
-    for (base_time_t end = base_deadline(20); self->rank == 0 && sent < count && base_now() < end;) {
+    for (base_time_t end = base_deadline(50); self->rank == 0 && sent < count && base_now() < end;) {
         gyre_status_t status = comm_send(link, buf, bytes, (comm_tag_t){sent, 3}, &msgs[sent]);
         RANKS_CHECK(self, status == GYRE_OK || status == GYRE_IN_PROGRESS);
         sent += status == GYRE_OK;
