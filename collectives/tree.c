@@ -17,7 +17,7 @@
  *        tree 1, which hang on as leaves.
  *
  *  all_reduce  reduction, then broadcast from the tree's root, as many chunks later as the way up and down
- *              is long.
+ *              is long. The trees' shares of the vector are such that no host's link carries more than it must.
  *  reduce      reduction; the tree's root passes the result on to `root`.
  *  broadcast   ranks renumbered from `root`, which is thus rank 0, never an inner host; it feeds the trees'
  *              roots.
@@ -25,7 +25,12 @@
  * TMP per channel: 2 chunks for receives, and for reduce 2 for sums. Steps per rank: O(chunks). */
 #include "collectives/generator.h"
 
-enum { SINGLE_TREE_BELOW = 16 }; /* elements: two halves are not worth two sets of messages */
+enum {
+    SINGLE_TREE_BELOW = 16, /* elements: two halves are not worth two sets of messages */
+    SHARES = 16,            /* the first tree's share of the vector is a number of these */
+    BALANCED_RANKS =
+        128 /* more are not looked at, which takes O(n^2) time: halves are right for nearly all of them */
+};
 
 typedef struct {
     coll_builder_t *b;
@@ -70,6 +75,45 @@ static int depth_of(int n, coll_node_t node)
     return depth;
 }
 
+/* Messages of each chunk of a tree that cross the link of `rank`'s host on the way up, either way; as many do on the way down. */
+static int host_load(const coll_args_t *a, int tree, int rank)
+{
+    const tree_t t = {.tree = tree};
+    int load = 0;
+    for (int split = 1; split < a->n; split++) {
+        const coll_node_t node = coll_node_of_split(a->n, split);
+        const coll_node_t child[2] = {{node.lo, split}, {split, node.hi}};
+        const int to = a->host[host_of(&t, node)];
+        for (int i = 0; i < 2; i++) {
+            const int from = a->host[source_of(&t, child[i])];
+            load += from != to && (from == a->host[rank] || to == a->host[rank]);
+        }
+    }
+    return load;
+}
+
+/* The share of the vector for tree 0 with which the busiest link between hosts carries least; halves unless another is better by a
+ * tenth. It is with 3 hosts of equal size: one tree crosses the middle one's link 3 times, the other 2 times. */
+static int first_share(const coll_args_t *a)
+{
+    int most[SHARES + 1] = {0}, best = SHARES / 2;
+    if (!a->host || a->n > BALANCED_RANKS)
+        return best;
+    for (int r = 0; r < a->n; r++) {
+        if (r > 0 && a->host[r] == a->host[r - 1])
+            continue;
+        const int load[2] = {host_load(a, 0, r), host_load(a, 1, r)};
+        for (int f = 0; f <= SHARES; f++) {
+            const int here = load[0] * f + load[1] * (SHARES - f);
+            most[f] = here > most[f] ? here : most[f];
+        }
+    }
+    for (int f = 0; f <= SHARES; f++)
+        if (most[f] < most[best] && 10 * most[f] <= 9 * most[SHARES / 2])
+            best = f;
+    return best;
+}
+
 static tree_t tree_of(coll_builder_t *b, const coll_args_t *a, int tree, int shift)
 {
     tree_t t = {.b = b, .a = a, .tree = tree, .shift = shift};
@@ -86,9 +130,14 @@ static tree_t tree_of(coll_builder_t *b, const coll_args_t *a, int tree, int shi
     coll_node_t leaf = {t.rank, t.rank + 1}, at = t.is_host ? t.node : leaf;
     t.leaf_host = host_of(&t, coll_node_parent(a->n, leaf));
     t.depth = depth_of(a->n, at);
-    size_t half = a->count < SINGLE_TREE_BELOW ? a->count : base_round_up(a->count - a->count / 2, 16);
-    half = base_min_size(half, a->count);
-    t.range = tree == 0 ? (coll_range_t){0, half} : (coll_range_t){half, a->count - half};
+    const int share = a->op == COLL_ALL_REDUCE ? first_share(a) : SHARES / 2;
+    size_t first = a->count < SINGLE_TREE_BELOW
+                       ? a->count
+                       : base_round_up(a->count - a->count / SHARES * (size_t)(SHARES - share), 16);
+    if (share == 0)
+        first = 0;
+    first = base_min_size(first, a->count);
+    t.range = tree == 0 ? (coll_range_t){0, first} : (coll_range_t){first, a->count - first};
     return t;
 }
 

@@ -266,6 +266,24 @@ static void everything(void **state)
     assert_true(runs > 1000);
 }
 
+/* The two trees cross the links of three hosts 3 + 2 and 2 + 2 times for each byte of theirs: the first gets nothing. */
+static void trees_spare_the_busiest_host(void **state)
+{
+    (void)state;
+    static const int host[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+    const double vector = 1 << 20;
+    for (int n = 6; n <= 8; n += 2) {
+        const coll_args_t a = {
+            .op = COLL_ALL_REDUCE, .n = n, .count = (1 << 20) / ES, .chunk = 4096, .host = host};
+        coll_simulation_t r;
+        topo_network_t *t = NULL;
+        assert_int_equal(topo_network_open("ethernet", n, 2, &t), GYRE_OK);
+        assert_int_equal(coll_simulate(t, &a, COLL_TREE, ES, &r), GYRE_OK);
+        topo_network_free(t);
+        assert_true(r.link_most <= (n == 6 ? 2.01 : 2.51) * vector);
+    }
+}
+
 /* What the simulator reads in place is what the executor may. */
 static void views(void **state)
 {
@@ -496,13 +514,22 @@ static void servers(void **state)
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rings),       cmocka_unit_test(two_on_ethernet),
-                                       cmocka_unit_test(shared_link), cmocka_unit_test(oversubscribed),
-                                       cmocka_unit_test(trees),       cmocka_unit_test(global_traffic),
-                                       cmocka_unit_test(bus_factors), cmocka_unit_test(everything),
-                                       cmocka_unit_test(views),       cmocka_unit_test(host_times),
-                                       cmocka_unit_test(host_shared), cmocka_unit_test(host_all_reduce),
-                                       cmocka_unit_test(host_orders), cmocka_unit_test(shortcuts),
-                                       cmocka_unit_test(refusals),    cmocka_unit_test(servers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rings),
+                                       cmocka_unit_test(two_on_ethernet),
+                                       cmocka_unit_test(shared_link),
+                                       cmocka_unit_test(oversubscribed),
+                                       cmocka_unit_test(trees),
+                                       cmocka_unit_test(global_traffic),
+                                       cmocka_unit_test(bus_factors),
+                                       cmocka_unit_test(everything),
+                                       cmocka_unit_test(trees_spare_the_busiest_host),
+                                       cmocka_unit_test(views),
+                                       cmocka_unit_test(host_times),
+                                       cmocka_unit_test(host_shared),
+                                       cmocka_unit_test(host_all_reduce),
+                                       cmocka_unit_test(host_orders),
+                                       cmocka_unit_test(shortcuts),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(servers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
