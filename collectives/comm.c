@@ -543,11 +543,12 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
 
 void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
-    int none = GYRE_OK;
-    if (atomic_compare_exchange_strong(&comm->error, &none, GYRE_ERR_ABORTED)) {
+    if (atomic_load(&comm->error) == GYRE_OK) { /* whoever changes it drives */
         snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
         if (comm->world->watch)
             comm_watch_abort(comm->world->watch, comm->id, GYRE_ERR_ABORTED, text);
+        atomic_store(&comm->error,
+                     GYRE_ERR_ABORTED); /* last: another thread that sees it may end the process */
     }
     if (!coll_comm_idle(comm))
         coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, text);

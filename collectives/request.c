@@ -83,14 +83,25 @@ static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status
     }
 }
 
+/* The status with which another rank has aborted the communicator; `why` gets its text. GYRE_OK: none has. */
+static gyre_status_t told_by_others(const gyre_comm_t *comm, char *why, size_t bytes)
+{
+    comm_watch_t *watch = comm->world->watch;
+    return watch ? comm_watch_aborted(watch, comm->id, why, bytes) : GYRE_OK;
+}
+
 /* detail: the story, where others have told it. */
 static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
 {
     char why[1024], text[1700], mine[160];
     snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
-    if (r && !detail && coll_failure_text(comm, r, status, why, text, sizeof text) != GYRE_OK) {
-        /* somebody has found out sooner, and told all */
-        status = comm_watch_aborted(comm->world->watch, comm->id, why, sizeof why);
+    /* What was met here may be the end of a rank that told all of its error before. */
+    gyre_status_t told = detail ? GYRE_OK : told_by_others(comm, why, sizeof why);
+    if (told == GYRE_OK && r && !detail &&
+        coll_failure_text(comm, r, status, why, text, sizeof text) != GYRE_OK)
+        told = told_by_others(comm, why, sizeof why); /* meanwhile */
+    if (told != GYRE_OK) {
+        status = told;
         detail = why;
     }
     if (!r) {
@@ -104,11 +115,12 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
         status = GYRE_ERR_ABORTED;
     gyre_fail(status, "%s", text);
     snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-    atomic_store(&comm->error, (int)status);
     comm_recorder_fail(comm->world->recorder, text);
     /* a death reaches everyone by itself, an abort came from somebody who told everyone */
     if (status != GYRE_ERR_PEER_DEAD && !detail && comm->world->watch)
         comm_watch_abort(comm->world->watch, comm->id, status, text);
+    /* last: another thread that sees it may end the process */
+    atomic_store(&comm->error, (int)status);
 }
 
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
@@ -129,17 +141,16 @@ void coll_comm_notice(gyre_comm_t *comm)
     if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
         return;
     comm->trouble = trouble;
-    char text[1024];
+    char lost[1024] = "", text[1024];
     gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
-    gyre_status_t st = comm_watch_aborted(comm->world->watch, comm->id, text, sizeof text);
-    if (st != GYRE_OK) {
+    /* In this order: an abort is known before the end of the rank that told of it, and must not slip in between. */
+    if (comm_group_lost(comm->group) != GYRE_OK)
+        snprintf(lost, sizeof lost, "%s", gyre_last_error());
+    gyre_status_t st = told_by_others(comm, text, sizeof text);
+    if (st != GYRE_OK)
         coll_comm_fail(comm, r, st, text);
-        return;
-    }
-    if (comm_group_lost(comm->group) != GYRE_OK) {
-        snprintf(text, sizeof text, "%s", gyre_last_error());
-        coll_comm_fail(comm, r, GYRE_ERR_PEER_DEAD, text);
-    }
+    else if (lost[0])
+        coll_comm_fail(comm, r, GYRE_ERR_PEER_DEAD, lost);
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)

@@ -6,8 +6,36 @@
 #include "tests/support/mp.h"
 
 #include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "collectives/communicator.h"
 
 enum { ROUNDS = 6 };
+
+/* Rank 0 tells all of an error and is gone a moment later; what rank 1 meets itself is a broken link. It tells rank 0's story
+ * even so, in whichever order the two come to its notice. */
+static void first_cause(gyre_comm_t *world)
+{
+    gyre_comm_t *comm;
+    int rank = gyre_comm_rank(world);
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    if (rank == 0)
+        MP_OK(gyre_comm_abort(comm, "counts differ"));
+    for (int turn = 0; turn < 1000 && comm_watch_aborted(comm->world->watch, comm->id, NULL, 0) == GYRE_OK;
+         turn++)
+        usleep(10000);
+    if (rank == 1) {
+        gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "rank 0 died: it ended");
+        coll_drive(comm);
+        coll_comm_fail(comm, NULL, GYRE_ERR_PEER_DEAD, NULL);
+        coll_stop_driving(comm);
+        MP_CHECK(gyre_comm_error(comm) == GYRE_ERR_ABORTED && strstr(comm->error_text, "counts differ"),
+                 "rank 1 says only: %s", comm->error_text);
+    }
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+}
 
 int main(void)
 {
@@ -36,6 +64,7 @@ int main(void)
         MP_OK(gyre_comm_destroy(comm));
         MP_OK(gyre_barrier(world));
     }
+    first_cause(world);
     MP_OK(gyre_finalize(world));
     return 0;
 }
