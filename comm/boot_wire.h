@@ -114,7 +114,7 @@ typedef struct {
 } boot_hello_t;
 
 /* Both magics are six letters, the version's digit and a newline. */
-enum { BOOT_VERSION = 1, BOOT_MAGIC_BYTES = 8 };
+enum { BOOT_VERSION = 2, BOOT_MAGIC_BYTES = 8 };
 extern const unsigned char boot_challenge_magic[BOOT_MAGIC_BYTES];
 
 /* Server's side. The version of a hello that begins with these bytes; 0: it is no hello. */

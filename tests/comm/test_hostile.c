@@ -78,7 +78,7 @@ static int times(const char *text, const char *word)
 
 /* ---- one of each kind ------------------------------------------------------------------------------------ */
 
-static const unsigned char a_hello[64] = "GYREBT1\n\1\0\0\0\2\0\0\0\5\0\0\0\0\0\0";
+static const unsigned char a_hello[64] = "GYREBT2\n\1\0\0\0\2\0\0\0\5\0\0\0\0\0\0";
 
 /* A hello, whatever is answered, and then `bytes` of what claims to be a proof. */
 static void forge(int port, const unsigned char *hello, const unsigned char *proof, size_t bytes)
@@ -175,7 +175,7 @@ static void each_kind(void **state)
     assert_true(heard > 96 + 32);
     randombytes_buf(noise, sizeof(noise));
     memcpy(other, a_hello, sizeof(other));
-    other[6] = '2';
+    other[6] = '1';
     boot_job_begin(&job, RANKS);
     capture_t capture = capture_begin();
     for (int r = 0; r < RANKS - 1; r++)
@@ -197,7 +197,7 @@ static void each_kind(void **state)
         fd = boot_job_dial(job.port, 0); /* another version */
         send(fd, other, sizeof(other), MSG_NOSIGNAL);
         assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), BOOT_MAGIC_BYTES);
-        assert_memory_equal(answer, "GYRECH1\n", 8);
+        assert_memory_equal(answer, "GYRECH2\n", 8);
         close(fd);
         forge(job.port, a_hello, noise, 32);          /* a proof out of thin air */
         forge(job.port, said, said + 64, heard - 64); /* everything that an honest rank once said */
@@ -209,7 +209,7 @@ static void each_kind(void **state)
     capture_end(capture, log, sizeof(log));
     boot_job_end(&job);
     if (times(log, "another protocol") != 0 || times(log, "does not speak Gyre's bootstrap") != 1 ||
-        times(log, "closed during the handshake (") != 1 || times(log, "it speaks version 2") != 1 ||
+        times(log, "closed during the handshake (") != 1 || times(log, "it speaks version 1") != 1 ||
         times(log, "does not know the job's secret") + times(log, "its secret or job id may differ") != 1 ||
         times(log, "connections were refused in all") != 1 || times(log, "\n") != 5)
         fail_msg("the log is:\n%s", log);

@@ -158,7 +158,7 @@ static void garbage(void **state)
         for (size_t k = 0; k < bytes; k++)
             noise[k] = (unsigned char)roll();
         if (i % 2 == 0)
-            memcpy(noise, "GYREBT1\n\1\0\0\0\2\0\0\0\3\0\0\0", 20);
+            memcpy(noise, "GYREBT2\n\1\0\0\0\2\0\0\0\3\0\0\0", 20);
         if (bytes > 0)
             send(fd, noise, bytes, MSG_NOSIGNAL);
         close(fd);

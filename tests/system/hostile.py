@@ -13,7 +13,7 @@ rnd = random.Random(1)
 MESSAGES = [
     b"",
     b"GET / HTTP/1.1\r\nHost: gyre\r\n\r\n",
-    b"GYREBT1\n" + rnd.randbytes(56),
+    b"GYREBT2\n" + rnd.randbytes(56),
     b"GYREBT9\n" + rnd.randbytes(56),
     rnd.randbytes(32),
     b"\0" * 40,
