@@ -13,7 +13,10 @@
 
 enum {
     CHUNK_LEAST = 16 << 10, /* bytes */
-    SEGMENT_CHUNKS = 1024   /* of a pipeline: between hosts 32 to 128 MiB; emptying it costs a few */
+    /* Of a pipeline, which costs a few to empty: on one host 128 MiB of the longest, 256 KiB; between hosts, where chunks are
+     * shorter, and hierarchical's the more so the more hosts, 128 MiB of 128 KiB to 16 MiB of 16 KiB. */
+    SEGMENT_CHUNKS = 512,
+    SEGMENT_CHUNKS_BETWEEN = 1024
 };
 
 static int log2_up(int n)
@@ -100,7 +103,8 @@ static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest
     const size_t chunk = base_min_size(p->chunk, budget / places & ~(size_t)63);
     if (chunk < base_min_size(p->chunk, CHUNK_LEAST / p->esize))
         return 0;
-    const size_t most = base_max_size(SEGMENT_CHUNKS / blocks, 4) * chunk;
+    const size_t chunks = comm->hosts < 2 ? SEGMENT_CHUNKS : SEGMENT_CHUNKS_BETWEEN;
+    const size_t most = base_max_size(chunks / blocks, 4) * chunk;
     p->chunk = chunk;
     p->segment_count = base_min_size(longest, most);
     p->nsegments = longest > most ? (uint32_t)((longest + most - 1) / most) : 1;
