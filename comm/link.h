@@ -47,8 +47,8 @@ typedef struct {
     int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
     uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
     uint32_t verbs;   /* 1: this build has the verbs transport and the host an RDMA device */
-    uint32_t links;   /* that this rank's UCX would stripe TCP over */
-    uint32_t piece;   /* comm_ucx_piece() */
+    uint32_t links;   /* that this rank's UCX would stripe TCP over; 0: UCX is ruled out */
+    uint32_t piece;   /* comm_ucx_piece(), or 0 */
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
 } comm_card_t;
 
@@ -80,11 +80,11 @@ struct comm_group {
     uint64_t probe;        /* the word that peers read to try CMA */
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
     uint32_t waits;        /* that took more than a turn */
-    int lateness;   /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
-    int no_yields;  /* waits for which yielding is not worth it; see comm/wait.c */
-    long switches;  /* involuntary ones of the waiting thread, at the last look */
-    int failed;     /* 1: a wait in it ended by a death or an abort */
-    int on_trouble; /* 1: registered with the watcher */
+    int lateness;       /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
+    int no_yields;      /* waits for which yielding is not worth it; see comm/wait.c */
+    long switches;      /* involuntary ones of the waiting thread, at the last look */
+    _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
+    int on_trouble;     /* 1: registered with the watcher */
     struct comm_reach *reach;     /* comm/reach.c; NULL: nothing was reached yet */
     comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
     comm_verbs_group_t *verbs;    /* NULL: not used */

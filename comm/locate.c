@@ -86,8 +86,10 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
                                           "(apt install libibverbs-dev), or "
                                           "use GYRE_TRANSPORT=ucx, which reaches RDMA devices, too");
 #endif
-    card->links = (uint32_t)comm_ucx_links();
-    card->piece = comm_ucx_piece();
+    if (group->transport == COMM_AUTO || group->transport == COMM_FORCE_UCX) {
+        card->links = (uint32_t)comm_ucx_links();
+        card->piece = comm_ucx_piece();
+    }
     card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
                     strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
     card->hint = host_hint(group->world);

@@ -84,6 +84,9 @@ static int leads_nowhere(const char *interface)
     return found;
 }
 
+/* 1: there are several interfaces, and one is a bridge or a tunnel. */
+static _Atomic int spoiled;
+
 /* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the same. */
 static int count_links(void)
 {
@@ -105,10 +108,7 @@ static int count_links(void)
         nowhere = nowhere || leads_nowhere(a->ifa_name);
     }
     freeifaddrs(all);
-    if (links > 1 && nowhere)
-        log_info("messages over TCP are not striped: this host has a bridge or a tunnel that UCX would use, "
-                 "too; name the "
-                 "links in UCX_NET_DEVICES and their number in UCX_MAX_EAGER_RAILS");
+    spoiled = links > 1 && nowhere;
     return nowhere ? 1 : links;
 }
 
@@ -139,8 +139,12 @@ static void stripe(ucp_config_t *config, uint32_t piece)
 
     snprintf(value, sizeof value, "%u", piece);
     modify(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", value);
-    if (comm_ucx_links() < 2)
+    if (comm_ucx_links() < 2) {
+        if (spoiled)
+            log_info("messages over TCP are not striped: this host has a bridge or a tunnel that UCX would "
+                     "use, too; name the links in UCX_NET_DEVICES and their number in UCX_MAX_EAGER_RAILS");
         return;
+    }
     snprintf(value, sizeof value, "%d", comm_ucx_links());
     modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
 }
