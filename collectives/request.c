@@ -128,7 +128,7 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     if (atomic_load(&comm->error) == GYRE_OK)
         note_failure(comm, r, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
-    comm_group_let_go(comm->group); /* the buffers belong to the caller again */
+    comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
 }

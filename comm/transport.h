@@ -112,7 +112,8 @@ void comm_group_destroy(comm_group_t *group);
 /* A group that has failed lets go of the program's buffers: when this returns, no peer and no adapter reads or writes the
  * buffers of what was under way in it any more, so that their owner may be told of the failure. Bounded: a second or so where
  * something does not answer. Nothing can be sent or received in the group afterwards; other groups are not touched. By the thread
- * that drives the group. */
+ * that drives the group. Not so over UCX, which cannot take back what it has begun without cutting connections that other groups
+ * share: there the buffers are free once the group is shut or destroyed. */
 void comm_group_let_go(comm_group_t *group);
 /* Ends what is under way and closes the links, of a group that has failed; all that is left to do with it is to destroy it. */
 void comm_group_shut(comm_group_t *group);
