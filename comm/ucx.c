@@ -44,6 +44,7 @@ static struct {
     arrivals_block_t *blocks;
     int lost;              /* an arrival could not be kept for want of memory */
     base_time_t looked_at; /* its sockets, last */
+    ucx_silences_t silences;
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
 void ucx_lock(void)
@@ -71,7 +72,7 @@ int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
 
     for (const comm_ucx_group_t *other = ucx.groups; other; other = other->next) {
         for (int r = 0; other != ug && other->leave_by == 0 && r < other->group->n; r++) {
-            if (other->group->world_ranks[r] == world_rank)
+            if (other->group->world_ranks[r] == world_rank && !comm_group_failed(other->group))
                 return 1;
         }
     }
@@ -304,6 +305,13 @@ static gyre_status_t start_worker(uint32_t piece)
 {
     ucs_status_t status;
 
+    if (ucx.worker && ucx.piece != piece) /* another thread was faster */
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "this process has just started UCX for another communicator, in pieces of %u bytes, while this "
+            "one agreed on %u: make communicators that stripe TCP over several links first, or set "
+            "UCX_NET_DEVICES alike",
+            ucx.piece, piece);
     if (ucx.worker)
         return GYRE_OK;
     ucx_sockets_t listening;
@@ -714,8 +722,8 @@ void comm_ucx_progress(comm_group_t *group)
     ucx_unlock();
 }
 
-/* Whoever sleeps has time for it; TCP alone leaves it to us. */
-static void look_at_sockets(void)
+/* TCP alone leaves it to us. */
+void ucx_look_at_sockets(void)
 {
     const base_time_t now = base_now();
     int tcp = 0;
@@ -725,7 +733,7 @@ static void look_at_sockets(void)
     ucx.looked_at = now;
     for (const ucx_peer_t *peer = ucx.peers; peer && !tcp; peer = peer->next)
         tcp = peer->tcp;
-    if (tcp && ucx_sockets_look(ucx.event_fd) == 0)
+    if (tcp && ucx_sockets_look(&ucx.silences, ucx.event_fd) == 0)
         log_debug("ucx: none of its TCP connections was found; a link that is cut ends with the heartbeat or "
                   "the deadline");
 }
@@ -742,7 +750,7 @@ void comm_ucx_sleep(comm_group_t *group, int ms)
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;
     if (!armed)
         ucx_poll();
-    look_at_sockets();
+    ucx_look_at_sockets();
     ucx_unlock();
     if (armed)
         poll(&event, 1, ms);

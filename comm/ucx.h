@@ -70,7 +70,8 @@ struct comm_ucx_group {
     ucx_inbox_t **inboxes;    /* [n * COMM_LANES]; NULL: nothing came and no link was made */
     unsigned char *withdrawn; /* [n] 1: this rank's group has failed, nobody takes its rendezvous any more */
     base_time_t made_at;      /* connections that failed earlier are none of its */
-    base_time_t leave_by;     /* 0: not leaving; else how long unfinished messages may still take */
+    base_time_t leave_begun;
+    base_time_t leave_by; /* 0: not leaving; else how long unfinished messages may still take */
 };
 
 /* comm/ucx_config.c. piece: as comm_ucx_piece. */
@@ -83,7 +84,9 @@ void ucx_breathe(void); /* lets other threads have the lock for a moment; for wa
 ucp_worker_h ucx_worker(void);
 void ucx_poll(void);
 int ucx_lost(void); /* 1: a message could not be kept for want of memory */
-/* 1: a group that is not about to end meets the process of this group's `rank`, too. */
+/* Once a second, where there is TCP: ends connections that lead nowhere. For whoever waits and has time. */
+void ucx_look_at_sockets(void);
+/* 1: a group that has not failed and is not about to end meets the process of this group's `rank`, too. */
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
 /* Lets go of what has arrived and was not received; of rank `source` only what is still at it. -1: all of everybody. */
 void ucx_give_back(comm_ucx_group_t *ug, int source);
@@ -105,10 +108,21 @@ typedef struct {
 } ucx_sockets_t;
 void ucx_sockets_before(ucx_sockets_t *listening);
 void ucx_sockets_after(ucx_sockets_t *listening); /* frees what it holds */
+/* Connections that get no answers, from look to look. Zeroed before first use. */
+enum { UCX_SILENCES = 64 };
+typedef struct {
+    int fd;
+    uint32_t seen;     /* the look that saw it last */
+    base_time_t since; /* 0: this place is free */
+} ucx_silence_t;
+typedef struct {
+    uint32_t look;
+    ucx_silence_t of[UCX_SILENCES];
+} ucx_silences_t;
 /* Ends those of the worker's connections, found below its event descriptor, that have led nowhere for GYRE_HEARTBEAT: UCX reports
- * them as failed soon. A warning names both ends. How many it found. Under the lock. */
-int ucx_sockets_look(int event_fd);
-/* Does nobody answer any more, by the kernel's account of a connection? Pure. */
-int ucx_socket_leads_nowhere(const struct tcp_info *info, unsigned silence_ms);
+ * them as failed soon. A warning names both ends. How many it found (connections, whatever their state). Under the lock. */
+int ucx_sockets_look(ucx_silences_t *silences, int event_fd);
+/* For how long nobody has answered on fd, by the kernel's account of it at looks up to now; 0: somebody does. No system call. */
+unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp_info *info, base_time_t now);
 
 #endif

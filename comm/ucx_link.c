@@ -439,23 +439,23 @@ void ucx_links_drop(void)
     }
 }
 
-/* Is it in vain to wait for messages that are under way? needed: other groups use the connection, too, so that the end of this
- * one is no reason to cut it. */
-static int in_vain(const ucx_link_t *link, int needed)
+/* Is it in vain to wait for messages that are under way? */
+static int in_vain(const ucx_link_t *link)
 {
     const comm_group_t *group = link->base.group;
 
     if (!link->peer) /* nothing to be cut */
         return 0;
     return link->peer->failed != UCS_OK ||
-           comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) >= 0 ||
-           (!needed && comm_group_failed(group));
+           comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) >= 0;
 }
 
 static void turn(void)
 {
-    if (ucp_worker_progress(ucx_worker()) == 0)
-        ucx_breathe();
+    if (ucp_worker_progress(ucx_worker()) > 0)
+        return;
+    ucx_look_at_sockets(); /* a wait over a link that was cut ends with its connection */
+    ucx_breathe();
 }
 
 /* Asks the peer to give back what it was offered by rendezvous and has not begun to take. */
@@ -487,7 +487,8 @@ static void leave_begins(comm_group_t *group)
     const double timeout_s = group->world->timeout_s > 0 ? group->world->timeout_s : 1000;
     const base_time_t patience = failed ? (base_time_t)(timeout_s / PATIENCE_PART * 1e9) : 0;
 
-    ug->leave_by = base_now() + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
+    ug->leave_begun = base_now();
+    ug->leave_by = ug->leave_begun + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
     ucx_give_back(ug, -1);
     for (size_t i = 0; failed && i < (size_t)group->n * COMM_LANES; i++) {
         if (group->links[i] && group->links[i]->ops == &ucx_ops && under_way((ucx_link_t *)group->links[i]))
@@ -501,8 +502,9 @@ static void leave_begins(comm_group_t *group)
  *  - Each side gives back, unread, what it was offered and will not take: as it closes its own links, and when the other
  *    side asks for it (UCX_WITHDRAWN), which any call of Gyre over UCX answers, whatever communicator it is for. What has begun ends by
  *    itself. Either way the connection stays whole, and other groups notice nothing.
- *  - The connection is cut, which ends everything on it, at once if it is broken, the peer dead, or nobody else in need of it; if
- *    others do need it, only when the peer has let a quarter of an operation's deadline pass without a call of Gyre.
+ *  - The connection is cut, which ends everything on it, at once if it is broken or the peer dead. Otherwise the peer has a second:
+ *    what it has not read yet of groups that are gone here is lost to it with the connection. If others here need that,
+ *    too, it has a quarter of an operation's deadline.
  *  - A group that has not failed cuts nothing that others need.
  *
  * What the link itself still has to say to the peer is no reason to wait: it stays until that is said. */
@@ -511,20 +513,22 @@ static void ucx_close(comm_link_t *base)
     ucx_link_t *link = (ucx_link_t *)base;
     comm_group_t *group = base->group;
     comm_ucx_group_t *ug = group->ucx;
+    base_time_t by;
     int needed;
 
     ucx_lock();
     needed = ucx_needed_elsewhere(ug, base->peer);
     if (ug->leave_by == 0)
         leave_begins(group);
-    while (under_way(link) && !in_vain(link, needed) && base_now() < ug->leave_by)
+    by = needed ? ug->leave_by : ug->leave_begun + LEAVE_MS * MS;
+    while (under_way(link) && !in_vain(link) && base_now() < by)
         turn();
-    if (under_way(link) && link->peer && (in_vain(link, needed) || !needed || comm_group_failed(group))) {
-        if (!in_vain(link, needed) && needed)
-            log_warning(
-                "rank %d has made no call of Gyre since this communicator failed: the connection with it is "
-                "cut, which ends other communicators with it, so that buffers of messages can be freed",
-                base->peer);
+    if (under_way(link) && link->peer && (in_vain(link) || !needed || comm_group_failed(group))) {
+        if (!in_vain(link) && needed)
+            log_warning("rank %d has not given back messages of this failed communicator within %.1f s: the "
+                        "connection with it is cut, which ends other communicators with it, so that buffers "
+                        "can be freed",
+                        base->peer, (double)(base_now() - ug->leave_begun) / 1e9);
         base_time_t until = base_now() + LEAVE_MS * MS;
         ucx_peer_cut(link->peer);
         while (under_way(link) && base_now() < until)

@@ -7,9 +7,10 @@
  * TCP_USER_TIMEOUT stays off. It would bound how long lost data is sent again, but also how long a receiver may leave its window
  * shut, and UCX empties its sockets inside Gyre's calls only: a rank that computes for longer would look dead, though its kernel
  * answers every probe. What tells the two apart is in the kernel's account of a connection (TCP_INFO): a kernel that lives
- * acknowledges, be it only that its window is shut. So a rank that sleeps in UCX looks at that account once a second, and
- * shuts down what was sent again and again without an answer for as long as a host may be silent (GYRE_HEARTBEAT). This is for
- * one of several links that is cut while the bootstrap's lives; a silent host is the watcher's to notice. */
+ * acknowledges, be it only that its window is shut. So a rank that waits in UCX looks at that account once a second, and
+ * shuts down what was sent again and again without an answer for as long as a host may be silent (GYRE_HEARTBEAT), counted from
+ * the loss: how long a connection was idle before it says nothing. This is for one of several links that is cut while the
+ * bootstrap's lives; a silent host is the watcher's to notice. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
@@ -125,14 +126,40 @@ void ucx_sockets_after(ucx_sockets_t *listening)
     free(listening->fds);
 }
 
-/* Transmissions in a row without an answer, after about 1.4 s at the earliest. */
-enum { TRIES = 3 };
+/* Transmissions in a row without an answer, after TRIES_MS at the earliest: TCP sends again after 0.2 s, 0.4 s and 0.8 s. */
+enum { TRIES = 3, TRIES_MS = 1400, ROUNDING_MS = 100 };
+#define MS ((base_time_t)1000000)
 
-int ucx_socket_leads_nowhere(const struct tcp_info *info, unsigned silence_ms)
+/* The place of fd's silence; with fd -1 a free one, or NULL. */
+static ucx_silence_t *silence_of(ucx_silences_t *silences, int fd)
 {
-    return info->tcpi_state == TCP_ESTABLISHED &&
-           (info->tcpi_retransmits >= TRIES || info->tcpi_probes >= TRIES) &&
-           info->tcpi_last_ack_recv >= silence_ms;
+    for (int i = 0; i < UCX_SILENCES; i++) {
+        ucx_silence_t *at = &silences->of[i];
+        if (fd >= 0 ? at->since != 0 && at->fd == fd : at->since == 0)
+            return at;
+    }
+    return NULL;
+}
+
+unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp_info *info, base_time_t now)
+{
+    const base_time_t answered = now - info->tcpi_last_ack_recv * MS;
+    ucx_silence_t *at = silence_of(silences, fd);
+
+    if (info->tcpi_state != TCP_ESTABLISHED ||
+        (info->tcpi_retransmits < TRIES && info->tcpi_probes < TRIES)) {
+        if (at)
+            at->since = 0;
+        return 0;
+    }
+    if (!at || answered > at->since + ROUNDING_MS * MS) { /* it has answered since, or is another */
+        at = at ? at : silence_of(silences, -1);
+        if (!at)
+            return 0; /* its turn comes when others have been ended */
+        *at = (ucx_silence_t){.fd = fd, .since = now - TRIES_MS * MS};
+    }
+    at->seen = silences->look;
+    return (unsigned)((now - at->since) / MS);
 }
 
 static void name_end(int fd, int (*ask)(int, struct sockaddr *, socklen_t *), char text[INET6_ADDRSTRLEN])
@@ -154,25 +181,30 @@ static void name_end(int fd, int (*ask)(int, struct sockaddr *, socklen_t *), ch
     inet_ntop(at.any.sa_family, address, text, INET6_ADDRSTRLEN);
 }
 
-static void look_at(int fd, unsigned silence_ms)
+static void look_at(ucx_silences_t *silences, int fd, unsigned most_ms)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;
     char here[INET6_ADDRSTRLEN], there[INET6_ADDRSTRLEN];
+    unsigned silent_ms;
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
-        !ucx_socket_leads_nowhere(&info, silence_ms))
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return;
+    silent_ms = ucx_socket_silent_ms(silences, fd, &info, base_now());
+    if (silent_ms < most_ms)
         return;
     name_end(fd, getsockname, here);
     name_end(fd, getpeername, there);
+    shutdown(
+        fd,
+        SHUT_RDWR); /* UCX finds it closed. Before the log, which may block: an answer could come meanwhile. */
     log_warning("ucx: %s has acknowledged nothing to %s for %.1f s: that link is cut, and this connection is "
                 "given up",
-                there, here, info.tcpi_last_ack_recv / 1000.0);
-    shutdown(fd, SHUT_RDWR); /* UCX finds it closed */
+                there, here, silent_ms / 1000.0);
 }
 
 /* The sockets among what an epoll descriptor waits for, and among what such descriptors in it wait for. */
-static int look_below(int epoll_fd, unsigned silence_ms, int depth)
+static int look_below(ucx_silences_t *silences, int epoll_fd, unsigned most_ms, int depth)
 {
     char path[64], line[256];
     FILE *file;
@@ -184,10 +216,10 @@ static int look_below(int epoll_fd, unsigned silence_ms, int depth)
         if (sscanf(line, "tfd: %d", &fd) != 1)
             continue;
         if (is_tcp(fd)) {
-            look_at(fd, silence_ms);
+            look_at(silences, fd, most_ms);
             found++;
         } else if (depth > 0) {
-            found += look_below(fd, silence_ms, depth - 1);
+            found += look_below(silences, fd, most_ms, depth - 1);
         }
     }
     if (file)
@@ -195,9 +227,18 @@ static int look_below(int epoll_fd, unsigned silence_ms, int depth)
     return found;
 }
 
-int ucx_sockets_look(int event_fd)
+int ucx_sockets_look(ucx_silences_t *silences, int event_fd)
 {
-    const double silence_s = base_setting_seconds(SET_HEARTBEAT);
+    const double most_s = base_setting_seconds(SET_HEARTBEAT);
+    int found;
 
-    return silence_s > 0 ? look_below(event_fd, (unsigned)(silence_s * 1000), 1) : 0;
+    if (most_s <= 0)
+        return 0;
+    silences->look++;
+    found = look_below(silences, event_fd, (unsigned)(most_s * 1000), 1);
+    for (int i = 0; i < UCX_SILENCES; i++) {
+        if (silences->of[i].seen != silences->look)
+            silences->of[i].since = 0; /* it is closed, and its number may be another's next time */
+    }
+    return found;
 }
