@@ -412,17 +412,32 @@ static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     return GYRE_OK;
 }
 
-gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+/* Did it fail before this group was made, so that it is none of its? */
+static int failed_before(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
+{
+    return peer->failed != UCS_OK && peer->failed_at <= ug->made_at;
+}
+
+/* The connection that the group has with the process of that address; NULL: none yet. */
+static ucx_peer_t *find_peer(const comm_ucx_group_t *ug, uint64_t hash)
 {
     ucx_peer_t *found = NULL;
+
+    /* The oldest: the newest are listed first. */
+    for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
+        if (peer->address_hash == hash && !failed_before(ug, peer))
+            found = peer;
+    }
+    return found;
+}
+
+gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    ucx_peer_t *found;
     uint64_t hash;
 
     (void)address_of(ug, rank, &hash);
-    /* The oldest that has not failed before this group was made: the newest are listed first. */
-    for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
-        if (peer->address_hash == hash && (peer->failed == UCS_OK || peer->failed_at > ug->made_at))
-            found = peer;
-    }
+    found = find_peer(ug, hash);
     if (!found)
         return peer_new(ug, rank, out);
     *out = found;
@@ -488,6 +503,7 @@ static void leave_locked(comm_ucx_group_t *ug)
     free(ug->inboxes);
     free(ug->withdrawn);
     free(ug->addresses);
+    free(ug->failed);
     free(ug);
     if (--ucx.users == 0) {
         close_peers(failed);
@@ -518,16 +534,6 @@ void comm_ucx_leave(comm_group_t *group)
     leave_locked(group->ucx);
     group->ucx = NULL;
     ucx_unlock();
-}
-
-/* Connections that have failed: all, or those with the process of that address. */
-static uint32_t count_failed(const uint64_t *hash)
-{
-    uint32_t count = 0;
-
-    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next)
-        count += peer->failed != UCS_OK && (!hash || peer->address_hash == *hash);
-    return count;
 }
 
 uint32_t comm_ucx_piece(void)
@@ -566,6 +572,26 @@ static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
     return GYRE_OK;
 }
 
+/* Lists the connections that have failed. This is the moment that divides them: what fails later is the new group's, too, and
+ * ends it, whether or not the other end notices. */
+static gyre_status_t list_failed(comm_ucx_group_t *ug)
+{
+    uint32_t count = 0;
+
+    ucx_poll();
+    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next)
+        count += peer->failed != UCS_OK;
+    ug->made_at = base_now();
+    ug->failed = calloc((size_t)count + 1, sizeof *ug->failed);
+    if (!ug->failed)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %u connections", count);
+    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
+        if (peer->failed != UCS_OK)
+            ug->failed[ug->nfailed++] = peer->address_hash;
+    }
+    return GYRE_OK;
+}
+
 /* Makes this rank's part; *bytes: the length of its address; *failed: how many connections have failed. */
 static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *failed)
 {
@@ -585,13 +611,15 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *faile
     ucx.users++;
     status = ug->inboxes && ug->withdrawn ? start_worker(piece)
                                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
+    if (status == GYRE_OK)
+        status = list_failed(ug);
     if (status == GYRE_OK) {
         /* Known before any peer can have this rank's address: no message finds its group missing. */
         ug->next = ucx.groups;
         ucx.groups = ug;
         group->ucx = ug;
         *bytes = (uint32_t)ucx.address_bytes;
-        *failed = count_failed(NULL);
+        *failed = ug->nfailed;
     } else {
         leave_locked(ug);
     }
@@ -605,19 +633,31 @@ static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
 {
     ucx_peer_t *peer;
     uint64_t hash;
-    gyre_status_t status;
+    gyre_status_t status = GYRE_OK;
+    int made;
 
     (void)address_of(ug, rank, &hash);
-    for (peer = ucx.peers; peer; peer = peer->next) {
-        if (peer->address_hash == hash && peer->failed == UCS_OK) {
-            ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
-            return GYRE_OK;
-        }
-    }
-    status = peer_new(ug, rank, &peer);
-    if (status == GYRE_OK)
+    peer = find_peer(ug, hash);
+    made = !peer;
+    if (made)
+        status = peer_new(ug, rank, &peer);
+    if (status != GYRE_OK)
+        return status;
+    ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
+    peer->failed_at =
+        ug->made_at; /* as at the other end: it is not this group's, and still that of the earlier ones */
+    if (made)
         ucx_peer_cut(peer);
-    return status;
+    return GYRE_OK;
+}
+
+static uint32_t count_failed_before(const comm_ucx_group_t *ug, uint64_t hash)
+{
+    uint32_t count = 0;
+
+    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next)
+        count += peer->address_hash == hash && failed_before(ug, peer);
+    return count;
 }
 
 /* Every rank has told the addresses of those with whom its connections have failed. After that no end of one is used any more. */
@@ -636,7 +676,7 @@ static gyre_status_t agree_on_failed(comm_ucx_group_t *ug, size_t failed_at, uin
                    sizeof told);
             theirs += told == mine;
         }
-        for (uint32_t ours = count_failed(&hash); ours < theirs && status == GYRE_OK; ours++)
+        for (uint32_t ours = count_failed_before(ug, hash); ours < theirs && status == GYRE_OK; ours++)
             status = peer_forget(ug, r);
     }
     return status;
@@ -644,20 +684,13 @@ static gyre_status_t agree_on_failed(comm_ucx_group_t *ug, size_t failed_at, uin
 
 /* A record: 4 bytes of length, the worker's address, and from failed_at on the hashed addresses of those with whom connections
  * have failed, 0 where there are fewer than most_failed. */
-static void write_record(unsigned char *record, size_t failed_at, uint32_t most_failed)
+static void write_record(const comm_ucx_group_t *ug, unsigned char *record, size_t failed_at)
 {
     const uint32_t length = (uint32_t)ucx.address_bytes;
-    unsigned char *at = record + failed_at;
 
     memcpy(record, &length, sizeof length);
     memcpy(record + sizeof length, ucx.address, length);
-    for (const ucx_peer_t *peer = ucx.peers; peer && most_failed > 0; peer = peer->next) {
-        if (peer->failed == UCS_OK)
-            continue;
-        memcpy(at, &peer->address_hash, sizeof peer->address_hash);
-        at += sizeof peer->address_hash;
-        most_failed--;
-    }
+    memcpy(record + failed_at, ug->failed, ug->nfailed * sizeof *ug->failed);
 }
 
 gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user)
@@ -699,17 +732,13 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, v
         free(record);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
     }
-    ucx_lock();
-    write_record(record, most, most_failed);
-    ucx_unlock();
+    write_record(ug, record, most);
     status = exchange(user, record, ug->record_bytes, ug->addresses);
     free(record);
     group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
     ucx_lock();
-    ucx_poll();
     if (status == GYRE_OK)
         status = agree_on_failed(ug, most, most_failed);
-    ug->made_at = base_now();
     ucx_unlock();
     return status;
 }
@@ -743,8 +772,8 @@ void comm_ucx_sleep(comm_group_t *group, int ms)
     struct pollfd event = {.events = POLLIN};
     int armed;
 
-    (void)group;
     ucx_lock();
+    group->ucx->slept = 1;
     event.fd = ucx.event_fd;
     /* BUSY: something came in meanwhile. */
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;

@@ -69,7 +69,10 @@ struct comm_ucx_group {
     size_t record_bytes;
     ucx_inbox_t **inboxes;    /* [n * COMM_LANES]; NULL: nothing came and no link was made */
     unsigned char *withdrawn; /* [n] 1: this rank's group has failed, nobody takes its rendezvous any more */
-    base_time_t made_at;      /* connections that failed earlier are none of its */
+    base_time_t made_at;      /* connections that failed until then are none of its, ... */
+    uint64_t *failed;         /* ... [nfailed] the hashed addresses of those whose they are */
+    uint32_t nfailed;
+    int slept; /* 1: a wait in it has come so far */
     base_time_t leave_begun;
     base_time_t leave_by; /* 0: not leaving; else how long unfinished messages may still take */
 };

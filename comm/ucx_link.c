@@ -240,6 +240,17 @@ static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
     return GYRE_OK;
 }
 
+/* Whoever has only received so far has no connection of its own to be told about: UCX has made that end by itself. A rank that
+ * has had to sleep takes it over. */
+static gyre_status_t listen_to(ucx_link_t *link)
+{
+    comm_ucx_group_t *ug = link->base.group->ucx;
+
+    if (link->peer || !ug->slept || link->inbox->next == 0)
+        return GYRE_OK;
+    return ucx_peer_get(ug, link->base.peer, &link->peer);
+}
+
 /* The next message, if it has arrived and is the one expected. */
 static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, ucx_arrival_t **out)
 {
@@ -252,9 +263,10 @@ static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, u
     if (ucx_lost())
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for messages that arrived");
     if (!head || head->header.number != inbox->next) {
-        gyre_status_t status = link->peer && link->peer->failed != UCS_OK
-                                   ? ucx_broken(link, link->peer->failed)
-                                   : tell_taken(link);
+        gyre_status_t status = listen_to(link);
+        if (status == GYRE_OK)
+            status = link->peer && link->peer->failed != UCS_OK ? ucx_broken(link, link->peer->failed)
+                                                                : tell_taken(link);
         return status == GYRE_OK ? GYRE_IN_PROGRESS : status;
     }
     if (head->header.tag.seq != tag.seq || head->header.tag.sig != tag.sig || head->header.bytes != bytes) {

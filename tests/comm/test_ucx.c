@@ -210,6 +210,12 @@ static int tcp_option(int fd, int level, int name)
 /* Rank 1 does something else while megabytes are on their way to it: nothing of its connection is in a hurry, and all arrives. */
 enum { BUSY_COUNT = 32, BUSY_BYTES = 1 << 18, UCX_KEEPCNT = 3 };
 
+static int is_ucx_connection(int fd)
+{
+    return tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE) > 0 && tcp_option(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
+           tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT) == UCX_KEEPCNT;
+}
+
 static int busy(ranks_t *self)
 {
     const unsigned ms = *(unsigned *)self->arg;
@@ -229,9 +235,8 @@ static int busy(ranks_t *self)
         RANKS_CHECK(self, ranks_wrong(buf, BUSY_BYTES, 6) == -1);
     }
     for (int fd = 0; fd < 200; fd++) {
-        if (tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE) <= 0 || tcp_option(fd, SOL_SOCKET, SO_ACCEPTCONN) > 0 ||
-            tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT) != UCX_KEEPCNT)
-            continue; /* none of UCX's connections */
+        if (!is_ucx_connection(fd))
+            continue;
         sockets++;
         RANKS_CHECK(self, tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) == 0);
     }
@@ -566,6 +571,88 @@ static void test_anew(void **state)
         assert_int_equal(fork_with_offers(40, anew, &taker), 0);
 }
 
+/* A connection that fails while a communicator is being made, too late to tell the others, is that communicator's: a second one that
+ * this rank alone used would wait for ever. */
+static int exchanges, exchange_that_fails;
+
+static gyre_status_t failing_exchange(void *user, const void *mine, size_t bytes, void *all)
+{
+    ranks_t *self = user;
+    ucx_peer_t *peer;
+
+    if (++exchanges == exchange_that_fails) {
+        ucx_lock();
+        RANKS_CHECK(self, ucx_peer_get(self->group->ucx, 1 - self->rank, &peer) == GYRE_OK);
+        ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
+        ucx_unlock();
+    }
+    return ranks_exchange(user, mine, bytes, all);
+}
+
+static int meanwhile(ranks_t *self)
+{
+    static const int world_ranks[] = {0, 1};
+    comm_group_t *first = self->group, *groups[2];
+
+    RANKS_CHECK(self, echo(self) == 0);
+    for (int i = 0; i < 2; i++) {
+        exchange_that_fails = i == 1 && self->rank == 0 ? exchanges : 0; /* the last */
+        exchanges = 0;
+        RANKS_CHECK(self,
+                    comm_group_create(&self->world, (uint64_t)(78 + i), world_ranks, 2, self->rank,
+                                      failing_exchange, self, base_deadline(20), &groups[i]) == GYRE_OK);
+    }
+    self->group = groups[1];
+    if (self->rank == 0)
+        RANKS_CHECK(self, ranks_send(self, 1, 0, "x", 1, (comm_tag_t){1, 0}) == GYRE_ERR_TRANSPORT);
+    ranks_barrier(self);
+    self->group = first;
+    for (int i = 0; i < 2; i++)
+        comm_group_destroy(groups[i]);
+    return 0;
+}
+
+static void test_meanwhile(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 30, meanwhile, NULL), 0);
+}
+
+/* A rank that only receives is told that its connection is gone, though its peer looks elsewhere. */
+static int listener(ranks_t *self)
+{
+    unsigned char byte = 1;
+    int sockets = 0;
+
+    for (uint32_t k = 1; k <= 2; k++) { /* the second when the other rank sleeps */
+        if (self->rank == 0) {
+            usleep(200000);
+            RANKS_CHECK(self, ranks_send(self, 1, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
+        } else {
+            RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
+        }
+    }
+    if (self->rank == 0)
+        usleep(500000);
+    for (int fd = 0; self->rank == 0 && fd < 200; fd++) {
+        if (is_ucx_connection(fd))
+            sockets += shutdown(fd, SHUT_RDWR) == 0;
+    }
+    RANKS_CHECK(self, self->rank == 1 || sockets > 0);
+    if (self->rank == 1)
+        RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, (comm_tag_t){3, 0}) == GYRE_ERR_TRANSPORT);
+    ranks_barrier(self);
+    return 0;
+}
+
+static void test_listener(void **state)
+{
+    (void)state;
+    ranks_before_join = over_tcp;
+    assert_int_equal(ranks_fork(2, 30, listener, NULL), 0);
+    ranks_before_join = NULL;
+}
+
 /* Who is silent and who is merely busy, by the kernel's account; and the connections are found where UCX keeps them. */
 static void test_silence(void **state)
 {
@@ -629,6 +716,7 @@ int main(void)
         cmocka_unit_test(test_flood),          cmocka_unit_test(test_busy),
         cmocka_unit_test(test_shared),         cmocka_unit_test(test_unreceived),
         cmocka_unit_test(test_beside),         cmocka_unit_test(test_anew),
+        cmocka_unit_test(test_meanwhile),      cmocka_unit_test(test_listener),
         cmocka_unit_test(test_silence),
     };
     /* Ranks on hosts of their own; without the transport's name they would use verbs where there is an RDMA device. */
