@@ -152,7 +152,11 @@ static void add_calls(text_t *t, const comm_doing_t *doing)
 static void add_doing(text_t *t, const comm_blame_t *blame)
 {
     const comm_doing_t *doing = &blame->doing.calls;
-    if (blame->silent) {
+    if (blame->died[0]) {
+        add(t, "it %s", blame->died);
+    } else if (blame->unheard) {
+        add(t, "it could not be asked, or had no time to answer");
+    } else if (blame->silent) {
         add(t, "it does not answer (stopped, or its host is cut off)");
     } else if (blame->doing.at != COMM_AT_CALLS) {
         add(t, "it is in a call that changes or leaves the job");
@@ -193,11 +197,17 @@ static gyre_status_t follow_blockers(const gyre_comm_t *comm, const blocker_t *l
     const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
     base_time_t until = base_deadline(COMM_BLAME_SECONDS);
     for (int i = 0;; i++) {
+        comm_blame_t found;
         gyre_status_t st = comm_boot_blame(
-            comm->world->boot, comm_group_world_rank(comm->group, list[i % n].peer), comm->id, until, blame);
-        *first = i % n;
-        if (st != GYRE_OK || !blame->circle || blame->chain_n == 0 || base_now() + 2 * pause.tv_nsec > until)
+            comm->world->boot, comm_group_world_rank(comm->group, list[i % n].peer), comm->id, until, &found);
+        if (st != GYRE_OK)
             return st;
+        if (found.unheard && i > 0) /* the time is over: the circle stands that was found before */
+            return GYRE_OK;
+        *blame = found;
+        *first = i % n;
+        if (!found.circle || found.chain_n == 0 || base_now() + 2 * pause.tv_nsec > until)
+            return GYRE_OK;
         if (i % n == n - 1)
             nanosleep(&pause, NULL);
     }
@@ -225,12 +235,14 @@ static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r,
         add(&t, "ranks wait for each other: rank %d for ", comm->rank);
         add_rank(&t, comm, blame.chain[0]);
         add_chain(&t, comm, &blame);
-        add(&t, ", and so back; ");
+        add(&t, ", and so back to ");
+        add_rank(&t, comm, blame.back);
+        add(&t, "; ");
     } else {
         add_rank(&t, comm, blame.rank);
         if (blame.host[0])
             add(&t, " on host %s", blame.host);
-        add(&t, " keeps it waiting: ");
+        add(&t, " keeps it waiting%s: ", blame.unheard ? ", or whom that waits for" : "");
         add_doing(&t, &blame);
         if (blame.chain_n > 1) {
             add(&t, "; %s rank %d", list[first].how, list[first].peer);

@@ -105,6 +105,10 @@ struct gyre_comm {
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
     gyre_comm_t *next_registered;
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
+    /* For coll_note_idle; changed by whoever drives. */
+    uint32_t idle_turns;
+    int noted;              /* for whom it waits stands in the flight recorder */
+    base_time_t idle_since; /* 0: not yet looked at */
     uint64_t operations, sleeps, allocations;
     base_time_t waited;
     coll_traffic_t traffic;
@@ -146,6 +150,9 @@ gyre_status_t coll_run_exchange(gyre_comm_t *comm, coll_plan_t *plan, const coll
 int coll_comm_advance(gyre_comm_t *comm);
 int coll_comm_advance_driving(gyre_comm_t *comm); /* the caller is driving */
 int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
+/* For those who poll and never sleep, after each look that moved nothing: once that has been so for 10 ms the rank for which
+ * the first operation waits goes into the flight recorder, for others that wait for us. The caller is driving. */
+void coll_note_idle(gyre_comm_t *comm);
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole story where it is
  * known from elsewhere (and others know it, too), or NULL. The caller is driving. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);

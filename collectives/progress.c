@@ -93,9 +93,12 @@ int coll_registry_advance(gyre_comm_t *except, int *others)
         return 0;
     uint64_t pass = atomic_fetch_add(&registry.pass, 1) + 1;
     for (gyre_comm_t *comm; (comm = take_next(except, pass, others));) {
-        moved += coll_comm_advance_driving(comm);
+        int here = coll_comm_advance_driving(comm);
+        moved += here;
         if (coll_comm_idle(comm))
             coll_registry_remove(comm);
+        else if (!here)
+            coll_note_idle(comm);
         coll_stop_driving(comm);
     }
     return moved;

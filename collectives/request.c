@@ -158,6 +158,51 @@ int coll_comm_idle(const gyre_comm_t *comm)
     return !comm->head && !comm->p2p_head;
 }
 
+/* The first rank that r waits for goes into the flight recorder. The caller is driving. */
+static void note_blocker_driving(const gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    int peer = coll_first_blocker(r);
+    if (peer < 0)
+        return;
+    comm_recorder_wait(comm->world->recorder, comm_group_world_rank(comm->group, peer));
+    comm->noted = 1;
+}
+
+static void note_blocker(const gyre_request_t *r)
+{
+    if (!coll_try_drive(r->comm))
+        return;
+    note_blocker_driving(r);
+    coll_stop_driving(r->comm);
+}
+
+enum { IDLE_TURNS = 8 /* between two looks at the clock */ };
+#define IDLE_NS ((base_time_t)10000000)
+
+void coll_note_idle(gyre_comm_t *comm)
+{
+    const gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
+    if (!r || comm->idle_turns++ % IDLE_TURNS != 0)
+        return;
+    base_time_t now = base_now();
+    if (comm->idle_turns == 1)
+        comm->idle_since = now;
+    if (now - comm->idle_since < IDLE_NS)
+        return;
+    comm->idle_since = now;
+    note_blocker_driving(r);
+}
+
+/* What was noted is no longer so: who reads it would look for the culprit at the wrong rank. */
+static void moves_again(gyre_comm_t *comm)
+{
+    comm->idle_turns = 0;
+    if (comm->noted)
+        comm_recorder_wait(comm->world->recorder, -1);
+    comm->noted = 0;
+}
+
 int coll_comm_advance_driving(gyre_comm_t *comm)
 {
     int moved = 0;
@@ -180,6 +225,8 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
     }
     if (comm->p2p_head)
         moved |= coll_p2p_advance(comm);
+    if (moved && (comm->noted || comm->idle_turns) && atomic_load(&comm->error) == GYRE_OK)
+        moves_again(comm); /* else it is part of the story */
     return moved;
 }
 
@@ -307,17 +354,7 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     return GYRE_OK;
 }
 
-/* The first rank that r waits for goes into the flight recorder. */
-static void note_blocker(gyre_request_t *r)
-{
-    gyre_comm_t *comm = r->comm;
-    if (!coll_try_drive(comm))
-        return;
-    int peer = coll_first_blocker(r);
-    if (peer >= 0)
-        comm_recorder_wait(comm->world->recorder, comm_group_world_rank(comm->group, peer));
-    coll_stop_driving(comm);
-}
+enum { SPIN_NOTES = 1 << 16 /* turns of a spin, some 10 ms */ };
 
 /* One look at what went wrong while waiting for r; returns GYRE_OK if nothing did. */
 static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
@@ -349,6 +386,8 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
         note_blocker(r);
         if (st == GYRE_OK && coll_disagreeing(r, &theirs) >= 0)
             return gyre_fail_quiet(GYRE_ERR_MISMATCH, "ranks disagree");
+    } else if (wait->turns % SPIN_NOTES == SPIN_NOTES - 1) {
+        note_blocker(r); /* GYRE_SPIN may be longer than the others' patience */
     }
     if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)
         return GYRE_OK;
@@ -435,7 +474,11 @@ gyre_status_t gyre_progress(gyre_comm_t *comm)
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_progress: comm is NULL");
     int others;
-    coll_comm_advance(comm);
+    if (coll_try_drive(comm)) {
+        if (!coll_comm_advance_driving(comm))
+            coll_note_idle(comm);
+        coll_stop_driving(comm);
+    }
     coll_registry_advance(comm, &others);
     return (gyre_status_t)atomic_load(&comm->error);
 }

@@ -11,6 +11,7 @@
  * u32 state, u32 milliseconds (~0: not known), and the newest calls: u32 seq, u8 op, type, redop, flags, u32 root, sig, u64 count,
  * u32 comm. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -18,8 +19,8 @@
 #include "comm/boot_tree.h"
 
 enum { TELL_HEAD = 16, CALLS_HEAD = 8, CALL_BYTES = 28 };
-#define ANSWER_SECONDS 0.4 /* for one rank to answer */
-#define RELAY_SECONDS  0.1 /* for one between here and a rank that does not */
+#define ANSWER_NS ((base_time_t)400000000) /* for a rank to answer, or to pass a question on */
+#define SLOW_NS   (ANSWER_NS / 2)          /* without an answer: time to ask those on the way, too */
 
 /* The place on the way from place `at` to place `to`, another one. */
 static int next_place(const comm_boot_t *boot, int at, int to)
@@ -175,95 +176,197 @@ void boot_take_tell(comm_boot_t *boot, const boot_message_t *m)
 
 /* ---- questions ---------------------------------------------------------------------------------------------------- */
 
-/* TIMEOUT: no answer, or none that can be read. ABORTED: see comm_boot_blame. Both quiet. */
-static gyre_status_t ask(comm_boot_t *boot, int rank, uint64_t about, base_time_t deadline,
-                         comm_boot_doing_t *doing)
+typedef struct {
+    int rank;
+    uint32_t epoch;
+    base_time_t since;
+    boot_asked_t *slot; /* NULL: it could not be asked */
+} question_t;
+
+typedef enum {
+    VERDICT_ANSWERED,
+    VERDICT_DEAD,   /* and we know it */
+    VERDICT_SILENT, /* it had its full time */
+    VERDICT_UNHEARD /* nothing can be said of it: no time, no means here, another tree meanwhile, a malformed answer */
+} verdict_t;
+
+static void drop(question_t *q)
 {
+    if (q->slot == NULL)
+        return;
+    boot_buf_free(&q->slot->value);
+    memset(q->slot, 0, sizeof(*q->slot));
+    q->slot = NULL;
+}
+
+static question_t put_question(comm_boot_t *boot, int rank, uint64_t about)
+{
+    question_t q = {.rank = rank, .epoch = boot->epoch, .since = base_now()};
     unsigned char frame[BOOT_ASK_BYTES];
     boot_edge_t *edge = towards(boot, rank);
-    if (boot_abort_of(boot, about) != NULL) /* before all else: who has aborted may have left since */
-        return gyre_fail_quiet(GYRE_ERR_ABORTED, "aborted meanwhile");
-    boot_asked_t *a =
-        edge != NULL && edge->open && boot_death_of(boot, rank) == NULL ? boot_asked_new(boot) : NULL;
-    if (a == NULL)
-        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "rank %d cannot be asked", rank);
-    boot_put32(frame, a->id);
+    if (edge == NULL || !edge->open || boot_death_of(boot, rank) != NULL)
+        return q;
+    q.slot = boot_asked_new(boot);
+    if (q.slot == NULL)
+        return q;
+    boot_put32(frame, q.slot->id);
     boot_put32(frame + 4, (uint32_t)boot->rank);
     boot_put32(frame + 8, (uint32_t)rank);
     boot_put32(frame + 12, (uint32_t)about);
-    gyre_status_t st = boot_edge_send(boot, edge, BOOT_ASK, frame, sizeof(frame));
-    while (st == GYRE_OK && !a->answered) {
+    if (boot_edge_send(boot, edge, BOOT_ASK, frame, sizeof(frame)) != GYRE_OK)
+        drop(&q);
+    return q;
+}
+
+/* 1: no more is to be expected of it. */
+static int is_settled(const comm_boot_t *boot, const question_t *q)
+{
+    return q->slot == NULL || q->slot->answered || q->epoch != boot->epoch ||
+           boot_death_of(boot, q->rank) != NULL;
+}
+
+static verdict_t judge(const comm_boot_t *boot, const question_t *q, comm_boot_doing_t *doing)
+{
+    if (q->slot != NULL && q->slot->answered)
+        return q->slot->found && boot_tell_unpack(boot, q->slot->value.data + q->slot->value.from,
+                                                  boot_buf_len(&q->slot->value), doing)
+                   ? VERDICT_ANSWERED
+                   : VERDICT_UNHEARD;
+    if (boot_death_of(boot, q->rank) != NULL)
+        return VERDICT_DEAD;
+    if (q->slot == NULL || q->epoch != boot->epoch || base_now() - q->since < ANSWER_NS)
+        return VERDICT_UNHEARD;
+    return VERDICT_SILENT;
+}
+
+/* Waits until all are settled, at most until `until`. ABORTED (quiet): see comm_boot_blame. */
+static gyre_status_t wait_answers(comm_boot_t *boot, uint64_t about, const question_t *q, int n,
+                                  base_time_t until)
+{
+    for (int timely = 1;;) {
+        int open = 0;
         if (boot_abort_of(boot, about) != NULL)
-            st = gyre_fail_quiet(GYRE_ERR_ABORTED, "aborted meanwhile");
-        else
-            st = boot_wait(boot, deadline);
+            return gyre_fail_quiet(GYRE_ERR_ABORTED, "aborted meanwhile");
+        for (int i = 0; i < n; i++)
+            open += !is_settled(boot, &q[i]);
+        if (open == 0 || !timely)
+            return GYRE_OK;
+        timely = boot_wait(boot, until) == GYRE_OK;
     }
-    if (st == GYRE_OK &&
-        (!a->found || !boot_tell_unpack(boot, a->value.data + a->value.from, boot_buf_len(&a->value), doing)))
-        st = gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the answer of rank %d is malformed", rank);
-    boot_buf_free(&a->value);
-    memset(a, 0, sizeof(*a));
+}
+
+static base_time_t sooner(base_time_t a, base_time_t b)
+{
+    return a < b ? a : b;
+}
+
+enum { RELAYS_MAX = 62 }; /* up the tree and down again */
+
+/* Asks all that a question to `rank` passes, nearest first. Returns how many. */
+static int ask_relays(comm_boot_t *boot, int rank, uint64_t about, question_t q[RELAYS_MAX])
+{
+    int n = 0, to = boot_place(boot, rank);
+    if (to < 0 || to == boot->place)
+        return 0;
+    for (int at = next_place(boot, boot->place, to); at != to && n < RELAYS_MAX;
+         at = next_place(boot, at, to))
+        q[n++] = put_question(boot, boot_member(boot, at), about);
+    return n;
+}
+
+/* Asks `*rank`. If it is slow to answer those on the way are asked, too, all at once, and the first that does not answer takes its
+ * place. ABORTED as wait_answers. */
+static gyre_status_t ask(comm_boot_t *boot, int *rank, uint64_t about, base_time_t deadline,
+                         comm_boot_doing_t *doing, verdict_t *verdict)
+{
+    question_t q = put_question(boot, *rank, about), relay[RELAYS_MAX];
+    int relays = 0;
+    gyre_status_t st = wait_answers(boot, about, &q, 1, sooner(q.since + SLOW_NS, deadline));
+    *verdict = judge(boot, &q, doing);
+    if (st == GYRE_OK && *verdict != VERDICT_ANSWERED && *verdict != VERDICT_DEAD) {
+        relays = ask_relays(boot, *rank, about, relay);
+        st = wait_answers(boot, about, &q, 1, sooner(q.since + ANSWER_NS, deadline));
+        *verdict = judge(boot, &q, doing);
+    }
+    if (st == GYRE_OK && relays > 0 && *verdict != VERDICT_ANSWERED && *verdict != VERDICT_DEAD) {
+        st = wait_answers(boot, about, relay, relays, sooner(relay[0].since + ANSWER_NS, deadline));
+        *verdict = judge(boot, &q, doing);
+        verdict_t on_the_way = *verdict == VERDICT_ANSWERED ? VERDICT_UNHEARD : VERDICT_ANSWERED;
+        for (int i = 0; i < relays && on_the_way == VERDICT_ANSWERED; i++) {
+            comm_boot_doing_t other;
+            on_the_way = judge(boot, &relay[i], &other);
+            if (on_the_way == VERDICT_DEAD || on_the_way == VERDICT_SILENT) {
+                *rank = relay[i].rank;
+                *verdict = on_the_way;
+            }
+        }
+    }
+    for (int i = 0; i < relays; i++)
+        drop(&relay[i]);
+    drop(&q);
     return st;
 }
 
-static base_time_t within(double seconds, base_time_t deadline)
+static void tell_end(const comm_boot_t *boot, comm_blame_t *out, verdict_t verdict)
 {
-    base_time_t then = base_deadline(seconds);
-    return then < deadline ? then : deadline;
+    out->doing = (comm_boot_doing_t){.waits_for = -1, .calls = {.seconds = -1}};
+    out->silent = verdict == VERDICT_SILENT;
+    out->unheard = verdict == VERDICT_UNHEARD;
+    if (verdict == VERDICT_DEAD) {
+        char text[BOOT_TEXT + 16];
+        boot_death_text(boot_death_of(boot, out->rank), text, sizeof(text));
+        snprintf(out->died, sizeof(out->died), "%.*s", (int)sizeof(out->died) - 1, text);
+    }
 }
 
-/* No answer came from `rank`: the first rank on the way to it that does not answer, either. */
-static gyre_status_t find_silent(comm_boot_t *boot, uint64_t about, base_time_t deadline, int *rank)
+/* seen: [size] ranks, as bits. */
+static gyre_status_t walk(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
+                          unsigned char *seen, int size, comm_blame_t *out)
 {
-    comm_boot_doing_t doing;
-    int to = boot_place(boot, *rank);
-    if (to < 0)
-        return GYRE_OK;
-    for (int at = next_place(boot, boot->place, to); at != to; at = next_place(boot, at, to)) {
-        gyre_status_t st = ask(boot, boot_member(boot, at), about, within(RELAY_SECONDS, deadline), &doing);
-        if (st == GYRE_ERR_ABORTED)
-            return st;
-        if (st != GYRE_OK) {
-            *rank = boot_member(boot, at);
+    seen[boot->rank / 8] |= (unsigned char)(1u << (boot->rank % 8)); /* it waits, too: that is why it asks */
+    for (int next = from; next >= 0; next = out->doing.waits_for) {
+        verdict_t verdict;
+        if (next >= size) { /* it came in meanwhile */
+            tell_end(boot, out, VERDICT_UNHEARD);
             return GYRE_OK;
         }
-    }
-    return GYRE_OK;
-}
-
-static int walked(const comm_boot_t *boot, const comm_blame_t *blame, int rank)
-{
-    for (int i = 0; i < blame->chain_n && i < COMM_BLAME_CHAIN; i++)
-        if (blame->chain[i] == rank)
-            return 1;
-    return rank == boot->rank ||
-           blame->chain_n > boot->members_n; /* this one waits, too: that is why it asks */
-}
-
-gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline, comm_blame_t *out)
-{
-    gyre_status_t st = GYRE_OK;
-    *out = (comm_blame_t){.rank = from};
-    for (int next = from; next >= 0 && !out->silent;) {
-        out->circle = walked(boot, out, next);
-        if (out->circle)
-            break;
+        if (seen[next / 8] >> (next % 8) & 1) {
+            out->circle = 1;
+            out->back = next;
+            return GYRE_OK;
+        }
+        seen[next / 8] |= (unsigned char)(1u << (next % 8));
         out->rank = next;
         if (out->chain_n < COMM_BLAME_CHAIN)
             out->chain[out->chain_n] = next;
         out->chain_n++;
-        st = ask(boot, next, about, within(ANSWER_SECONDS, deadline), &out->doing);
-        if (st == GYRE_ERR_ABORTED)
+        gyre_status_t st = ask(boot, &out->rank, about, deadline, &out->doing, &verdict);
+        if (st != GYRE_OK)
             return st;
-        if (st != GYRE_OK) {
-            out->doing = (comm_boot_doing_t){.waits_for = -1, .calls = {.seconds = -1}};
-            out->silent = 1;
-            st = find_silent(boot, about, deadline, &out->rank);
-            if (st != GYRE_OK)
-                return st;
-        }
-        next = out->doing.waits_for;
+        if (verdict != VERDICT_ANSWERED)
+            tell_end(boot, out, verdict);
     }
+    return GYRE_OK;
+}
+
+gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline, comm_blame_t *out)
+{
+    const int size = boot->size; /* it may grow while this rank waits for answers */
+    unsigned char *seen = calloc((size_t)size / 8 + 1, 1);
+    *out = (comm_blame_t){.rank = from, .back = -1};
+    if (boot_abort_of(boot, about) != NULL) { /* before all else: who has aborted may have left since */
+        free(seen);
+        return gyre_fail_quiet(GYRE_ERR_ABORTED, "aborted meanwhile");
+    }
+    if (seen == NULL) {
+        out->chain[out->chain_n++] = from;
+        tell_end(boot, out, VERDICT_UNHEARD);
+        return GYRE_OK;
+    }
+    gyre_status_t st = walk(boot, from, about, deadline, seen, size, out);
+    free(seen);
+    if (st != GYRE_OK)
+        return st;
     if (boot->places != NULL && out->rank >= 0 && out->rank < boot->places_n)
         snprintf(out->host, sizeof(out->host), "%.*s", COMM_BLAME_HOST - 1, boot->places[out->rank].host);
     return GYRE_OK;
@@ -272,11 +375,13 @@ gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_
 gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *text, size_t bytes)
 {
     comm_boot_doing_t doing;
-    gyre_status_t st = ask(boot, 0, BOOT_ABORT_JOB, deadline, &doing);
+    int root = 0;
+    verdict_t verdict;
+    gyre_status_t st = ask(boot, &root, BOOT_ABORT_JOB, deadline, &doing, &verdict);
     text[0] = '\0';
-    if (st == GYRE_OK && doing.at == COMM_AT_GATE)
+    if (st == GYRE_OK && verdict == VERDICT_ANSWERED && doing.at == COMM_AT_GATE)
         snprintf(text, bytes, "%s", doing.missing);
-    return st == GYRE_ERR_ABORTED ? st : GYRE_OK;
+    return st;
 }
 
 gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,

@@ -85,8 +85,12 @@ static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, 
         if (st != GYRE_OK)
             return st; /* somebody was told, or knew, meanwhile */
         snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", edge->rank);
+    } else if (blame.died[0] != '\0') {
+        snprintf(culprit, sizeof(culprit), ": rank %d %s", blame.rank, blame.died);
     } else if (blame.silent) {
         snprintf(culprit, sizeof(culprit), ": rank %d does not answer", blame.rank);
+    } else if (blame.unheard) {
+        snprintf(culprit, sizeof(culprit), ": rank %d has not come to it, or waits for another", blame.rank);
     } else if (blame.doing.at == COMM_AT_GATE && blame.doing.missing[0] != '\0') {
         if (boot_ask_missing(boot, until, missing, sizeof(missing)) != GYRE_OK)
             return hopeless(boot, edge, what);
@@ -96,7 +100,7 @@ static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, 
             snprintf(culprit, sizeof(culprit), ": rank %d waits for its child rank(s) %s to connect",
                      blame.rank, blame.doing.missing);
     } else if (blame.circle) {
-        snprintf(culprit, sizeof(culprit), ": rank %d and others wait for each other", blame.rank);
+        snprintf(culprit, sizeof(culprit), ": rank %d and others wait for each other", blame.back);
     } else {
         snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", blame.rank);
     }

@@ -91,17 +91,21 @@ typedef struct {
 /* Who keeps others waiting in the end. */
 enum { COMM_BLAME_CHAIN = 16, COMM_BLAME_HOST = 40 };
 typedef struct {
-    int rank;                    /* the culprit */
-    int silent;                  /* 1: it does not answer, and `doing` is empty */
-    int circle;                  /* 1: the ranks of the chain wait for each other, and nobody is to blame */
-    int chain_n;                 /* ranks from the first one that was asked to the culprit */
+    int rank;    /* the culprit */
+    int silent;  /* 1: it does not answer, though it had its time, and `doing` is empty */
+    int unheard; /* 1: it could not be asked, or not for long enough: it, or whom it waits for */
+    int circle;  /* 1: ranks of the chain wait for each other, and nobody is to blame */
+    int back;    /* then: to which the chain comes back, one of it or the rank that asks */
+    int chain_n; /* ranks from the first one that was asked to the culprit */
     int chain[COMM_BLAME_CHAIN]; /* the first of them */
     char host[COMM_BLAME_HOST];  /* the culprit's; "": not known */
+    char died[200];              /* "died: ..." or "left ...": it has; "": not that we know */
     comm_boot_doing_t doing;     /* the culprit's */
 } comm_blame_t;
 /* Follows the chain of waits from rank `from`, for which this rank waits, to one that waits for nobody. ABORTED (quiet), at
  * once: communicator `about` has been aborted meanwhile, by somebody who found out sooner. Lasts till `deadline` at most, and
- * that long only if a rank does not answer: then that rank, or the one through which it cannot be asked, is the culprit. */
+ * long only if a rank does not answer: then that rank, or the one through which it cannot be asked, is the culprit, if it had
+ * its full time, else it is `unheard`. */
 gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                               comm_blame_t *out);
 #define COMM_BLAME_SECONDS 0.8 /* what to give it: for ranks whose watchers have no core of their own */

@@ -37,6 +37,31 @@ static void first_cause(gyre_comm_t *world)
     MP_OK(gyre_barrier(world));
 }
 
+/* A rank that polls and never sleeps says for whom it waits, too, for as long as it does. */
+static void polling(gyre_comm_t *world)
+{
+    gyre_request_t *request;
+    int rank = gyre_comm_rank(world), word = 0;
+    if (rank == 0) {
+        MP_OK(gyre_recv(&word, 1, GYRE_INT32, 1, world)); /* it is noted */
+        MP_OK(gyre_send(&word, 1, GYRE_INT32, 1, world));
+    } else if (rank == 1) {
+        const comm_recorder_slot_t *slot = world->world->recorder;
+        base_time_t until = base_deadline(10.0);
+        MP_OK(gyre_irecv(&word, 1, GYRE_INT32, 0, world, &request));
+        while (slot->waiting_for != 0 && base_now() < until)
+            MP_OK(gyre_progress(world));
+        MP_CHECK(slot->waiting_for == 0, "it waits for %d", (int)slot->waiting_for);
+        MP_OK(gyre_send(&word, 1, GYRE_INT32, 0, world));
+        gyre_status_t status;
+        while ((status = gyre_test(&request)) == GYRE_IN_PROGRESS)
+            ;
+        MP_CHECK(status == GYRE_OK && slot->waiting_for == -1, "it still waits for %d",
+                 (int)slot->waiting_for);
+    }
+    MP_OK(gyre_barrier(world));
+}
+
 int main(void)
 {
     gyre_comm_t *world;
@@ -65,6 +90,7 @@ int main(void)
         MP_OK(gyre_barrier(world));
     }
     first_cause(world);
+    polling(world);
     MP_OK(gyre_finalize(world));
     return 0;
 }

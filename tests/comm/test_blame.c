@@ -11,30 +11,56 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/boot_tree.h"
 #include "tests/support/boot_job.h"
 
 #define SOON base_deadline(10.0)
-enum { RANKS = 8, ABOUT = 77, WATCHER_STOPPED = -2, FAILED = 100 };
+enum { RANKS = 8, MANY = 20, ABOUT = 77, WATCHER_STOPPED = -2, FAILED = 100 };
 
 /* Whom each rank waits for (FAILED +: and has just failed), -1: it is in no call. Rank 0 asks, from rank `from` on. */
 typedef struct {
-    int waits[RANKS];
+    int waits[MANY];
     int from, culprit, circle, silent;
-    int chain[RANKS], chain_n;
+    int chain[COMM_BLAME_CHAIN], chain_n;
+    int back;  /* -1: no circle */
+    int ranks; /* 0: RANKS */
+    int unheard;
+    double seconds; /* to find out; 0: COMM_BLAME_SECONDS */
 } blame_case_t;
 
 static const blame_case_t cases[] = {
     /* a ring: everybody waits for its left neighbour, rank 5 is elsewhere */
-    {{1, 2, 3, 4, 5, -1, 5, 6}, 1, 5, 0, 0, {1, 2, 3, 4, 5}, 5},
-    {{5, -1, -1, -1, -1, -1, -1, -1}, 5, 5, 0, 0, {5}, 1},
+    {{1, 2, 3, 4, 5, -1, 5, 6}, 1, 5, 0, 0, {1, 2, 3, 4, 5}, 5, .back = -1},
+    {{5, -1, -1, -1, -1, -1, -1, -1}, 5, 5, 0, 0, {5}, 1, .back = -1},
     /* those on the way have given up at the same moment */
-    {{1, FAILED + 2, FAILED + 5, -1, -1, -1, -1, -1}, 1, 5, 0, 0, {1, 2, 5}, 3},
-    {{1, 2, 3, 0, -1, -1, -1, -1}, 1, 3, 1, 0, {1, 2, 3}, 3},
-    {{1, 4, -1, -1, 6, -1, 4, -1}, 1, 6, 1, 0, {1, 4, 6}, 3},
+    {{1, FAILED + 2, FAILED + 5, -1, -1, -1, -1, -1}, 1, 5, 0, 0, {1, 2, 5}, 3, .back = -1},
+    {{1, 2, 3, 0, -1, -1, -1, -1}, 1, 3, 1, 0, {1, 2, 3}, 3, .back = 0},
+    {{1, 4, -1, -1, 6, -1, 4, -1}, 1, 6, 1, 0, {1, 4, 6}, 3, .back = 4},
     /* rank 7 has nobody who answers; then rank 6, through which alone rank 7 can be asked */
-    {{1, 7, -1, -1, -1, -1, -1, WATCHER_STOPPED}, 1, 7, 0, 1, {1, 7}, 2},
-    {{1, 7, -1, -1, -1, -1, WATCHER_STOPPED, -1}, 1, 6, 0, 1, {1, 7}, 2},
+    {{1, 7, -1, -1, -1, -1, -1, WATCHER_STOPPED}, 1, 7, 0, 1, {1, 7}, 2, .back = -1},
+    {{1, 7, -1, -1, -1, -1, WATCHER_STOPPED, -1}, 1, 6, 0, 1, {1, 7}, 2, .back = -1},
+    /* who had no time to answer is not accused of silence, nor is anybody on the way to it */
+    {{1, 7, -1, -1, -1, -1, WATCHER_STOPPED, -1},
+     1,
+     7,
+     0,
+     0,
+     {1, 7},
+     2,
+     .back = -1,
+     .unheard = 1,
+     .seconds = 0.35},
+    /* a circle behind a chain that is longer than what is kept of it */
+    {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 17},
+     1,
+     19,
+     1,
+     0,
+     {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+     19,
+     .back = 17,
+     .ranks = MANY},
 };
 
 static int ask_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
@@ -64,13 +90,15 @@ static int ask_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
         comm_blame_t blame;
         nap(100);
         base_time_t began = base_now();
-        RANK_CHECK(comm_boot_blame(boot, c->from, ABOUT, base_deadline(COMM_BLAME_SECONDS), &blame) ==
-                   GYRE_OK);
+        RANK_CHECK(comm_boot_blame(boot, c->from, ABOUT,
+                                   base_deadline(c->seconds > 0 ? c->seconds : COMM_BLAME_SECONDS),
+                                   &blame) == GYRE_OK);
         RANK_CHECK(base_now() - began < (base_time_t)1500000000);
         RANK_CHECK(blame.rank == c->culprit && blame.circle == c->circle && blame.silent == c->silent);
-        RANK_CHECK(blame.chain_n == c->chain_n);
-        RANK_CHECK(memcmp(blame.chain, c->chain, (size_t)c->chain_n * sizeof(int)) == 0);
-        if (!blame.silent) {
+        RANK_CHECK(blame.chain_n == c->chain_n && blame.unheard == c->unheard && blame.died[0] == '\0');
+        RANK_CHECK(blame.back == c->back);
+        RANK_CHECK(memcmp(blame.chain, c->chain, sizeof(blame.chain)) == 0);
+        if (!blame.silent && !blame.unheard) {
             const comm_doing_t *doing = &blame.doing.calls;
             RANK_CHECK(blame.doing.at == COMM_AT_CALLS && doing->calls_n == COMM_DOING_CALLS);
             RANK_CHECK(doing->calls[0].seq == 20 && doing->calls[2].seq == 18 && doing->calls[0].sig == 5);
@@ -93,9 +121,37 @@ static void chains(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         blame_case_t c = cases[i];
-        if (boot_job_processes(RANKS, 1, ask_body, &c, NULL, 20.0) != 0)
+        if (boot_job_processes(c.ranks > 0 ? c.ranks : RANKS, 1, ask_body, &c, NULL, 20.0) != 0)
             fail_msg("case %zu", i);
     }
+}
+
+/* Whose death is known is told as dead, and so is one without whom the rank in question cannot be asked; what this rank cannot
+ * ask for a reason of its own is nobody's silence. */
+static void the_dead_and_the_unheard(void **state)
+{
+    (void)state;
+    comm_identity_t who = {.rank = 0, .size = 8, .have_secret = 1, .root_fd = -1, .job = "test"};
+    comm_boot_t *boot = boot_new(&who); /* no edge is open */
+    comm_blame_t blame;
+    assert_non_null(boot);
+    base_log_set_level(BASE_LOG_NONE);
+    base_time_t began = base_now();
+    assert_int_equal(comm_boot_blame(boot, 7, ABOUT, SOON, &blame), GYRE_OK);
+    assert_true(blame.rank == 7 && blame.unheard && !blame.silent && blame.died[0] == '\0');
+    pthread_mutex_lock(&boot->lock);
+    boot_note_death(boot, 4, "its connection closed", 0);
+    pthread_mutex_unlock(&boot->lock);
+    for (int rank = 4; rank < 8; rank += 3) {
+        assert_int_equal(comm_boot_blame(boot, rank, ABOUT, SOON, &blame), GYRE_OK);
+        assert_true(blame.rank == 4 && !blame.unheard && !blame.silent);
+        assert_string_equal(blame.died, "died: its connection closed");
+    }
+    assert_int_equal(comm_boot_blame(boot, 0, ABOUT, SOON, &blame), GYRE_OK);
+    assert_true(blame.circle && blame.back == 0 && blame.chain_n == 0);
+    assert_true(base_now() - began < (base_time_t)5000000000); /* nothing is waited for */
+    base_log_set_level(BASE_LOG_WARNING);
+    comm_boot_leave(boot, 1);
 }
 
 /* A failure of long ago, on another communicator, is no wait. */
@@ -132,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains),
+        cmocka_unit_test(the_dead_and_the_unheard),
         cmocka_unit_test(old_failures_say_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
