@@ -250,9 +250,9 @@ static int guest_step(boot_gate_t *gate, boot_guest_t *guest)
             guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, why);
         else if (got == 1 && guest->state == GUEST_ADDRESS)
             guest_register(gate, guest, &m);
-        else if (got == 1 && guest->state != GUEST_LEAVING)
-            guest_answer(gate, guest, &m);
-        return got == 1; /* what a leaving guest still says matters no more */
+        else if (got == 1 && (guest->state != GUEST_LEAVING || m.type == BOOT_ASK))
+            guest_answer(gate, guest, &m); /* the question may have crossed what makes it leave */
+        return got == 1;                   /* what else a leaving guest says matters no more */
     }
     case GUEST_GONE:
         break;

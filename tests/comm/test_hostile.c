@@ -169,13 +169,15 @@ static void each_kind(void **state)
     (void)state;
     boot_job_t job;
     member_t m[RANKS];
-    unsigned char said[4096], noise[65536], other[64];
+    unsigned char said[4096], noise[65536], other[64], asks[64];
     static char log[200000];
     size_t heard = record(said, sizeof(said));
     assert_true(heard > 96 + 32);
     randombytes_buf(noise, sizeof(noise));
     memcpy(other, a_hello, sizeof(other));
     other[6] = '1';
+    memcpy(asks, a_hello, sizeof(asks));
+    asks[8] = BOOT_ROLE_ASK;
     boot_job_begin(&job, RANKS);
     capture_t capture = capture_begin();
     for (int r = 0; r < RANKS - 1; r++)
@@ -202,6 +204,7 @@ static void each_kind(void **state)
         forge(job.port, a_hello, noise, 32);          /* a proof out of thin air */
         forge(job.port, said, said + 64, heard - 64); /* everything that an honest rank once said */
         forge(job.port, said, said + 64, 20);         /* half of it */
+        forge(job.port, asks, noise, 32);             /* who only asks must prove as much */
     }
     assert_true(base_now() - start < 20000000000);
     member_start(&m[RANKS - 1], &job, RANKS - 1);
@@ -214,7 +217,7 @@ static void each_kind(void **state)
         times(log, "connections were refused in all") != 1 || times(log, "\n") != 5)
         fail_msg("the log is:\n%s", log);
     char all[64];
-    snprintf(all, sizeof(all), "%d connections were refused in all", 7 * EACH);
+    snprintf(all, sizeof(all), "%d connections were refused in all", 8 * EACH);
     assert_non_null(strstr(log, all));
 }
 

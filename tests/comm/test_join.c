@@ -309,7 +309,7 @@ static void missing_rank_is_named_by_all(void **state)
                 continue;
             attempt_end(&a[r]);
             if (a[r].status != GYRE_ERR_TIMEOUT || strstr(a[r].error, cases[c].text) == NULL ||
-                a[r].took > (base_time_t)2500000000)
+                a[r].took > (base_time_t)2000000000) /* the deadline, a search, and a busy machine */
                 fail_msg("%d is missing, rank %d after %.1f s: %s", cases[c].missing, r,
                          (double)a[r].took * 1e-9, a[r].error);
         }

@@ -20,7 +20,7 @@ static void send_job(run_job_t *job, run_node_t *h)
     const run_options_t *o = job->options;
     run_capture_t capture;
     int n = 0, here = (int)(h - m->host);
-    double grace = o->kill_grace_s / 2;
+    double grace = o->kill_grace_s / 2, silence_ms = LEASH_FACTOR * o->lost_after_s * 1e3;
     int *number = calloc((size_t)h->ranks, sizeof *number);
     for (int r = 0; number && r < job->world; r++)
         if (m->of[r] == here)
@@ -39,7 +39,7 @@ static void send_job(run_job_t *job, run_node_t *h)
                            .terminal = {capture.terminal[0], capture.terminal[1]},
                            .columns = capture.columns,
                            .rows = capture.rows,
-                           .silence_ms = (uint32_t)(LEASH_FACTOR * o->lost_after_s * 1e3),
+                           .silence_ms = silence_ms < UINT32_MAX ? (uint32_t)silence_ms : UINT32_MAX,
                            .grace_ms = grace < 60 ? (uint32_t)(grace * 1e3) : 60000,
                            .id = job->id,
                            .secret = job->secret,

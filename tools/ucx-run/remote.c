@@ -197,8 +197,22 @@ void run_remote_signal(run_job_t *job, int signal, int alone)
     uint32_t numbers[] = {(uint32_t)signal, (uint32_t)alone};
     for (int i = 0; i < m->hosts; i++) {
         run_node_t *h = &m->host[i];
-        if (run_node_can_hear(h) && h->state >= NODE_STARTING)
+        if (run_node_can_hear(h) && (h->state >= NODE_STARTING || signal == SIGTSTP))
             run_node_put(job, h, run_wire_put_numbers(&h->to, RUN_WIRE_SIGNAL, numbers, 2, NULL));
+    }
+}
+
+void run_remote_flush(run_job_t *job, double seconds)
+{
+    base_time_t until = base_deadline(seconds);
+    for (int i = 0; i < job->remote->hosts; i++) {
+        run_node_t *h = &job->remote->host[i];
+        while (h->in >= 0 && run_buffer_length(&h->to) > 0) {
+            struct pollfd fd = {.fd = h->in, .events = POLLOUT};
+            if (poll(&fd, 1, base_poll_ms(until)) <= 0 || !(fd.revents & POLLOUT))
+                break;
+            run_node_flush(h);
+        }
     }
 }
 

@@ -296,7 +296,10 @@ void run_remote_hang_up(run_job_t *job); /* kills the connections that are left 
 /* After an attempt: takes lost hosts out, places the ranks anew. 0, or an exit code if nothing is left. */
 int run_remote_regroup(run_job_t *job);
 int run_remote_running(const run_job_t *job); /* all ranks have been started */
+/* To the ranks of all hosts that have any; TSTP also to the agents of the others, which are to bear our silence. */
 void run_remote_signal(run_job_t *job, int signal, int alone);
+/* Sends what is still to be sent, for so long at most. */
+void run_remote_flush(run_job_t *job, double seconds);
 void run_remote_close_stream(run_job_t *job, int to);
 /* From now on a reader of our output who stalls does not keep us from hearing what the agents say of their ranks: what
  * they print beyond what we hold for that reader is lost. */

@@ -25,6 +25,7 @@ enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 #define STOP_SECONDS    30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
 #define PART_SECONDS    2.0  /* and to go, beyond what the ranks are given */
 #define WRITE_SECONDS   1.0  /* the same for a reader of our output */
+#define STILL_SECONDS   1.0  /* for agents to take the word that we are about to be stopped */
 
 static int signal_fd = -1;
 
@@ -282,8 +283,11 @@ static void forward(watch_t *w, int signal)
             w->stop = w->spare;
         }
     }
-    if (signal == SIGTSTP)
+    if (signal == SIGTSTP) {
+        if (job->remote)
+            run_remote_flush(job, STILL_SECONDS);
         raise(SIGSTOP); /* the shell then sees us stopped; its SIGCONT is forwarded when it comes */
+    }
 }
 
 static void on_signals(watch_t *w)

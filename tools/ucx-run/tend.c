@@ -172,8 +172,10 @@ static int result(const tend_t *t)
     char name[16];
     if (t->rc)
         return t->rc;
-    if (WIFEXITED(t->status) && WEXITSTATUS(t->status) == 0 && t->ended_by)
-        return 128 + t->ended_by; /* mpiexec.hydra says 0, although its ranks died of the signal */
+    /* mpiexec.hydra says 0 although its ranks died of the signal; where the others say 0 the ranks have ended so. */
+    if (t->options->engine == RUN_ENGINE_HYDRA && t->ended_by && WIFEXITED(t->status) &&
+        WEXITSTATUS(t->status) == 0)
+        return 128 + t->ended_by;
     if (WIFEXITED(t->status))
         return WEXITSTATUS(t->status);
     run_say("ucx-run: %s was killed by %s", run_foreign_program(t->options->engine),
