@@ -134,13 +134,13 @@ typedef enum {
     VERBS_SHORT = 5, /* the whole message, by a plain write: verbs_short_t */
 } verbs_kind_t;
 
-/* The unit that a plain write fills. */
+/* The unit that a plain write fills. It has come when its first byte, its kind and its mark have: adapters write the mark last,
+ * software that copies (Soft-RoCE) either end. So header.bytes is one more than there are until it is taken. */
 enum { VERBS_SHORT_MOST = VERBS_UNIT - sizeof(verbs_header_t) - sizeof(uint32_t) };
 typedef struct {
     verbs_header_t header;
     unsigned char payload[VERBS_SHORT_MOST];
-    _Atomic uint32_t
-        mark; /* as immediate data, with VERBS_IMM_MARK; 0: has not come. Adapters write it last */
+    _Atomic uint32_t mark; /* as immediate data, with VERBS_IMM_MARK; 0: has not come */
 } verbs_short_t;
 _Static_assert(sizeof(verbs_short_t) == VERBS_UNIT, "a short message is one unit");
 
@@ -190,7 +190,7 @@ typedef struct verbs_link {
     uint32_t receives_owed;
     int bulk_open;
     int control_due; /* credits or ends of rendezvous must be told without a message to carry them */
-    int watching;    /* 1: our ring is watched, and the peer knows or will with our next message */
+    int watching; /* 1: our ring is watched, and the peer knows or will with our next message, if naps is vg->naps */
     int told_watching, they_watch;
     uint32_t prompt, naps; /* messages taken since the group slept; naps: as vg->naps was then */
     comm_tag_t described;

@@ -210,14 +210,12 @@ void comm_verbs_progress(comm_group_t *group)
         verbs_poll(vg);
 }
 
-/* Plain writes wake nobody. */
+/* Plain writes wake nobody. What is told from here on says that we do not watch, until enough is taken without a sleep again. */
 static void stop_watching(comm_verbs_group_t *vg)
 {
     vg->naps++;
     for (size_t i = 0; vg->watched > 0 && i < (size_t)vg->group->n * COMM_LANES; i++) {
         verbs_link_t *link = verbs_link_at(vg, i);
-        if (link)
-            link->watching = 0;
         if (link && link->told_watching)
             verbs_post_control(link);
     }
@@ -243,6 +241,11 @@ void comm_verbs_sleep(comm_group_t *group, int ms)
     struct ibv_cq *cq;
     void *context;
 
+    /* Some peer was told since then that we watch, and no plain write would wake us. */
+    if (vg->watched > 0) {
+        comm_verbs_arm(group);
+        return;
+    }
     /* What came before events were asked for makes none: somebody must have looked since. */
     if (!vg->polled && verbs_poll(vg) > 0)
         return;

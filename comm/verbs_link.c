@@ -100,6 +100,7 @@ static int put_short(verbs_link_t *link, const void *buf, size_t bytes, comm_tag
     if (!verbs_tx_place(&link->tx, 1, &unit) || !verbs_qp_room(link, &link->qps[0]))
         return 0;
     link->brief.header = header_for(link, VERBS_SHORT, bytes, tag, bytes);
+    link->brief.header.bytes++; /* so that its first byte is not 0: verbs_short_t */
     if (bytes > 0)
         memcpy(link->brief.payload, buf, bytes);
     verbs_tx_sent(&link->tx, 1, unit);
@@ -162,12 +163,16 @@ static gyre_status_t send_start(verbs_link_t *link, const void *buf, size_t byte
             return send_offer(link, buf, bytes, tag, &keys, msg);
         return send_parts(link, buf, bytes, tag, msg);
     }
-    if (!(link->they_watch && bytes <= VERBS_SHORT_MOST && link->qps[0].inline_most >= sizeof link->brief
-              ? put_short(link, buf, bytes, tag)
-              : put(link, VERBS_EAGER, bytes, tag, buf, bytes))) {
+    int plain =
+        link->they_watch && bytes <= VERBS_SHORT_MOST && link->qps[0].inline_most >= sizeof link->brief;
+    if (!(plain ? put_short(link, buf, bytes, tag) : put(link, VERBS_EAGER, bytes, tag, buf, bytes))) {
         look_around(link);
         return GYRE_IN_PROGRESS;
     }
+    /* That they watch no more may have come, unseen as yet. The program may now compute for long, and they would sleep on what was
+     * sent just now: taking the news wakes them. The message is on its way meanwhile. */
+    if (plain)
+        verbs_poll(link->vg);
     msg->phase = SEND_FINISHED;
     return GYRE_OK;
 }
@@ -208,6 +213,7 @@ static void wipe(verbs_link_t *link, uint32_t unit, uint32_t units)
     verbs_short_t *at = (verbs_short_t *)(void *)(link->ring + (size_t)unit * VERBS_UNIT);
 
     for (uint32_t u = 0; u < units; u++) {
+        at[u].header.bytes = 0;
         at[u].header.part = 0;
         atomic_store_explicit(&at[u].mark, 0, memory_order_relaxed);
     }

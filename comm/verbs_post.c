@@ -25,6 +25,8 @@ void verbs_link_fail(verbs_link_t *link, const char *format, ...)
     va_end(args);
     link->failed = 1;
     link->failed_at = base_now();
+    link->vg->watched -= link->told_watching; /* nothing more comes */
+    link->told_watching = link->watching = 0;
     log_debug("verbs: link with rank %d, lane %d: %s", link->base.peer, link->base.lane, link->why);
 }
 
@@ -69,12 +71,14 @@ static void post_write(verbs_link_t *link, uint32_t imm, struct ibv_sge *piece, 
     post(link, qp, &wr, kind, 0);
 }
 
-/* What every message tells besides: credits, and whether we watch. */
+/* What every message tells besides: credits, and whether we watch. Since the group was about to sleep, we do not. */
 static uint32_t news(verbs_link_t *link)
 {
-    link->vg->watched += link->watching - link->told_watching;
-    link->told_watching = link->watching;
-    return (uint32_t)(verbs_rx_tell(&link->rx) & 0xffff) | (link->watching ? VERBS_IMM_WATCHES : 0);
+    int watching = link->watching && link->naps == link->vg->naps;
+
+    link->vg->watched += watching - link->told_watching;
+    link->told_watching = watching;
+    return (uint32_t)(verbs_rx_tell(&link->rx) & 0xffff) | (watching ? VERBS_IMM_WATCHES : 0);
 }
 
 void verbs_brief_prepare(verbs_link_t *link)
@@ -212,17 +216,25 @@ static void note_watching(verbs_link_t *link, uint32_t news_of_them)
         verbs_post_control(link);
 }
 
+static int has_begun(const verbs_short_t *at)
+{
+    const _Atomic unsigned char *first = (const _Atomic unsigned char *)(const void *)at;
+
+    return atomic_load_explicit(first, memory_order_acquire) != 0;
+}
+
 int verbs_marks(verbs_link_t *link)
 {
     int count = 0;
 
-    while (!link->failed) {
-        const verbs_short_t *at =
-            (const verbs_short_t *)(const void *)(link->ring + (size_t)link->rx.next * VERBS_UNIT);
-        /* acquire: the rest of the unit after its mark. Software that writes byte by byte writes the bit that is asked for last. */
+    while (!link->failed && !verbs_rx_is_full(&link->rx)) {
+        verbs_short_t *at = (verbs_short_t *)(void *)(link->ring + (size_t)link->rx.next * VERBS_UNIT);
+        /* acquire: the rest of the unit after its mark, or after its first byte, whichever was written last. Software that writes
+         * byte by byte writes the bit that is asked for last. */
         uint32_t mark = atomic_load_explicit(&at->mark, memory_order_acquire);
-        if (!(mark & VERBS_IMM_MARK) || at->header.part >> 24 != VERBS_SHORT)
-            return count; /* none, or a payload that comes with immediate data */
+        if (!(mark & VERBS_IMM_MARK) || at->header.part >> 24 != VERBS_SHORT || !has_begun(at))
+            return count; /* none, only some of it, or a payload that comes with immediate data */
+        at->header.bytes--;
         if (!verbs_tx_told(&link->tx, mark & 0xffff) || !verbs_rx_arrived(&link->rx, link->rx.next, 1)) {
             verbs_link_fail(link, "a short message came that should not have been sent (0x%08x)", mark);
             return count;
@@ -245,16 +257,20 @@ static void received(verbs_link_t *link, const struct ibv_wc *wc)
 {
     uint32_t imm = ntohl(wc->imm_data), unit = verbs_imm_upper(imm);
 
+    if (link->vg->srq)
+        link->vg->srq_owed++;
+    if (link->failed) /* its queue pair may be gone (verbs_let_go.c) */
+        return;
     if (link->state != VERBS_READY)
         verbs_link_ready(link);
     verbs_marks(link); /* they were sent before */
-    int told = imm & VERBS_IMM_CONTROL ? verbs_tx_told_aside(&link->tx, imm & 0xffff)
-                                       : verbs_tx_told(&link->tx, imm & 0xffff);
-    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || !told) {
+    int old = (imm & VERBS_IMM_CONTROL) && verbs_tx_is_old(&link->tx, imm & 0xffff);
+    if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM || (!old && !verbs_tx_told(&link->tx, imm & 0xffff))) {
         verbs_link_fail(link, "a message came that should not have been sent (0x%08x)", imm);
         return;
     }
-    note_watching(link, imm);
+    if (!old)
+        note_watching(link, imm);
     if (imm & VERBS_IMM_CONTROL) {
         uint32_t more = (unit - link->rndv_ended) & VERBS_RNDV_MASK;
         if (more > link->rndv_sent - link->rndv_ended) {
@@ -268,9 +284,7 @@ static void received(verbs_link_t *link, const struct ibv_wc *wc)
         verbs_link_fail(link, "a message came without credit or outside of the ring");
         return;
     }
-    if (link->vg->srq) {
-        link->vg->srq_owed++;
-    } else if (++link->receives_owed >= VERBS_REPOST) {
+    if (!link->vg->srq && ++link->receives_owed >= VERBS_REPOST) {
         link->receives_owed = 0;
         verbs_post_receives(link, VERBS_REPOST); /* its failure is the link's */
     }

@@ -12,7 +12,8 @@
  *
  * A receiver that `watches` its ring's memory gets the shortest messages by a plain write, which costs both ends no completion: one
  * whole unit, so one line of a cache, which begins where the message before it ends, and whose last word is what would have been the
- * immediate data: the mark. For that the receiver wipes what it has consumed, so that nothing old looks like one. All else
+ * immediate data: the mark. For that the receiver wipes what it has consumed, so that nothing old looks like one; what it has
+ * not consumed it does not take for the next one when the ring is full. All else
  * still comes with immediate data, in the order of sending, since writes of a connection are carried out in order. Before a
  * receiver sleeps, which only a completion ends, it tells that it watches no more.
  *
@@ -117,13 +118,17 @@ static inline int verbs_tx_told(verbs_tx_t *tx, uint32_t consumed)
     return 1;
 }
 
-/* The same from a control message, which has no place in the ring and so may be seen later than plain writes that were sent after it:
- * what is older than what is known is no news. */
-static inline int verbs_tx_told_aside(verbs_tx_t *tx, uint32_t consumed)
+/* A control message has no place in the ring and so may be seen later than plain writes that were sent after it. Is what it tells
+ * older than what is known? */
+static inline int verbs_tx_is_old(const verbs_tx_t *tx, uint32_t consumed)
 {
-    int old = (uint16_t)(consumed - (uint32_t)tx->consumed) >= 0x8000;
+    return (uint16_t)(consumed - (uint32_t)tx->consumed) >= 0x8000;
+}
 
-    return old || verbs_tx_told(tx, consumed);
+/* Does the oldest message that was not consumed lie where the next one would begin? Then none can have come. */
+static inline int verbs_rx_is_full(const verbs_rx_t *rx)
+{
+    return rx->arrived != rx->consumed && rx->next == rx->unit[rx->consumed % VERBS_WINDOW];
 }
 
 /* A message of `need` units has arrived at `unit`. 0: more than the window allows, or not in the ring. */

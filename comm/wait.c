@@ -24,7 +24,9 @@ enum {
     SPIN_TURNS = 6,    /* where cores are scarce: turns before the first yield */
     YIELD_TURNS = 200, /* and yields before sleeping: each lets every other runnable rank of the core run */
     SLEEP_MS = 50,     /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
-    UCX_SLEEP_MS = 5,  /* UCX's descriptor does not hear doorbells of shared memory */
+    /* UCX's descriptor does not hear doorbells of shared memory, nor verbs' a plain write whose sender has not seen yet
+     * that we sleep (comm/verbs_link.c). */
+    UCX_SLEEP_MS = 5,
     UCX_SHM_SLEEP_MS = 1
 };
 enum {

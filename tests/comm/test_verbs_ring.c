@@ -100,8 +100,9 @@ static void test_lies_are_noticed(void **state)
     assert_int_equal(verbs_tx_told(&p.tx, 2), 0); /* consumed what was never sent */
     assert_int_equal(verbs_tx_told(&p.tx, 1), 1);
     assert_int_equal(verbs_tx_told(&p.tx, 0), 0); /* took it back */
-    assert_int_equal(verbs_tx_told_aside(&p.tx, 0), 1);
-    assert_int_equal(verbs_tx_told_aside(&p.tx, 2), 0);
+    assert_int_equal(verbs_tx_is_old(&p.tx, 0), 1);
+    assert_int_equal(verbs_tx_is_old(&p.tx, 1), 0);
+    assert_int_equal(verbs_tx_is_old(&p.tx, 2), 0); /* a lie is not old */
     assert_int_equal((int)p.tx.consumed, 1);
     assert_int_equal(verbs_rx_arrived(&p.rx, 64, 1), 0);
     assert_int_equal(verbs_rx_arrived(&p.rx, 63, 2), 0);
