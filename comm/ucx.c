@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { ARRIVALS_BLOCK = 64, CLOSE_MS = 1000, LOOK_MS = 1000 };
+enum { ARRIVALS_BLOCK = 64, CLOSE_MS = 1000, LOOK_MS = 500 };
 #define MS           ((base_time_t)1000000)
 #define ADDRESS_SEED 3 /* of the hashes of workers' addresses */
 

@@ -87,7 +87,7 @@ void ucx_breathe(void); /* lets other threads have the lock for a moment; for wa
 ucp_worker_h ucx_worker(void);
 void ucx_poll(void);
 int ucx_lost(void); /* 1: a message could not be kept for want of memory */
-/* Once a second, where there is TCP: ends connections that lead nowhere. For whoever waits and has time. */
+/* Twice a second, where there is TCP: ends connections that lead nowhere. For whoever waits and has time. */
 void ucx_look_at_sockets(void);
 /* 1: a group that has not failed and is not about to end meets the process of this group's `rank`, too. */
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);

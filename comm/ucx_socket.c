@@ -7,7 +7,7 @@
  * TCP_USER_TIMEOUT stays off. It would bound how long lost data is sent again, but also how long a receiver may leave its window
  * shut, and UCX empties its sockets inside Gyre's calls only: a rank that computes for longer would look dead, though its kernel
  * answers every probe. What tells the two apart is in the kernel's account of a connection (TCP_INFO): a kernel that lives
- * acknowledges, be it only that its window is shut. So a rank that waits in UCX looks at that account once a second, and
+ * acknowledges, be it only that its window is shut. So a rank that waits in UCX looks at that account twice a second, and
  * shuts down what was sent again and again without an answer for as long as a host may be silent (GYRE_HEARTBEAT), counted from
  * the loss: how long a connection was idle before it says nothing. This is for one of several links that is cut while the
  * bootstrap's lives; a silent host is the watcher's to notice. */
@@ -126,8 +126,8 @@ void ucx_sockets_after(ucx_sockets_t *listening)
     free(listening->fds);
 }
 
-/* Transmissions in a row without an answer, after TRIES_MS at the earliest: TCP sends again after 0.2 s, 0.4 s and 0.8 s. */
-enum { TRIES = 3, TRIES_MS = 1400, ROUNDING_MS = 100 };
+/* Transmissions in a row without an answer, and how long so many probes take at least. */
+enum { TRIES = 3, PROBES_MS = 1400, ROUNDING_MS = 100 };
 #define MS ((base_time_t)1000000)
 
 /* The place of fd's silence; with fd -1 a free one, or NULL. */
@@ -139,6 +139,16 @@ static ucx_silence_t *silence_of(ucx_silences_t *silences, int fd)
             return at;
     }
     return NULL;
+}
+
+/* How long nobody has answered at least. Each try waits twice as long as the one before, and tcpi_rto is the wait after the last:
+ * the k before it took that less a part in 2^k. */
+static unsigned silent_by_now(const struct tcp_info *info)
+{
+    const unsigned wait_ms = info->tcpi_rto / 1000, k = info->tcpi_retransmits;
+    const unsigned ms = k < TRIES ? PROBES_MS : k < 16 ? wait_ms - (wait_ms >> k) : wait_ms;
+
+    return ms < info->tcpi_last_ack_recv ? ms : info->tcpi_last_ack_recv;
 }
 
 unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp_info *info, base_time_t now)
@@ -156,7 +166,7 @@ unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp
         at = at ? at : silence_of(silences, -1);
         if (!at)
             return 0; /* its turn comes when others have been ended */
-        *at = (ucx_silence_t){.fd = fd, .since = now - TRIES_MS * MS};
+        *at = (ucx_silence_t){.fd = fd, .since = now - silent_by_now(info) * MS};
     }
     at->seen = silences->look;
     return (unsigned)((now - at->since) / MS);

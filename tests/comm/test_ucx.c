@@ -671,6 +671,7 @@ static void test_silence(void **state)
     info.tcpi_retransmits = 2;
     assert_int_equal(ucx_socket_silent_ms(&silences, 7, &info, now), 0); /* a loss or two, or only begun */
     info.tcpi_retransmits = 3;
+    info.tcpi_rto = 1600000;         /* after waits of 0.2, 0.4 and 0.8 s */
     info.tcpi_last_ack_recv = 21400; /* it was idle until 1.4 s ago */
     assert_int_equal(ucx_socket_silent_ms(&silences, 7, &info, now += second), 1400);
     info.tcpi_last_ack_recv = 24400;
@@ -688,6 +689,9 @@ static void test_silence(void **state)
     assert_int_equal(ucx_socket_silent_ms(&silences, 7, &info, now += 2 * second), 3400);
     info.tcpi_probes = 0; /* it answers that it is shut */
     assert_int_equal(ucx_socket_silent_ms(&silences, 7, &info, now), 0);
+    info.tcpi_retransmits = 5;
+    info.tcpi_rto = 6400000; /* waits of 6.2 s, but it has answered 6 s ago */
+    assert_int_equal(ucx_socket_silent_ms(&silences, 7, &info, now), 6000);
     info = (struct tcp_info){.tcpi_state = TCP_SYN_SENT, .tcpi_retransmits = 5, .tcpi_last_ack_recv = 6000};
     assert_int_equal(ucx_socket_silent_ms(&silences, 7, &info, now), 0); /* UCX tries again by itself */
 
