@@ -45,7 +45,8 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
 
 /* What carries messages where shared memory does not. All ranks decide alike: locate has compared the setting and told everyone the
  * hosts and who has an RDMA device; verbs are used if every rank can, else UCX. */
-static gyre_status_t join_hosts(comm_group_t *group, comm_exchange_fn exchange, void *user)
+static gyre_status_t join_hosts(comm_group_t *group, comm_exchange_fn exchange, void *user,
+                                base_time_t deadline)
 {
     int automatic = group->transport == COMM_AUTO && group->hosts > 1;
 
@@ -54,10 +55,12 @@ static gyre_status_t join_hosts(comm_group_t *group, comm_exchange_fn exchange, 
     for (int r = 0; r < group->n; r++)
         everywhere &= group->cards[r].verbs != 0;
     if (group->transport == COMM_FORCE_VERBS || (automatic && everywhere)) {
-        gyre_status_t status = comm_verbs_prepare(group, automatic, exchange, user);
+        gyre_status_t status = comm_verbs_prepare(group, automatic, exchange, user, deadline);
         if (!automatic || status != GYRE_ERR_UNSUPPORTED)
             return status;
     }
+#else
+    (void)deadline;
 #endif
     if (group->transport == COMM_FORCE_UCX || automatic)
         return comm_ucx_prepare(group, exchange, user);
@@ -90,7 +93,7 @@ static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
-    return join_hosts(group, exchange, user);
+    return join_hosts(group, exchange, user, deadline);
 }
 
 static comm_transport_t chosen_transport(void)

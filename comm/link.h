@@ -125,7 +125,8 @@ void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
 int comm_verbs_there(void);
 /* For gyre-doctor: text is what rail `rail` would be and why, or why there is none (INVALID: that are all). */
 gyre_status_t comm_verbs_describe(int rail, char *text, size_t bytes);
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user);
+gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user,
+                                 base_time_t deadline);
 gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_verbs_progress(comm_group_t *group);
 /* How many links still wait for their peers to answer, and in text what about the first; text is left alone if none. */

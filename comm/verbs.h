@@ -313,7 +313,7 @@ gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t 
  * these are not all of them in their order, somewhere. UNSUPPORTED with `quiet` (rank 0 has warned), else TRANSPORT: there are
  * ranks that do not reach each other over any. */
 gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
-                              comm_exchange_fn exchange, void *user, int *change);
+                              comm_exchange_fn exchange, void *user, base_time_t deadline, int *change);
 void verbs_try_close(verbs_try_t *try);
 /* What this rank goes by: 1, and its name and the rails of the planes, *rails of them, 0 if there are none. 0: nothing was tried. */
 int verbs_try_known(const comm_world_t *world, uint64_t *name, int *rails, uint8_t rail[VERBS_RAILS]);

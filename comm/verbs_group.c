@@ -484,7 +484,8 @@ static tried_t tried(const verbs_intro_t *intros, int n)
 /* Nearly always once through: ranks of a communicator that is split know what its ranks have tried, and those of the job's find that all
  * is as it should be. Else once more, over the rails that were agreed on; and where some have tried and newcomers have not,
  * all begin anew. */
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user)
+gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user,
+                                 base_time_t deadline)
 {
     verbs_intro_t *intros = calloc((size_t)group->n, sizeof *intros);
     gyre_status_t status = GYRE_OK;
@@ -505,7 +506,7 @@ gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_f
             verbs_try_forget(group->world);
             again = 1;
         } else if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_NONE) {
-            status = verbs_try_agree(try, group, quiet, intros, exchange, user, &again);
+            status = verbs_try_agree(try, group, quiet, intros, exchange, user, deadline, &again);
         }
         verbs_try_close(try);
     }

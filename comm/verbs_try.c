@@ -3,19 +3,20 @@
  *
  * That a host has an adapter whose port is up says nothing of what lies between: other fabrics, VLANs, a firewall that drops
  * RoCE, switches that do not carry the ports' MTU. So every rank sends to its partners (comm/verbs_planes.h) what a connection
- * would: datagrams as long as the path's MTU, with the address, service level and traffic class that queue pairs will have. They are
- * not answered. All ranks tell each other what came in, over the bootstrap, and draw the same conclusion.
+ * would: datagrams as long as the path's MTU, with the address, service level and traffic class that queue pairs will have. All
+ * ranks tell each other what came in, over the bootstrap, and draw the same conclusion.
  *
  *     rank      exchange: where I am          exchange: what I heard
  *     A   ------------|--- send, listen ---------------|--- planes
  *     B   ------------|-------- send, listen ----------|--- planes
  *
  * Receives are posted before the first exchange, so nothing that is sent after it is lost for want of one. Who has heard all that
- * it should, over rail i from everybody's rail i, sends once more and is done: a round trip. Who has not sends again, later also
- * between rails of different number, and listens until TRY_MS are over.
+ * it should of a partner, over rail i from its rail i, says so in what it sends to it from then on, at once for the first time. Who
+ * has heard all, and of all partners that they have, is done: a round trip and a half. Until then it sends again, later also between rails of
+ * different number, and listens until TRY_MS are over: a datagram that is lost now and then costs no rail.
  *
- * Whose rail an incoming datagram comes from stands in its immediate data, so all receives share one buffer, which
- * nobody reads. Who does not know a queue pair's key, which travels over the authenticated bootstrap, is not heard. */
+ * Whose rail an incoming datagram comes from, and whether its sender hears us, stands in its immediate data, so all receives share one
+ * buffer, which nobody reads. Who does not know a queue pair's key, which travels over the authenticated bootstrap, is not heard. */
 #include "comm/verbs.h"
 
 #include <arpa/inet.h>
@@ -42,6 +43,9 @@ enum {
     SLOW_MS = 300,       /* an address that takes longer to find is not there, */
     SLOW_MOST = 2,       /* and a rail that has met so many of them tries no further ones */
     NAP_US = 100,
+    STUCK_MS = 100, /* a send queue that is full for so long is left alone until all is sent again */
+    HEARD_YOU =
+        0x80, /* in immediate data, beside the number of a rail: the sender has heard all of the receiver's */
     SENDS = 32,       /* under way per rail */
     RECEIVES_PER = 2, /* of every rail of a partner */
     RECEIVES_MOST = 1024,
@@ -60,19 +64,27 @@ typedef struct {
     struct ibv_qp *qp;
     verbs_region_t memory;
     uint32_t sent, completed;
-    int slow; /* addresses that took long */
-    int down; /* 1: an error stopped the queue pair */
+    int slow;  /* addresses that took long */
+    int down;  /* 1: an error stopped the queue pair */
+    int stuck; /* 1: its send queue stays full */
 } port_t;
 
+/* All memory that a try needs is here before its ranks rely on each other: who lacks some says so on its card. */
 struct verbs_try {
     int ports;
     uint32_t qkey;
     int receives; /* per port */
     port_t port[VERBS_RAILS];
+    base_time_t patience;   /* that the last try had */
+    uint16_t *mine;         /* [verbs_partners_most(n)] what was heard; every rank tells the others */
+    uint16_t *heard;        /* [n, verbs_partners_most(n)] by each */
+    uint8_t *rail_of;       /* [VERBS_RAILS, n] */
+    int *rails;             /* [n] */
+    struct target *targets; /* [verbs_partners_most(n), VERBS_RAILS of theirs, VERBS_RAILS of ours] */
 };
 
 /* A rail of a partner, seen from one of ours. */
-typedef struct {
+typedef struct target {
     struct ibv_ah *ah;
     int dead; /* 1: there is no way to it */
 } target_t;
@@ -82,10 +94,13 @@ typedef struct {
     verbs_try_t *try;
     const comm_group_t *group;
     const verbs_intro_t *intros;
+    base_time_t until;
     int count; /* of partners */
     int partners[2 * 31];
-    uint16_t *heard;   /* [count] */
-    target_t *targets; /* [count, VERBS_RAILS of theirs, VERBS_RAILS of ours] */
+    uint8_t told[2 * 31]; /* 1: it was told that we hear it */
+    uint8_t said[2 * 31]; /* 1: it has said that it hears us */
+    uint16_t *heard;      /* [count] */
+    target_t *targets;    /* verbs_try.targets */
 } course_t;
 
 /* ---- queue pairs ------------------------------------------------------------------------------------------ */
@@ -135,14 +150,27 @@ static gyre_status_t open_port(verbs_try_t *try, port_t *port)
     return bring_up(try, port);
 }
 
+static int allocate(verbs_try_t *try, size_t n)
+{
+    size_t most = (size_t)verbs_partners_most((int)n);
+
+    try->mine = calloc(most, sizeof *try->mine);
+    try->heard = calloc(n, most * sizeof *try->heard);
+    try->rail_of = calloc(n, VERBS_RAILS);
+    try->rails = calloc(n, sizeof *try->rails);
+    try->targets = calloc(most, sizeof *try->targets * VERBS_RAILS * VERBS_RAILS);
+    return try->mine && try->heard && try->rail_of && try->rails && try->targets;
+}
+
 gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t **out, verbs_intro_t *mine)
 {
     verbs_try_t *try = calloc(1, sizeof *try);
     int receives = verbs_partners_most(n) * VERBS_RAILS * RECEIVES_PER;
     gyre_status_t status = GYRE_OK;
 
-    if (!try)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to try %d rails", count);
+    *out = try;
+    if (!try || !allocate(try, (size_t)n))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to try the adapters of %d ranks", n);
     try->receives = receives < RECEIVES_MOST ? receives : RECEIVES_MOST;
     if (getrandom(&try->qkey, sizeof try->qkey, 0) != (ssize_t)sizeof try->qkey)
         try->qkey = (uint32_t)base_hash64(&try, sizeof try, (uint64_t)base_now());
@@ -154,7 +182,6 @@ gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t 
         status = open_port(try, port);
         mine->rail[try->ports].qpn = port->qp ? port->qp->qp_num : 0;
     }
-    *out = try;
     return status;
 }
 
@@ -166,6 +193,13 @@ void verbs_try_close(verbs_try_t *try)
         if (try->port[i].cq)
             ibv_destroy_cq(try->port[i].cq);
         verbs_region_free(&try->port[i].memory);
+    }
+    if (try) {
+        free(try->targets);
+        free(try->rails);
+        free(try->rail_of);
+        free(try->heard);
+        free(try->mine);
     }
     free(try);
 }
@@ -183,18 +217,31 @@ static int is_wanted(const comm_group_t *group, int peer)
     return group->host_of[peer] != group->host_of[group->rank] || comm_shuns_memory(group->transport);
 }
 
+static int heard_all_of(const course_t *course, int partner)
+{
+    int theirs = course->intros[course->partners[partner]].rails, ours = course->try->ports;
+
+    for (int i = 0; i < theirs && i < ours; i++) {
+        if (!(course->heard[partner] & verbs_heard_bit(i, i)))
+            return 0;
+    }
+    return 1;
+}
+
 static void completion(course_t *course, port_t *port, const struct ibv_wc *wc)
 {
     int at = (int)(port - course->try->port);
 
     if (wc->wr_id & RECEIVED) {
-        uint32_t imm = ntohl(wc->imm_data), partner = imm >> 8, from = imm & 0xff;
+        uint32_t imm = ntohl(wc->imm_data), partner = imm >> 8, from = imm & (HEARD_YOU - 1);
         if (wc->status != IBV_WC_SUCCESS) {
             port->down = 1;
             return;
         }
-        if ((wc->wc_flags & IBV_WC_WITH_IMM) && partner < (uint32_t)course->count && from < VERBS_RAILS)
+        if ((wc->wc_flags & IBV_WC_WITH_IMM) && partner < (uint32_t)course->count && from < VERBS_RAILS) {
             course->heard[partner] |= verbs_heard_bit((int)from, at);
+            course->said[partner] |= (imm & HEARD_YOU) != 0;
+        }
         post_receive(port);
         return;
     }
@@ -272,20 +319,28 @@ static void send_one(course_t *course, int partner, int to, int from)
     struct ibv_sge piece = {.addr = (uintptr_t)port->memory.base + SEND_AT,
                             .length = 128u << mtu,
                             .lkey = port->memory.mr[0]->lkey};
-    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)(target - course->targets),
-                                   .sg_list = &piece,
-                                   .num_sge = 1,
-                                   .opcode = IBV_WR_SEND_WITH_IMM,
-                                   .send_flags = IBV_SEND_SIGNALED,
-                                   .imm_data = htonl((uint32_t)number << 8 | (uint32_t)from)};
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = (uint64_t)(target - course->targets),
+              .sg_list = &piece,
+              .num_sge = 1,
+              .opcode = IBV_WR_SEND_WITH_IMM,
+              .send_flags = IBV_SEND_SIGNALED,
+              .imm_data = htonl((uint32_t)number << 8 | (uint32_t)from |
+                                (heard_all_of(course, partner) ? (uint32_t)HEARD_YOU : 0))};
+    base_time_t end;
+
+    if (port->stuck)
+        return;
 
     if (!target->ah && !target->dead)
         find_way(port, &theirs->rail[to].address, target);
     if (!target->ah || target->dead || theirs->rail[to].qpn == 0)
         return;
-    for (base_time_t end = base_now() + 100 * MS; port->sent - port->completed >= SENDS && base_now() < end;)
+    end = base_now() + STUCK_MS * MS;
+    while (port->sent - port->completed >= SENDS && base_now() < end && base_now() < course->until)
         look(course);
-    if (port->down || port->sent - port->completed >= SENDS)
+    port->stuck = port->sent - port->completed >= SENDS;
+    if (port->down || port->stuck)
         return; /* it is sent again */
     wr.wr.ud.ah = target->ah;
     wr.wr.ud.remote_qpn = theirs->rail[to].qpn;
@@ -296,31 +351,32 @@ static void send_one(course_t *course, int partner, int to, int from)
         port->down = 1;
 }
 
-static int heard_all_of(const course_t *course, int partner)
+/* Everything has come, here and at the partners. */
+static int all_is_heard(const course_t *course)
 {
-    int theirs = course->intros[course->partners[partner]].rails, ours = course->try->ports;
-
-    for (int i = 0; i < theirs && i < ours; i++) {
-        if (!(course->heard[partner] & verbs_heard_bit(i, i)))
+    for (int k = 0; k < course->count; k++) {
+        if (is_wanted(course->group, course->partners[k]) && !(heard_all_of(course, k) && course->said[k]))
             return 0;
     }
     return 1;
 }
 
-static int heard_all(const course_t *course)
+/* Who has died is not waited for; the next exchange tells. */
+static int is_over(const course_t *course)
 {
-    for (int k = 0; k < course->count; k++) {
-        if (is_wanted(course->group, course->partners[k]) && !heard_all_of(course, k))
-            return 0;
-    }
-    return 1;
+    const comm_group_t *group = course->group;
+
+    return base_now() >= course->until ||
+           comm_watch_dead(group->world->watch, group->world_ranks, group->n, NULL, 0) >= 0;
 }
 
 /* crossed: also between rails of different number, to partners with whom those of the same number do not get along. */
 static void send_all(course_t *course, int crossed)
 {
+    for (int from = 0; from < course->try->ports; from++)
+        course->try->port[from].stuck = 0;
     for (int from = 0; from < course->try->ports; from++) {
-        for (int k = 0; k < course->count; k++) {
+        for (int k = 0; k < course->count && !is_over(course); k++) {
             int theirs = course->intros[course->partners[k]].rails;
             if (!is_wanted(course->group, course->partners[k]))
                 continue;
@@ -332,17 +388,24 @@ static void send_all(course_t *course, int crossed)
     }
 }
 
-/* Who has died is not waited for; the next exchange tells. */
-static int someone_died(const comm_group_t *group)
+/* Tells those that are heard by now. */
+static void answer(course_t *course)
 {
-    return comm_watch_dead(group->world->watch, group->world_ranks, group->n, NULL, 0) >= 0;
+    for (int k = 0; k < course->count; k++) {
+        int theirs = course->intros[course->partners[k]].rails;
+        if (course->told[k] || !is_wanted(course->group, course->partners[k]) || !heard_all_of(course, k))
+            continue;
+        course->told[k] = 1;
+        for (int i = 0; i < theirs && i < course->try->ports; i++)
+            send_one(course, k, i, i);
+    }
 }
 
 static void run(course_t *course)
 {
     base_time_t begun = base_now(), pause = FIRST_PAUSE_MS * MS, next = begun;
 
-    while (!heard_all(course) && base_now() < begun + TRY_MS * MS && !someone_died(course->group)) {
+    while (!all_is_heard(course) && !is_over(course)) {
         base_time_t now = base_now();
         if (now >= next) {
             send_all(course, now - begun >= CROSS_MS * MS);
@@ -351,8 +414,9 @@ static void run(course_t *course)
         }
         if (look(course) == 0)
             nap();
+        answer(course);
     }
-    send_all(course, 0); /* for those who have not heard us so far, in case one is lost */
+    send_all(course, 0); /* they may not know that we have heard them */
     for (base_time_t end = base_now() + 100 * MS; base_now() < end;) {
         int open = 0;
         for (int i = 0; i < course->try->ports; i++)
@@ -364,25 +428,23 @@ static void run(course_t *course)
     }
 }
 
-/* Fills heard: [verbs_partners_most(n)]. */
-static gyre_status_t try_all(verbs_try_t *try, const comm_group_t *group, const verbs_intro_t *intros,
-                             uint16_t *heard)
+/* Fills try->mine. Takes TRY_MS at most, and no more than half of what is left until the deadline: what was heard must be told. */
+static void try_all(verbs_try_t *try, const comm_group_t *group, const verbs_intro_t *intros,
+                    base_time_t deadline)
 {
-    course_t course = {.try = try, .group = group, .intros = intros, .heard = heard};
-    size_t targets;
+    course_t course = {
+        .try = try, .group = group, .intros = intros, .heard = try->mine, .targets = try->targets};
+    base_time_t now = base_now();
 
+    try->patience = deadline - now < 2 * TRY_MS * MS ? (deadline - now) / 2 : TRY_MS * MS;
+    course.until = now + try->patience;
     course.count = verbs_partners(group->n, group->rank, course.partners);
-    targets = (size_t)course.count * VERBS_RAILS * VERBS_RAILS;
-    course.targets = calloc(targets, sizeof *course.targets);
-    if (!course.targets)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to try %d partners", course.count);
     run(&course);
-    for (size_t i = 0; i < targets; i++) {
+    for (int i = 0; i < course.count * VERBS_RAILS * VERBS_RAILS; i++) {
         if (course.targets[i].ah)
             ibv_destroy_ah(course.targets[i].ah);
+        course.targets[i] = (target_t){0};
     }
-    free(course.targets);
-    return GYRE_OK;
 }
 
 /* ---- what comes of it ---------------------------------------------------------------------------------- */
@@ -419,31 +481,25 @@ static void remember(const comm_group_t *group, const uint8_t *rail_of, int plan
     pthread_mutex_unlock(&memory_lock);
 }
 
-/* What every rank tells of its try; heard: [verbs_partners_most(n)] follow. */
-typedef struct {
-    int32_t status;
-    uint32_t pad;
-    uint16_t heard[];
-} report_t;
-
-static void gap_text(const verbs_gap_t *gap, const verbs_intro_t *intros, char *text, size_t bytes)
+static void gap_text(const verbs_gap_t *gap, const verbs_intro_t *intros, base_time_t patience, char *text,
+                     size_t bytes)
 {
     char a[46], b[46];
 
     verbs_gid_text(intros[gap->a].rail[gap->rail_a].address.gid, a);
     verbs_gid_text(intros[gap->b].rail[gap->rail_b].address.gid, b);
     snprintf(text, bytes,
-             "rank %d (%s, %s) and rank %d (%s, %s) do not reach each other over RDMA: %s came within %d s",
+             "rank %d (%s, %s) and rank %d (%s, %s) do not reach each other over RDMA: %s came within %.3g s",
              gap->a, intros[gap->a].rail[gap->rail_a].name, a, gap->b, intros[gap->b].rail[gap->rail_b].name,
              b,
              gap->a_hears   ? "nothing of the former's"
              : gap->b_hears ? "nothing of the latter's"
                             : "nothing",
-             TRY_MS / 1000);
+             (double)patience * 1e-9);
 }
 
-static gyre_status_t conclude(comm_group_t *group, int quiet, const verbs_intro_t *intros,
-                              const uint8_t *rail_of, int planes, const verbs_gap_t *gap, int *change)
+static gyre_status_t conclude(const verbs_try_t *try, comm_group_t *group, int quiet,
+                              const verbs_intro_t *intros, int planes, const verbs_gap_t *gap, int *change)
 {
     char text[400] = "";
     int most = 0;
@@ -452,10 +508,10 @@ static gyre_status_t conclude(comm_group_t *group, int quiet, const verbs_intro_
         most = intros[r].rails > most ? intros[r].rails : most;
         *change |= intros[r].rails != planes;
         for (int k = 0; k < planes; k++)
-            *change |= rail_of[(size_t)k * (size_t)group->n + (size_t)r] != k;
+            *change |= try->rail_of[(size_t)k * (size_t)group->n + (size_t)r] != k;
     }
     if (gap->a >= 0)
-        gap_text(gap, intros, text, sizeof text);
+        gap_text(gap, intros, try->patience, text, sizeof text);
     if (planes > 0) {
         if (group->rank == 0 && text[0])
             log_warning("verbs: going on with %d of %d rails, since %s", planes, most, text);
@@ -473,61 +529,23 @@ static gyre_status_t conclude(comm_group_t *group, int quiet, const verbs_intro_
     return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "%s", text);
 }
 
-/* Everybody's reports in, one after the other; an error of any rank is everyone's. */
-static gyre_status_t gather(const comm_group_t *group, const unsigned char *reports, size_t bytes,
-                            uint16_t *heard)
+gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
+                              comm_exchange_fn exchange, void *user, base_time_t deadline, int *change)
 {
     size_t most = (size_t)verbs_partners_most(group->n);
+    verbs_heard_t all = {group->n, try->rails, comm_shuns_memory(group->transport) ? NULL : group->host_of,
+                         try->heard};
+    verbs_gap_t gap;
+    gyre_status_t status;
+    int planes;
 
-    for (int r = 0; r < group->n; r++) {
-        report_t head;
-        memcpy(&head, reports + (size_t)r * bytes, sizeof head);
-        if (head.status != GYRE_OK)
-            return r == group->rank
-                       ? (gyre_status_t)head.status /* it was told */
-                       : gyre_fail((gyre_status_t)head.status, "rank %d (world rank %d) cannot try verbs: %s",
-                                   r, group->world_ranks[r], gyre_status_string((gyre_status_t)head.status));
-        memcpy(heard + (size_t)r * most, reports + (size_t)r * bytes + sizeof head, most * sizeof *heard);
-    }
-    return GYRE_OK;
-}
-
-gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
-                              comm_exchange_fn exchange, void *user, int *change)
-{
-    size_t n = (size_t)group->n, most = (size_t)verbs_partners_most(group->n);
-    size_t bytes = sizeof(report_t) + most * sizeof(uint16_t);
-    report_t *mine = calloc(1, bytes);
-    unsigned char *reports = calloc(n, bytes);
-    uint16_t *heard = calloc(n, most * sizeof *heard);
-    uint8_t *rail_of = calloc(n, VERBS_RAILS);
-    int *rails = calloc(n, sizeof *rails);
-    gyre_status_t status = GYRE_ERR_NO_MEMORY;
-
-    if (!mine || !reports || !heard || !rail_of || !rails) {
-        gyre_fail(status, "no memory to try the adapters of %d ranks", group->n);
-        goto out;
-    }
-    mine->status = (int32_t)try_all(try, group, intros, mine->heard);
-    status = exchange(user, mine, bytes, reports);
-    if (status == GYRE_OK)
-        status = gather(group, reports, bytes, heard);
-    if (status == GYRE_OK) {
-        verbs_heard_t all = {group->n, rails, comm_shuns_memory(group->transport) ? NULL : group->host_of,
-                             heard};
-        verbs_gap_t gap;
-        int planes;
-        for (size_t r = 0; r < n; r++)
-            rails[r] = intros[r].rails;
-        planes = verbs_planes(&all, rail_of, &gap);
-        remember(group, rail_of, planes);
-        status = conclude(group, quiet, intros, rail_of, planes, &gap, change);
-    }
-out:
-    free(rails);
-    free(rail_of);
-    free(heard);
-    free(reports);
-    free(mine);
-    return status;
+    try_all(try, group, intros, deadline);
+    status = exchange(user, try->mine, most * sizeof *try->mine, try->heard);
+    if (status != GYRE_OK)
+        return status;
+    for (int r = 0; r < group->n; r++)
+        try->rails[r] = intros[r].rails;
+    planes = verbs_planes(&all, try->rail_of, &gap);
+    remember(group, try->rail_of, planes);
+    return conclude(try, group, quiet, intros, planes, &gap, change);
 }
