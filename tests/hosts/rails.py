@@ -9,7 +9,7 @@ SIZE = 16 << 20
 
 
 def seconds(algo, per_host, devices):
-    args = ['all_reduce', '-b', str(SIZE), '-e', str(SIZE), '-c', '1', '--inplace', '0', '-n', '2', '-w', '1', '--algo', algo]
+    args = ['all_reduce', '-b', str(SIZE), '-e', str(SIZE), '-c', '1', '--inplace', '0', '-n', '4', '-w', '1', '--algo', algo]
     result, why = perf(2, per_host, args, {'GYRE_ORDER': 'fast', **({'UCX_NET_DEVICES': devices} if devices else {})})
     if not result:
         raise RuntimeError(why)
