@@ -141,16 +141,11 @@ void coll_comm_notice(gyre_comm_t *comm)
     if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
         return;
     comm->trouble = trouble;
-    char lost[1024] = "", text[1024];
+    char text[1024];
     gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
-    /* In this order: an abort is known before the end of the rank that told of it, and must not slip in between. */
-    if (comm_group_lost(comm->group) != GYRE_OK)
-        snprintf(lost, sizeof lost, "%s", gyre_last_error());
-    gyre_status_t st = told_by_others(comm, text, sizeof text);
+    gyre_status_t st = comm_group_trouble(comm->group, text, sizeof text);
     if (st != GYRE_OK)
         coll_comm_fail(comm, r, st, text);
-    else if (lost[0])
-        coll_comm_fail(comm, r, GYRE_ERR_PEER_DEAD, lost);
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)

@@ -114,7 +114,8 @@ static int first_share(const coll_args_t *a)
     return best;
 }
 
-static tree_t tree_of(coll_builder_t *b, const coll_args_t *a, int tree, int shift)
+/* share: of tree 0, in SHARES. */
+static tree_t tree_of(coll_builder_t *b, const coll_args_t *a, int tree, int shift, int share)
 {
     tree_t t = {.b = b, .a = a, .tree = tree, .shift = shift};
     coll_node_t all = {0, a->n};
@@ -130,7 +131,6 @@ static tree_t tree_of(coll_builder_t *b, const coll_args_t *a, int tree, int shi
     coll_node_t leaf = {t.rank, t.rank + 1}, at = t.is_host ? t.node : leaf;
     t.leaf_host = host_of(&t, coll_node_parent(a->n, leaf));
     t.depth = depth_of(a->n, at);
-    const int share = a->op == COLL_ALL_REDUCE ? first_share(a) : SHARES / 2;
     size_t first = a->count < SINGLE_TREE_BELOW
                        ? a->count
                        : base_round_up(a->count - a->count / SHARES * (size_t)(SHARES - share), 16);
@@ -216,9 +216,9 @@ static void make_room(tree_t *t, int sums)
     }
 }
 
-static void all_reduce(coll_builder_t *b, const coll_args_t *a, int tree)
+static void all_reduce(coll_builder_t *b, const coll_args_t *a, int tree, int share)
 {
-    tree_t t = tree_of(b, a, tree, 0);
+    tree_t t = tree_of(b, a, tree, 0, share);
     size_t chunks = coll_chunks(t.range.count, a->chunk), lag = 2 * (size_t)t.depth;
     make_room(&t, 0);
     for (int i = 0; t.is_host && i < 2; i++)
@@ -234,7 +234,7 @@ static void all_reduce(coll_builder_t *b, const coll_args_t *a, int tree)
 
 static void reduce(coll_builder_t *b, const coll_args_t *a, int tree)
 {
-    tree_t t = tree_of(b, a, tree, 0);
+    tree_t t = tree_of(b, a, tree, 0, SHARES / 2);
     int passes_on = is_root(&t) && a->rank != a->root, receives = a->rank == a->root && !is_root(&t);
     size_t chunks = coll_chunks(t.range.count, a->chunk);
     /* The result of a chunk may be at `root` so many chunks later. Not more: the tree's root waits for `root`
@@ -260,7 +260,7 @@ static void reduce(coll_builder_t *b, const coll_args_t *a, int tree)
 
 static void broadcast(coll_builder_t *b, const coll_args_t *a, int tree)
 {
-    tree_t t = tree_of(b, a, tree, a->root);
+    tree_t t = tree_of(b, a, tree, a->root, SHARES / 2);
     size_t chunks = coll_chunks(t.range.count, a->chunk);
     for (size_t k = 0; k < chunks; k++) {
         coll_range_t part = coll_chunk(t.range, a->chunk, k);
@@ -283,9 +283,10 @@ static void broadcast(coll_builder_t *b, const coll_args_t *a, int tree)
 
 void coll_generate_tree(coll_builder_t *b, const coll_args_t *args)
 {
+    const int share = args->op == COLL_ALL_REDUCE ? first_share(args) : 0;
     for (int tree = 0; tree < 2; tree++) {
         if (args->op == COLL_ALL_REDUCE)
-            all_reduce(b, args, tree);
+            all_reduce(b, args, tree, share);
         else if (args->op == COLL_REDUCE)
             reduce(b, args, tree);
         else

@@ -74,6 +74,20 @@ gyre_status_t comm_group_lost(const comm_group_t *group)
     return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "%s %s", who, how);
 }
 
+gyre_status_t comm_group_trouble(const comm_group_t *group, char *text, size_t bytes)
+{
+    gyre_status_t lost, status;
+
+    if (!group->world->watch)
+        return GYRE_OK;
+    /* In this order: an abort is known before the end of the rank that told of it, and must not slip in between. */
+    lost = comm_group_lost(group);
+    if (lost != GYRE_OK)
+        snprintf(text, bytes, "%s", gyre_last_error());
+    status = comm_watch_aborted(group->world->watch, group->id, text, bytes);
+    return status != GYRE_OK ? status : lost;
+}
+
 int comm_group_failed(const comm_group_t *group)
 {
     const comm_watch_t *watch = group->world->watch;

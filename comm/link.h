@@ -107,12 +107,11 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
 typedef enum { COMM_SHM_EAGER, COMM_SHM_WINDOW, COMM_SHM_CMA, COMM_SHM_BULK, COMM_SHM_WAYS } comm_shm_way_t;
 uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way);
 
-/* comm/ucx.c. prepare is collective: it exchanges the workers' addresses. */
-/* Bytes of the longest piece that this process's UCX sends, and takes, over TCP; 0: it has not started. Must be the same on all
+/* comm/ucx.c. Bytes of the longest piece that this process's UCX sends, and takes, over TCP; 0: it has not started. Must be the same on all
  * ranks: UCX does not check. */
 uint32_t comm_ucx_piece(void);
-int comm_ucx_links(void);
-/* group->cards are there. */
+int comm_ucx_links(void); /* that it would stripe TCP over; 1 to 4 */
+/* Collective: exchanges the workers' addresses. group->cards are there. */
 gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user);
 gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_ucx_progress(comm_group_t *group);

@@ -142,6 +142,8 @@ int comm_group_oversubscribed(const comm_group_t *group); /* local ranks outnumb
 int comm_group_cores(const comm_group_t *group);          /* the cores that they may use together */
 /* OK, or a quiet PEER_DEAD that names the member whose end came first: others often leave because of it. */
 gyre_status_t comm_group_lost(const comm_group_t *group);
+/* OK, or with what another rank has aborted the group, else PEER_DEAD as above; text: the story. */
+gyre_status_t comm_group_trouble(const comm_group_t *group, char *text, size_t bytes);
 
 /* The call board: each local rank's present call, readable by its local peers. */
 void comm_group_post_call(comm_group_t *group, const comm_call_t *call);

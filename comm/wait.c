@@ -113,7 +113,7 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
     comm_group_t *group = wait->group;
     comm_watch_t *watch = group->world->watch;
     char text[1024] = "";
-    gyre_status_t status, lost;
+    gyre_status_t status;
     uint32_t now;
 
     if (!watch)
@@ -121,15 +121,11 @@ static gyre_status_t look_for_trouble(comm_wait_t *wait)
     now = atomic_load_explicit(comm_watch_trouble(watch), memory_order_relaxed);
     if (now == wait->trouble)
         return GYRE_OK;
-    /* In this order: an abort is known before the end of the rank that told of it, and must not slip in between. */
-    lost = comm_group_lost(group);
-    status = comm_watch_aborted(watch, group->id, text, sizeof text);
-    if (status != GYRE_OK || lost != GYRE_OK)
+    status = comm_group_trouble(group, text, sizeof text);
+    if (status != GYRE_OK) {
         group->failed = 1;
-    if (status != GYRE_OK)
         return gyre_fail_quiet(status, "%s", text);
-    if (lost != GYRE_OK)
-        return lost;
+    }
     group->trouble_seen = wait->trouble = now; /* it concerned others */
     return GYRE_OK;
 }
