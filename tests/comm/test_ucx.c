@@ -253,14 +253,23 @@ static void over_tcp(int rank)
     base_settings_reload(); /* it remembers the environment as it was */
 }
 
+/* Two ranks, over TCP whatever else the host has. */
+static int fork_over_tcp(double seconds, ranks_body_t body, void *arg)
+{
+    int failed;
+
+    ranks_before_join = over_tcp;
+    failed = ranks_fork(2, seconds, body, arg);
+    ranks_before_join = NULL;
+    return failed;
+}
+
 static void test_busy(void **state)
 {
     unsigned ms = getenv("TEST_LONG") ? 10000 : 100;
 
     (void)state;
-    ranks_before_join = over_tcp; /* whatever else the host has */
-    assert_int_equal(ranks_fork(2, 40, busy, &ms), 0);
-    ranks_before_join = NULL;
+    assert_int_equal(fork_over_tcp(40, busy, &ms), 0);
 }
 
 /* Rank 1 is killed; rank 0, which sends to it and receives from it, is told so within its deadline. */
@@ -327,9 +336,8 @@ static int aborted(ranks_t *self)
 static void test_abort(void **state)
 {
     (void)state;
-    ranks_before_join = over_tcp; /* taking apart an RDMA connection may take longer, under emulation */
-    assert_int_equal(ranks_fork(2, 20, aborted, NULL), 0);
-    ranks_before_join = NULL;
+    /* taking apart an RDMA connection may take longer, under emulation */
+    assert_int_equal(fork_over_tcp(20, aborted, NULL), 0);
 }
 
 /* A communicator comes to its end while the wire to its peer is full of another's messages: these are none of its business. */
@@ -400,9 +408,7 @@ static int shared(ranks_t *self)
 static void test_shared(void **state)
 {
     (void)state;
-    ranks_before_join = over_tcp;
-    assert_int_equal(ranks_fork(2, 40, shared, NULL), 0);
-    ranks_before_join = NULL;
+    assert_int_equal(fork_over_tcp(40, shared, NULL), 0);
 }
 
 enum { HUGE = 8 << 20 }; /* goes by rendezvous */
@@ -416,9 +422,7 @@ static int fork_with_offers(double seconds, ranks_body_t body, void *arg)
 
     has_offer = mmap(NULL, 2 * sizeof *has_offer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(has_offer != MAP_FAILED);
-    ranks_before_join = over_tcp;
-    failed = ranks_fork(2, seconds, body, arg);
-    ranks_before_join = NULL;
+    failed = fork_over_tcp(seconds, body, arg);
     munmap((void *)has_offer, 2 * sizeof *has_offer);
     return failed;
 }
@@ -648,9 +652,7 @@ static int listener(ranks_t *self)
 static void test_listener(void **state)
 {
     (void)state;
-    ranks_before_join = over_tcp;
-    assert_int_equal(ranks_fork(2, 30, listener, NULL), 0);
-    ranks_before_join = NULL;
+    assert_int_equal(fork_over_tcp(30, listener, NULL), 0);
 }
 
 /* Who is silent and who is merely busy, by the kernel's account; and the connections are found where UCX keeps them. */

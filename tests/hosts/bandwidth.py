@@ -41,20 +41,7 @@ def iperf(hosts, seconds):
     return median(rates)
 
 
-def arguments(algo):
-    args = ['all_reduce', '-b', str(SIZE), '-e', str(SIZE), '-c', '0', '--inplace', '0', '-w', '1']
-    return args if algo == 'auto' else args + ['--algo', algo]
-
-
-def chunk_of(hosts, per_host, algo):
-    """Bytes of the chunks that the library takes."""
-    result, why = perf(hosts, per_host, [*arguments(algo), '-n', '1', '--explain'], {'GYRE_ORDER': 'fast'})
-    if not result:
-        raise RuntimeError(why)
-    return result['results'][0]['explain_out_of_place']['chunk']
-
-
-def plan(hosts, per_host, rate, algo, latency_ns=25000):
+def plan(hosts, per_host, rate, algo, chunk, latency_ns=25000):
     """The schedule's time by the simulator, and that of the busiest link alone, in seconds."""
     folder = tempfile.mkdtemp(dir=os.environ['CHECK_HOSTS_TMP'])
     network, out = os.path.join(folder, 'network.json'), os.path.join(folder, 'plan.json')
@@ -64,8 +51,7 @@ def plan(hosts, per_host, rate, algo, latency_ns=25000):
                    'links': [{'between': ['n%d' % h, 'switch'], 'latency_ns': latency_ns, 'rate': rate / 1e9}
                              for h in range(hosts)]}, f)
     subprocess.run([bin_path('gyre-plan'), 'schedule', '-c', 'all_reduce', '--algo', algo, '--order', 'fast', '-n',
-                    str(hosts * per_host), '-t', network, '-b', str(SIZE), '--chunk', str(chunk_of(hosts, per_host, algo)),
-                    '--json', out],
+                    str(hosts * per_host), '-t', network, '-b', str(SIZE), '--chunk', str(chunk), '--json', out],
                    check=True, stdout=subprocess.DEVNULL)
     with open(out) as f:
         result = json.load(f)['results'][0]
@@ -73,34 +59,39 @@ def plan(hosts, per_host, rate, algo, latency_ns=25000):
 
 
 def cell(rate_name, hosts, per_host, algo):
-    """Seconds of a call."""
+    """Seconds of a call, and the bytes of the chunks that the library takes; or None."""
     slow = rate_name == '100mbit'
-    result, why = perf(hosts, per_host, [*arguments(algo), '-n', '2' if slow else '5'], {'GYRE_ORDER': 'fast'})
+    args = ['all_reduce', '-b', str(SIZE), '-e', str(SIZE), '-c', '0', '--inplace', '0', '-n', '2' if slow else '5', '-w', '1',
+            '--explain']
+    if algo != 'auto':
+        args += ['--algo', algo]
+    result, why = perf(hosts, per_host, args, {'GYRE_ORDER': 'fast'})
     name = 'bandwidth: %s, %d hosts x %d, %s' % (rate_name, hosts, per_host, algo)
     if not result:
         report.line(False, name, why)
         return None
-    row = result['results'][0]['out_of_place']
-    return row['p50'] * 1e-6
+    row = result['results'][0]
+    return row['out_of_place']['p50'] * 1e-6, row['explain_out_of_place']['chunk']
 
 
 def measure(rate_name, hosts, per_host, rounds):
     """Yardstick and cells in turn, so that what disturbs this machine disturbs both."""
-    rates, times = [], {algo: [] for algo in ALGORITHMS}
+    rates, times, chunk = [], {algo: [] for algo in ALGORITHMS}, {}
     for _ in range(rounds):
         rates.append(iperf(hosts, 2))
         for algo in ALGORITHMS:
-            time = cell(rate_name, hosts, per_host, algo)
-            if not time:
+            found = cell(rate_name, hosts, per_host, algo)
+            if not found:
                 return
-            times[algo].append(time)
+            times[algo].append(found[0])
+            chunk[algo] = found[1]
     rate = median(rates)
     ranks = hosts * per_host
     for algo in ALGORITHMS:
         time = median(times[algo])
         busbw = SIZE / time * 2 * (ranks - 1) / ranks
         # auto is held against the best that any algorithm could do: each host must send, and receive, 2 (hosts - 1) / hosts.
-        predicted, allowed = plan(hosts, per_host, rate, algo) if algo != 'auto' else \
+        predicted, allowed = plan(hosts, per_host, rate, algo, chunk[algo]) if algo != 'auto' else \
             (None, SIZE * 2 * (hosts - 1) / hosts / rate)
         share = allowed / time
         report.line(share >= GOAL, 'bandwidth: %s, %d hosts x %d, all_reduce of 16 MiB by %s' % (rate_name, hosts, per_host, algo),

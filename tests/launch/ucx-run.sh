@@ -91,13 +91,16 @@ input_to() {
     also "it came as $(sort "$W/out" | tr '\n' ';')" [ "$(sort "$W/out")" = "$expected" ]
     want "$name" 0
 }
-# files_of KIND: --output-filename has made the files of three ranks
+# files_of NAME KIND SCRIPT: --output-filename makes the files of three ranks; SCRIPT says "out R" and "err R"
 files_of() {
     local r
+    wanted "$1" || return 0
+    run 0 "${over[@]}" --output-filename "$W/files.$2" sh -c "$3"
     for r in 0 1 2; do
-        also "rank $r's files are wrong" [ "$(cat "$W/files.$1/rank.$r/stdout" "$W/files.$1/rank.$r/stderr" 2>&1)" = "out $r
+        also "rank $r's files are wrong" [ "$(cat "$W/files.$2/rank.$r/stdout" "$W/files.$2/rank.$r/stderr" 2>&1)" = "out $r
 err $r" ]
     done
+    want "$1" 0
 }
 
 # ---- the program ----
@@ -195,13 +198,8 @@ for kind in openmpi hydra; do
         # shellcheck disable=SC2016
         ! wanted "$name" || input_to "$name" $to 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; [ $R = 0 ] || [ -z "${PMI_RANK-}" ] || exec </dev/null; echo $R $(cat | cksum)' $lines
     done
-    name="ucx-run --launcher $kind: --output-filename"
-    if wanted "$name"; then
-        # shellcheck disable=SC2016
-        run 0 "${over[@]}" --output-filename "$W/files.$kind" sh -c 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; echo out $R; echo err $R >&2'
-        files_of $kind
-        want "$name" 0
-    fi
+    # shellcheck disable=SC2016
+    files_of "ucx-run --launcher $kind: --output-filename" $kind 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; echo out $R; echo err $R >&2'
 done
 for kind in ssh slurm openmpi hydra prrte; do
     name="ucx-run --launcher $kind --dry-run: starts nothing, tells no secret"
@@ -372,13 +370,8 @@ for kind in fork ssh slurm; do
         also "some are not" [ "$(grep -cE '^\[([0-2])\] \1{8}$' "$W/out")" = 6000 ]
         want "$name" 0
     fi
-    name="ucx-run ($kind): --output-filename"
-    if wanted "$name"; then
-        # shellcheck disable=SC2016
-        run 0 "${over[@]}" --output-filename "$W/files.$kind" sh -c 'echo out $RANK; echo err $RANK >&2'
-        files_of $kind
-        want "$name" 0
-    fi
+    # shellcheck disable=SC2016
+    files_of "ucx-run ($kind): --output-filename" $kind 'echo out $RANK; echo err $RANK >&2'
 done
 
 # ---- secrets ----
