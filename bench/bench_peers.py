@@ -166,7 +166,11 @@ class Running:
             launcher.wait()
         for connection in self.ranks.values():
             connection.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        for _ in range(50):  # a rank that is just dying may still write into it
+            shutil.rmtree(self.directory, ignore_errors=True)
+            if not os.path.exists(self.directory):
+                break
+            time.sleep(0.1)
         self.launchers, self.ranks, self.pids = [], {}, []
 
     def _wait(self, seconds):
@@ -395,7 +399,7 @@ def run_ranks(n, chosen, options, places, limits):
         progress.end()
     finally:
         for running in group:
-            if running.launchers:
+            if running.directory:
                 running.stop(gently=sys.exc_info()[0] is None)
     conclude(cells, limits)
     about = {r.spec.name: (r.version, r.seconds) for r in group}
@@ -415,6 +419,12 @@ def report_again(path, directory):
         raise SystemExit(f"bench-peers: --report {path}: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise SystemExit(f"bench-peers: --report {path}: no peers.json of this program: {error!r}") from error
+
+
+def ended(number, frame):
+    """The first SIGTERM ends the program; others (timeout(1) sends two) must not cut the clearing up short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def main():
@@ -456,7 +466,7 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, ended)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
