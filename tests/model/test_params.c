@@ -41,7 +41,7 @@ static void table(void **state)
     assert_int_equal(qkv->shape[0], C);
     assert_int_equal(qkv->shape[1], 3 * C);
     assert_int_equal(qkv->cut, 1);
-    assert_int_equal(qkv->cut_groups, 3);
+    assert_int_equal(qkv->parts, 3);
     model_params_destroy(params);
 }
 

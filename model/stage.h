@@ -1,0 +1,65 @@
+/* model/stage.h: a run of layers of the decoder on one rank, forward and backward, for float and double.
+ *
+ * A stage is what pipeline parallelism places: some consecutive layers, with the embedding in front of the first and
+ * final norm, head and loss behind the last. Tensor parallelism cuts its products over the ranks of a group; with
+ * sequence parallelism norms, residual stream and dropout live on shards of T / size positions, and each all-reduce becomes
+ * a reduce-scatter and an all-gather (Shoeybi et al. 2019; Korthikanti et al. 2022).
+ *
+ * Bits do not depend on any of that. A stage works on one sequence at a time, and every sum that a layout may cut has
+ * config.leaves fixed leaves (heads of attention, slices of the MLP, blocks of the vocabulary, blocks of positions), each
+ * computed by the same product of the same shape wherever it is, joined in the tree of docs/contract.md: first over the
+ * leaves that a rank holds, then over ranks in the collective. */
+#ifndef MODEL_STAGE_H
+#define MODEL_STAGE_H
+
+#include <gyre/gyre.h>
+
+#include "model/kernels.h"
+#include "model/params.h"
+
+/* The tensor-parallel group of a rank. */
+typedef struct {
+    gyre_comm_t *comm; /* NULL: alone */
+    size_t rank, size; /* of comm; size is a power of two that divides config.leaves */
+    int sequence;      /* 1: sequence parallelism; size divides seq */
+} model_tp_t;
+
+typedef enum { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_SELECTIVE, MODEL_RECOMPUTE_FULL } model_recompute_t;
+/* Values are rounded to the type wherever a tensor is stored; products and sums are of float (docs/precision.md). */
+typedef enum { MODEL_FLOAT32, MODEL_BFLOAT16, MODEL_FLOAT16 } model_precision_t;
+
+typedef struct {
+    size_t first, layers; /* first .. first + layers - 1 of the whole model */
+    int embed, head;      /* 1: has the embedding in front, final norm + head + loss behind */
+    size_t slots;         /* sequences between forward and backward at the same time */
+    model_recompute_t recompute;
+    model_precision_t precision; /* MODEL_FLOAT32 for double */
+    int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
+    uint64_t seed; /* of dropout */
+} model_stage_config_t;
+
+/* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix); `sequence` and
+ * `step` key the random numbers of dropout. */
+typedef struct {
+    const model_token_t *tokens, *targets;
+    size_t prefix; /* with config.prefix: positions 0 .. prefix - 1 see one another */
+    uint64_t sequence, step;
+} model_sequence_t;
+
+/* Rows first .. first + rows - 1 of the table (all gradients of one layer, or of what stands before or behind the layers)
+ * have their final gradient of this sequence. An answer other than GYRE_OK ends backward, which returns it. */
+typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, size_t rows);
+
+#define MODEL_REAL_BITS 32
+#include "model/real.h"
+#include "model/stage_api.inc"
+#undef MODEL_REAL_BITS
+#define MODEL_REAL_BITS 64
+#include "model/real.h"
+#include "model/stage_api.inc"
+#undef MODEL_REAL_BITS
+#undef real
+#undef real_bits_t
+#undef REAL
+
+#endif
