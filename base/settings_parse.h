@@ -1,4 +1,4 @@
-/* base/settings_parse.h: one setting's text to its value; inside base/ only, apart so that it can be tested. */
+/* base/settings_parse.h: one setting's text to its value, and what other tables of named values need, too. */
 #ifndef BASE_SETTINGS_PARSE_H
 #define BASE_SETTINGS_PARSE_H
 

@@ -116,14 +116,16 @@ refuse "no such text" "$W/none.*--data" --data "$W/none"
 refuse "empty text" "$W/empty is empty.*--data" --data "$W/empty"
 refuse "short text" "too short for one sequence of 128.*--seq" --data "$W/short"
 refuse "heads" "hidden 128 is not divisible by heads 3: take heads 2 or 4" --heads 3
-refuse "unknown option" "no option --layer;" --layer 3
+refuse "unknown option" "no option --layer: the nearest is --layers;" --layer 3
+refuse "unknown option, near none" "no option --colour;" --colour red
+refuse "not one of the words" "--progress wants one of auto.bar.lines.none, not 'bars'" --progress bars
 refuse "no value" "--layers wants a value" --layers
 refuse "malformed number" "--layers wants a whole number from 1 to 4096, not '2x'" --layers 2x
 refuse "negative" "--batch wants a whole number from 1" --batch -4
 refuse "not finite" "--lr wants a number" --lr nan
 refuse "an argument too many" "does not know what to do with 'x'" x
 refuse "config value" "bad1.json: layers wants a whole number" --config "$W/bad1.json"
-refuse "config name" "bad2.json: layer: there is no such option" --config "$W/bad2.json"
+refuse "config name" "bad2.json: layer: there is no such option: the nearest is layers" --config "$W/bad2.json"
 refuse "config syntax" "bad3.json" --config "$W/bad3.json"
 refuse "config kind" "bad4.json: is not a JSON object" --config "$W/bad4.json"
 refuse "no config" "nothere.json" --config "$W/nothere.json"

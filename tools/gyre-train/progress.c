@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/settings.h"
 #include "tools/gyre-train/train.h"
 
 #define REDRAW_S 0.1
@@ -14,21 +15,31 @@ static double seconds(base_time_t from, base_time_t to)
     return (double)(to - from) * 1e-9;
 }
 
-void train_progress_start(train_progress_t *progress, FILE *out, uint64_t first, uint64_t steps,
+void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t steps,
                           double before, double time_limit)
 {
-    struct winsize size;
     *progress = (train_progress_t){.out = out,
+                                   .style = style,
                                    .first = first,
                                    .steps = steps,
                                    .before = before,
                                    .time_limit = time_limit,
-                                   .val = NAN,
-                                   .columns = 80};
-    progress->tty = isatty(fileno(out));
-    if (progress->tty && ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        progress->columns = size.ws_col;
+                                   .val = NAN};
+    if (style == TRAIN_PROGRESS_AUTO) {
+        const char *terminal = base_env("TERM");
+        int dumb = terminal && strcmp(terminal, "dumb") == 0; /* knows no way back to the line's beginning */
+        progress->style = isatty(fileno(out)) && !dumb ? TRAIN_PROGRESS_BAR : TRAIN_PROGRESS_LINES;
+    }
     progress->start = progress->last = base_now();
+}
+
+/* As wide as the terminal is now: somebody may be resizing it. */
+static int columns_of(const train_progress_t *progress)
+{
+    struct winsize size;
+    if (ioctl(fileno(progress->out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    return 80;
 }
 
 static void print_left(char *text, size_t bytes, double left)
@@ -40,52 +51,70 @@ static void print_left(char *text, size_t bytes, double left)
         snprintf(text, bytes, "%lu:%02lu", s / 60, s % 60);
 }
 
-void train_progress_step(train_progress_t *progress, const train_step_t *step, uint64_t tokens, int last)
+/* The part of the whole run that is done, and of what this process has to do: the end is whichever comes first, steps or
+ * clock. */
+static void parts_done(const train_progress_t *progress, uint64_t step, double elapsed, double *whole,
+                       double *mine)
 {
-    base_time_t now = base_now();
-    double elapsed = seconds(progress->start, now), rate = (double)tokens / fmax(step->seconds, 1e-9);
-    progress->rate = progress->rate > 0.0 ? 0.95 * progress->rate + 0.05 * rate : rate;
-    if (!isnan(step->val))
-        progress->val = step->val;
-    int due = seconds(progress->last, now) >= (progress->tty ? REDRAW_S : PLAIN_S);
-    if (!due && !last && step->step != progress->first + 1 && (progress->tty || isnan(step->val)))
-        return;
-    progress->last = now;
-
-    /* the end is whichever comes first, steps or clock */
-    double done = (double)step->step / (double)progress->steps;
-    double part = (double)(step->step - progress->first) / (double)(progress->steps - progress->first);
+    *whole = (double)step / (double)progress->steps;
+    *mine = (double)(step - progress->first) / (double)(progress->steps - progress->first);
     if (progress->time_limit > 0.0) {
-        done = fmax(done, (progress->before + elapsed) / progress->time_limit);
-        part = fmax(part, elapsed / fmax(progress->time_limit - progress->before, 1e-9));
+        *whole = fmax(*whole, (progress->before + elapsed) / progress->time_limit);
+        *mine = fmax(*mine, elapsed / fmax(progress->time_limit - progress->before, 1e-9));
     }
-    done = last ? 1.0 : fmin(done, 1.0);
-    part = last ? 1.0 : fmin(part, 1.0); /* of what this process has to do */
-    char left[32], val[32] = "", of[32] = "", numbers[192];
-    if (progress->steps != UINT64_MAX)
-        snprintf(of, sizeof of, "/%llu", (unsigned long long)progress->steps);
-    print_left(left, sizeof left, part > 0.0 ? elapsed / part - elapsed : 0.0);
-    if (!isnan(progress->val))
-        snprintf(val, sizeof val, "  val %.4f", progress->val);
-    int length = snprintf(numbers, sizeof numbers, "step %llu%s  loss %.4f%s  %.0f tokens/s  %s left",
-                          (unsigned long long)step->step, of, step->loss, val, progress->rate, left);
-    if (!progress->tty) {
-        fprintf(progress->out, "%s\n", numbers);
-        fflush(progress->out);
-        return;
-    }
+    *whole = fmin(*whole, 1.0);
+    *mine = fmin(*mine, 1.0);
+}
+
+static void draw(train_progress_t *progress, double done, const char *numbers)
+{
     char bar[41] = "";
-    int width = progress->columns - length - 5;
+    int columns = columns_of(progress), width = columns - (int)strlen(numbers) - 5;
     width = width > 40 ? 40 : width;
     for (int i = 0; i < width; i++)
         bar[i] = i < (int)(done * width + 0.5) ? '#' : '.';
     fprintf(progress->out, "\r\033[K%s%s%s%.*s", width > 0 ? "[" : "", bar, width > 0 ? "] " : "",
-            progress->columns - 1, numbers);
+            columns - 1, numbers);
+    progress->drawn = 1;
+}
+
+void train_progress_step(train_progress_t *progress, const train_step_t *step, uint64_t tokens, int last)
+{
+    base_time_t now = base_now();
+    double elapsed = seconds(progress->start, now), rate = (double)tokens / fmax(step->seconds, 1e-9);
+    int bar = progress->style == TRAIN_PROGRESS_BAR;
+    progress->rate = progress->rate > 0.0 ? 0.95 * progress->rate + 0.05 * rate : rate;
+    progress->skipped += step->skipped != 0;
+    if (!isnan(step->val))
+        progress->val = step->val;
+    int due = seconds(progress->last, now) >= (bar ? REDRAW_S : PLAIN_S);
+    if (progress->style == TRAIN_PROGRESS_NONE ||
+        (!due && !last && step->step != progress->first + 1 && (bar || isnan(step->val))))
+        return;
+    progress->last = now;
+
+    double done, part;
+    parts_done(progress, step->step, elapsed, &done, &part);
+    char left[32], val[32] = "", of[32] = "", skipped[48] = "", numbers[240];
+    if (progress->steps != UINT64_MAX)
+        snprintf(of, sizeof of, "/%llu", (unsigned long long)progress->steps);
+    print_left(left, sizeof left, last || part <= 0.0 ? 0.0 : elapsed / part - elapsed);
+    if (!isnan(progress->val))
+        snprintf(val, sizeof val, "  val %.4f", progress->val);
+    if (progress->skipped > 0)
+        snprintf(skipped, sizeof skipped, "  %llu skipped", (unsigned long long)progress->skipped);
+    snprintf(numbers, sizeof numbers, "step %llu%s  loss %.4f%s%s  %.0f tokens/s  %s left",
+             (unsigned long long)step->step, of, step->loss, val, skipped, progress->rate, left);
+    if (bar)
+        draw(progress, last ? 1.0 : done, numbers);
+    else
+        fprintf(progress->out, "%s\n", numbers);
     fflush(progress->out);
 }
 
 void train_progress_end(train_progress_t *progress)
 {
-    if (progress->tty && progress->last != progress->start)
+    if (progress->drawn)
         fputc('\n', progress->out);
+    progress->drawn = 0;
 }

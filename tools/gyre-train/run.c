@@ -437,7 +437,8 @@ static gyre_status_t train(run_t *run)
         run->record.final_val = run->record.first_val;
     }
     if (run->rank == 0)
-        train_progress_start(&run->bar, stderr, run->next, options->steps, run->before, options->time_limit);
+        train_progress_start(&run->bar, stderr, options->progress, run->next, options->steps, run->before,
+                             options->time_limit);
     for (int stop = 0; status == GYRE_OK && !stop && run->next < options->steps;) {
         status = update(run, &schedule, &step, &stop);
         stop |= run->next == options->steps;

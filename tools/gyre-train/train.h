@@ -1,6 +1,7 @@
 /* tools/gyre-train/train.h: what the parts of gyre-train share.
  *
- *   options.c   flags and config file      run.c       the run: set-up, steps, evaluation, sample, checkpoint
+ *   options.c   flags and config file, by the table of options_table.c
+ *   run.c       the run: set-up, steps, evaluation, sample, checkpoint
  *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
  *   report.c    the HTML page              svg.c       its drawings
  *   resume.c    what a checkpoint says of its run, and going on from the newest good one
@@ -21,6 +22,11 @@
 #include "model/params.h"
 #include "optim/adamw.h"
 
+/* Room for options in the table. */
+enum { TRAIN_OPTIONS = 128 };
+/* --progress */
+enum { TRAIN_PROGRESS_AUTO, TRAIN_PROGRESS_BAR, TRAIN_PROGRESS_LINES, TRAIN_PROGRESS_NONE };
+
 enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 
 /* ---- options --------------------------------------------------------------------------------------------- */
@@ -34,13 +40,16 @@ typedef struct {
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
     int progress_thread, resume;
-    uint64_t given; /* one bit per row of the table in options.c */
+    int progress;                       /* TRAIN_PROGRESS_ */
+    unsigned char given[TRAIN_OPTIONS]; /* one per row of the table in options_table.c */
 } train_options_t;
 
 /* Writes to `options`, which train_options_free frees. -1: go on; else the exit status (--help and --version have been
  * answered on stdout, an error has been told on stderr if `speak`). */
 int train_options_parse(int argc, char **argv, train_options_t *options, int speak);
 void train_options_free(train_options_t *options);
+/* The option whose name is nearest to `name` in edits; NULL if none is near. */
+const char *train_options_nearest(const char *name);
 /* 1 if the option was given by flag or config file. */
 int train_options_given(const train_options_t *options, const char *name);
 /* Row i of the table: its name and present value as text; 0 behind the last row. */
@@ -59,6 +68,8 @@ typedef struct {
     double loss, grad_norm, lr;
     double val; /* NaN: not evaluated behind this step */
     double seconds, compute_s, exposed_s, hidden_s;
+    double loss_scale; /* the gradients of this step were scaled by it; 0: there is no scaling */
+    int skipped;       /* the update was left out since gradients overflowed */
 } train_step_t;
 
 typedef struct {
@@ -102,8 +113,9 @@ train_step_t train_record_total(const train_record_t *record);
 
 typedef struct {
     FILE *out;
-    int tty;
-    int columns;
+    int style;             /* TRAIN_PROGRESS_BAR, _LINES or _NONE */
+    int drawn;             /* a bar stands in the present line */
+    uint64_t skipped;      /* updates that were left out */
     uint64_t first, steps; /* done before; of the run */
     double before;         /* seconds of the time limit that were gone at the start */
     double time_limit;
@@ -112,8 +124,8 @@ typedef struct {
     double rate;             /* tokens per second, smoothed */
 } train_progress_t;
 
-/* `first` steps and `before` seconds were done by the processes before this one. */
-void train_progress_start(train_progress_t *progress, FILE *out, uint64_t first, uint64_t steps,
+/* `style` as --progress says. `first` steps and `before` seconds were done by the processes before this one. */
+void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t steps,
                           double before, double time_limit);
 /* `last`: this is the run's last step. */
 void train_progress_step(train_progress_t *progress, const train_step_t *step, uint64_t tokens, int last);
