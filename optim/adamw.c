@@ -124,7 +124,7 @@ gyre_status_t optim_grad_norm(const model_params_t *params, float *const *grads,
             size_t left = params->row[r].count - i;
             sum[b++] = optim_norm_block(grads[r] + i, left < OPTIM_NORM_BLOCK ? left : OPTIM_NORM_BLOCK);
         }
-    *norm = sqrt(optim_tree_sum(sum, blocks));
+    *norm = sqrt(optim_tree_sum(sum, blocks, 1));
     free(sum);
     return GYRE_OK;
 }

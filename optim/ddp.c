@@ -14,8 +14,10 @@ struct optim_ddp {
     const model_params_t *params;
     model_gpt_t_f32 *gpt;
     size_t ranks, rank;
-    size_t batch, accum;
-    size_t first, share; /* sequences of this rank: optim_ddp_share */
+    optim_batch_t batch;
+    size_t group; /* of the batch */
+    size_t accum;
+    size_t first, share; /* sequences of this rank */
     size_t micro;        /* sequences of a micro-batch; the last may have fewer */
     gyre_buckets_t *buckets;
     optim_stack_t *stack;            /* over this rank's share */
@@ -24,76 +26,6 @@ struct optim_ddp {
     double *loss;                    /* [share] */
     model_token_t *tokens, *targets; /* [micro, seq] */
 };
-
-/* The largest power of two below n, n >= 2: where the tree splits. */
-static size_t split(size_t n)
-{
-    size_t half = 1;
-    while (2 * half < n)
-        half *= 2;
-    return half;
-}
-
-/* Both trees are walked down to the rank: its leaves are those below the node where it stands alone. Where few ranks
- * stand to the right (less than half as many as to the left) they would be the slowest with half of the leaves: the left
- * gets all. The longest share is thus that of the largest power of two of ranks. */
-static void tree_share(size_t leaves, size_t ranks, size_t rank, size_t *first, size_t *count)
-{
-    *first = 0;
-    while (ranks > 1 && leaves > 0) {
-        size_t left = split(ranks), right = ranks - left;
-        size_t left_leaves = leaves > 1 && 2 * right >= left ? split(leaves) : leaves;
-        if (rank < left) {
-            ranks = left;
-            leaves = left_leaves;
-        } else {
-            rank -= left;
-            ranks = right;
-            *first += left_leaves;
-            leaves -= left_leaves;
-        }
-    }
-    *count = leaves;
-}
-
-/* 1 if equal shares are subtrees of the batch's tree, all the way down. */
-static int equal_is_tree(size_t share, size_t ranks)
-{
-    if (ranks < 2)
-        return 1;
-    size_t left = split(ranks);
-    return split(share * ranks) == left * share && equal_is_tree(share, left) &&
-           equal_is_tree(share, ranks - left);
-}
-
-void optim_ddp_share(size_t batch, size_t ranks, size_t rank, size_t *first, size_t *count)
-{
-    if (batch % ranks == 0) {
-        *count = batch / ranks;
-        *first = rank * *count;
-    } else {
-        tree_share(batch, ranks, rank, first, count);
-    }
-}
-
-gyre_status_t optim_ddp_check(const optim_ddp_config_t *config, size_t ranks)
-{
-    if (config->batch < 1 || config->accum < 1)
-        return gyre_fail(GYRE_ERR_INVALID, "batch %zu, accum %zu: both must be 1 or more", config->batch,
-                         config->accum);
-    if (config->batch < ranks)
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "batch %zu has fewer sequences than there are ranks (%zu): take a batch of %zu or more, or "
-            "fewer ranks",
-            config->batch, ranks, ranks);
-    return GYRE_OK;
-}
-
-int optim_ddp_invariant(const optim_ddp_config_t *config, size_t ranks)
-{
-    return config->batch % ranks != 0 || equal_is_tree(config->batch / ranks, ranks);
-}
 
 static gyre_status_t make_buckets(optim_ddp_t *ddp, size_t bucket_bytes)
 {
@@ -119,7 +51,9 @@ gyre_status_t optim_ddp_create(gyre_comm_t *comm, const model_params_t *params, 
                                const optim_ddp_config_t *config, optim_ddp_t **out)
 {
     size_t ranks = (size_t)gyre_comm_size(comm), seq = params->config.seq;
-    gyre_status_t status = optim_ddp_check(config, ranks);
+    gyre_status_t status = optim_batch_check(&config->batch, ranks);
+    if (status == GYRE_OK && config->accum < 1)
+        status = gyre_fail(GYRE_ERR_INVALID, "accum %zu: it must be 1 or more", config->accum);
     if (status != GYRE_OK)
         return status;
     optim_ddp_t *ddp = calloc(1, sizeof *ddp);
@@ -130,9 +64,10 @@ gyre_status_t optim_ddp_create(gyre_comm_t *comm, const model_params_t *params, 
                          .gpt = gpt,
                          .ranks = ranks,
                          .rank = (size_t)gyre_comm_rank(comm),
-                         .batch = config->batch,
+                         .batch = optim_batch_complete(&config->batch),
+                         .group = optim_batch_group(&config->batch),
                          .accum = config->accum};
-    optim_ddp_share(ddp->batch, ranks, ddp->rank, &ddp->first, &ddp->share);
+    optim_batch_share(&ddp->batch, ranks, ddp->rank, &ddp->first, &ddp->share);
     ddp->micro = base_max_size(1, (ddp->share + ddp->accum - 1) / ddp->accum);
     ddp->grad = calloc(params->rows, sizeof *ddp->grad);
     ddp->place = calloc(params->rows, sizeof *ddp->place);
@@ -142,7 +77,7 @@ gyre_status_t optim_ddp_create(gyre_comm_t *comm, const model_params_t *params, 
     if (!ddp->grad || !ddp->place || !ddp->loss || !ddp->tokens || !ddp->targets)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", ddp->share);
     if (status == GYRE_OK)
-        status = optim_stack_create(ddp->share, params->total, &ddp->stack);
+        status = optim_stack_create(ddp->share, ddp->group, params->total, &ddp->stack);
     if (status == GYRE_OK)
         status = make_buckets(ddp, config->bucket_bytes);
     if (status != GYRE_OK) {
@@ -222,14 +157,14 @@ static gyre_status_t nothing(optim_ddp_t *ddp)
 /* Sums the loss and carries rank 0's notes: all others add zero, which changes no bits of them. */
 static gyre_status_t reduce_loss(optim_ddp_t *ddp, optim_ddp_step_t *step)
 {
-    double word[1 + OPTIM_NOTES] = {optim_tree_sum(ddp->loss, ddp->share)};
+    double word[1 + OPTIM_NOTES] = {optim_tree_sum(ddp->loss, ddp->share, ddp->group)};
     for (size_t i = 0; i < OPTIM_NOTES; i++)
         word[1 + i] = ddp->rank == 0 ? step->note[i] : 0.0;
     base_time_t start = base_now();
     gyre_status_t status =
         gyre_all_reduce(word, word, 1 + OPTIM_NOTES, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), ddp->comm);
     step->exposed_s += (double)(base_now() - start) * 1e-9;
-    step->loss = word[0] / (double)ddp->batch;
+    step->loss = word[0] / (double)ddp->batch.batch;
     memcpy(step->note, word + 1, sizeof step->note);
     return status;
 }
@@ -270,7 +205,7 @@ gyre_status_t optim_ddp_evaluate(optim_ddp_t *ddp, optim_fetch_fn fetch, void *u
     if (status == GYRE_OK) /* one rank has each loss and the others zero: the sum is exact */
         status = gyre_all_reduce(each, each, count, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), ddp->comm);
     if (status == GYRE_OK)
-        *loss = optim_tree_sum(each, count) / (double)(count ? count : 1);
+        *loss = optim_tree_sum(each, count, 1) / (double)(count ? count : 1);
     free(each);
     return status;
 }

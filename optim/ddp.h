@@ -1,8 +1,8 @@
 /* optim/ddp.h: data parallelism: ranks share the sequences of a batch, gradients meet in buckets.
  *
  * The leaves of every sum are the sequences of the global batch: each has its own backward pass, and sums follow the
- * tree of optim/tree.h, first inside a rank, then over ranks in the all-reduce. Where each rank's sequences are a subtree
- * of the batch's (optim_ddp_share), the two are one tree: with a power of two of sequences loss and gradients are the
+ * tree of optim/batch.h, first inside a rank, then over ranks in the all-reduce. Where each rank's sequences are a subtree
+ * of the batch's (optim_batch_share), the two are one tree: with a power of two of sequences loss and gradients are the
  * same bits for every number of ranks up to it, and for any micro-batches.
  *
  * During the backward pass of a rank's last sequence each parameter is joined with the sums so far as soon as it is
@@ -13,9 +13,10 @@
 #include <gyre/bucket.h>
 
 #include "model/gpt.h"
+#include "optim/batch.h"
 
 typedef struct {
-    size_t batch; /* sequences of the global batch, at least as many as ranks */
+    optim_batch_t batch;
     size_t
         accum; /* micro-batches that a rank's share is cut into, >= 1; as many as there are sequences at most */
     size_t bucket_bytes; /* 0: GYRE_BUCKET_BYTES */
@@ -31,16 +32,6 @@ typedef void (*optim_fetch_fn)(void *user, size_t index, model_token_t *tokens, 
 gyre_status_t optim_ddp_create(gyre_comm_t *comm, const model_params_t *params, model_gpt_t_f32 *gpt,
                                const optim_ddp_config_t *config, optim_ddp_t **out);
 void optim_ddp_destroy(optim_ddp_t *ddp);
-
-/* Sequences [*first, *first + *count) of a batch are rank `rank`'s. Equal shares where `ranks` divides the batch, else the
- * leaves of the subtree that the rank is in the tree over the ranks: a batch of 8 is shared out to 3 ranks as 2, 2, 4,
- * for (r0 + r1) + r2 is ((0 1) + (2 3)) + (4 5 6 7); to 5 ranks as 2, 2, 2, 2, 0. With a power of two of sequences the
- * longest share is that of the largest power of two of ranks. */
-void optim_ddp_share(size_t batch, size_t ranks, size_t rank, size_t *first, size_t *count);
-/* INVALID if there are more ranks than sequences; the text names the way out. optim_ddp_create asks it. */
-gyre_status_t optim_ddp_check(const optim_ddp_config_t *config, size_t ranks);
-/* 1 if on `ranks` this batch gives the bits that it gives on one. */
-int optim_ddp_invariant(const optim_ddp_config_t *config, size_t ranks);
 
 #define OPTIM_NOTES 2
 typedef struct {

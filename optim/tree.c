@@ -1,8 +1,8 @@
-/* optim/tree.c: the binary counter.
+/* optim/tree.c: a stack of the sums of complete left subtrees.
  *
- * Behind leaf i the levels that hold something are the one bits of i + 1. Leaf i joins the levels of the trailing
- * ones of i, lowest first, and lands on the level above them. The last leaf joins every level that is held: for n = 7
- * levels 1 and 2 hold (4 5) and (0 1 2 3), and it becomes (0 1 2 3) + ((4 5) + 6): the tree of the contract. */
+ * Leaf i stands below some nodes to the right of their left half: as many sums are held when it comes (its depth on the
+ * stack). Then it closes those nodes whose last leaf it is, the innermost first: for n = 7 leaf 6 finds (0 1 2 3) and (4 5)
+ * and becomes (0 1 2 3) + ((4 5) + 6): the tree of the contract. */
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -13,22 +13,63 @@
 #define MAX_LEVELS (8 * sizeof(size_t))
 
 struct optim_stack {
-    size_t leaves, length, levels;
+    size_t leaves, group, levels;
     void (*add)(float *out, const float *a, const float *b, size_t n);
     float *level[MAX_LEVELS]; /* [length] each */
 };
 
-double optim_tree_sum(const double *leaf, size_t n)
+static size_t power_below(size_t n)
 {
-    if (n < 2)
-        return n ? leaf[0] : 0.0;
     size_t half = 1;
     while (2 * half < n)
         half *= 2;
-    return optim_tree_sum(leaf, half) + optim_tree_sum(leaf + half, n - half);
+    return half;
 }
 
-gyre_status_t optim_stack_create(size_t leaves, size_t length, optim_stack_t **out)
+size_t optim_tree_split(size_t n, size_t group)
+{
+    if (group <= 1 || n <= group)
+        return power_below(n);
+    return power_below((n + group - 1) / group) * group;
+}
+
+double optim_tree_sum(const double *leaf, size_t n, size_t group)
+{
+    if (n < 2)
+        return n ? leaf[0] : 0.0;
+    size_t left = optim_tree_split(n, group);
+    return optim_tree_sum(leaf, left, group) + optim_tree_sum(leaf + left, n - left, group);
+}
+
+/* Sums that are held when leaf i comes, and how many of them it joins. */
+static void find(size_t n, size_t group, size_t i, size_t *held, size_t *joins)
+{
+    *held = *joins = 0;
+    while (n > 1) {
+        size_t left = optim_tree_split(n, group);
+        if (i < left) {
+            n = left;
+            *joins = 0; /* the nodes above go on behind this leaf */
+        } else {
+            i -= left;
+            n -= left;
+            ++*held;
+            ++*joins;
+        }
+    }
+}
+
+size_t optim_stack_levels(size_t leaves, size_t group)
+{
+    size_t most = 0, held, joins;
+    for (size_t i = 0; i + 1 < leaves; i++) {
+        find(leaves, group, i, &held, &joins);
+        most = base_max_size(most, held - joins + 1);
+    }
+    return most;
+}
+
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_stack_t **out)
 {
     size_t bytes;
     if (!base_mul(length, sizeof(float), &bytes))
@@ -37,9 +78,9 @@ gyre_status_t optim_stack_create(size_t leaves, size_t length, optim_stack_t **o
     if (!stack)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stack of gradients");
     stack->leaves = leaves;
-    stack->length = length;
+    stack->group = group;
     stack->add = model_kernels_f32(MODEL_ISA_BEST)->add;
-    for (size_t rest = leaves > 0 ? leaves - 1 : 0; rest > 0; rest /= 2) {
+    for (size_t levels = optim_stack_levels(leaves, group); stack->levels < levels; stack->levels++)
         if (!(stack->level[stack->levels] = malloc(bytes ? bytes : 1))) {
             optim_stack_destroy(stack);
             return gyre_fail(
@@ -48,8 +89,6 @@ gyre_status_t optim_stack_create(size_t leaves, size_t length, optim_stack_t **o
                 "model, or more ranks",
                 leaves, length);
         }
-        stack->levels++;
-    }
     *out = stack;
     return GYRE_OK;
 }
@@ -63,33 +102,29 @@ void optim_stack_destroy(optim_stack_t *stack)
     free(stack);
 }
 
-size_t optim_stack_levels(const optim_stack_t *stack)
-{
-    return stack->levels;
-}
-
 float *optim_stack_place(optim_stack_t *stack, size_t i)
 {
-    return i % 2 == 0 && i + 1 < stack->leaves ? stack->level[0] : NULL;
+    size_t held, joins;
+    find(stack->leaves, stack->group, i, &held, &joins);
+    return joins == 0 && i + 1 < stack->leaves ? stack->level[held] : NULL;
 }
 
 void optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
-    size_t target = 0;
-    if (i % 2 == 0)
-        return; /* it was computed in place, on level 0 */
-    while (i >> target & 1)
-        target++;
-    for (size_t l = 0; l < target; l++) {
-        float *out = l + 1 == target ? stack->level[target] + offset : value;
-        stack->add(out, stack->level[l] + offset, value, count);
+    size_t held, joins;
+    find(stack->leaves, stack->group, i, &held, &joins);
+    while (joins-- > 0) { /* nothing to do for a leaf that was computed in place */
+        float *left = stack->level[--held] + offset;
+        stack->add(joins == 0 ? left : value, left, value, count);
     }
 }
 
 void optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
 {
-    size_t last = stack->leaves > 0 ? stack->leaves - 1 : 0;
-    for (size_t l = 0; l < stack->levels; l++)
-        if (last >> l & 1)
-            stack->add(value, stack->level[l] + offset, value, count);
+    size_t held, joins;
+    if (stack->leaves < 2)
+        return;
+    find(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
+    while (held-- > 0)
+        stack->add(value, stack->level[held] + offset, value, count);
 }

@@ -1,8 +1,9 @@
 /* optim/tree.h: sums over the sequences of a batch in one fixed tree, whatever the number of ranks.
  *
  * The tree over n leaves splits at the largest power of two below n. It is the tree that collectives use over ranks
- * (docs/contract.md), so when ranks hold equal power-of-two runs of leaves, each rank's subtree continues in the
- * all-reduce and the bits of the whole sum do not depend on the number of ranks. */
+ * (docs/contract.md), so when each rank's leaves are a subtree, its sum continues in the all-reduce and the bits of the
+ * whole do not depend on the number of ranks. With groups (optim/batch.h) there are two such trees: over the leaves of a
+ * group, and over the groups. */
 #ifndef OPTIM_TREE_H
 #define OPTIM_TREE_H
 
@@ -10,17 +11,21 @@
 
 #include <gyre/status.h>
 
-/* Sum of leaf[0..n) in tree order; 0 for n == 0. */
-double optim_tree_sum(const double *leaf, size_t n);
+/* Leaves on the left of the root of a tree over n >= 2 leaves in groups of `group`; 1 or 0: no groups. */
+size_t optim_tree_split(size_t n, size_t group);
 
-/* Sums of long vectors whose leaves appear one by one, from the first to the last: a binary counter. Level k holds
- * the sum of 2^k leaves; as many levels are needed as n - 1 has bits, not n. */
+/* Sum of leaf[0..n) in tree order; 0 for n == 0. */
+double optim_tree_sum(const double *leaf, size_t n, size_t group);
+
+/* Sums of long vectors whose leaves appear one by one, from the first to the last. What is held are the sums of complete
+ * left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;
 
 /* For `leaves` vectors of `length` floats. NO_MEMORY, OVERFLOW. */
-gyre_status_t optim_stack_create(size_t leaves, size_t length, optim_stack_t **out);
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_stack_t **out);
 void optim_stack_destroy(optim_stack_t *stack);
-size_t optim_stack_levels(const optim_stack_t *stack);
+/* Vectors of `length` floats that it holds: a pure function of leaves and group. */
+size_t optim_stack_levels(size_t leaves, size_t group);
 
 /* Where leaf i, not the last, may be computed without a copy: [length], or NULL where the caller must bring its own
  * memory. */

@@ -140,7 +140,8 @@ static void dump_end(job_t *job)
 static void train(job_t *job, gyre_comm_t *comm, size_t accum, size_t bucket_bytes)
 {
     size_t ranks = (size_t)gyre_comm_size(comm);
-    const optim_ddp_config_t config = {.batch = job->batch, .accum = accum, .bucket_bytes = bucket_bytes};
+    const optim_ddp_config_t config = {
+        .batch = {.batch = job->batch, .equal = 1}, .accum = accum, .bucket_bytes = bucket_bytes};
     optim_adamw_t *adamw = NULL;
     optim_ddp_t *ddp = NULL;
     double first_loss = 0.0;
@@ -177,7 +178,7 @@ static void train(job_t *job, gyre_comm_t *comm, size_t accum, size_t bucket_byt
     CHECK(optim_ddp_evaluate(ddp, fetch, job, 5, &loss) == GYRE_OK);
     for (size_t i = 0; i < 5; i++)
         each[i] = sum_leaves(job, i, 1, job->leaf);
-    CHECK(loss == optim_tree_sum(each, 5) / 5.0);
+    CHECK(loss == optim_tree_sum(each, 5, 1) / 5.0);
 
     if (ranks > 1 && gyre_comm_rank(comm) == 0)
         job->flat[7] += 0.25f; /* one rank goes astray: all must notice */
@@ -218,7 +219,7 @@ int main(int argc, char **argv)
     train(&job, comm, 2, 16384); /* micro-batches and many buckets: the same reference */
     job.batch = 3 * ranks;       /* equal shares, whatever that means for the bits */
     train(&job, comm, 2, 0);
-    const optim_ddp_config_t odd = {.batch = ranks - 1, .accum = 1};
+    const optim_ddp_config_t odd = {.batch = {.batch = ranks - 1}, .accum = 1};
     optim_ddp_t *ddp = NULL;
     CHECK(optim_ddp_create(comm, job.params, job.gpt, &odd, &ddp) == GYRE_ERR_INVALID);
     CHECK(strstr(gyre_last_error(), ranks == 1 ? "must be 1 or more" : "fewer sequences than") != NULL);

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "model/random.h"
 #include "optim/adamw.h"
-#include "optim/ddp.h"
+#include "optim/batch.h"
 #include "optim/schedule.h"
 #include "optim/tree.h"
 
@@ -142,11 +142,11 @@ static void stack_follows_the_tree(void **state)
     for (size_t n = 1; n <= MOST; n++) {
         float leaf[LENGTH][MOST], value[LENGTH];
         optim_stack_t *stack = NULL;
-        assert_int_equal(optim_stack_create(n, LENGTH, &stack), GYRE_OK);
+        assert_int_equal(optim_stack_create(n, 1, LENGTH, &stack), GYRE_OK);
         size_t bits = 0;
         while ((n - 1) >> bits)
             bits++;
-        assert_int_equal(optim_stack_levels(stack), bits);
+        assert_true(optim_stack_levels(n, 1) <= bits);
         for (size_t i = 0; i < n; i++) {
             float *place = optim_stack_place(stack, i), *to = place ? place : value;
             for (size_t e = 0; e < LENGTH; e++) /* of very different size, so that the order shows */
@@ -171,24 +171,33 @@ static void stack_follows_the_tree(void **state)
     assert_true(chain_differs > 20);
 }
 
-/* Splitting the leaves into equal runs, each summed by itself, and then those: the same bits. */
-static void tree_sum_does_not_see_ranks(void **state)
+/* In groups: the tree over each group's leaves, and that over the groups. */
+static void groups_are_trees_of_trees(void **state)
 {
     (void)state;
-    double leaf[64], part[64];
-    for (size_t i = 0; i < 64; i++)
-        leaf[i] = normal(30, i) * pow(10.0, (double)(i % 9));
-    double whole = optim_tree_sum(leaf, 64);
-    for (size_t ranks = 1; ranks <= 64; ranks *= 2) {
-        for (size_t r = 0; r < ranks; r++)
-            part[r] = optim_tree_sum(leaf + r * (64 / ranks), 64 / ranks);
-        assert_true(optim_tree_sum(part, ranks) == whole);
-    }
-    assert_true(optim_tree_sum(leaf, 0) == 0.0);
+    float leaf[60], of_group[60], value;
+    for (size_t group = 1; group <= 9; group++)
+        for (size_t groups = 1; groups * group <= 60; groups++) {
+            size_t n = groups * group;
+            optim_stack_t *stack = NULL;
+            assert_int_equal(optim_stack_create(n, group, 1, &stack), GYRE_OK);
+            for (size_t i = 0; i < n; i++) {
+                float *place = optim_stack_place(stack, i), *to = place ? place : &value;
+                *to = leaf[i] = (float)(normal(21, n * 100 + i) * pow(10.0, (double)(i % 7)));
+                if (i + 1 < n)
+                    optim_stack_push(stack, i, to, 0, 1);
+            }
+            optim_stack_finish(stack, &value, 0, 1);
+            for (size_t g = 0; g < groups; g++)
+                of_group[g] = tree(leaf + g * group, group);
+            float want = tree(of_group, groups);
+            assert_memory_equal(&value, &want, sizeof want);
+            optim_stack_destroy(stack);
+        }
 }
 
-/* Shares lie side by side and join to the sum of one rank where that is
- * promised: for every power of two of sequences on every number of ranks. */
+/* Shares lie side by side, and joined over the ranks they are the sum of one rank, for every batch, every number of groups
+ * and every number of ranks. */
 static void shares(void **state)
 {
     (void)state;
@@ -196,36 +205,51 @@ static void shares(void **state)
     size_t differ = 0;
     for (size_t i = 0; i < 64; i++)
         leaf[i] = normal(31, i) * pow(10.0, (double)(i % 9));
-    for (size_t batch = 1; batch <= 64; batch++)
-        for (size_t ranks = 1; ranks <= batch; ranks++) {
-            const optim_ddp_config_t one = {.batch = batch, .accum = 1};
-            size_t next = 0, longest = 0;
-            for (size_t r = 0; r < ranks; r++) {
-                size_t first, count;
-                optim_ddp_share(batch, ranks, r, &first, &count);
-                assert_int_equal(first, next);
-                of_rank[r] = optim_tree_sum(leaf + first, count);
-                next += count;
-                longest = count > longest ? count : longest;
-            }
-            assert_int_equal(next, batch);
-            assert_int_equal(optim_ddp_check(&one, ranks), GYRE_OK);
-            if ((batch & (batch - 1)) == 0) {
-                size_t below = 1;
-                while (2 * below <= ranks)
-                    below *= 2;
-                assert_int_equal(longest, batch / below);
-                assert_true(optim_ddp_invariant(&one, ranks));
-            }
-            if (optim_ddp_invariant(&one, ranks))
-                assert_true(optim_tree_sum(of_rank, ranks) == optim_tree_sum(leaf, batch));
-            else
-                differ += optim_tree_sum(of_rank, ranks) != optim_tree_sum(leaf, batch);
-        }
+    for (size_t n = 1; n <= 64; n++)
+        for (size_t groups = 0; groups <= n; groups++)
+            for (size_t ranks = 1; ranks <= n && (groups == 0 || n % groups == 0); ranks++)
+                for (int equal = 0; equal < 2; equal++) {
+                    const optim_batch_t batch = {.batch = n, .groups = groups, .equal = equal};
+                    size_t group = optim_batch_group(&batch), next = 0, longest = 0;
+                    assert_int_equal(optim_batch_check(&batch, ranks), GYRE_OK);
+                    for (size_t r = 0; r < ranks; r++) {
+                        size_t first, count;
+                        optim_batch_share(&batch, ranks, r, &first, &count);
+                        assert_int_equal(first, next);
+                        of_rank[r] = optim_tree_sum(leaf + first, count, group);
+                        next += count;
+                        longest = count > longest ? count : longest;
+                    }
+                    assert_int_equal(next, n);
+                    size_t of = groups ? groups : n & (~n + 1);
+                    int powers = (ranks & (ranks - 1)) == 0 && (of & (of - 1)) == 0 && of >= ranks;
+                    if ((equal && n % ranks == 0) || powers)
+                        assert_int_equal(longest, n / ranks);
+                    double joined = optim_tree_sum(of_rank, ranks, 1), whole = optim_tree_sum(leaf, n, group);
+                    if (optim_batch_invariant(&batch, ranks))
+                        assert_true(joined == whole);
+                    else
+                        differ += joined != whole;
+                    assert_true(equal || optim_batch_invariant(&batch, ranks));
+                }
     assert_true(differ > 30); /* what is not promised is mostly not so, either */
-    const optim_ddp_config_t six = {.batch = 6, .accum = 1};
-    assert_false(optim_ddp_invariant(&six, 2)); /* 3 and 3, where the tree has 4 and 2 */
-    assert_true(optim_ddp_invariant(&six, 3));
+    const optim_batch_t bad = {.batch = 12, .groups = 5}, few = {.batch = 3};
+    assert_int_equal(optim_batch_check(&bad, 1), GYRE_ERR_INVALID);
+    assert_int_equal(optim_batch_check(&few, 4), GYRE_ERR_INVALID);
+}
+
+/* DP 24 of a batch of 4,224 (GLM-130B) has equal shares with 96 groups, and so have 12, 6, 3 and 1. */
+static void groups_for_24(void **state)
+{
+    (void)state;
+    const optim_batch_t batch = {.batch = 4224, .groups = 96};
+    const size_t ranks[] = {24, 12, 6, 3, 1};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
+        for (size_t r = 0; r < ranks[i]; r++) {
+            size_t first, count;
+            optim_batch_share(&batch, ranks[i], r, &first, &count);
+            assert_int_equal(count, 4224 / ranks[i]);
+        }
 }
 
 int main(void)
@@ -236,7 +260,8 @@ int main(void)
         cmocka_unit_test(norm_and_clipping),
         cmocka_unit_test(schedule),
         cmocka_unit_test(stack_follows_the_tree),
-        cmocka_unit_test(tree_sum_does_not_see_ranks),
+        cmocka_unit_test(groups_are_trees_of_trees),
+        cmocka_unit_test(groups_for_24),
         cmocka_unit_test(shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,25 +125,20 @@ static gyre_status_t join(run_t *run)
 static gyre_status_t check_input(run_t *run)
 {
     const train_options_t *options = run->options;
-    const optim_ddp_config_t config = {.batch = options->batch, .accum = options->accum};
+    const optim_ddp_config_t config = {.batch = {.batch = options->batch}, .accum = options->accum};
     size_t ranks = (size_t)gyre_comm_size(run->comm);
-    gyre_status_t status = optim_ddp_check(&config, ranks);
+    gyre_status_t status = optim_batch_check(&config.batch, ranks);
     if (status == GYRE_OK)
         status = model_data_check(run->data, options->data, run->shape.seq);
-    if (status == GYRE_OK && !optim_ddp_invariant(&config, ranks))
-        log_warning(
-            "batch %zu on %zu ranks: the curve is not the same bits as on other numbers of ranks; a batch "
-            "that is a power of two is, on any",
-            config.batch, ranks);
     size_t idle = 0;
     for (size_t r = 0; status == GYRE_OK && r < ranks; r++) {
         size_t first, count;
-        optim_ddp_share(config.batch, ranks, r, &first, &count);
+        optim_batch_share(&config.batch, ranks, r, &first, &count);
         idle += count == 0;
     }
     if (idle > 0)
-        log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", config.batch,
-                    ranks, idle, idle == 1 ? "has" : "have", ranks - idle);
+        log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast",
+                    config.batch.batch, ranks, idle, idle == 1 ? "has" : "have", ranks - idle);
     return status;
 }
 
@@ -237,18 +232,10 @@ static train_parts_t parts_of(const run_t *run)
 static gyre_status_t resume(run_t *run)
 {
     const train_parts_t parts = parts_of(run);
-    const optim_ddp_config_t ddp = {.batch = run->options->batch, .accum = run->options->accum};
     train_state_t state;
     gyre_status_t status = train_resume(&parts, &state, &run->resumed);
     if (status != GYRE_OK || !run->resumed)
         return status;
-    size_t ranks = (size_t)gyre_comm_size(run->comm);
-    if (ranks != state.ranks &&
-        !(optim_ddp_invariant(&ddp, ranks) && optim_ddp_invariant(&ddp, (size_t)state.ranks)))
-        log_warning("the checkpoint was written by %llu ranks and goes on on %zu: the curve is not to the "
-                    "bit what it "
-                    "would have been, which needs a batch that is a power of two",
-                    (unsigned long long)state.ranks, ranks);
     run->next = run->saved_step = state.step;
     run->before = state.seconds;
     run->progress = state.progress;
@@ -291,7 +278,7 @@ static gyre_status_t set_up(run_t *run)
 {
     const train_options_t *options = run->options;
     const optim_ddp_config_t ddp = {
-        .batch = options->batch, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
+        .batch = {.batch = options->batch}, .accum = options->accum, .bucket_bytes = options->bucket_bytes};
     run->record.first_val = run->record.final_val = NAN;
     gyre_status_t status = by_all(run, prepare);
     if (status == GYRE_OK && options->checkpoint)
