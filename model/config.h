@@ -63,6 +63,7 @@ typedef struct {
     double capacity; /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
     double balance;  /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: none */
     double dropout;  /* probability, of embeddings and both residual branches; 0: none */
+    double init_std; /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */
 } model_config_t;
 
 /* Checks every extent and every divisibility; INVALID names the value and the way out. */

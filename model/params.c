@@ -165,7 +165,7 @@ static gyre_status_t add_row(model_params_t *params, model_kind_t kind, size_t l
                            .alias = MODEL_NONE,
                            .twin = !c->untied && (kind == MODEL_HEAD || kind == MODEL_WTE),
                            .init = k->init,
-                           .std = 0.02 * sqrt(768.0 / (double)c->hidden),
+                           .std = c->init_std > 0.0 ? c->init_std : 0.02 * sqrt(768.0 / (double)c->hidden),
                            .decay = k->shape[1] != ONE};
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);

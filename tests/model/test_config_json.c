@@ -1,0 +1,214 @@
+/* Hugging Face's config.json: published ones of each family, what is refused and how it is said, and the way back. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "model/config_json.h"
+
+static gyre_status_t parse(const char *text, model_config_t *out)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!object)
+        print_message("%s: %s\n", text, error.text);
+    assert_non_null(object);
+    gyre_status_t status = model_config_from_json(object, "config.json", out);
+    json_decref(object);
+    return status;
+}
+
+/* What is parsed, written and parsed again is the same, and the family, too. */
+static model_config_t accept(const char *text, model_family_t family)
+{
+    model_config_t c = {0}, again = {0};
+    gyre_status_t status = parse(text, &c);
+    if (status != GYRE_OK)
+        print_message("%s\n", gyre_last_error());
+    assert_int_equal(status, GYRE_OK);
+    assert_string_equal(model_family_name(model_config_family(&c)), model_family_name(family));
+    json_t *object = NULL;
+    assert_int_equal(model_config_to_json(&c, &object), GYRE_OK);
+    assert_int_equal(model_config_from_json(object, "again", &again), GYRE_OK);
+    json_decref(object);
+    assert_int_equal(c.vocab, again.vocab);
+    assert_int_equal(c.leaves, again.leaves);
+    assert_int_equal(c.vocab_padded, again.vocab_padded);
+    assert_int_equal(c.rotary_dim, again.rotary_dim);
+    assert_int_equal(c.kv_heads, again.kv_heads);
+    assert_int_equal(c.ffn, again.ffn);
+    assert_true(c.act == again.act && c.norm == again.norm && c.pos == again.pos && c.gated == again.gated);
+    assert_true(c.untied == again.untied && c.parallel == again.parallel && c.post_norm == again.post_norm);
+    assert_true(c.no_qkv_bias == again.no_qkv_bias && c.no_mlp_bias == again.no_mlp_bias);
+    assert_true(c.deepnorm == again.deepnorm && c.norm_eps == again.norm_eps &&
+                c.rope_theta == again.rope_theta);
+    assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
+    return c;
+}
+
+static void published(void **state)
+{
+    (void)state;
+    model_config_t c = accept(
+        "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": "
+        "0.1,"
+        " \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02,"
+        " \"layer_norm_epsilon\": 1e-05, \"model_type\": \"gpt2\", \"n_ctx\": 1024, \"n_embd\": 768, "
+        "\"n_head\": 12,"
+        " \"n_layer\": 12, \"n_positions\": 1024, \"resid_pdrop\": 0.1, \"summary_type\": \"cls_index\","
+        " \"vocab_size\": 50257}",
+        MODEL_FAMILY_GPT2);
+    assert_true(c.hidden == 768 && c.heads == 12 && c.layers == 12 && c.seq == 1024 && c.ffn == 3072);
+    assert_true(c.leaves == 4 && c.vocab == 50257 && c.vocab_padded == 50260 && c.dropout == 0.1);
+    assert_true(!c.untied && c.pos == MODEL_POS_LEARNED && c.act == MODEL_ACT_GELU_TANH &&
+                c.init_std == 0.02);
+
+    c = accept(
+        "{\"model_type\": \"opt\", \"hidden_size\": 768, \"num_hidden_layers\": 12, \"num_attention_heads\": "
+        "12,"
+        " \"ffn_dim\": 3072, \"vocab_size\": 50272, \"max_position_embeddings\": 2048, \"dropout\": 0.1,"
+        " \"activation_function\": \"relu\", \"do_layer_norm_before\": true, \"word_embed_proj_dim\": 768,"
+        " \"attention_dropout\": 0.0, \"_remove_final_layer_norm\": false}",
+        MODEL_FAMILY_OPT);
+    assert_true(c.pos_offset == 2 && c.act == MODEL_ACT_RELU && !c.untied);
+
+    c = accept(
+        "{\"model_type\": \"bloom\", \"n_embed\": 14336, \"n_layer\": 70, \"num_attention_heads\": 112,"
+        " \"vocab_size\": 250880, \"seq_length\": 2048, \"hidden_dropout\": 0.0, \"attention_dropout\": 0.0,"
+        " \"layer_norm_epsilon\": 1e-05, \"apply_residual_connection_post_layernorm\": false, "
+        "\"pretraining_tp\": 4}",
+        MODEL_FAMILY_BLOOM);
+    assert_true(c.pos == MODEL_POS_ALIBI && c.embed_norm && c.hidden == 14336 && c.heads == 112);
+
+    c = accept("{\"model_type\": \"gpt_neox\", \"hidden_size\": 6144, \"num_hidden_layers\": 44, "
+               "\"hidden_act\": \"gelu_fast\","
+               " \"num_attention_heads\": 64, \"intermediate_size\": 24576, \"vocab_size\": 50432, "
+               "\"rotary_pct\": 0.25,"
+               " \"rotary_emb_base\": 10000, \"layer_norm_eps\": 1e-05, \"tie_word_embeddings\": false,"
+               " \"max_position_embeddings\": 2048, \"use_cache\": true}",
+               MODEL_FAMILY_GPT_NEOX);
+    assert_true(c.rotary_dim == 24 && c.head_dim == 96 && c.parallel && c.untied &&
+                c.norm == MODEL_NORM_LAYER);
+
+    c = accept("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 11008, "
+               "\"num_hidden_layers\": 32,"
+               " \"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 32000, "
+               "\"hidden_act\": \"silu\","
+               " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, "
+               "\"pretraining_tp\": 1,"
+               " \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\"}",
+               MODEL_FAMILY_LLAMA);
+    assert_true(c.norm == MODEL_NORM_RMS && c.gated && c.no_qkv_bias && c.no_proj_bias && c.no_mlp_bias &&
+                c.untied);
+
+    c = accept("{\"model_type\": \"mistral\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
+               "\"head_dim\": null,"
+               " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, "
+               "\"vocab_size\": 32768,"
+               " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-05, \"sliding_window\": null,"
+               " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1000000.0}}",
+               MODEL_FAMILY_LLAMA); /* nothing tells it from a LLaMA */
+    assert_true(c.kv_heads == 8 && c.rope_theta == 1e6 && c.head_dim == 128);
+
+    c = accept("{\"model_type\": \"mixtral\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
+               "\"num_hidden_layers\": 32,"
+               " \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"vocab_size\": 32000, "
+               "\"num_local_experts\": 8,"
+               " \"num_experts_per_tok\": 2, \"router_aux_loss_coef\": 0.02, \"output_router_logits\": true,"
+               " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-05, \"rope_theta\": 1e6, "
+               "\"sliding_window\": null}",
+               MODEL_FAMILY_MIXTRAL);
+    assert_true(c.experts == 8 && c.top_k == 2 && c.capacity == 4.0 && c.balance == 0.02 && c.leaves == 4);
+
+    c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
+               "\"num_attention_heads\": 96,"
+               " \"intermediate_size\": 32768, \"vocab_size\": 150528, \"max_position_embeddings\": 2048,"
+               " \"hidden_act\": \"geglu\", \"layer_norm_eps\": 1e-5}",
+               MODEL_FAMILY_GLM);
+    assert_true(c.post_norm && c.prefix && c.gated && c.act == MODEL_ACT_GELU_ERF && c.embed_shrink == 0.1);
+    assert_true(fabs(c.deepnorm - sqrt(140.0)) < 1e-12);
+
+    c = accept("{\"model_type\": \"codegeex\", \"n_embd\": 5120, \"n_layer\": 40, \"n_head\": 40, "
+               "\"n_inner\": 20480,"
+               " \"vocab_size\": 52224, \"n_positions\": 2048, \"gyre\": {\"leaves\": 8}}",
+               MODEL_FAMILY_CODEGEEX);
+    assert_true(c.top_query && c.act == MODEL_ACT_GELU_FAST && c.leaves == 8);
+
+    c = accept(
+        "{\"model_type\": \"megatron_gpt\", \"hidden_size\": 64, \"num_layers\": 2, \"num_attention_heads\": "
+        "8,"
+        " \"num_query_groups\": 4, \"vocab_size\": 100, \"max_position_embeddings\": 32, \"swiglu\": true,"
+        " \"normalization\": \"RMSNorm\", \"position_embedding_type\": \"rope\", \"rotary_percent\": 0.5,"
+        " \"rotary_interleaved\": true, \"add_bias_linear\": false, \"num_experts\": 4, \"moe_router_topk\": "
+        "1}",
+        MODEL_FAMILY_MEGATRON_GPT);
+    assert_true(c.kv_heads == 4 && c.rotary_dim == 4 && c.experts == 4 && c.top_k == 1 &&
+                c.act == MODEL_ACT_SILU);
+
+    c = accept(
+        "{\"model_type\": \"gyre\", \"vocab\": 40, \"seq\": 8, \"layers\": 2, \"hidden\": 12, \"heads\": 3,"
+        " \"pos\": \"alibi\", \"norm\": \"RMSNorm\", \"post_norm\": true, \"act\": \"relu\", \"leaves\": 1}",
+        MODEL_FAMILY_GYRE);
+    assert_true(c.pos == MODEL_POS_ALIBI && c.post_norm && c.norm == MODEL_NORM_RMS);
+}
+
+static void refuse(const char *text, gyre_status_t want, const char *say)
+{
+    model_config_t c = {.vocab = 77};
+    gyre_status_t status = parse(text, &c);
+    print_message("%s\n", gyre_last_error());
+    assert_int_equal(status, want);
+    assert_non_null(strstr(gyre_last_error(), say));
+    assert_int_equal(c.vocab, 77); /* untouched */
+}
+
+#define GPT2(more) \
+    "{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_layer\": 1, \"n_head\": 2, \"vocab_size\": 9" more "}"
+#define LLAMA(more)                                                                                         \
+    "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2," \
+    " \"intermediate_size\": 8, \"vocab_size\": 9" more "}"
+
+static void refused(void **state)
+{
+    (void)state;
+    base_log_set_level(BASE_LOG_NONE);
+    refuse("{\"vocab_size\": 5}", GYRE_ERR_FORMAT, "model_type is missing");
+    refuse("{\"model_type\": \"t5\"}", GYRE_ERR_UNSUPPORTED, "\"t5\": supported are gpt2, opt, bloom");
+    refuse(GPT2(", \"activation_function\": \"mish\""), GYRE_ERR_UNSUPPORTED,
+           "activation_function is \"mish\": supported are gelu_new,");
+    refuse(GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), GYRE_ERR_UNSUPPORTED,
+           "scale_attn_by_inverse_layer_idx is true: Gyre has false only");
+    refuse(GPT2(", \"n_positions\": \"many\""), GYRE_ERR_FORMAT, "n_positions is \"many\"");
+    refuse(GPT2(", \"n_inner\": -4"), GYRE_ERR_FORMAT, "n_inner is -4");
+    refuse(GPT2(", \"hidden_size\": 12"), GYRE_ERR_FORMAT, "n_embd says otherwise");
+    refuse(GPT2(", \"resid_pdrop\": 0.1, \"embd_pdrop\": 0.2"), GYRE_ERR_UNSUPPORTED, "one dropout");
+    refuse(GPT2(", \"gyre\": {\"leafs\": 2}"), GYRE_ERR_FORMAT, "leafs is no field");
+    refuse(GPT2(", \"num_key_value_heads\": 1"), GYRE_ERR_UNSUPPORTED, "models of type gpt2 are not so");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\"}"), GYRE_ERR_UNSUPPORTED,
+           "rope_scaling is {");
+    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"yarn\"}"), GYRE_ERR_UNSUPPORTED,
+           "rope_type is \"yarn\"");
+    refuse(LLAMA(", \"num_key_value_heads\": 3"), GYRE_ERR_INVALID, "kv_heads 3");
+    refuse("{\"model_type\": \"mistral\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+           "\"num_attention_heads\": 2,"
+           " \"vocab_size\": 9, \"max_position_embeddings\": 64, \"sliding_window\": 32}",
+           GYRE_ERR_UNSUPPORTED, "sliding_window is 32");
+    refuse(
+        "{\"model_type\": \"opt\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2,"
+        " \"vocab_size\": 9, \"word_embed_proj_dim\": 4}",
+        GYRE_ERR_UNSUPPORTED, "word_embed_proj_dim is 4");
+    refuse("{\"model_type\": \"glm\", \"rms_norm_eps\": 1e-6}", GYRE_ERR_UNSUPPORTED, "GLM-4");
+    refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "vocab is 0");
+    refuse("[]", GYRE_ERR_FORMAT, "JSON object");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
