@@ -1,190 +1,204 @@
-/* model/data.c: reads text, splits it, cuts sequences. */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
+/* model/data.c: sources become sequences. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/checked.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "base/hash.h"
 #include "model/data.h"
 #include "model/random.h"
 
-#define LOOK      8192 /* bytes in which a zero byte says "not text" */
-#define MAX_DEPTH 64
+__extension__ typedef unsigned __int128 wide_t;
 
-typedef struct {
-    char **path; /* [count], owned */
-    size_t count, room;
-} paths_t;
+/* ---- WEIGHT:PATH,WEIGHT:PATH --------------------------------------------------------------------------------- */
 
-static void paths_free(paths_t *paths)
+/* Bytes of a weight and its colon at the beginning of the text; 0: there is none. */
+static size_t weight_length(const char *text)
 {
-    for (size_t i = 0; i < paths->count; i++)
-        free(paths->path[i]);
-    free(paths->path);
+    size_t digits = strspn(text, "0123456789.");
+    return digits > 0 && text[digits] == ':' ? digits + 1 : 0;
 }
 
-static gyre_status_t paths_add(paths_t *paths, const char *path)
+/* A comma ends an entry where a weight follows, so other commas may stand in a path. */
+static char *entry_end(char *entry)
 {
-    if (paths->count == paths->room) {
-        size_t room = paths->room ? 2 * paths->room : 64;
-        char **grown = realloc(paths->path, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of files at %s", path);
-        paths->path = grown;
-        paths->room = room;
+    char *at = entry;
+    while ((at = strchr(at, ',')) != NULL && weight_length(at + 1) == 0)
+        at++;
+    return at;
+}
+
+typedef struct {
+    char *text; /* owned: the list, cut up */
+    size_t count;
+    const char *weight[MODEL_BLEND_SOURCES], *path[MODEL_BLEND_SOURCES];
+} list_t;
+
+static gyre_status_t parse_list(const char *text, list_t *list)
+{
+    struct stat info;
+    if (!(list->text = strdup(text)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of sources");
+    if (weight_length(text) == 0 || stat(text, &info) == 0) { /* a file of that name comes first */
+        list->count = 1;
+        list->weight[0] = "1";
+        list->path[0] = list->text;
+        return GYRE_OK;
     }
-    if (!(paths->path[paths->count] = strdup(path)))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of files at %s", path);
-    paths->count++;
+    for (char *entry = list->text, *end; entry; entry = end) {
+        if ((end = entry_end(entry)) != NULL)
+            *end++ = 0;
+        if (list->count == MODEL_BLEND_SOURCES)
+            return gyre_fail(GYRE_ERR_INVALID, "a blend has at most %d sources", MODEL_BLEND_SOURCES);
+        size_t length = weight_length(entry);
+        entry[length - 1] = 0;
+        list->weight[list->count] = entry;
+        list->path[list->count++] = entry + length;
+    }
     return GYRE_OK;
 }
 
-static gyre_status_t collect(const char *folder, paths_t *paths, int depth)
+/* ---- opening ------------------------------------------------------------------------------------------------- */
+
+static gyre_status_t mix_room(model_mix_t *mix, size_t sources)
 {
-    if (depth > MAX_DEPTH)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: folders nest deeper than %d: name a folder further down",
-                         folder, MAX_DEPTH);
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot open the folder %s: name another with --data",
-                               folder);
-    gyre_status_t status = GYRE_OK;
-    struct dirent *entry;
-    while (status == GYRE_OK && (errno = 0, entry = readdir(dir)) != NULL) {
-        char path[PATH_MAX];
-        struct stat info;
-        if (entry->d_name[0] == '.')
+    mix->tokens = calloc(sources, sizeof *mix->tokens);
+    mix->first = calloc(sources, sizeof *mix->first);
+    mix->count = calloc(sources, sizeof *mix->count);
+    return mix->tokens && mix->first && mix->count
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", sources);
+}
+
+static gyre_status_t mix_open(const char *path, model_tokens_format_t format, model_mix_t *mix)
+{
+    list_t list = {0};
+    gyre_status_t status = parse_list(path, &list);
+    if (status == GYRE_OK)
+        status = mix_room(mix, list.count);
+    if (status == GYRE_OK && list.count > 1)
+        status = model_blend_create(list.weight, list.count, &mix->blend);
+    for (size_t s = 0; status == GYRE_OK && s < list.count; s++) {
+        status = model_tokens_open(list.path[s], format, &mix->tokens[s]);
+        mix->sources += status == GYRE_OK;
+        if (status == GYRE_OK)
+            mix->count[s] = mix->tokens[s]->count;
+    }
+    free(list.text);
+    return status;
+}
+
+static void mix_close(model_mix_t *mix, int own)
+{
+    for (size_t s = 0; own && s < mix->sources; s++)
+        model_tokens_close(mix->tokens[s]);
+    free(mix->tokens);
+    free(mix->first);
+    free(mix->count);
+}
+
+/* Every source ends with a tenth for validation. */
+static gyre_status_t split(model_mix_t *train, model_mix_t *valid)
+{
+    gyre_status_t status = mix_room(valid, train->sources);
+    for (size_t s = 0; status == GYRE_OK && s < train->sources; s++) {
+        uint64_t tenth = train->count[s] / 10;
+        valid->tokens[s] = train->tokens[s];
+        train->count[s] -= tenth;
+        valid->first[s] = train->count[s];
+        valid->count[s] = tenth;
+    }
+    valid->sources = status == GYRE_OK ? train->sources : 0;
+    valid->blend = train->blend;
+    return status;
+}
+
+static const char *path_of(const model_tokens_t *tokens)
+{
+    return tokens->file[0].path;
+}
+
+/* All sources that say whose ids they hold must agree. */
+static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, const model_mix_t *mix)
+{
+    for (size_t s = 0; s < mix->sources; s++) {
+        const model_tokens_t *tokens = mix->tokens[s], *before = *teller;
+        if (tokens->vocab == 0)
             continue;
-        if (snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= (int)sizeof path)
-            status = gyre_fail(GYRE_ERR_INVALID, "%s/%s: the path is too long", folder, entry->d_name);
-        else if (lstat(path, &info) != 0)
-            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
-        else if (S_ISDIR(info.st_mode))
-            status = collect(path, paths, depth + 1);
-        else if (S_ISREG(info.st_mode))
-            status = paths_add(paths, path);
+        if (!before) {
+            *teller = tokens;
+            data->vocab = tokens->vocab;
+            data->tokenizer = tokens->tokenizer;
+            data->tokenizer_hash = tokens->tokenizer_hash;
+        } else if (tokens->vocab != before->vocab || (tokens->tokenizer_hash && before->tokenizer_hash &&
+                                                      tokens->tokenizer_hash != before->tokenizer_hash))
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "%s holds ids of '%s' (%zu of them), but %s those of '%s' (%zu): all data must be of one "
+                "tokenizer",
+                path_of(tokens), tokens->tokenizer, tokens->vocab, path_of(before), before->tokenizer,
+                before->vocab);
+        else if (!data->tokenizer_hash)
+            data->tokenizer_hash = tokens->tokenizer_hash;
     }
-    if (status == GYRE_OK && errno != 0)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot list the folder %s", folder);
-    closedir(dir);
-    return status;
+    return GYRE_OK;
 }
 
-/* Appends the file to data->text; with skip_binary a file that does not look like text is counted and left out. */
-static gyre_status_t append_file(model_data_t *data, const char *path, int skip_binary)
+static uint64_t mix_hash(const model_mix_t *mix, uint64_t hash)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               path);
-    gyre_status_t status = GYRE_OK;
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
-        goto close_file;
+    for (size_t s = 0; s < mix->sources; s++) {
+        const uint64_t told[] = {model_tokens_hash(mix->tokens[s]), mix->first[s], mix->count[s],
+                                 mix->blend ? mix->blend->share[s] : 1};
+        hash = base_hash64(told, sizeof told, hash);
     }
-    size_t size = (size_t)info.st_size, room, got = 0;
-    if (size == 0)
-        goto close_file;
-    unsigned char *grown = base_add(data->bytes, size, &room) ? realloc(data->text, room) : NULL;
-    if (!grown) {
-        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", size, path);
-        goto close_file;
-    }
-    data->text = grown;
-    while (got <
-           size) { /* a file that shrinks meanwhile ends early; one that grows is cut at its first size */
-        ssize_t n = read(fd, grown + data->bytes + got, size - got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", path);
-            goto close_file;
-        }
-        if (n == 0)
-            break;
-        got += (size_t)n;
-    }
-    if (memchr(grown + data->bytes, 0, base_min_size(got, LOOK))) {
-        if (skip_binary) {
-            data->skipped++;
-            goto close_file;
-        }
-        log_warning("%s does not look like text; training on its bytes all the same", path);
-    }
-    data->bytes += got;
-    data->files++;
-close_file:
-    close(fd);
-    return status;
+    return hash;
 }
 
-static int by_path(const void *a, const void *b)
+static void take_facts(model_data_t *data)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const model_mix_t *mix = &data->train;
+    data->is_text = 1;
+    for (size_t s = 0; s < mix->sources; s++) {
+        const model_tokens_t *tokens = mix->tokens[s];
+        data->files += tokens->files;
+        data->skipped += tokens->skipped;
+        data->tokens += tokens->count;
+        data->bytes += tokens->bytes;
+        data->is_text &= tokens->format == MODEL_TOKENS_TEXT;
+    }
 }
 
-static gyre_status_t append_folder(model_data_t *data, const char *folder)
+void model_data_identify(model_data_t *data)
 {
-    paths_t paths = {0};
-    gyre_status_t status = collect(folder, &paths, 0);
-    if (paths.count > 1)
-        qsort(paths.path, paths.count, sizeof *paths.path, by_path);
-    for (size_t i = 0; status == GYRE_OK && i < paths.count; i++)
-        status = append_file(data, paths.path[i], 1);
-    paths_free(&paths);
-    return status;
+    if (data->train.sources == 1 && data->is_text && !data->own_valid)
+        data->hash = model_tokens_hash(data->train.tokens[0]);
+    else
+        data->hash = mix_hash(&data->valid, mix_hash(&data->train, 0));
 }
 
-static double entropy(const unsigned char *text, size_t bytes)
+gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out)
 {
-    size_t count[256] = {0};
-    double sum = 0.0;
-    for (size_t i = 0; i < bytes; i++)
-        count[text[i]]++;
-    for (int b = 0; b < 256; b++)
-        if (count[b]) {
-            double p = (double)count[b] / (double)bytes;
-            sum -= p * log(p);
-        }
-    return sum;
-}
-
-gyre_status_t model_data_open(const char *path, model_data_t **out)
-{
-    struct stat info;
-    if (stat(path, &info) != 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
-                               "cannot open the training text %s: name a text file or folder with --data",
-                               path);
-    if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return gyre_fail(GYRE_ERR_INVALID, "%s is neither a file nor a folder: name one with --data", path);
+    const model_tokens_t *teller = NULL;
     model_data_t *data = calloc(1, sizeof *data);
     if (!data)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the training text %s", path);
-    gyre_status_t status = S_ISDIR(info.st_mode) ? append_folder(data, path) : append_file(data, path, 0);
-    if (status == GYRE_OK && data->bytes == 0)
-        status =
-            S_ISDIR(info.st_mode)
-                ? gyre_fail(GYRE_ERR_FORMAT,
-                            "the folder %s holds no text (%zu files were skipped as binary; links and names "
-                            "that begin with a dot are not followed): name another with --data",
-                            path, data->skipped)
-                : gyre_fail(GYRE_ERR_FORMAT, "the file %s is empty: name one with text with --data", path);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", config->path);
+    data->sampling = config->sampling;
+    data->own_valid = config->valid_path != NULL;
+    data->tokenizer = "";
+    gyre_status_t status = mix_open(config->path, config->format, &data->train);
+    if (status == GYRE_OK)
+        status = data->own_valid ? mix_open(config->valid_path, config->format, &data->valid)
+                                 : split(&data->train, &data->valid);
+    if (status == GYRE_OK && (status = agree(data, &teller, &data->train)) == GYRE_OK && data->own_valid)
+        status = agree(data, &teller, &data->valid);
     if (status != GYRE_OK) {
         model_data_destroy(data);
         return status;
     }
-    data->train = data->bytes - data->bytes / 10;
-    data->unigram_entropy = entropy(data->text, data->bytes);
+    take_facts(data);
     *out = data;
     return GYRE_OK;
 }
@@ -193,50 +207,206 @@ void model_data_destroy(model_data_t *data)
 {
     if (!data)
         return;
-    free(data->text);
+    if (data->own_valid)
+        model_blend_destroy(data->valid.blend);
+    mix_close(&data->valid, data->own_valid);
+    model_blend_destroy(data->train.blend);
+    mix_close(&data->train, 1);
+    free(data->valid_share);
     free(data);
 }
 
-gyre_status_t model_data_check(const model_data_t *data, const char *path, size_t seq)
-{
-    size_t validation = data->bytes - data->train;
-    if (data->train > seq && validation > seq)
-        return GYRE_OK;
-    if (validation < 2)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "%s holds %zu bytes: too little to train on; name a longer text with --data", path,
-                         data->bytes);
-    return gyre_fail(
-        GYRE_ERR_INVALID,
-        "%s holds %zu bytes, of which the last tenth (%zu) is for validation: too short for one sequence "
-        "of %zu tokens; name a text of at least %zu bytes with --data, or take --seq %zu or less",
-        path, data->bytes, validation, seq, (seq + 1) * 10, validation - 1);
-}
+/* ---- for one shape --------------------------------------------------------------------------------------------- */
 
-static void cut(const unsigned char *text, size_t seq, model_token_t *tokens, model_token_t *targets)
+/* A part must hold a sequence and its last target. */
+static gyre_status_t check_length(const model_data_t *data, size_t seq)
 {
-    for (size_t t = 0; t < seq; t++) {
-        tokens[t] = text[t];
-        targets[t] = text[t + 1];
+    const char *unit = data->is_text ? "bytes" : "tokens";
+    for (size_t s = 0; s < data->train.sources; s++) {
+        const model_tokens_t *tokens = data->train.tokens[s];
+        uint64_t validation = data->own_valid ? UINT64_MAX : data->valid.count[s];
+        if (data->train.count[s] > seq && validation > seq)
+            continue;
+        if (data->own_valid)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s holds %" PRIu64
+                             " %s: too short for one sequence of %zu; name more with --data, or "
+                             "take --seq %" PRIu64 " or less",
+                             path_of(tokens), tokens->count, unit, seq, tokens->count - 1);
+        if (validation < 2)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s holds %" PRIu64 " %s: too little to train on; name more with --data",
+                             path_of(tokens), tokens->count, unit);
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s holds %" PRIu64 " %s, of which the last tenth (%" PRIu64
+            ") is for validation: too short for one "
+            "sequence of %zu tokens; name at least %zu %s with --data, or take --seq %" PRIu64 " or less",
+            path_of(tokens), tokens->count, unit, validation, seq, (seq + 1) * 10, unit, validation - 1);
     }
+    for (size_t s = 0; data->own_valid && s < data->valid.sources; s++)
+        if (data->valid.count[s] <= seq)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s holds %" PRIu64 " tokens: too short for one sequence of %zu; name more with "
+                             "--valid-data, or take --seq %" PRIu64 " or less",
+                             path_of(data->valid.tokens[s]), data->valid.count[s], seq,
+                             data->valid.count[s] - 1);
+    return GYRE_OK;
 }
 
-void model_data_train(const model_data_t *data, uint64_t seed, uint64_t step, size_t index, size_t seq,
-                      model_token_t *tokens, model_token_t *targets)
+#define ENTROPY_TOKENS ((uint64_t)4 << 20)
+#define ENTROPY_PIECE  16384
+
+/* Counts of ids in all of a text, in pieces spread evenly over other sources. */
+static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64_t *all)
 {
-    uint64_t bits = model_random_bits(seed, MODEL_RANDOM_DATA, (uint32_t)index, step);
-    size_t places = data->train - seq; /* the last target must lie in the training part */
-    cut(data->text + (size_t)(bits % places), seq, tokens, targets);
+    model_token_t piece[1024];
+    gyre_status_t status = GYRE_OK;
+    for (size_t s = 0; s < data->train.sources; s++) {
+        const model_tokens_t *tokens = data->train.tokens[s];
+        uint64_t pieces = ENTROPY_TOKENS / ENTROPY_PIECE, length = ENTROPY_PIECE;
+        if (data->is_text || tokens->count <= ENTROPY_TOKENS) {
+            pieces = 1;
+            length = tokens->count;
+        }
+        for (uint64_t p = 0; p < pieces; p++) {
+            uint64_t from = pieces > 1 ? (tokens->count - length) / (pieces - 1) * p : 0, end = from + length;
+            for (uint64_t at = from; status == GYRE_OK && at < end; at += 1024) {
+                size_t n = end - at < 1024 ? (size_t)(end - at) : 1024;
+                status = model_tokens_read(tokens, at, n, data->limit, piece);
+                for (size_t i = 0; status == GYRE_OK && i < n; i++)
+                    count[piece[i]]++;
+                *all += n;
+            }
+        }
+    }
+    return status;
 }
 
-size_t model_data_validation_count(const model_data_t *data, size_t seq)
+static gyre_status_t find_entropy(model_data_t *data)
 {
-    size_t validation = data->bytes - data->train;
-    return validation > seq ? (validation - 1) / seq : 0;
+    uint64_t all = 0, *count = calloc(data->limit, sizeof *count);
+    if (!count)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to count %zu ids", data->limit);
+    gyre_status_t status = count_ids(data, count, &all);
+    double sum = 0.0;
+    for (size_t id = 0; id < data->limit; id++)
+        if (count[id]) {
+            double p = (double)count[id] / (double)all;
+            sum -= p * log(p);
+        }
+    data->unigram_entropy = sum;
+    free(count);
+    return status;
 }
 
-void model_data_validation(const model_data_t *data, size_t index, size_t seq, model_token_t *tokens,
-                           model_token_t *targets)
+static uint64_t windows(uint64_t count, size_t seq)
 {
-    cut(data->text + data->train + index * seq, seq, tokens, targets);
+    return count > seq ? (count - 1) / seq : 0;
+}
+
+/* How many sequences the blend can take for validation before a source has no more, and how many of each that is. */
+static void share_validation(model_data_t *data)
+{
+    const model_mix_t *mix = &data->valid;
+    const model_blend_t *blend = mix->blend;
+    if (!blend) {
+        data->sequences = data->valid_share[0] = windows(mix->count[0], data->seq);
+        return;
+    }
+    uint64_t most = UINT64_MAX;
+    for (size_t s = 0; s < mix->sources; s++) {
+        uint64_t have = windows(mix->count[s], data->seq);
+        uint32_t at = 0;
+        while (blend->owner[at] != s || blend->rank[at] != have % blend->share[s])
+            at++;
+        uint64_t turns = have / blend->share[s], until;
+        if (!__builtin_mul_overflow(turns, (uint64_t)blend->period, &until) && until + at < most)
+            most = until + at;
+    }
+    data->sequences = most;
+    for (size_t s = 0; s < mix->sources; s++)
+        data->valid_share[s] = most / blend->period * blend->share[s];
+    for (uint32_t at = 0; at < most % blend->period; at++)
+        data->valid_share[blend->owner[at]]++;
+}
+
+gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
+{
+    if (vocab < data->vocab)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "the data's vocabulary has %zu ids, the model's %zu: a model of %zu or more is needed",
+            data->vocab, vocab, data->vocab);
+    gyre_status_t status = check_length(data, seq);
+    if (status != GYRE_OK)
+        return status;
+    if (!data->valid_share && !(data->valid_share = calloc(data->valid.sources, sizeof *data->valid_share)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", data->valid.sources);
+    data->limit = vocab;
+    data->seq = seq;
+    share_validation(data);
+    return find_entropy(data);
+}
+
+/* ---- sequences ---------------------------------------------------------------------------------------------------- */
+
+static gyre_status_t cut(const model_data_t *data, const model_tokens_t *from, uint64_t first,
+                         model_token_t *tokens, model_token_t *targets)
+{
+    gyre_status_t status = model_tokens_read(from, first + 1, data->seq, data->limit, targets),
+                  head = model_tokens_read(from, first, 1, data->limit, tokens);
+    memcpy(tokens + 1, targets, (data->seq - 1) * sizeof *tokens);
+    return status == GYRE_OK ? head : status;
+}
+
+uint64_t model_data_epoch(const model_data_t *data, size_t source)
+{
+    return windows(data->train.count[source], data->seq);
+}
+
+/* First token of window `number` of the source's endless series of epochs. Windows do not fill the part; where the first
+ * one begins is drawn for each epoch, so that no token is left out of all. */
+static uint64_t epoch_place(const model_data_t *data, size_t source, uint64_t seed, uint64_t number)
+{
+    uint64_t each = model_data_epoch(data, source), epoch = number / each;
+    uint64_t rest = (data->train.count[source] - 1) % data->seq;
+    uint64_t begin =
+        model_random_bits(seed, MODEL_RANDOM_DATA, UINT32_MAX - (uint32_t)source, epoch + 1) % (rest + 1);
+    return begin + data->seq * model_order_place(seed, (uint32_t)source, epoch, each, number % each);
+}
+
+gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
+                               model_token_t *tokens, model_token_t *targets)
+{
+    size_t source = 0;
+    uint64_t number = step->samples + index, first;
+    if (data->train.blend)
+        model_blend_find(data->train.blend, number, &source, &number);
+    if (data->sampling == MODEL_SAMPLING_EPOCH)
+        first = epoch_place(data, source, step->seed, number);
+    else { /* the last target must lie in the part */
+        uint64_t bits = model_random_bits(step->seed, MODEL_RANDOM_DATA, (uint32_t)index, step->step);
+        first = bits % (data->train.count[source] - data->seq);
+    }
+    return cut(data, data->train.tokens[source], data->train.first[source] + first, tokens, targets);
+}
+
+size_t model_data_validation_count(const model_data_t *data)
+{
+    return (size_t)data->sequences;
+}
+
+gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
+                                    model_token_t *targets)
+{
+    const model_mix_t *mix = &data->valid;
+    size_t source = 0;
+    uint64_t number = index;
+    if (mix->blend) { /* spread over the source */
+        model_blend_find(mix->blend, index, &source, &number);
+        number =
+            (uint64_t)((wide_t)number * windows(mix->count[source], data->seq) / data->valid_share[source]);
+    }
+    return cut(data, mix->tokens[source], mix->first[source] + number * data->seq, tokens, targets);
 }

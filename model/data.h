@@ -1,8 +1,7 @@
-/* model/data.h: bytes of text files as tokens (vocabulary 256), split into training and validation, and cut into
- * sequences that depend on (seed, step, index) only: never on the number of ranks.
+/* model/data.h: what a model is trained and validated on: sequences of tokens from one source or a blend of them.
  *
- * A folder is read recursively, files in the order of their paths, one behind the other. Skipped in folders: names
- * that begin with a dot, symbolic links (they would repeat text), and files with a zero byte in their first 8 KiB. */
+ * Every sequence is a function of (options, seed, step, number of the sequence in the global batch) only: never of the
+ * number of ranks, and no state is kept, so a run that goes on at step k needs nothing but k. docs/data.md. */
 #ifndef MODEL_DATA_H
 #define MODEL_DATA_H
 
@@ -11,34 +10,79 @@
 
 #include <gyre/status.h>
 
-#include "model/kernels.h"
+#include "model/data_order.h"
+#include "model/tokens.h"
 
-#define MODEL_DATA_VOCAB 256
+typedef enum {
+    MODEL_SAMPLING_RANDOM, /* windows of seq + 1 tokens from uniform places, drawn with replacement */
+    MODEL_SAMPLING_EPOCH   /* windows side by side, each once per epoch, in a new random order each epoch */
+} model_sampling_t;
 
 typedef struct {
-    unsigned char *text;    /* [bytes] */
-    size_t bytes;           /* training part first */
-    size_t train;           /* bytes of the training part; the rest, the last tenth, is for validation */
-    size_t files;           /* read */
-    size_t skipped;         /* files in the folder that do not look like text */
-    double unigram_entropy; /* of all bytes, nats per byte: the loss of a model that knows frequencies only */
+    const char *path;       /* PATH, or WEIGHT:PATH,WEIGHT:PATH...; paths as model_tokens_open takes them */
+    const char *valid_path; /* the same for validation; NULL: the last tenth of each source of `path` */
+    model_tokens_format_t format;
+    model_sampling_t sampling;
+} model_data_config_t;
+
+/* Parts of sources, and whose turn it is. */
+typedef struct {
+    size_t sources;
+    model_tokens_t **tokens; /* [sources] */
+    uint64_t *first, *count; /* [sources]: the part of each, in tokens */
+    model_blend_t *blend;    /* NULL: there is one source */
+} model_mix_t;
+
+typedef struct {
+    model_mix_t train, valid; /* valid borrows the tokens of train, but with valid_path */
+    int own_valid;
+    model_sampling_t sampling;
+    size_t files, skipped; /* of the sources for training */
+    uint64_t tokens;       /* in the sources for training, validation's tenth included */
+    uint64_t bytes;        /* that they take */
+    int is_text;           /* every source is: a token is a byte */
+    size_t vocab;          /* as the sources say; 0: none does */
+    const char *tokenizer; /* borrowed; "": unknown */
+    uint64_t tokenizer_hash;
+    uint64_t hash; /* known to model_data_identify */
+    /* known to model_data_prepare */
+    size_t limit;          /* ids are below */
+    size_t seq;            /* tokens of a sequence */
+    uint64_t sequences;    /* for validation */
+    uint64_t *valid_share; /* [valid.sources]: how many of them each gives */
+    double
+        unigram_entropy; /* of the sources for training, nats per token: the loss of a model that knows frequencies
+                             * only; of a sample of 4 Mi tokens where they are not text */
 } model_data_t;
 
-/* Reads `path`, a file or folder. NOT_FOUND, IO, NO_MEMORY, FORMAT (nothing to read): the text names the path and the
- * way out. Freed by model_data_destroy. */
-gyre_status_t model_data_open(const char *path, model_data_t **out);
+/* NOT_FOUND, IO, NO_MEMORY, FORMAT, INVALID: the text names the file and the way out. Freed by model_data_destroy. */
+gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out);
 void model_data_destroy(model_data_t *data);
 
-/* INVALID unless each part holds a sequence of `seq` tokens and its targets; `path` is named in the message. */
-gyre_status_t model_data_check(const model_data_t *data, const char *path, size_t seq);
+/* Finds data->hash, of all content (as model_tokens_hash has it) and of what is taken from it; of one text, base_hash64 of
+ * its bytes. May read 64 MiB of each source. */
+void model_data_identify(model_data_t *data);
 
-/* Sequence `index` of step `step`: tokens, targets [seq] from a uniform place in the training part. */
-void model_data_train(const model_data_t *data, uint64_t seed, uint64_t step, size_t index, size_t seq,
-                      model_token_t *tokens, model_token_t *targets);
+/* For a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than the data's, or a part
+ * does not hold a sequence and its targets; FORMAT: an id of those sampled is not below it. */
+gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq);
 
-/* Sequences that lie side by side in the validation part. */
-size_t model_data_validation_count(const model_data_t *data, size_t seq);
-void model_data_validation(const model_data_t *data, size_t index, size_t seq, model_token_t *tokens,
-                           model_token_t *targets);
+/* A step of a run. */
+typedef struct {
+    uint64_t seed, step; /* 0-based */
+    uint64_t samples;    /* sequences of the steps before it: step * batch with a constant batch */
+} model_data_step_t;
+
+/* Sequence `index` of the step's global batch: tokens, targets [seq]. FORMAT: an id of the file is not below the
+ * vocabulary; what was written is below it. */
+gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
+                               model_token_t *tokens, model_token_t *targets);
+/* Sequences of one epoch of source `source`. */
+uint64_t model_data_epoch(const model_data_t *data, size_t source);
+
+/* Sequences that lie side by side in the parts for validation, as many of each source as its weight asks for. */
+size_t model_data_validation_count(const model_data_t *data);
+gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
+                                    model_token_t *targets);
 
 #endif

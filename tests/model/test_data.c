@@ -11,8 +11,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "model/data.h"
+#include "model/random.h"
 
 static char folder[] = "/tmp/gyre-data-XXXXXX";
 
@@ -54,23 +56,43 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    const char *files[] = {"tree/b.txt", "tree/a.txt", "tree/deep/c", "tree/picture", "tree/.hidden",
-                           "tree/empty", "tree/link",  "binary/x",    "empty",        "long"};
+    const char *files[] = {"tree/b.txt",   "tree/a.txt", "tree/deep/c", "tree/picture",
+                           "tree/.hidden", "tree/empty", "tree/link",   "binary/x",
+                           "empty",        "long",       "a,1:x",       "b,c"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         unlink(at(files[i]));
     return rmdir(at("tree/deep")) || rmdir(at("tree")) || rmdir(at("binary")) || rmdir(folder);
+}
+
+static gyre_status_t open_data(const char *path, const char *valid, model_sampling_t sampling,
+                               model_data_t **out)
+{
+    const model_data_config_t config = {.path = path, .valid_path = valid, .sampling = sampling};
+    return model_data_open(&config, out);
+}
+
+static gyre_status_t open_text(const char *path, model_data_t **out)
+{
+    return open_data(path, NULL, MODEL_SAMPLING_RANDOM, out);
 }
 
 static void folder_in_order(void **state)
 {
     (void)state;
     model_data_t *data = NULL;
-    assert_int_equal(model_data_open(at("tree"), &data), GYRE_OK);
+    model_token_t ids[18];
+    assert_int_equal(open_text(at("tree"), &data), GYRE_OK);
     assert_int_equal(data->bytes, 18);
-    assert_memory_equal(data->text, "first second third", 18);
+    assert_int_equal(data->tokens, 18);
+    assert_int_equal(model_tokens_read(data->train.tokens[0], 0, 18, 256, ids), GYRE_OK);
+    for (size_t i = 0; i < 18; i++)
+        assert_int_equal(ids[i], "first second third"[i]);
     assert_int_equal(data->files, 3);
     assert_int_equal(data->skipped, 1);
-    assert_int_equal(data->train, 17);
+    assert_int_equal(data->train.count[0], 17);
+    assert_true(data->is_text);
+    assert_int_equal(data->vocab, 256);
+    assert_string_equal(data->tokenizer, "bytes");
     model_data_destroy(data);
 }
 
@@ -82,7 +104,8 @@ static void entropy_of_known_text(void **state)
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = "abcd"[i % 4];
     put("long", text, sizeof text);
-    assert_int_equal(model_data_open(at("long"), &data), GYRE_OK);
+    assert_int_equal(open_text(at("long"), &data), GYRE_OK);
+    assert_int_equal(model_data_prepare(data, 256, 4), GYRE_OK);
     assert_true(fabs(data->unigram_entropy - log(4.0)) < 1e-12);
     model_data_destroy(data);
 }
@@ -91,74 +114,217 @@ static void refused(void **state)
 {
     (void)state;
     model_data_t *data = NULL;
-    assert_int_equal(model_data_open(at("nothing"), &data), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(open_text(at("nothing"), &data), GYRE_ERR_NOT_FOUND);
     assert_non_null(strstr(gyre_last_error(), at("nothing")));
     assert_non_null(strstr(gyre_last_error(), "--data"));
-    assert_int_equal(model_data_open(at("empty"), &data), GYRE_ERR_FORMAT);
+    assert_int_equal(open_text(at("empty"), &data), GYRE_ERR_FORMAT);
     assert_non_null(strstr(gyre_last_error(), "is empty"));
-    assert_int_equal(model_data_open(at("binary"), &data), GYRE_ERR_FORMAT);
+    assert_int_equal(open_text(at("binary"), &data), GYRE_ERR_FORMAT);
     assert_non_null(strstr(gyre_last_error(), "1 files were skipped"));
-    assert_int_equal(model_data_open("/dev/null", &data), GYRE_ERR_INVALID);
+    assert_int_equal(open_text("/dev/null", &data), GYRE_ERR_INVALID);
+    assert_int_equal(open_text("0.5:/nothing/here,x:y", &data), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(open_text("0:a,1:b", &data), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "'0' is no weight"));
     assert_null(data);
-    assert_int_equal(model_data_open(at("tree"), &data), GYRE_OK);
-    assert_int_equal(model_data_check(data, at("tree"), 4), GYRE_ERR_INVALID);
+    assert_int_equal(open_text(at("tree"), &data), GYRE_OK);
+    assert_int_equal(model_data_prepare(data, 256, 4), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), at("tree")));
+    assert_int_equal(model_data_prepare(data, 255, 1), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "vocabulary"));
     model_data_destroy(data);
+}
+
+enum { BYTES = 250, SEQ = 8 };
+
+static void put_long(unsigned char *text)
+{
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = (unsigned char)(1 + i % 251);
+    put("long", (const char *)text, BYTES);
+}
+
+/* Byte i of the text is i + 1. */
+static size_t place_of(const model_token_t *x, const model_token_t *y)
+{
+    for (model_token_t t = 0; t < SEQ; t++) {
+        assert_int_equal(x[t], x[0] + t);
+        assert_int_equal(y[t], x[0] + t + 1);
+    }
+    return (size_t)x[0] - 1;
 }
 
 static void sequences(void **state)
 {
     (void)state;
-    enum { BYTES = 250, SEQ = 8 };
     model_data_t *data = NULL;
     unsigned char text[BYTES];
     model_token_t x[SEQ], y[SEQ], again[SEQ];
-    for (size_t i = 0; i < BYTES; i++)
-        text[i] = (unsigned char)(1 + i % 251);
-    put("long", (const char *)text, BYTES);
-    assert_int_equal(model_data_open(at("long"), &data), GYRE_OK);
-    assert_int_equal(model_data_check(data, "long", SEQ), GYRE_OK);
+    put_long(text);
+    assert_int_equal(open_text(at("long"), &data), GYRE_OK);
     /* 25 bytes of validation: 24 and a target */
-    assert_int_equal(model_data_check(data, "long", 24), GYRE_OK);
-    assert_int_equal(model_data_check(data, "long", 25), GYRE_ERR_INVALID);
+    assert_int_equal(model_data_prepare(data, 256, 24), GYRE_OK);
+    assert_int_equal(model_data_prepare(data, 256, 25), GYRE_ERR_INVALID);
+    assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_OK);
 
     size_t different = 0, first = 0, last = 0;
-    for (uint64_t step = 0; step < 500; step++)
+    for (uint64_t s = 0; s < 500; s++)
         for (size_t index = 0; index < 4; index++) {
-            model_data_train(data, 1, step, index, SEQ, x, y);
-            const unsigned char *place = NULL;
-            for (size_t i = 0; i + SEQ < data->train && !place; i++)
-                if (data->text[i] == x[0] && data->text[i + SEQ] == y[SEQ - 1] && data->text[i + 1] == y[0])
-                    place = data->text + i;
-            assert_non_null(place); /* wholly in the training part */
-            for (size_t t = 0; t < SEQ; t++) {
-                assert_int_equal(x[t], place[t]);
-                assert_int_equal(y[t], place[t + 1]);
-            }
-            first |= place == data->text;
-            last |= place == data->text + data->train - SEQ - 1;
-            model_data_train(data, 1, step, index, SEQ, again, y);
+            const model_data_step_t step = {.seed = 1, .step = s, .samples = 4 * s},
+                                    other = {.seed = 2, .step = s, .samples = 4 * s};
+            assert_int_equal(model_data_train(data, &step, index, x, y), GYRE_OK);
+            size_t place = place_of(x, y);
+            /* never another: runs of before are repeated to the bit */
+            uint64_t bits = model_random_bits(1, MODEL_RANDOM_DATA, (uint32_t)index, s);
+            assert_int_equal(place, bits % (225 - SEQ));
+            first |= place == 0;
+            last |= place == 225 - SEQ - 1;
+            model_data_train(data, &step, index, again, y);
             assert_memory_equal(x, again, sizeof x);
-            model_data_train(data, 2, step, index, SEQ, again, y);
+            model_data_train(data, &other, index, again, y);
             different += memcmp(x, again, sizeof x) != 0;
         }
     assert_true(different > 1900);
     assert_true(first && last); /* every place can be drawn */
 
-    assert_int_equal(model_data_validation_count(data, SEQ), 3);
-    model_data_validation(data, 1, SEQ, x, y);
-    assert_int_equal(x[0], data->text[data->train + SEQ]);
-    assert_int_equal(y[SEQ - 1], data->text[data->train + 2 * SEQ]);
+    assert_int_equal(model_data_validation_count(data), 3);
+    assert_int_equal(model_data_validation(data, 1, x, y), GYRE_OK);
+    assert_int_equal(place_of(x, y), 225 + SEQ);
+    model_data_identify(data);
+    assert_int_equal(data->hash, base_hash64(text, BYTES, 0));
+    model_data_destroy(data);
+}
+
+/* Each epoch holds every window once, however steps cut it up, and epochs differ in order and in where windows begin. */
+static void epochs(void **state)
+{
+    (void)state;
+    model_data_t *data = NULL;
+    unsigned char text[BYTES];
+    model_token_t x[SEQ], y[SEQ];
+    put_long(text);
+    assert_int_equal(open_data(at("long"), NULL, MODEL_SAMPLING_EPOCH, &data), GYRE_OK);
+    assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_OK);
+    size_t each = (size_t)model_data_epoch(data, 0);
+    assert_int_equal(each, 224 / SEQ);
+    size_t moved = 0, ordered = 0;
+    for (size_t epoch = 0; epoch < 20; epoch++) {
+        int seen[BYTES] = {0};
+        size_t begin = BYTES, before = 0;
+        for (size_t i = epoch * each; i < (epoch + 1) * each; i++) {
+            /* the same sample in batches of 4 and of 7 */
+            const model_data_step_t step = {.seed = 9, .step = i / 4, .samples = i / 4 * 4},
+                                    other = {.seed = 9, .step = i / 7, .samples = i / 7 * 7};
+            assert_int_equal(model_data_train(data, &step, i % 4, x, y), GYRE_OK);
+            size_t place = place_of(x, y);
+            assert_int_equal(model_data_train(data, &other, i % 7, x, y), GYRE_OK);
+            assert_int_equal(place_of(x, y), place);
+            assert_int_equal(seen[place]++, 0);
+            assert_true(place + SEQ < 225);
+            begin = place < begin ? place : begin;
+            ordered += place > before;
+            before = place;
+        }
+        for (size_t k = 0; k < each; k++)
+            assert_int_equal(seen[begin + k * SEQ], 1);
+        moved += begin > 0;
+    }
+    assert_int_equal(224 % SEQ, 0); /* then there is no room to begin elsewhere */
+    assert_int_equal(moved, 0);
+    assert_in_range(ordered, 20 * each / 4, 20 * each * 3 / 4);
+    model_data_destroy(data);
+}
+
+/* Where windows do not fill the text, epochs begin at different places, and no byte is left out of all. */
+static void epochs_begin_elsewhere(void **state)
+{
+    (void)state;
+    enum { ODD = 10 };
+    model_data_t *data = NULL;
+    unsigned char text[BYTES];
+    model_token_t x[ODD], y[ODD];
+    int first[ODD] = {0};
+    put_long(text);
+    assert_int_equal(open_data(at("long"), NULL, MODEL_SAMPLING_EPOCH, &data), GYRE_OK);
+    assert_int_equal(model_data_prepare(data, 256, ODD), GYRE_OK);
+    size_t each = (size_t)model_data_epoch(data, 0);
+    assert_int_equal(each, 22);
+    for (size_t epoch = 0; epoch < 60; epoch++) {
+        int begin = -1;
+        for (size_t i = 0; i < each; i++) {
+            const model_data_step_t step = {.seed = 3, .samples = epoch * each};
+            assert_int_equal(model_data_train(data, &step, i, x, y), GYRE_OK);
+            int mine = (x[0] - 1) % ODD;
+            assert_true(begin < 0 || mine == begin);
+            begin = mine;
+        }
+        first[begin] = 1;
+    }
+    for (int i = 0; i < ODD; i++)
+        assert_int_equal(first[i], i <= 224 % ODD);
+    model_data_destroy(data);
+}
+
+/* Two sources by weight, both in training and in validation; and validation from a file of its own. */
+static void blend(void **state)
+{
+    (void)state;
+    model_data_t *data = NULL;
+    model_token_t x[SEQ], y[SEQ];
+    char list[600], text[1000];
+    memset(text, 'a', sizeof text);
+    put("a,1:x", text, 1000);
+    memset(text, 'b', sizeof text);
+    put("b,c", text, 400);
+    snprintf(list, sizeof list, "0.75:%s,.25:%s", at("b,c"), at("long"));
+    memset(text, 'a', sizeof text);
+    put("long", text, 1000);
+    assert_int_equal(open_text(list, &data), GYRE_OK);
+    assert_int_equal(data->train.sources, 2);
+    assert_int_equal(data->files, 2);
+    assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_OK);
+    size_t b = 0;
+    for (size_t i = 0; i < 400; i++) {
+        const model_data_step_t step = {.seed = 3, .step = i / 4, .samples = i / 4 * 4};
+        assert_int_equal(model_data_train(data, &step, i % 4, x, y), GYRE_OK);
+        b += x[0] == 'b';
+        assert_true(fabs((double)b - 0.75 * (double)(i + 1)) < 1.0);
+    }
+    /* 39 / 8 = 4 windows of b, 99 / 8 = 12 of a: as many as 3 to 1 allows */
+    size_t n = model_data_validation_count(data);
+    assert_in_range(n, 5, 6);
+    for (size_t i = b = 0; i < n; i++) {
+        assert_int_equal(model_data_validation(data, i, x, y), GYRE_OK);
+        b += x[0] == 'b';
+    }
+    assert_int_equal(b, 4);
+    model_data_identify(data);
+    uint64_t hash = data->hash;
+    model_data_destroy(data);
+
+    snprintf(list, sizeof list, "0.7:%s,.3:%s", at("b,c"), at("long"));
+    assert_int_equal(open_text(list, &data), GYRE_OK);
+    model_data_identify(data);
+    assert_true(data->hash != hash); /* other weights are other data */
+    model_data_destroy(data);
+
+    assert_int_equal(open_data(at("long"), at("b,c"), MODEL_SAMPLING_RANDOM, &data), GYRE_OK);
+    assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_OK);
+    assert_int_equal(data->train.count[0], 1000);
+    assert_int_equal(model_data_validation_count(data), 399 / SEQ);
+    assert_int_equal(model_data_validation(data, 399 / SEQ - 1, x, y), GYRE_OK);
+    assert_int_equal(x[0], 'b');
+    model_data_destroy(data);
+    assert_int_equal(open_text(at("a,1:x"), &data), GYRE_OK); /* what is there is no list */
     model_data_destroy(data);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folder_in_order),
-        cmocka_unit_test(entropy_of_known_text),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(sequences),
+        cmocka_unit_test(folder_in_order), cmocka_unit_test(entropy_of_known_text),
+        cmocka_unit_test(refused),         cmocka_unit_test(sequences),
+        cmocka_unit_test(epochs),          cmocka_unit_test(epochs_begin_elsewhere),
+        cmocka_unit_test(blend),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -235,12 +235,13 @@ static void print_row(const train_row_t *row)
 
 static void print_help(void)
 {
-    printf("usage: gyre-train [--data FILE|DIR] [OPTION...]\n"
+    printf("usage: gyre-train [--data PATH] [OPTION...]\n"
            "       ucx-run -n N gyre-train [OPTION...]\n"
            "\n"
-           "Trains a GPT on the bytes of a text, on N ranks, and writes a report. Every option is also a key "
-           "of the\n"
-           "JSON object that --config names. Defaults stand in brackets.\n");
+           "Trains a GPT on the bytes of a text, or on token files, on N ranks, and writes a report. Every "
+           "option "
+           "is also\n"
+           "a key of the JSON object that --config names. Defaults stand in brackets.\n");
     for (int group = 0; group < TRAIN_GROUPS; group++) {
         int shown = 0;
         for (size_t i = 0; i < train_rows_count; i++)

@@ -65,10 +65,12 @@ static gyre_status_t write_first_line(train_record_t *record, const train_option
     json_decref(object);
     if (!text)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the first line of the log");
-    fprintf(record->log,
-            "{\"config\":%s,\"ranks\":%d,\"parameters\":%zu,\"bytes\":%zu,\"files\":%zu,\"unigram_entropy\":%"
-            ".17g}\n",
-            text, record->ranks, record->parameters, data->bytes, data->files, record->unigram);
+    fprintf(
+        record->log,
+        "{\"config\":%s,\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,\"unigram_entropy\":%"
+        ".17g}\n",
+        text, record->ranks, record->parameters, (unsigned long long)data->bytes, data->files,
+        record->unigram);
     free(text);
     return written(record);
 }

@@ -149,9 +149,10 @@ static void page(FILE *out, const train_options_t *options, const train_record_t
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>\n%s</style></head>\n"
         "<body><main><h1>A GPT, trained by Gyre</h1>\n<p class=\"sub\">",
         style);
-    fprintf(out, "%.2f million parameters on %d rank%s &middot; %.0f KB of text in %zu file%s from ",
+    fprintf(out, "%.2f million parameters on %d rank%s &middot; %.0f KB of %s in %zu file%s from ",
             (double)record->parameters / 1e6, record->ranks, record->ranks == 1 ? "" : "s",
-            (double)data->bytes / 1e3, data->files, data->files == 1 ? "" : "s");
+            (double)data->bytes / 1e3, data->is_text ? "text" : "tokens", data->files,
+            data->files == 1 ? "" : "s");
     escaped_bytes(out, options->data);
     fprintf(out, " &middot; %llu steps in %.1f s &middot; %s</p>\n", (unsigned long long)record->done,
             record->seconds, date);

@@ -39,11 +39,6 @@ static json_t *real(double value)
     return json_string(text);
 }
 
-static uint64_t data_hash(const model_data_t *data)
-{
-    return base_hash64(data->text, data->bytes, 0);
-}
-
 static uint64_t array_hash(const train_parts_t *parts, const float *array)
 {
     return base_hash64(array, parts->params->total * sizeof *array, 0);
@@ -63,7 +58,7 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
                   "gyre-train " GYRE_VERSION, "blas", model_matmul_kind(), "ranks", (json_int_t)state->ranks,
                   "seconds", real(state->seconds), "progress", real(state->progress), "first_val",
                   real(state->first_val), "final_val", real(state->final_val), "options", options, "data",
-                  "bytes", (json_int_t)parts->data->bytes, "xxh3", hex(data_hash(parts->data)));
+                  "bytes", (json_int_t)parts->data->bytes, "xxh3", hex(parts->data->hash));
     if (run && bad) {
         json_decref(run);
         run = NULL;
@@ -227,14 +222,14 @@ static gyre_status_t choose(const train_parts_t *parts, uint64_t below, int *own
 static gyre_status_t check_data(const train_parts_t *parts, const told_t *told)
 {
     const model_data_t *data = parts->data;
-    if ((data->bytes == told->data_bytes && data_hash(data) == told->data_hash) ||
+    if ((data->bytes == told->data_bytes && data->hash == told->data_hash) ||
         train_options_may_change(parts->options, "data"))
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_INVALID,
-                     "%s holds %zu bytes with hash %016" PRIx64 ", but the run in %s was begun on %" PRIu64
-                     " bytes with hash %016" PRIx64
+                     "%s holds %" PRIu64 " bytes with hash %016" PRIx64
+                     ", but the run in %s was begun on %" PRIu64 " bytes with hash %016" PRIx64
                      ": give the same text with --data, or --may-change data to go on with another",
-                     parts->options->data, data->bytes, data_hash(data), parts->options->checkpoint,
+                     parts->options->data, data->bytes, data->hash, parts->options->checkpoint,
                      told->data_bytes, told->data_hash);
 }
 

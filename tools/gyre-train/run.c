@@ -33,17 +33,18 @@ typedef struct {
     model_gpt_t_f32 *gpt;
     optim_adamw_t *adamw;
     optim_ddp_t *ddp;
-    size_t val_count;     /* validation sequences in use */
-    uint64_t next;        /* 0-based number of the step whose batch is fetched */
-    double progress;      /* part of the time limit that is gone, as rank 0 told it last */
-    base_time_t start;    /* of this process's part of training */
-    double before;        /* seconds of training of the processes before it */
-    int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 decides */
-    int resumed;          /* from a checkpoint */
-    optim_saver_t *saver; /* rank 0, with --checkpoint */
-    uint64_t saved_step;  /* of the last checkpoint that the saver took; 0: none */
-    gyre_status_t saved;  /* the last checkpoint */
-    int agreed;           /* an error is that of every rank: nobody waits for one that fails alone */
+    size_t val_count;      /* validation sequences in use */
+    uint64_t next;         /* 0-based number of the step whose batch is fetched */
+    double progress;       /* part of the time limit that is gone, as rank 0 told it last */
+    base_time_t start;     /* of this process's part of training */
+    double before;         /* seconds of training of the processes before it */
+    int resuming;          /* a checkpoint is gone on with, if there is one: rank 0 decides */
+    int resumed;           /* from a checkpoint */
+    optim_saver_t *saver;  /* rank 0, with --checkpoint */
+    uint64_t saved_step;   /* of the last checkpoint that the saver took; 0: none */
+    gyre_status_t saved;   /* the last checkpoint */
+    gyre_status_t fetched; /* the first sequence of this rank that could not be read */
+    int agreed;            /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_progress_t bar;
 } run_t;
@@ -71,10 +72,12 @@ static void watch_signals(void)
 
 /* ---- set-up ------------------------------------------------------------------------------------------------ */
 
-/* The checkpoint's shape where --load is given, else the flags'. A flag that contradicts the checkpoint is an error. */
-static gyre_status_t find_shape(const train_options_t *options, model_config_t *shape)
+/* The checkpoint's shape where --load is given, else the flags' and the data's. A flag that contradicts the checkpoint is
+ * an error. */
+static gyre_status_t find_shape(const train_options_t *options, const model_data_t *data,
+                                model_config_t *shape)
 {
-    *shape = (model_config_t){.vocab = MODEL_DATA_VOCAB,
+    *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
                               .seq = options->seq,
                               .layers = options->layers,
                               .hidden = options->hidden,
@@ -84,10 +87,6 @@ static gyre_status_t find_shape(const train_options_t *options, model_config_t *
         gyre_status_t status = model_checkpoint_config(options->load, &found);
         if (status != GYRE_OK)
             return status;
-        if (found.vocab != MODEL_DATA_VOCAB)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "%s has a vocabulary of %zu: gyre-train reads bytes, which are %d",
-                             options->load, found.vocab, MODEL_DATA_VOCAB);
         if (found.heads == 0 && !train_options_given(options, "heads"))
             return gyre_fail(GYRE_ERR_INVALID,
                              "%s does not say how many attention heads its model has: give --heads",
@@ -97,7 +96,8 @@ static gyre_status_t find_shape(const train_options_t *options, model_config_t *
         const struct {
             const char *name;
             size_t flag, file;
-        } pair[] = {{"seq", shape->seq, found.seq},
+        } pair[] = {{"vocab", shape->vocab, found.vocab},
+                    {"seq", shape->seq, found.seq},
                     {"layers", shape->layers, found.layers},
                     {"hidden", shape->hidden, found.hidden},
                     {"heads", shape->heads, found.heads}};
@@ -107,6 +107,10 @@ static gyre_status_t find_shape(const train_options_t *options, model_config_t *
                                  pair[i].name, pair[i].flag, options->load, pair[i].file, pair[i].name);
         *shape = found;
     }
+    if (shape->vocab == 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s does not say how large its vocabulary is: give --vocab N (GPT-2's is 50257)",
+                         options->data);
     return model_config_check(shape);
 }
 
@@ -129,7 +133,7 @@ static gyre_status_t check_input(run_t *run)
     size_t ranks = (size_t)gyre_comm_size(run->comm);
     gyre_status_t status = optim_batch_check(&config.batch, ranks);
     if (status == GYRE_OK)
-        status = model_data_check(run->data, options->data, run->shape.seq);
+        status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
     size_t idle = 0;
     for (size_t r = 0; status == GYRE_OK && r < ranks; r++) {
         size_t first, count;
@@ -184,17 +188,31 @@ static gyre_status_t make_model(run_t *run)
     return status == GYRE_OK ? optim_adamw_create(run->params, &adamw, &run->adamw) : status;
 }
 
+static gyre_status_t open_data(run_t *run)
+{
+    const train_options_t *options = run->options;
+    const model_data_config_t config = {.path = options->data,
+                                        .valid_path = options->valid_data,
+                                        .format = (model_tokens_format_t)options->data_format,
+                                        .sampling = (model_sampling_t)options->sampling};
+    gyre_status_t status = model_data_open(&config, &run->data);
+    if (status == GYRE_OK && options->checkpoint)
+        model_data_identify(run->data);
+    return status;
+}
+
 /* What each rank does for itself, without a word to the others. */
 static gyre_status_t prepare(run_t *run)
 {
     train_options_t *options = run->options;
-    gyre_status_t status = find_shape(options, &run->shape);
+    gyre_status_t status = open_data(run);
+    if (status == GYRE_OK)
+        status = find_shape(options, run->data, &run->shape);
+    options->vocab = run->shape.vocab;   /* the data may have said it */
     options->layers = run->shape.layers; /* --load may have given it */
     options->hidden = run->shape.hidden;
     options->heads = run->shape.heads;
     options->seq = run->shape.seq;
-    if (status == GYRE_OK)
-        status = model_data_open(options->data, &run->data);
     if (status == GYRE_OK)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)
@@ -293,7 +311,7 @@ static gyre_status_t set_up(run_t *run)
         status = optim_ddp_verify(run->ddp, run->flat, &run->record.hash);
     if (status != GYRE_OK)
         return status;
-    size_t all = model_data_validation_count(run->data, run->shape.seq);
+    size_t all = model_data_validation_count(run->data);
     run->val_count = all < run->options->eval_sequences ? all : run->options->eval_sequences;
     run->record.unigram = run->data->unigram_entropy;
     run->record.ranks = gyre_comm_size(run->comm);
@@ -304,18 +322,33 @@ static gyre_status_t set_up(run_t *run)
 
 /* ---- training -------------------------------------------------------------------------------------------------- */
 
+/* A sequence that cannot be read is one of whatever ids, and an error behind the step. */
+static void note_fetched(run_t *run, gyre_status_t status)
+{
+    if (run->fetched == GYRE_OK)
+        run->fetched = status;
+}
+
 static void fetch_train(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
 {
-    const run_t *run = user;
-    model_data_train(run->data, run->options->seed, run->next, index, run->shape.seq, tokens, targets);
+    run_t *run = user;
+    const model_data_step_t step = {
+        .seed = run->options->seed, .step = run->next, .samples = run->next * run->options->batch};
+    note_fetched(run, model_data_train(run->data, &step, index, tokens, targets));
 }
 
 static void fetch_val(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
 {
-    const run_t *run = user;
-    size_t all = model_data_validation_count(run->data, run->shape.seq);
+    run_t *run = user;
+    size_t all = model_data_validation_count(run->data);
     size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
-    model_data_validation(run->data, place < all ? place : all - 1, run->shape.seq, tokens, targets);
+    note_fetched(run, model_data_validation(run->data, place < all ? place : all - 1, tokens, targets));
+}
+
+static gyre_status_t evaluate(run_t *run, double *loss)
+{
+    gyre_status_t status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, loss);
+    return status == GYRE_OK ? run->fetched : status;
 }
 
 /* Seconds of training, of all processes of this run. */
@@ -341,6 +374,8 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
     optim_ddp_step_t step = {0};
     take_notes(run, out->seconds, &step);
     gyre_status_t status = optim_ddp_step(run->ddp, fetch_train, run, &step);
+    if (status == GYRE_OK)
+        status = run->fetched;
     double norm = 0.0, scale = 1.0 / (double)options->batch;
     if (status == GYRE_OK)
         status = optim_grad_norm(run->params, optim_ddp_grads(run->ddp), &norm);
@@ -398,7 +433,7 @@ static gyre_status_t settle(run_t *run, train_step_t *step, int stop)
     const train_options_t *options = run->options;
     gyre_status_t status = GYRE_OK;
     if (stop || (options->eval_every > 0 && run->next % options->eval_every == 0)) {
-        status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &step->val);
+        status = evaluate(run, &step->val);
         run->record.final_val = step->val;
     }
     if (status != GYRE_OK || run->rank != 0)
@@ -420,7 +455,7 @@ static gyre_status_t train(run_t *run)
     gyre_status_t status = GYRE_OK;
     run->start = base_now();
     if (!run->resumed) {
-        status = optim_ddp_evaluate(run->ddp, fetch_val, run, run->val_count, &run->record.first_val);
+        status = evaluate(run, &run->record.first_val);
         run->record.final_val = run->record.first_val;
     }
     if (run->rank == 0)
@@ -471,8 +506,11 @@ static void print_start(const run_t *run)
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step\n",
            (double)run->params->total / 1e6, run->record.ranks, run->record.ranks == 1 ? "" : "s",
            (unsigned long long)run->options->batch, run->shape.seq);
-    printf("%zu bytes of text in %zu file%s from %s, the last tenth for validation\n", run->data->bytes,
-           run->data->files, run->data->files == 1 ? "" : "s", run->options->data);
+    printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
+           run->data->is_text ? "bytes of text" : "tokens", run->data->files,
+           run->data->files == 1 ? "" : "s", run->options->data);
+    printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
+           run->options->valid_data);
     if (run->resumed)
         printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
                run->options->checkpoint);
@@ -492,8 +530,10 @@ static void print_end(const run_t *run)
                record->sample);
         printf("----------------------------------------\n");
     }
-    printf("\nunigram entropy  %.4f nats/byte (what byte frequencies alone can reach)\n", record->unigram);
-    printf("validation loss  %.4f nats/byte, %.0f %% of it; %.4f before training\n", record->final_val,
+    const char *unit = run->data->is_text ? "byte" : "token";
+    printf("\nunigram entropy  %.4f nats/%s (what %s frequencies alone can reach)\n", record->unigram, unit,
+           unit);
+    printf("validation loss  %.4f nats/%s, %.0f %% of it; %.4f before training\n", record->final_val, unit,
            100.0 * record->final_val / record->unigram, record->first_val);
     if (record->steps > 0)
         printf("training         %llu steps in %.1f s, %.0f tokens/s; communication: %.2f s exposed, %.2f s "
@@ -528,7 +568,7 @@ static gyre_status_t leave_results(run_t *run)
         status[WEIGHTS] = model_checkpoint_save(options->save, run->params, run->flat);
     if (run->saver)
         status[CHECKPOINT] = finish_saving(run);
-    if (options->sample_tokens > 0)
+    if (options->sample_tokens > 0 && strcmp(run->data->tokenizer, "bytes") == 0)
         status[SAMPLE] = make_sample(run);
     if (options->report)
         status[REPORT] = train_report_write(options->report, options, &run->record, run->data);

@@ -34,12 +34,14 @@ enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 /* Values as given by flags, then the config file, then defaults. Strings: NULL where there is none. steps is
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
-    char *data, *log, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
-    uint64_t layers, hidden, heads, seq;
+    char *data, *valid_data;
+    char *log, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
+    uint64_t layers, hidden, heads, seq, vocab;
     uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
     int progress_thread, resume;
+    int data_format, sampling;          /* model_tokens_format_t, model_sampling_t */
     int progress;                       /* TRAIN_PROGRESS_ */
     unsigned char given[TRAIN_OPTIONS]; /* one per row of the table in options_table.c */
 } train_options_t;
