@@ -1,0 +1,175 @@
+/* optim/zero.h: one rank's weights, gradients and optimiser state, under data parallelism with ZeRO stage 0, 1, 2 or 3
+ * (Rajbhandari et al. 2020).
+ *
+ * One object holds them for the rank's slice of the table (model_params_slice) and is the store that its stages of the model
+ * work on (model/stage.h). Rows lie in buckets, in the order in which backward finishes them; when the gradient of a rank's last
+ * sequence is there for all rows of a bucket, the bucket's reduction starts and runs beside backward: one per bucket and
+ * step, whatever the stage, the pipeline's schedule and the number of micro-batches. The stage says who keeps what:
+ *
+ *     stage   weights      gradients    fp32 master, moments   travels per step (x parameters, of 2 = data parallelism)
+ *       0     whole        whole        whole                  all-reduce                                      2
+ *       1     whole        whole        shard                  reduce-scatter, all-gather                      2
+ *       2     whole        shard        shard                  the same                                        2
+ *       3     shard        shard        shard                  reduce-scatter, 2 all-gathers per sequence      3 (share 1)
+ *
+ * Bits do not depend on the stage, nor on the ranks: gradients are joined in the tree of optim/tree.h over the sequences of
+ * the batch, their norm is exact (optim/exact.h), AdamW goes element by element.
+ *
+ * All calls but the pure ones are collective over the groups that they name. One thread at a time. */
+#ifndef OPTIM_ZERO_H
+#define OPTIM_ZERO_H
+
+#include <gyre/gyre.h>
+
+#include "model/stage.h"
+#include "optim/adamw.h"
+#include "optim/scaler.h"
+
+typedef struct {
+    int stage;           /* 0 .. 3 */
+    size_t share;        /* sequences of this DP rank in every step; ranks may differ */
+    size_t bucket_bytes; /* of fp32 gradients; 0: GYRE_BUCKET_BYTES. A tied row is alone in its bucket. */
+
+    /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits, beside fp32 master
+     * weights that are updated. */
+    model_precision_t precision;
+    /* 1: gradients of the batch are held and reduced in the 16 bits of `precision`; sums over the sequences of a rank stay in
+     * fp32. 0: fp32. */
+    int grad16;
+    /* Weights of a unit (the rows of a layer, or those before or behind the layers) that had to be gathered (stage 3) or
+     * expanded (16 bits) are, with 0, dropped when the model releases them; with 1, kept until the weights change: memory
+     * for all units, and stage 3 gathers each unit once per step. */
+    int keep;
+
+    optim_adamw_config_t adamw;
+    double clip;                  /* largest gradient norm; 0: no clipping */
+    optim_scaler_config_t scaler; /* of MODEL_FLOAT16; zeros: defaults */
+    size_t
+        verify_steps; /* replicated rows are compared with their replicas once in so many steps, some in each; 0: 16 */
+    const char *
+        offload; /* folder in which moments and master weights live, in a file without a name; NULL: in memory */
+} optim_zero_config_t;
+
+/* Groups of this rank; NULL: it is alone in that group. They must outlive the object. */
+typedef struct {
+    gyre_comm_t *world; /* all ranks of the run */
+    gyre_comm_t *dp;    /* ranks that hold the same slice */
+    gyre_comm_t *tp;    /* ranks that hold the other leaves of the same rows */
+    /* The two ranks, of the same dp and tp rank, that hold the token embedding and the tied head on different pipeline
+     * stages. NULL: no twin row here, or both. */
+    gyre_comm_t *tied;
+} optim_zero_groups_t;
+
+/* Kinds of memory. A tied head beside its embedding (its gradient), and a copy of the embedding on the last stage (all of
+ * it), are OPTIM_MEMORY_TIED; the first four kinds are thus exactly what the published formulas speak of: with fp32
+ * gradients 18, 6 + 12/N, 2 + 16/N, 18/N bytes per parameter for stages 0 to 3 in mixed precision, 2 less (whole or of
+ * the N) with 16-bit gradients. */
+typedef enum {
+    OPTIM_MEMORY_WEIGHTS,
+    OPTIM_MEMORY_GRADIENTS,
+    OPTIM_MEMORY_MASTER,
+    OPTIM_MEMORY_MOMENTS,
+    OPTIM_MEMORY_TIED,
+    OPTIM_MEMORY_ACCUMULATION, /* sums over a rank's sequences: log2(share) levels of fp32 */
+    OPTIM_MEMORY_BUCKETS,      /* whole buckets in flight, gradients on their way into them */
+    OPTIM_MEMORY_GATHERED,     /* weights that were gathered or expanded */
+    OPTIM_MEMORY_OFFLOAD,      /* what of the file is in memory at a time */
+    OPTIM_MEMORY_KINDS
+} optim_memory_t;
+const char *optim_memory_name(optim_memory_t kind);
+
+/* Elements that this rank sends in a step, each kind by the formula of a bandwidth-optimal algorithm: reduce-scatter: what
+ * is not its own; all-gather: its own to each other rank; all-reduce: both. */
+typedef enum {
+    OPTIM_TRAFFIC_ALL_REDUCE,     /* gradients, stage 0 */
+    OPTIM_TRAFFIC_REDUCE_SCATTER, /* gradients, stages 1 to 3 */
+    OPTIM_TRAFFIC_ALL_GATHER,     /* weights after the update, stages 1 and 2 */
+    OPTIM_TRAFFIC_GATHER,         /* weights just in time, stage 3 */
+    OPTIM_TRAFFIC_TIED,           /* gradients of tied rows between pipeline stages */
+    OPTIM_TRAFFIC_KINDS
+} optim_traffic_t;
+const char *optim_traffic_name(optim_traffic_t kind);
+
+/* What rank dp_rank of dp_size holds for this slice, in bytes of each kind, and sends, in elements per step of `passes`
+ * acquired passes over all rows (stage 3; 2 per sequence without recomputation). Pure: nothing is allocated but the plan of
+ * the buckets. INVALID, NO_MEMORY. Either array may be NULL. */
+gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
+                                 size_t dp_size, size_t dp_rank, size_t passes,
+                                 size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS]);
+
+typedef struct optim_zero optim_zero_t;
+
+/* Collective over dp. `local` and the groups must outlive it. INVALID (with the way out), NO_MEMORY, IO (offload). */
+gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
+                                const optim_zero_config_t *config, optim_zero_t **out);
+void optim_zero_destroy(optim_zero_t *zero);
+
+/* Initial weights (model_params_init), moments zero, steps 0. Collective over dp. */
+gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
+
+/* What stages are created with; lives as long as the object. Slots are free to the caller: what counts is that each row's
+ * gradients come for the sequences 0 .. share - 1 of this rank in that order.
+ *
+ * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same order. Ranks
+ * with a smaller share (or none), and evaluation of a number of sequences that ranks do not share evenly, follow the
+ * schedule of the largest share and call optim_zero_idle where they have no sequence. */
+const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
+/* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1: from its first layer
+ * up, or, with backward 1, down. Does nothing where acquire is not collective. */
+gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, int backward);
+
+/* What the loss is to be multiplied by in the next step (`scale` of model_stage_backward); 1 but for MODEL_FLOAT16. */
+double optim_zero_loss_scale(const optim_zero_t *zero);
+
+typedef struct {
+    double norm; /* of the batch's mean gradient, before clipping; not finite: the step was skipped */
+    int skipped; /* 1: some gradient was not finite; nothing has changed but the loss scale (MODEL_FLOAT16) */
+    double
+        exposed_s; /* since the step before: this thread moved gradients or weights over dp, or waited for them */
+    double hidden_s; /* gradients were under way while it did something else */
+    uint64_t sent[OPTIM_TRAFFIC_KINDS];
+} optim_zero_step_t;
+
+/* Ends a step, in which every row got the gradients of `share` sequences: waits for the buckets, joins tied rows, norm,
+ * clipping, AdamW at `rate` on gradients * scale (1/batch; the loss scale is taken off here), gathers of weights (which
+ * go on beside the next forward pass). Collective over all groups. MISMATCH: replicas have drifted apart; the text names
+ * ranks and row. INVALID: a row has had fewer sequences. */
+gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
+uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
+
+/* Compares all replicated rows now. MISMATCH as above. Collective over dp, tp and tied. */
+gyre_status_t optim_zero_verify(optim_zero_t *zero);
+/* A hash of all fp32 weights of the model that is the same for the same bits in every layout. Collective over world. */
+gyre_status_t optim_zero_digest(optim_zero_t *zero, uint64_t *digest);
+
+/* Bytes held now, by kind. */
+void optim_zero_memory(const optim_zero_t *zero, size_t bytes[OPTIM_MEMORY_KINDS]);
+
+/* ---- state, for checkpoints ---- */
+
+/* A range of one row: elements first .. first + count - 1 of canonical row `global` of the whole table. Pointers are valid
+ * during the call. */
+typedef struct {
+    size_t row, global, first, count;
+    float *weight, *exp_avg, *exp_avg_sq; /* [count], fp32 */
+} optim_zero_range_t;
+typedef gyre_status_t (*optim_zero_range_fn)(void *user, const optim_zero_range_t *range);
+typedef enum {
+    OPTIM_STATE_OWNED, /* read: every element of the model is visited on exactly one rank of the world (the lowest replica) */
+    OPTIM_STATE_HELD, /* read: all that this rank holds */
+    OPTIM_STATE_LOAD  /* write: all that this rank holds; optim_zero_loaded must follow */
+} optim_state_t;
+/* Visits ranges in the order of the table; one per row at most. Ends with the first answer that is not GYRE_OK. Local. */
+gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user);
+/* After OPTIM_STATE_LOAD: makes what the model computes with from the fp32 weights. `scaler` may be NULL. Collective
+ * over dp. */
+gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_scaler_t *scaler);
+/* The loss scale's state; NULL but for MODEL_FLOAT16. */
+const optim_scaler_t *optim_zero_scaler(const optim_zero_t *zero);
+
+/* The fp32 weights of canonical row `row` of `whole` (the whole table) on rank 0 of world: canonical [leaves *
+ * leaf_count] there, NULL elsewhere. Collective over world, one row after the other. */
+gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *whole, size_t row,
+                                    float *canonical);
+
+#endif
