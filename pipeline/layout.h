@@ -1,0 +1,48 @@
+/* pipeline/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism, micro-batches.
+ *
+ * Ranks are numbered with tensor parallelism fastest, then data, then pipeline: rank = (pp * DP + dp) * TP + tp, so that a
+ * tensor-parallel group lies side by side (on one host) and pipeline neighbours are far apart, as in Megatron-LM
+ * (Narayanan et al. 2021, section 3). No field of it changes a result by a bit (docs/layouts.md). */
+#ifndef PIPE_LAYOUT_H
+#define PIPE_LAYOUT_H
+
+#include <stddef.h>
+
+#include "model/params.h"
+#include "optim/batch.h"
+#include "pipeline/schedule.h"
+
+typedef struct {
+    size_t tp, pp, dp; /* degrees; dp 0: what the ranks leave over */
+    size_t chunks;     /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
+    pipe_kind_t schedule;
+    int zero;           /* ZeRO stage 0 .. 3 over the data-parallel group */
+    int sequence;       /* 1: sequence parallelism in the tensor-parallel group */
+    size_t micro_batch; /* sequences that travel through the pipeline together; 0: 1 */
+} pipe_layout_t;
+
+/* `layout` with zeros replaced by what they mean on `ranks` ranks. */
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks);
+
+/* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the
+ * rule that is broken with both values, and the nearest layout that works. `layout` must be complete. */
+gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                                const optim_batch_t *batch);
+
+/* A rank's coordinates. */
+typedef struct {
+    size_t tp, pp, dp;
+} pipe_place_t;
+pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
+size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place);
+
+/* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones have one more where they do not divide.
+ * The embedding belongs to stage 0, final norm and head to the last. */
+size_t pipe_layout_stages(const pipe_layout_t *layout);
+void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
+                        size_t *count);
+
+/* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the share is empty. */
+size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp);
+
+#endif

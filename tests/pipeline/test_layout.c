@@ -1,0 +1,95 @@
+/* Layouts: which are legal, what the message offers instead, and that places and layers add up to the whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "pipeline/layout.h"
+
+static const model_config_t model = {
+    .vocab = 64, .seq = 16, .layers = 6, .hidden = 32, .heads = 8, .leaves = 4};
+static const optim_batch_t batch = {.batch = 8};
+
+static gyre_status_t check(pipe_layout_t layout, size_t ranks)
+{
+    const pipe_layout_t whole = pipe_layout_complete(&layout, ranks);
+    return pipe_layout_check(&whole, &model, ranks, &batch);
+}
+
+static void refused(pipe_layout_t layout, size_t ranks, const char *why, const char *instead)
+{
+    assert_int_equal(check(layout, ranks), GYRE_ERR_INVALID);
+    if (!strstr(gyre_last_error(), why) || !strstr(gyre_last_error(), instead))
+        fail_msg("'%s' should say '%s' and '%s'", gyre_last_error(), why, instead);
+}
+
+static void rules(void **state)
+{
+    (void)state;
+    assert_int_equal(check((pipe_layout_t){.tp = 1}, 1), GYRE_OK);
+    assert_int_equal(check((pipe_layout_t){.tp = 4, .pp = 2}, 8), GYRE_OK);
+    assert_int_equal(check((pipe_layout_t){.pp = 3, .dp = 5}, 15), GYRE_OK);
+    assert_int_equal(check((pipe_layout_t){.pp = 2, .schedule = PIPE_ZB_V, .zero = 3}, 4), GYRE_OK);
+    refused((pipe_layout_t){.tp = 2, .pp = 2, .dp = 1}, 8, "does not make 8 ranks", "--tp 2 --pp 2 --dp 2");
+    refused((pipe_layout_t){.tp = 3, .dp = 1}, 3, "tp 3 does not divide the 4 leaves", "--tp");
+    refused((pipe_layout_t){.tp = 8}, 8, "tp 8 does not divide the 4 leaves", "--tp 4 --pp 1 --dp 2");
+    refused((pipe_layout_t){.pp = 7}, 7, "the model has 6 layers", "--dp 7");
+    refused((pipe_layout_t){.dp = 16}, 16, "cannot feed dp 16", "--dp 8");
+    refused((pipe_layout_t){.pp = 2, .chunks = 2}, 2, "gpipe has one chunk per rank",
+            "--schedule gpipe --chunks 1");
+    refused((pipe_layout_t){.pp = 2, .schedule = PIPE_INTERLEAVED, .micro_batch = 8}, 2,
+            "a multiple of pp 2 micro-batches, not 1", "--schedule 1f1b");
+    refused((pipe_layout_t){.pp = 4, .schedule = PIPE_INTERLEAVED}, 4, "are 8 stages", "--pp 2 --dp 2");
+    refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1");
+}
+
+static void nothing_works(void **state)
+{
+    (void)state;
+    const pipe_layout_t one = pipe_layout_complete(&(pipe_layout_t){.tp = 1}, 499);
+    assert_int_equal(pipe_layout_check(&one, &model, 499, &batch), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "no layout of this model"));
+}
+
+static void places_and_layers(void **state)
+{
+    (void)state;
+    for (size_t tp = 1; tp <= 4; tp *= 2)
+        for (size_t pp = 1; pp <= 5; pp++)
+            for (size_t dp = 1; dp <= 5; dp++) {
+                const pipe_layout_t l = {.tp = tp, .pp = pp, .dp = dp, .chunks = 1};
+                for (size_t r = 0; r < tp * pp * dp; r++) {
+                    pipe_place_t at = pipe_layout_place(&l, r);
+                    assert_true(at.tp < tp && at.pp < pp && at.dp < dp);
+                    assert_int_equal(pipe_layout_rank(&l, at), r);
+                }
+            }
+    for (size_t layers = 1; layers <= 20; layers++)
+        for (size_t stages = 1; stages <= layers; stages++) {
+            const pipe_layout_t l = {.tp = 1, .pp = stages, .dp = 1, .chunks = 1};
+            size_t next = 0;
+            for (size_t s = 0; s < stages; s++) {
+                size_t first, count;
+                pipe_layout_layers(&l, layers, s, &first, &count);
+                assert_int_equal(first, next);
+                assert_in_range(count, layers / stages, layers / stages + 1);
+                next += count;
+            }
+            assert_int_equal(next, layers);
+        }
+}
+
+int main(void)
+{
+    base_log_set_level(BASE_LOG_NONE);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules),
+        cmocka_unit_test(nothing_works),
+        cmocka_unit_test(places_and_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
