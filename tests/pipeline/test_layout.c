@@ -43,7 +43,8 @@ static void rules(void **state)
             "--schedule gpipe --chunks 1");
     refused((pipe_layout_t){.pp = 2, .schedule = PIPE_INTERLEAVED, .micro_batch = 8}, 2,
             "a multiple of pp 2 micro-batches, not 1", "--schedule 1f1b");
-    refused((pipe_layout_t){.pp = 4, .schedule = PIPE_INTERLEAVED}, 4, "are 8 stages", "--pp 2 --dp 2");
+    refused((pipe_layout_t){.pp = 4, .schedule = PIPE_INTERLEAVED}, 4, "are 8 stages",
+            "--pp 4 --dp 1 --schedule 1f1b");
     refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1");
 }
 
