@@ -28,9 +28,12 @@ size_t pipe_layout_stages(const pipe_layout_t *layout)
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count)
 {
-    size_t stages = pipe_layout_stages(layout), each = layers / stages, more = layers % stages;
-    *first = stage * each + base_min_size(stage, more);
-    *count = each + (stage < more ? 1 : 0);
+    size_t stages = pipe_layout_stages(layout), ends = layout->balance && stages > 1 ? 1 : 0;
+    size_t slots = layers + 2 * ends, each = slots / stages, more = slots % stages;
+    size_t begin = stage * each + base_min_size(stage, more), end = begin + each + (stage < more ? 1 : 0);
+    /* the first slot and the last are no layers */
+    *first = begin > ends ? begin - ends : 0;
+    *count = base_min_size(end - ends, layers) - *first;
 }
 
 pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank)
@@ -53,7 +56,7 @@ size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_
 
 /* ---- the rules: each returns 0 and says in `why` what is broken ------------------------------------------------ */
 
-#define WHY 240
+#define WHY PIPE_LAYOUT_WHY
 
 static int check_degrees(const pipe_layout_t *l, size_t ranks, char why[WHY])
 {
@@ -91,6 +94,11 @@ static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, c
                  l->chunks, stages, model->layers);
         return 0;
     }
+    if (l->balance && stages > 1 && model->layers + 2 < 2 * stages) {
+        snprintf(why, WHY, "balance: embedding, head and %zu layers leave one of %zu stages without a layer",
+                 model->layers, stages);
+        return 0;
+    }
     size_t most = (size_t)pipe_kind_chunks(l->schedule);
     if (most == 1 ? l->chunks != 1 : l->schedule == PIPE_INTERLEAVED ? l->chunks < 2 : l->chunks != 2) {
         snprintf(why, WHY, "%s has %s per rank, not %zu (interleaved has 2 or more, zb-v 2, the others 1)",
@@ -120,8 +128,8 @@ static int check_data(const pipe_layout_t *l, const optim_batch_t *batch, char w
     return 1;
 }
 
-static int works(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
-                 const optim_batch_t *batch, char why[WHY])
+int pipe_layout_works(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
+                      const optim_batch_t *batch, char why[WHY])
 {
     return check_degrees(l, ranks, why) && check_tensor(l, model, why) && check_data(l, batch, why) &&
            check_pipeline(l, model, batch, why);
@@ -164,7 +172,7 @@ static int nearest(const pipe_layout_t *asked, const model_config_t *model, size
                 l.zero = l.zero < 0 ? 0 : l.zero > 3 ? 3 : l.zero;
                 double distance = apart(tp, asked->tp) + apart(pp, asked->pp) + apart(l.dp, asked->dp) +
                                   (l.schedule != asked->schedule || l.chunks != asked->chunks);
-                if (distance < least && works(&l, model, ranks, batch, why)) {
+                if (distance < least && pipe_layout_works(&l, model, ranks, batch, why)) {
                     least = distance;
                     *best = l;
                 }
@@ -177,7 +185,7 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 {
     char why[WHY];
     pipe_layout_t near = *layout;
-    if (works(layout, model, ranks, batch, why))
+    if (pipe_layout_works(layout, model, ranks, batch, why))
         return GYRE_OK;
     if (!nearest(layout, model, ranks, batch, &near))
         return gyre_fail(

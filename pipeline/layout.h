@@ -19,6 +19,7 @@ typedef struct {
     int zero;           /* ZeRO stage 0 .. 3 over the data-parallel group */
     int sequence;       /* 1: sequence parallelism in the tensor-parallel group */
     size_t micro_batch; /* sequences that travel through the pipeline together; 0: 1 */
+    int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
 } pipe_layout_t;
 
 /* `layout` with zeros replaced by what they mean on `ranks` ranks. */
@@ -29,6 +30,11 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks);
 gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                                 const optim_batch_t *batch);
 
+/* The same, quietly: 1, or 0 and `why` names the rule. */
+#define PIPE_LAYOUT_WHY 240
+int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                      const optim_batch_t *batch, char why[PIPE_LAYOUT_WHY]);
+
 /* A rank's coordinates. */
 typedef struct {
     size_t tp, pp, dp;
@@ -37,7 +43,8 @@ pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
 size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place);
 
 /* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones have one more where they do not divide.
- * The embedding belongs to stage 0, final norm and head to the last. */
+ * The embedding belongs to stage 0, final norm and head to the last. With layout.balance it is layers + 2 that are shared
+ * out, and the first and the last stage have a layer less. */
 size_t pipe_layout_stages(const pipe_layout_t *layout);
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count);

@@ -84,6 +84,30 @@ static void places_and_layers(void **state)
         }
 }
 
+/* With the embedding and the head as a layer each: every stage has a layer, and the slots differ by one at most. */
+static void balanced(void **state)
+{
+    (void)state;
+    for (size_t layers = 1; layers <= 20; layers++)
+        for (size_t stages = 1; 2 * stages <= layers + 2; stages++) {
+            const pipe_layout_t l = {.tp = 1, .pp = stages, .dp = 1, .chunks = 1, .balance = 1};
+            size_t next = 0;
+            for (size_t s = 0; s < stages; s++) {
+                size_t first, count, slots;
+                pipe_layout_layers(&l, layers, s, &first, &count);
+                slots = count + (stages > 1 && s == 0 ? 1 : 0) + (stages > 1 && s + 1 == stages ? 1 : 0);
+                assert_int_equal(first, next);
+                assert_true(count >= 1);
+                if (stages > 1)
+                    assert_in_range(slots, (layers + 2) / stages, (layers + 2) / stages + 1);
+                next += count;
+            }
+            assert_int_equal(next, layers);
+        }
+    refused((pipe_layout_t){.pp = 5, .schedule = PIPE_1F1B, .balance = 1}, 5,
+            "balance: embedding, head and 6 layers", "--pp 1 --dp 5");
+}
+
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
@@ -91,6 +115,7 @@ int main(void)
         cmocka_unit_test(rules),
         cmocka_unit_test(nothing_works),
         cmocka_unit_test(places_and_layers),
+        cmocka_unit_test(balanced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
