@@ -20,6 +20,7 @@ typedef enum {
     MODEL_ACT_RELU,
     MODEL_ACT_SILU
 } model_act_t;
+#define MODEL_ACTS 5
 
 typedef struct {
     size_t vocab;  /* V: tokens */
@@ -41,7 +42,7 @@ typedef struct {
     size_t pos_offset;    /* learned positions begin at this row (OPT: 2) */
     size_t rotary_dim;    /* of MODEL_POS_ROPE, even; 0: head_dim (GPT-NeoX-20B: a quarter) */
     double rope_theta;    /* 0: 10000 */
-    int rope_interleaved; /* 1: pairs are neighbours (GLM-130B, GPT-J); 0: halves (GPT-NeoX, LLaMA) */
+    int rope_interleaved; /* 1: pairs are neighbours (GPT-J, ChatGLM2); 0: halves (GPT-NeoX, LLaMA, GLM-130B) */
 
     model_norm_t norm;
     double norm_eps;     /* 0: 1e-5 */

@@ -1,8 +1,10 @@
 /* model/kernels.c: the choice of an instruction set, and the door to the BLAS. */
 #include <cblas.h>
+#include <math.h>
 
 #include "model/kernels.h"
 #include "model/operators.h"
+#include "model/random.h"
 
 const char *model_isa_name(model_isa_t isa)
 {
@@ -83,4 +85,56 @@ void model_matmul_f64(int trans_a, int trans_b, size_t M, size_t N, size_t K, do
 {
     cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
                 (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
+}
+
+/* ---- numbers that operators are given ------------------------------------------------------------------------- */
+
+double model_alibi_slope(size_t h, size_t H)
+{
+    size_t power = 1;
+    while (power * 2 <= H)
+        power *= 2;
+    if (h < power)
+        return exp2(-8.0 * (double)(h + 1) / (double)power);
+    return exp2(-4.0 * (double)(2 * (h - power) + 1) / (double)power);
+}
+
+void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t layer, unsigned site,
+                       uint32_t key[4])
+{
+    /* A block of its own: the key of the mask is a number of (seed, step, sequence); place and element are its counter. */
+    const uint32_t counter[4] = {(uint32_t)step, (uint32_t)(step >> 32), (uint32_t)(sequence >> 32),
+                                 MODEL_RANDOM_DROPOUT};
+    const uint32_t by_seed[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t out[4];
+    model_philox(counter, by_seed, out);
+    key[0] = out[0];
+    key[1] = out[1];
+    key[2] = (uint32_t)sequence;
+    key[3] = (uint32_t)layer * 4 + site;
+}
+
+uint32_t model_dropout_below(double probability)
+{
+    return (uint32_t)(probability * 4294967296.0);
+}
+
+void model_rope_table_f64(double *turn, size_t T, size_t half, double theta)
+{
+    for (size_t t = 0; t < T; t++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)t * pow(theta, -(double)i / (double)half);
+            turn[2 * t * half + i] = cos(angle);
+            turn[(2 * t + 1) * half + i] = sin(angle);
+        }
+}
+
+void model_rope_table_f32(float *turn, size_t T, size_t half, double theta)
+{
+    for (size_t t = 0; t < T; t++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)t * pow(theta, -(double)i / (double)half);
+            turn[2 * t * half + i] = (float)cos(angle);
+            turn[(2 * t + 1) * half + i] = (float)sin(angle);
+        }
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/config.h"
+
 typedef int32_t model_token_t;
 
 typedef enum {
@@ -26,6 +28,16 @@ void model_matmul_init(void);
 /* The kind of processor that the BLAS has kernels for and took: products are the same bits only where it is the same.
  * Static storage. */
 const char *model_matmul_kind(void);
+
+/* The slope of ALiBi for head h of H (Press et al. 2022): 2^(-8 (h + 1) / H) for a power of two; for others the slopes of the
+ * power of two below it, then every second one of the power of two above. */
+double model_alibi_slope(size_t h, size_t H);
+
+/* Which numbers a tensor's dropout takes: a function of the run's seed, the sequence, the step, and the place in the model
+ * (layer, and site below 4: 0 the embedding, 1 attention's branch, 2 the MLP's). *below: of 2^32, for a probability. */
+void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t layer, unsigned site,
+                       uint32_t key[4]);
+uint32_t model_dropout_below(double probability);
 
 #define MODEL_REAL_BITS 32
 #include "model/real.h"

@@ -7,7 +7,13 @@
 #include <stdint.h>
 
 /* What a number is for; part of the key. */
-typedef enum { MODEL_RANDOM_INIT = 1, MODEL_RANDOM_DATA = 2, MODEL_RANDOM_SAMPLE = 3 } model_random_use_t;
+typedef enum {
+    MODEL_RANDOM_INIT = 1,
+    MODEL_RANDOM_DATA = 2,
+    MODEL_RANDOM_SAMPLE = 3,
+    MODEL_RANDOM_DROPOUT = 4,
+    MODEL_RANDOM_PROBE = 5
+} model_random_use_t;
 
 /* The Philox4x32-10 block: 128 bits of counter, 64 bits of key, 128 bits out. */
 void model_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);

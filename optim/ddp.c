@@ -25,6 +25,7 @@ struct optim_ddp {
     float **place;                   /* [rows] on the stack, for leaves that are computed there */
     double *loss;                    /* [share] */
     model_token_t *tokens, *targets; /* [micro, seq] */
+    model_spans_t *spans;            /* of the present step; NULL: nobody asks */
 };
 
 static gyre_status_t make_buckets(optim_ddp_t *ddp, size_t bucket_bytes)
@@ -134,12 +135,19 @@ static gyre_status_t sequence(optim_ddp_t *ddp, size_t i, const model_token_t *t
                               const model_token_t *targets)
 {
     size_t seq = ddp->params->config.seq;
+    int micro = (int)(i / ddp->micro);
+    base_time_t start = model_spans_now(ddp->spans);
     gyre_status_t status = model_gpt_forward_f32(ddp->gpt, tokens, targets, seq, &ddp->loss[i]);
     if (status != GYRE_OK)
         return status;
+    base_time_t middle = model_spans_now(ddp->spans);
+    model_spans_add(ddp->spans, MODEL_SPAN_FORWARD, start, middle, micro, 0);
     if (i + 1 < ddp->share)
-        return backward_early(ddp, i);
-    return model_gpt_backward_f32(ddp->gpt, ddp->grad, row_ready, ddp);
+        status = backward_early(ddp, i);
+    else
+        status = model_gpt_backward_f32(ddp->gpt, ddp->grad, row_ready, ddp);
+    model_spans_add(ddp->spans, MODEL_SPAN_BACKWARD, middle, model_spans_now(ddp->spans), micro, 0);
+    return status;
 }
 
 /* A rank without a sequence adds nothing: x + -0.0 is x, to the bit. */
@@ -163,7 +171,9 @@ static gyre_status_t reduce_loss(optim_ddp_t *ddp, optim_ddp_step_t *step)
     base_time_t start = base_now();
     gyre_status_t status =
         gyre_all_reduce(word, word, 1 + OPTIM_NOTES, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), ddp->comm);
-    step->exposed_s += (double)(base_now() - start) * 1e-9;
+    base_time_t end = base_now();
+    model_spans_add(ddp->spans, MODEL_SPAN_REDUCE, start, end, -1, -1);
+    step->exposed_s += (double)(end - start) * 1e-9;
     step->loss = word[0] / (double)ddp->batch.batch;
     memcpy(step->note, word + 1, sizeof step->note);
     return status;
@@ -173,6 +183,7 @@ gyre_status_t optim_ddp_step(optim_ddp_t *ddp, optim_fetch_fn fetch, void *user,
 {
     size_t seq = ddp->params->config.seq;
     gyre_status_t status = ddp->share == 0 ? nothing(ddp) : GYRE_OK;
+    ddp->spans = step->spans;
     for (size_t at = 0; status == GYRE_OK && at < ddp->share; at += ddp->micro) {
         size_t micro = base_min_size(ddp->micro, ddp->share - at);
         for (size_t i = 0; i < micro; i++)
@@ -180,8 +191,10 @@ gyre_status_t optim_ddp_step(optim_ddp_t *ddp, optim_fetch_fn fetch, void *user,
         for (size_t i = 0; status == GYRE_OK && i < micro; i++)
             status = sequence(ddp, at + i, ddp->tokens + i * seq, ddp->targets + i * seq);
     }
+    base_time_t start = model_spans_now(ddp->spans);
     if (status != GYRE_OK || (status = gyre_buckets_wait(ddp->buckets)) != GYRE_OK)
         return status;
+    model_spans_add(ddp->spans, MODEL_SPAN_REDUCE, start, model_spans_now(ddp->spans), -1, -1);
     double total = 0.0, exposed = 0.0;
     if ((status = gyre_buckets_times(ddp->buckets, &total, &exposed)) != GYRE_OK)
         return status;

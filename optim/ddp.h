@@ -13,6 +13,7 @@
 #include <gyre/bucket.h>
 
 #include "model/gpt.h"
+#include "model/spans.h"
 #include "optim/batch.h"
 
 typedef struct {
@@ -39,6 +40,7 @@ typedef struct {
     double note[OPTIM_NOTES]; /* in: rank 0's word to all ranks; out: that word, on every rank */
     double exposed_s;         /* this thread spent in communication: waiting, or moving data itself */
     double hidden_s;          /* gradients under way while this thread computed */
+    model_spans_t *spans;     /* in: what this rank did when goes there; NULL: nobody asks */
 } optim_ddp_step_t;
 
 /* Forward and backward over this rank's share and the reduction of gradients. Collective. */

@@ -89,6 +89,8 @@ const train_row_t train_rows[] = {
     {TRAIN_OUTPUT, "save", TRAIN_TEXT, AT(save), NULL, 0, 0, "FILE",
      "write the weights (safetensors, GPT-2's names)", TRAIN_FREE},
     {TRAIN_OUTPUT, "log", TRAIN_TEXT, AT(log), NULL, 0, 0, "FILE", "JSON lines, one per step", TRAIN_FREE},
+    {TRAIN_OUTPUT, "tensorboard", TRAIN_TEXT, AT(tensorboard), NULL, 0, 0, "DIR",
+     "event files for TensorBoard: loss, rates, norm, speed, memory", TRAIN_FREE},
     {TRAIN_OUTPUT, "progress", TRAIN_CHOICE, AT(progress), "auto", 0, 0, "auto|bar|lines|none",
      "on stderr: a bar where it is a terminal, else lines now and then", TRAIN_FREE},
     {TRAIN_OUTPUT, "report", TRAIN_TEXT, AT(report), "gyre-train.html", 0, 0, "FILE",

@@ -15,20 +15,35 @@
 #include "base/log.h"
 #include "tools/gyre-train/train.h"
 
-gyre_status_t train_record_open(train_record_t *record, const char *log_path)
+gyre_status_t train_record_open(train_record_t *record, const train_options_t *options)
 {
-    if (!log_path)
+    if (options->tensorboard) {
+        gyre_status_t status = train_board_open(options->tensorboard, &record->board);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (!options->log)
         return GYRE_OK;
     /* what is in it stays for now: a run that is resumed goes on behind it */
-    int fd = open(log_path, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
+    int fd = open(options->log, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
     if (fd < 0 || !(record->log = fdopen(fd, "w"))) {
         int why = errno;
         if (fd >= 0)
             close(fd);
         return gyre_fail_errno(GYRE_ERR_IO, why, "cannot create the log %s: name another with --log",
-                               log_path);
+                               options->log);
     }
     return GYRE_OK;
+}
+
+/* `status` of a call about the board; an error ends the board, not the run. */
+static void boarded(train_record_t *record, gyre_status_t status)
+{
+    if (status == GYRE_OK)
+        return;
+    record->board_status = status;
+    (void)train_board_close(record->board); /* the error that counts has been told */
+    record->board = NULL;
 }
 
 static gyre_status_t written(train_record_t *record)
@@ -78,6 +93,11 @@ static gyre_status_t write_first_line(train_record_t *record, const train_option
 gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
                                  const model_data_t *data)
 {
+    if (record->board) {
+        gyre_status_t status = train_board_start(record->board, 0);
+        if (status != GYRE_OK)
+            return status;
+    }
     if (!record->log)
         return GYRE_OK;
     gyre_status_t status = cut(record, 0);
@@ -98,18 +118,30 @@ static gyre_status_t remember(train_record_t *record, const train_step_t *step)
     return GYRE_OK;
 }
 
+/* NaN where there is no number: an older log, or null. */
+static double number_of(const json_t *line, const char *name)
+{
+    const json_t *value = json_object_get(line, name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
 /* A line of a step as it was. 0: it is another line. */
 static int read_step(const json_t *line, double tokens, train_step_t *step)
 {
-    const json_t *number = json_object_get(line, "step"), *val = json_object_get(line, "val_loss");
+    const json_t *number = json_object_get(line, "step");
     if (!json_is_integer(number) || json_integer_value(number) < 1)
         return 0;
     double rate = json_number_value(json_object_get(line, "tokens_per_second"));
+    double scale = number_of(line, "loss_scale");
     *step = (train_step_t){.step = (uint64_t)json_integer_value(number),
                            .loss = json_number_value(json_object_get(line, "loss")),
-                           .grad_norm = json_number_value(json_object_get(line, "grad_norm")),
+                           .grad_norm = number_of(line, "grad_norm"),
                            .lr = json_number_value(json_object_get(line, "lr")),
-                           .val = val ? json_number_value(val) : NAN,
+                           .val = number_of(line, "val_loss"),
+                           .loss_scale = isnan(scale) ? 1.0 : scale,
+                           .skipped = json_is_true(json_object_get(line, "skipped")),
+                           .mfu = number_of(line, "mfu"),
+                           .bubble = number_of(line, "bubble"),
                            .seconds = rate > 0.0 ? tokens / rate : 0.0,
                            .compute_s = json_number_value(json_object_get(line, "compute_s")),
                            .exposed_s = json_number_value(json_object_get(line, "exposed_s")),
@@ -158,9 +190,9 @@ gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
     struct stat info;
     off_t keep = 0;
     record->done = step;
-    if (!record->log)
-        return GYRE_OK;
-    gyre_status_t status = GYRE_OK;
+    gyre_status_t status = record->board ? train_board_start(record->board, step) : GYRE_OK;
+    if (!record->log || status != GYRE_OK)
+        return status;
     if (fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode)) {
         FILE *in = fopen(log_path, "re");
         if (!in)
@@ -178,28 +210,56 @@ gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
     return written(record);
 }
 
-gyre_status_t train_record_step(train_record_t *record, const train_step_t *step)
+/* "name":value, as text that reads back to the same bits, and once more as it lies in memory; JSON has no word for what is
+ * not finite. */
+static void put_exact(FILE *out, const char *name, double value)
 {
+    if (isfinite(value))
+        fprintf(out, "\"%s\":%.17g,\"%s_hex\":\"%a\",", name, value, name, value);
+    else
+        fprintf(out, "\"%s\":null,\"%s_hex\":\"%a\",", name, name, value);
+}
+
+/* Everything before tokens_per_second depends on no clock: layouts are compared by it. */
+static void write_step(train_record_t *record, const train_step_t *step)
+{
+    FILE *out = record->log;
+    fprintf(out, "{\"step\":%llu,", (unsigned long long)step->step);
+    put_exact(out, "loss", step->loss);
+    if (!isnan(step->val))
+        fprintf(out, "\"val_loss\":%.17g,", step->val);
+    put_exact(out, "grad_norm", step->grad_norm);
+    fprintf(out, "\"lr\":%.17g,\"loss_scale\":%.17g,\"skipped\":%s,\"tokens_per_second\":%.1f,", step->lr,
+            step->loss_scale, step->skipped ? "true" : "false",
+            (double)record->tokens_per_step / fmax(step->seconds, 1e-9));
+    if (!isnan(step->mfu))
+        fprintf(out, "\"mfu\":%.4f,", step->mfu);
+    if (!isnan(step->bubble))
+        fprintf(out, "\"bubble\":%.4f,", step->bubble);
+    fprintf(out, "\"compute_s\":%.6f,\"exposed_s\":%.6f,\"hidden_s\":%.6f}\n", step->compute_s,
+            step->exposed_s, step->hidden_s);
+}
+
+gyre_status_t train_record_step(train_record_t *record, train_step_t *step)
+{
+    step->mfu = record->flops_per_step > 0.0 && record->peak_flops > 0.0
+                    ? record->flops_per_step / fmax(step->seconds, 1e-9) / record->peak_flops
+                    : NAN;
     gyre_status_t status = remember(record, step);
     if (status != GYRE_OK)
         return status;
     record->done = step->step;
-    if (!record->log)
-        return GYRE_OK;
-    fprintf(record->log, "{\"step\":%llu,\"loss\":%.17g,", (unsigned long long)step->step, step->loss);
-    if (!isnan(step->val))
-        fprintf(record->log, "\"val_loss\":%.17g,", step->val);
-    fprintf(
-        record->log,
-        "\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens_per_second\":%.1f,\"compute_s\":%.6f,\"exposed_s\":%.6f,"
-        "\"hidden_s\":%.6f}\n",
-        step->grad_norm, step->lr, (double)record->tokens_per_step / fmax(step->seconds, 1e-9),
-        step->compute_s, step->exposed_s, step->hidden_s);
-    (void)written(record); /* a full disk is no reason to lose the training: the end returns it */
+    /* a full disk is no reason to lose the training: the end returns it */
+    if (record->board)
+        boarded(record, train_board_step(record->board, record, step));
+    if (record->log) {
+        write_step(record, step);
+        (void)written(record);
+    }
     return GYRE_OK;
 }
 
-gyre_status_t train_record_finish(train_record_t *record)
+static gyre_status_t finish_log(train_record_t *record)
 {
     if (!record->log)
         return record->log_status;
@@ -209,16 +269,29 @@ gyre_status_t train_record_finish(train_record_t *record)
             record->seconds);
     gyre_status_t status = written(record);
     if (status == GYRE_OK && fclose(record->log) != 0)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+        status = record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
     record->log = NULL;
     return status;
+}
+
+gyre_status_t train_record_finish(train_record_t *record)
+{
+    if (record->board) {
+        record->board_status = train_board_close(record->board);
+        record->board = NULL;
+    }
+    gyre_status_t status = finish_log(record);
+    return status != GYRE_OK ? status : record->board_status;
 }
 
 void train_record_free(train_record_t *record)
 {
     if (record->log)
         fclose(record->log);
+    if (record->board)
+        (void)train_board_close(record->board); /* the run has failed, and has said so */
     free(record->step);
+    free(record->memory.bytes);
     free(record->sample);
     memset(record, 0, sizeof *record);
 }

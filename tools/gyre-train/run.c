@@ -163,7 +163,7 @@ static gyre_status_t open_outputs(run_t *run)
         status = check_writable(options->save, "save");
     if (status == GYRE_OK && options->checkpoint)
         status = train_resume_open(options, &run->resuming);
-    return status == GYRE_OK ? train_record_open(&run->record, run->options->log) : status;
+    return status == GYRE_OK ? train_record_open(&run->record, options) : status;
 }
 
 static gyre_status_t make_model(run_t *run)
@@ -406,7 +406,9 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
                           .seconds = seconds,
                           .compute_s = seconds - step.exposed_s,
                           .exposed_s = step.exposed_s,
-                          .hidden_s = step.hidden_s};
+                          .hidden_s = step.hidden_s,
+                          .loss_scale = 1.0,
+                          .bubble = NAN};
     return GYRE_OK;
 }
 
@@ -561,9 +563,9 @@ static gyre_status_t finish_saving(run_t *run)
 static gyre_status_t leave_results(run_t *run)
 {
     const train_options_t *options = run->options;
-    enum { LOG, WEIGHTS, CHECKPOINT, SAMPLE, REPORT, SHOWN, OUTPUTS };
+    enum { RECORD, WEIGHTS, CHECKPOINT, SAMPLE, REPORT, SHOWN, OUTPUTS };
     gyre_status_t status[OUTPUTS] = {GYRE_OK};
-    status[LOG] = train_record_finish(&run->record);
+    status[RECORD] = train_record_finish(&run->record);
     if (options->save)
         status[WEIGHTS] = model_checkpoint_save(options->save, run->params, run->flat);
     if (run->saver)
@@ -573,7 +575,8 @@ static gyre_status_t leave_results(run_t *run)
     if (options->report)
         status[REPORT] = train_report_write(options->report, options, &run->record, run->data);
     print_end(run);
-    print_output("log", options->log, status[LOG]);
+    print_output("log", options->log, run->record.log_status);
+    print_output("tensorboard", options->tensorboard, run->record.board_status);
     print_output("weights", options->save, status[WEIGHTS]);
     print_output("checkpoint", options->checkpoint, status[CHECKPOINT]);
     print_output("report", options->report, status[REPORT]);

@@ -35,7 +35,7 @@ enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
     char *data, *valid_data;
-    char *log, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
+    char *log, *tensorboard, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
     uint64_t layers, hidden, heads, seq, vocab;
     uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
@@ -70,28 +70,52 @@ typedef struct {
     double loss, grad_norm, lr;
     double val; /* NaN: not evaluated behind this step */
     double seconds, compute_s, exposed_s, hidden_s;
-    double loss_scale; /* the gradients of this step were scaled by it; 0: there is no scaling */
-    int skipped;       /* the update was left out since gradients overflowed */
+    double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
+    int skipped;       /* the update was left out since gradients overflowed; grad_norm is then no number */
+    double
+        bubble; /* part of the step in which rank 0 waits for its neighbours in the pipeline; NaN: there are none */
+    double mfu; /* set by train_record_step */
 } train_step_t;
+
+/* Memory by kind, and who has how much of it. */
+enum { TRAIN_MEMORY_KINDS = 12 };
+typedef struct {
+    const char *kind[TRAIN_MEMORY_KINDS]; /* static: "weights", "gradients" ... */
+    size_t kinds, ranks;
+    uint64_t *bytes; /* [ranks, kinds], owned */
+} train_memory_t;
+
+/* Degrees and ranks: rank = ((pp * DP) + dp) * TP + tp. */
+typedef struct {
+    size_t tp, dp, pp;
+} train_degrees_t;
+
+typedef struct train_board train_board_t;
 
 typedef struct {
     train_step_t *step; /* [steps], owned */
     size_t steps, room;
-    FILE *log;     /* NULL: none, or it failed */
+    FILE *log;            /* NULL: none, or it failed */
+    train_board_t *board; /* TensorBoard's file; NULL: none, or it failed */
     uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
-    gyre_status_t log_status; /* the log's first error */
+    gyre_status_t log_status, board_status; /* the first error of each */
     double unigram, first_val, final_val;
     double seconds; /* of training, evaluations included */
     uint64_t hash;  /* of the final weights */
     uint64_t tokens_per_step;
     int ranks;
     size_t parameters;
-    char *sample; /* UTF-8, owned */
+    double
+        flops_per_step; /* of the model: forward and backward, without what is computed twice; 0: not known */
+    double peak_flops;  /* per second, of all ranks together; 0: not known */
+    train_degrees_t degrees; /* zeros: data parallel only */
+    train_memory_t memory;   /* kinds 0: not known */
+    char *sample;            /* UTF-8, owned */
 } train_record_t;
 
-/* Opens the log for writing, and leaves what is in it. log_path NULL: there is none. */
-gyre_status_t train_record_open(train_record_t *record, const char *log_path);
-/* The log begins anew, with the line of options. */
+/* Opens what options name, --log and --tensorboard, and leaves what is in it. */
+gyre_status_t train_record_open(train_record_t *record, const train_options_t *options);
+/* The log begins anew, with the line of options; a new file of events begins with step 1. */
 gyre_status_t train_record_start(train_record_t *record, const train_options_t *options,
                                  const model_data_t *data);
 /* Reads the lines of steps up to `last` into the history; *keep (0 before): where the last of them ends, or the first line.
@@ -99,17 +123,29 @@ gyre_status_t train_record_start(train_record_t *record, const train_options_t *
  * of gyre-train; IO, NO_MEMORY. */
 gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
                                 off_t *keep);
-/* The log goes on behind the line of `step`: lines behind it are cut off, those up to it are read into the history, and
+/* The log goes on behind the line of `step`, and so does a new file of events: lines behind it are cut off, those up to it are read into the history, and
  * a line {"resumed": step, "ranks": n} is added. FORMAT: the file is no log of gyre-train; it is left as it is. */
 gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
                                   const train_options_t *options, const model_data_t *data, uint64_t step);
-/* An error of the log is told, kept for train_record_finish, and stops nothing. NO_MEMORY. */
-gyre_status_t train_record_step(train_record_t *record, const train_step_t *step);
-/* Writes the last line and closes the log. The log's first error. */
+/* An error of an output is told, kept for train_record_finish, and stops nothing. Sets step->mfu. NO_MEMORY. */
+gyre_status_t train_record_step(train_record_t *record, train_step_t *step);
+/* Writes the last line and closes the log and TensorBoard's file. The first error of them. */
 gyre_status_t train_record_finish(train_record_t *record);
 void train_record_free(train_record_t *record);
 /* Sums over all steps. */
 train_step_t train_record_total(const train_record_t *record);
+
+/* ---- TensorBoard (rank 0) --------------------------------------------------------------------------------- */
+
+/* Makes the folder if it is not there; no file yet. IO, NO_MEMORY. */
+gyre_status_t train_board_open(const char *folder, train_board_t **out);
+/* A new file of events, of a run that goes on behind `step`: readers forget what older files of the folder say of later
+ * steps. IO. */
+gyre_status_t train_board_start(train_board_t *board, uint64_t step);
+/* record: for memory and tokens per step. IO. */
+gyre_status_t train_board_step(train_board_t *board, const train_record_t *record, const train_step_t *step);
+/* Frees it; NULL is allowed. IO. */
+gyre_status_t train_board_close(train_board_t *board);
 
 /* ---- the terminal (rank 0) ---------------------------------------------------------------------------------- */
 

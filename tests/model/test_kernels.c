@@ -1,0 +1,437 @@
+/* The architectures' operators: values against libm, gradients against central differences in double, the choices of
+ * a router, masks of dropout, and the same bits from every instruction set. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "model/kernels.h"
+#include "model/random.h"
+
+#define EPS 1e-5
+#define TOL 1e-7
+
+static const model_kernels_t_f64 *k;
+
+static void fill(double *x, size_t n, uint32_t stream, double scale)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = scale * model_random_normal(12, MODEL_RANDOM_DATA, stream, i);
+}
+
+static double dot(const double *a, const double *b, size_t n)
+{
+    double s = 0.0;
+    for (size_t i = 0; i < n; i++)
+        s += a[i] * b[i];
+    return s;
+}
+
+typedef double (*scalar_fn)(void *context);
+static void check(const char *what, scalar_fn f, void *context, double *x, const double *g, size_t n)
+{
+    double worst = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        double keep = x[i];
+        x[i] = keep + EPS;
+        double up = f(context);
+        x[i] = keep - EPS;
+        double down = f(context);
+        x[i] = keep;
+        double want = (up - down) / (2 * EPS);
+        worst = fmax(worst, fabs(want - g[i]) / fmax(1.0, fabs(want)));
+    }
+    print_message("%-28s %.1e\n", what, worst);
+    assert_true(worst < TOL);
+}
+
+enum { T = 5, C = 19, F = 21, E = 6, K = 3 }; /* lanes (16) have a tail */
+
+/* ---- rmsnorm ---- */
+typedef struct {
+    double x[T * C], w[C], dy[T * C], y[T * C], rstd[T];
+} norm_t;
+
+static double norm_scalar(void *context)
+{
+    norm_t *n = context;
+    k->rmsnorm(n->y, n->rstd, n->x, n->w, T, C, 1e-6);
+    return dot(n->y, n->dy, T * C);
+}
+
+static void rmsnorm(void **state)
+{
+    (void)state;
+    static norm_t n;
+    double dx[T * C], dw[C];
+    fill(n.x, T * C, 1, 1.5);
+    fill(n.w, C, 2, 1.0);
+    fill(n.dy, T * C, 4, 1.0);
+    norm_scalar(&n);
+    for (size_t i = 0; i < T * C; i++)
+        dx[i] = 100.0; /* it must add */
+    k->rmsnorm_backward(dx, dw, n.dy, n.x, n.w, n.rstd, T, C);
+    for (size_t i = 0; i < T * C; i++)
+        dx[i] -= 100.0;
+    check("rmsnorm x", norm_scalar, &n, n.x, dx, T * C);
+    check("rmsnorm weight", norm_scalar, &n, n.w, dw, C);
+    norm_scalar(&n);
+    double squares = dot(n.x, n.x, C);
+    for (size_t c = 0; c < C; c++)
+        assert_true(fabs(n.y[c] - n.x[c] * n.w[c] / sqrt(squares / C + 1e-6)) < 1e-14);
+}
+
+/* ---- activations ---- */
+static double reference(model_act_t act, double v)
+{
+    switch (act) {
+    case MODEL_ACT_GELU_TANH:
+        return 0.5 * v * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (v + 0.044715 * v * v * v)));
+    case MODEL_ACT_GELU_ERF:
+        return 0.5 * v * erfc(-v / sqrt(2.0));
+    case MODEL_ACT_GELU_FAST:
+        return v / (1.0 + exp(-1.702 * v));
+    case MODEL_ACT_RELU:
+        return v > 0.0 ? v : 0.0;
+    case MODEL_ACT_SILU:
+        return v / (1.0 + exp(-v));
+    }
+    return NAN;
+}
+
+typedef struct {
+    model_act_t act;
+    double x[2 * T * F], dy[T * F], y[T * F];
+} act_t;
+
+static double act_scalar(void *context)
+{
+    act_t *n = context;
+    k->act[n->act](n->y, n->x, T * F);
+    return dot(n->y, n->dy, T * F);
+}
+
+static double gated_scalar(void *context)
+{
+    act_t *n = context;
+    k->gated[n->act](n->y, n->x, T, F);
+    return dot(n->y, n->dy, T * F);
+}
+
+static void activations(void **state)
+{
+    (void)state;
+    static act_t n;
+    double dx[2 * T * F];
+    for (int act = 0; act < MODEL_ACTS; act++) {
+        n.act = (model_act_t)act;
+        fill(n.x, 2 * T * F, 5, 2.0);
+        fill(n.dy, T * F, 6, 1.0);
+        memcpy(dx, n.dy, sizeof n.dy);
+        k->act_backward[act](dx, dx, n.x, T * F); /* in place is allowed */
+        check("activation", act_scalar, &n, n.x, dx, T * F);
+        k->gated_backward[act](dx, n.dy, n.x, T, F);
+        check("gated", gated_scalar, &n, n.x, dx, 2 * T * F);
+        k->gated[act](n.y, n.x, T, F);
+        for (size_t t = 0; t < T; t++)
+            for (size_t i = 0; i < F; i++) {
+                double want = reference(n.act, n.x[2 * t * F + i]) * n.x[(2 * t + 1) * F + i];
+                assert_true(fabs(n.y[t * F + i] - want) < 1e-13 * fmax(1.0, fabs(want)));
+            }
+    }
+}
+
+/* Over the whole range, both types; the tails of GELU keep relative accuracy. */
+static void activations_are_accurate(void **state)
+{
+    (void)state;
+    enum { N = 4001 };
+    static double x[N], y[N];
+    static float xf[N], yf[N];
+    const double edge[] = {-INFINITY, INFINITY, NAN, -1000.0, 1000.0};
+    for (int act = 0; act < MODEL_ACTS; act++) {
+        double worst = 0.0, worst_f = 0.0;
+        for (size_t i = 0; i < N; i++) {
+            x[i] = -9.0 + 18.0 * (double)i / (N - 1);
+            xf[i] = (float)x[i];
+        }
+        k->act[act](y, x, N);
+        model_kernels_f32(MODEL_ISA_BEST)->act[act](yf, xf, N);
+        for (size_t i = 0; i < N; i++) {
+            double want = reference((model_act_t)act, x[i]),
+                   want_f = reference((model_act_t)act, (double)xf[i]);
+            /* the tanh form cancels on the left, as everyone's does */
+            double floor = act == MODEL_ACT_GELU_TANH ? 1.0 : 1e-12;
+            worst = fmax(worst, fabs(y[i] - want) / fmax(floor, fabs(want)));
+            worst_f = fmax(worst_f, fabs((double)yf[i] - want_f) / fmax(fmax(floor, 1e-12), fabs(want_f)));
+        }
+        print_message("activation %d: %.1e in double, %.1e in float\n", act, worst, worst_f);
+        assert_true(worst < 5e-14 && worst_f < 1e-5);
+        k->act[act](y, edge, 5);
+        assert_true(isinf(y[1]) && isnan(y[2]) && y[3] == 0.0 && y[4] == 1000.0);
+    }
+}
+
+/* ---- rope ---- */
+typedef struct {
+    double x[T * C], turn[T * 2 * 4], dy[T * C], y[T * C];
+    int interleaved;
+} rope_t;
+
+static double rope_scalar(void *context)
+{
+    rope_t *n = context;
+    memcpy(n->y, n->x, sizeof n->y);
+    k->rope(n->y, n->turn, T, C, 4, n->interleaved, 0);
+    return dot(n->y, n->dy, T * C);
+}
+
+static void rope(void **state)
+{
+    (void)state;
+    static rope_t n;
+    double dx[T * C];
+    model_rope_table_f64(n.turn, T, 4, 10000.0);
+    for (n.interleaved = 0; n.interleaved < 2; n.interleaved++) {
+        fill(n.x, T * C, 7, 1.0);
+        fill(n.dy, T * C, 8, 1.0);
+        memcpy(dx, n.dy, sizeof dx);
+        k->rope(dx, n.turn, T, C, 4, n.interleaved, 1);
+        check(n.interleaved ? "rope, neighbours" : "rope, halves", rope_scalar, &n, n.x, dx, T * C);
+        rope_scalar(&n);
+        for (size_t t = 0; t < T; t++)
+            for (size_t c = 0; c < C; c++) {
+                size_t pair = n.interleaved ? c / 2 : c % 4, a = n.interleaved ? 2 * pair : pair;
+                size_t b = n.interleaved ? a + 1 : a + 4;
+                double angle = (double)t * pow(10000.0, -(double)pair / 4.0), want = n.x[t * C + c];
+                if (c < 8)
+                    want = c == a ? n.x[t * C + a] * cos(angle) - n.x[t * C + b] * sin(angle)
+                                  : n.x[t * C + b] * cos(angle) + n.x[t * C + a] * sin(angle);
+                assert_true(fabs(n.y[t * C + c] - want) < 1e-15 * 8.0);
+            }
+    }
+}
+
+/* ---- softmax with a bias and a prefix ---- */
+enum { V = 23 };
+typedef struct {
+    double s[V * V], d[V * V], p[V * V], slope;
+    size_t prefix;
+} softmax_t;
+
+static double softmax_scalar(void *context)
+{
+    softmax_t *n = context;
+    memcpy(n->p, n->s, sizeof n->p);
+    k->softmax(n->p, V, 0.4, n->slope, n->prefix);
+    return dot(n->p, n->d, V * V);
+}
+
+static void softmax(void **state)
+{
+    (void)state;
+    static softmax_t n;
+    static double ds[V * V], causal[V * V];
+    fill(n.s, V * V, 9, 2.0);
+    fill(n.d, V * V, 10, 1.0);
+    for (int i = 0; i < 4; i++) {
+        n.slope = i & 1 ? 0.25 : 0.0;
+        n.prefix = i & 2 ? 9 : 0;
+        softmax_scalar(&n);
+        for (size_t t = 0; t < V; t++) {
+            size_t seen = n.prefix && t < 9 ? 9 : t + 1;
+            double sum = 0.0, total = 0.0;
+            for (size_t j = 0; j < seen; j++)
+                total += exp(0.4 * n.s[t * V + j] - n.slope * fabs((double)j - (double)t));
+            for (size_t j = 0; j < V; j++) {
+                double want = exp(0.4 * n.s[t * V + j] - n.slope * fabs((double)j - (double)t)) / total;
+                assert_true(j < seen ? fabs(n.p[t * V + j] - want) < 1e-14 : n.p[t * V + j] == 0.0);
+                sum += n.p[t * V + j];
+            }
+            assert_true(fabs(sum - 1.0) < 1e-14);
+        }
+        memcpy(ds, n.d, sizeof ds);
+        k->softmax_backward(ds, n.p, V, 0.4, n.prefix);
+        check("softmax", softmax_scalar, &n, n.s, ds, V * V);
+    }
+    memcpy(causal, n.s, sizeof causal);
+    k->softmax_causal(causal, V, 0.4);
+    n.slope = 0.0;
+    n.prefix = 0;
+    softmax_scalar(&n);
+    assert_memory_equal(causal, n.p, sizeof causal);
+}
+
+/* The published slopes: 8 heads, and 12 (Press et al., get_slopes). */
+static void alibi_slopes(void **state)
+{
+    (void)state;
+    for (size_t h = 0; h < 8; h++) {
+        assert_true(model_alibi_slope(h, 8) == ldexp(1.0, -(int)(h + 1)));
+        assert_true(model_alibi_slope(h, 12) == ldexp(1.0, -(int)(h + 1)));
+    }
+    for (size_t h = 8; h < 12; h++) /* every second slope of 16 heads */
+        assert_true(fabs(model_alibi_slope(h, 12) - model_alibi_slope(2 * (h - 8), 16)) < 1e-16);
+    assert_true(model_alibi_slope(0, 1) == 1.0 / 256.0);
+}
+
+/* ---- routing ---- */
+typedef struct {
+    double logits[T * E], prob[T * E], weight[T * K], dw[T * K], dp[E];
+    int32_t choice[T * K];
+    size_t k;
+} route_t;
+
+static double route_scalar(void *context)
+{
+    route_t *n = context;
+    memcpy(n->prob, n->logits, sizeof n->prob);
+    k->route(n->prob, n->choice, n->weight, T, E, n->k);
+    double s = dot(n->weight, n->dw, T * n->k);
+    for (size_t t = 0; t < T; t++)
+        s += dot(n->prob + t * E, n->dp, E);
+    return s;
+}
+
+static void routing(void **state)
+{
+    (void)state;
+    static route_t n;
+    double d[T * E];
+    fill(n.dw, T * K, 12, 1.0);
+    fill(n.dp, E, 13, 1.0);
+    for (n.k = 1; n.k <= K; n.k++) {
+        fill(n.logits, T * E, 11, 1.0);
+        route_scalar(&n);
+        for (size_t t = 0; t < T; t++) {
+            double sum = 0.0;
+            for (size_t j = 0; j < n.k; j++) {
+                sum += n.weight[t * n.k + j];
+                assert_true(j == 0 || n.weight[t * n.k + j] <= n.weight[t * n.k + j - 1]);
+            }
+            assert_true(n.k == 1 ? n.weight[t] == n.prob[t * E + (size_t)n.choice[t]]
+                                 : fabs(sum - 1.0) < 1e-14);
+        }
+        k->route_backward(d, n.prob, n.choice, n.weight, n.dw, n.dp, T, E, n.k);
+        check("router", route_scalar, &n, n.logits, d, T * E);
+        for (size_t i = 0; i < T * E; i++)
+            n.logits[i] = 0.5; /* of equals the first */
+        route_scalar(&n);
+        for (size_t t = 0; t < T; t++)
+            for (size_t j = 0; j < n.k; j++)
+                assert_int_equal(n.choice[t * n.k + j], j);
+    }
+}
+
+/* ---- dropout ---- */
+static void dropout(void **state)
+{
+    (void)state;
+    enum { N = 40000 };
+    static double x[N], y[N], part[N];
+    uint32_t key[4], other[4];
+    for (size_t i = 0; i < N; i++)
+        x[i] = 1.0;
+    model_dropout_key(3, 17, 5, 2, 1, key);
+    k->dropout(y, x, key, model_dropout_below(0.3), 1.0 / 0.7, 0, N);
+    size_t dropped = 0;
+    for (size_t i = 0; i < N; i++) {
+        assert_true(y[i] == 0.0 || y[i] == 1.0 / 0.7);
+        dropped += y[i] == 0.0;
+    }
+    assert_true(dropped > 0.29 * N && dropped < 0.31 * N);
+    /* any piece of the tensor has the same mask, in place, too */
+    for (size_t first = 0; first < 9; first++) {
+        memcpy(part, x + first, 101 * sizeof *part);
+        k->dropout(part, part, key, model_dropout_below(0.3), 1.0 / 0.7, first, 101);
+        assert_memory_equal(part, y + first, 101 * sizeof *part);
+    }
+    /* another seed, sequence, step, layer, site: another mask */
+    const uint64_t where[6][5] = {{3, 17, 5, 2, 1}, {4, 17, 5, 2, 1}, {3, 18, 5, 2, 1},
+                                  {3, 17, 6, 2, 1}, {3, 17, 5, 3, 1}, {3, 17, 5, 2, 2}};
+    for (size_t i = 1; i < 6; i++) {
+        model_dropout_key(where[i][0], where[i][1], where[i][2], where[i][3], (unsigned)where[i][4], other);
+        k->dropout(part, x, other, model_dropout_below(0.3), 1.0 / 0.7, 0, N);
+        size_t same = 0;
+        for (size_t j = 0; j < N; j++)
+            same += (part[j] == 0.0) == (y[j] == 0.0);
+        assert_true(same > 0.57 * N && same < 0.59 * N); /* 0.3^2 + 0.7^2, as independent ones agree */
+    }
+}
+
+/* ---- the same bits ---- */
+typedef struct {
+    float act[MODEL_ACTS][T * F], slope[MODEL_ACTS][T * F], gated[MODEL_ACTS][T * F],
+        dgated[MODEL_ACTS][2 * T * F];
+    float norm[T * C], rstd[T], dx[T * C], dw[C], rope[T * C], p[V * V], dp[V * V], drop[T * C], prob[T * E],
+        weight[T * K], dlogit[T * E];
+    int32_t choice[T * K];
+} everything_t;
+
+static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
+{
+    static float x[V * V], d[V * V], w[C], turn[T * 8];
+    uint32_t key[4];
+    memset(e, 0, sizeof *e);
+    for (size_t i = 0; i < V * V; i++) {
+        x[i] = (float)(3.0 * model_random_normal(2, MODEL_RANDOM_DATA, 0, i));
+        d[i] = (float)model_random_normal(2, MODEL_RANDOM_DATA, 1, i);
+    }
+    for (size_t i = 0; i < C; i++)
+        w[i] = 1.0f + 0.1f * d[i];
+    model_rope_table_f32(turn, T, 4, 10000.0);
+    for (int a = 0; a < MODEL_ACTS; a++) {
+        f->act[a](e->act[a], x, T * F);
+        f->act_backward[a](e->slope[a], d, x, T * F);
+        f->gated[a](e->gated[a], x, T, F);
+        f->gated_backward[a](e->dgated[a], d, x, T, F);
+    }
+    f->rmsnorm(e->norm, e->rstd, x, w, T, C, 1e-5f);
+    f->rmsnorm_backward(e->dx, e->dw, d, x, w, e->rstd, T, C);
+    memcpy(e->rope, x, sizeof e->rope);
+    f->rope(e->rope, turn, T, C, 4, 0, 0);
+    memcpy(e->p, x, sizeof e->p);
+    memcpy(e->dp, d, sizeof e->dp);
+    f->softmax(e->p, V, 0.3f, 0.25f, 5);
+    f->softmax_backward(e->dp, e->p, V, 0.3f, 5);
+    model_dropout_key(1, 2, 3, 4, 0, key);
+    f->dropout(e->drop, x, key, model_dropout_below(0.5), 2.0f, 3, T * C);
+    memcpy(e->prob, x, sizeof e->prob);
+    f->route(e->prob, e->choice, e->weight, T, E, K);
+    f->route_backward(e->dlogit, e->prob, e->choice, e->weight, d, d, T, E, K);
+}
+
+static void instruction_sets_agree(void **state)
+{
+    (void)state;
+    static everything_t base, other;
+    run_everything(model_kernels_f32(MODEL_ISA_BASE), &base);
+    for (int isa = MODEL_ISA_BASE + 1; isa < MODEL_ISA_COUNT; isa++) {
+        if (!model_kernels_f32((model_isa_t)isa))
+            continue;
+        run_everything(model_kernels_f32((model_isa_t)isa), &other);
+        print_message("%s against base\n", model_isa_name((model_isa_t)isa));
+        assert_memory_equal(&base, &other, sizeof base);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    k = model_kernels_f64(MODEL_ISA_BEST);
+    return k == NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rmsnorm), cmocka_unit_test(activations), cmocka_unit_test(activations_are_accurate),
+        cmocka_unit_test(rope),    cmocka_unit_test(softmax),     cmocka_unit_test(alibi_slopes),
+        cmocka_unit_test(routing), cmocka_unit_test(dropout),     cmocka_unit_test(instruction_sets_agree),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,63 @@
+#!/bin/bash
+# tests/tools/test_gyre_train.sh: what a person sees of a training run: help, slips, progress, log, TensorBoard's files,
+# report and trace.
+. "$(dirname "$0")/../support/lib.sh"
+TRAIN=$B/bin/gyre-train
+awk 'BEGIN { for (i = 0; i < 300; i++) printf "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23 }' >"$W/text"
+SMALL=(--data "$W/text" --layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --eval-every 4 --eval-sequences 4 --warmup 2
+    --sample-tokens 0)
+
+# ---- flags
+run "$TRAIN" --help
+want "--help" 0
+for group in Model Data Run Optimiser Parallelism "Evaluation and sample" Checkpoints Output; do
+    check "--help has the group $group" grep -qx "$group:" "$W/out"
+done
+check "no line of --help is too long" [ "$(awk 'length > 118' "$W/out" | wc -l)" = 0 ]
+check "every flag is in the manual page" bash -c '
+    for flag in $(grep -oE "^  --[a-z0-9-]+" "$1" | sed "s/^  --//;s/-/\\\\\\\\-/g"); do
+        grep -qF -- "\\-\\-$flag" docs/man/gyre-train.1 || { echo "lacks $flag"; exit 1; }
+    done' - "$W/out"
+run "$TRAIN" --lerning-rate 1 --report none
+want "a word that is no option" 2 "no option --lerning-rate;"
+run "$TRAIN" --weight-decai 1
+want "a slip" 2 "no option --weight-decai: the nearest is --weight-decay"
+run "$TRAIN" --may-change stepz --checkpoint "$W/none"
+want "a slip in a list" 2 "stepz: there is no such option: the nearest is steps"
+
+# ---- progress
+run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 9 --report none
+want "lines where there is no terminal" 0 "^step 1/9  loss [0-9.]+  [0-9]+ tokens/s  [0-9:]+ left$" "^step 9/9 .* val [0-9.]+ .* 0:00 left$"
+run "$TRAIN" "${SMALL[@]}" --steps 9 --report none --progress bar
+want "a bar that is asked for" 0 "\[#+\] step 9/9"
+run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --progress none
+check "nothing if asked" [ ! -s "$W/err" ]
+if command -v script >/dev/null; then
+    run script -qec "TERM=xterm $TRAIN ${SMALL[*]} --steps 5 --report none" /dev/null
+    check "a bar on a terminal" grep -q $'\r\033\[K\[#*\]* *step 5/5' "$W/out"
+fi
+
+# ---- log and TensorBoard, over an interruption
+part=(--log "$W/run.jsonl" --tensorboard "$W/board" --report "$W/run.html" --checkpoint "$W/ck" --checkpoint-every 5)
+run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 12 --may-change steps "${part[@]}"
+want "a run with all outputs" 0
+cp "$W/run.jsonl" "$W/first.jsonl"
+check "log lines are whole, and exact twice" python3 - "$W/first.jsonl" <<'PY'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+steps = [line for line in lines if "step" in line]
+assert [line["step"] for line in steps] == list(range(1, 13))
+for line in steps:
+    assert float.fromhex(line["loss_hex"]) == line["loss"]
+    assert float.fromhex(line["grad_norm_hex"]) == line["grad_norm"]
+    assert line["skipped"] is False and line["loss_scale"] == 1
+    assert list(line).index("tokens_per_second") > list(line).index("skipped")
+PY
+run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 16 --may-change steps "${part[@]}" --resume
+want "goes on" 0
+check "the events are the log's, in both parts" python3 tests/tools/events.py "$W/board" "$W/first.jsonl" "$W/run.jsonl"
+run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --tensorboard /proc/none
+want "events where nothing can be made" 1 "cannot write events to /proc/none.*--tensorboard"
+run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --tensorboard "$W/text"
+want "events in a file" 1 "cannot write events to $W/text.*--tensorboard"
+finish
