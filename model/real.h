@@ -6,14 +6,17 @@
 #undef real
 #undef real_bits_t
 #undef REAL
+#undef REAL_TYPE
 #if MODEL_REAL_BITS == 32
 #define real        float
 #define real_bits_t uint32_t
 #define REAL(name)  name##_f32
+#define REAL_TYPE   GYRE_FLOAT32
 #elif MODEL_REAL_BITS == 64
 #define real        double
 #define real_bits_t uint64_t
 #define REAL(name)  name##_f64
+#define REAL_TYPE   GYRE_FLOAT64
 #else
 #error "MODEL_REAL_BITS must be 32 or 64"
 #endif

@@ -50,6 +50,18 @@ typedef struct {
  * have their final gradient of this sequence. An answer other than GYRE_OK ends backward, which returns it. */
 typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, size_t rows);
 
+/* What a stage has given to its group since it was created, in elements of the whole tensor: n elements all-reduced travel
+ * 2 n (t - 1) / t times per rank, n reduce-scattered or all-gathered n (t - 1) / t times. */
+typedef struct {
+    /* [T, C] tensors between products and the residual stream. Per layer, sequence and pass without recomputation: 2 all-reduced,
+     * or 2 gathered and 2 reduce-scattered; so 8 T C (t - 1) / t elements travel for both passes, either way. The embedding and
+     * the head add one of each kind. */
+    uint64_t all_reduce, reduce_scatter, all_gather;
+    uint64_t
+        sums; /* all-reduced with sequence parallelism: norms' gradients and biases behind products, [C] each */
+    uint64_t loss; /* all-reduced by the cross-entropy: 3 T per forward of the head */
+} model_traffic_t;
+
 #define MODEL_REAL_BITS 32
 #include "model/real.h"
 #include "model/stage_api.inc"
@@ -61,5 +73,6 @@ typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, si
 #undef real
 #undef real_bits_t
 #undef REAL
+#undef REAL_TYPE
 
 #endif

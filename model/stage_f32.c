@@ -1,0 +1,26 @@
+/* model/stage_f32.c: stages in float: the ones that train. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "model/random.h"
+#include "model/stage.h"
+
+#define MODEL_REAL_BITS 32
+#include "model/real.h"
+#include "model/stage_types.inc"
+
+#include "model/stage_linear.inc"
+
+#include "model/stage_attention.inc"
+
+#include "model/stage_block.inc"
+
+#include "model/stage_head.inc"
+
+#include "model/stage_memory.inc"
+
+#include "model/stage.inc"

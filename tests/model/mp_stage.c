@@ -1,0 +1,278 @@
+/* ranks: 1 2 4 */
+/* tests/model/mp_stage.c: a stage's bits do not depend on its layout. All ranks are one tensor-parallel group; each cut of the layers into
+ * stages, with and without sequence parallelism, each kind of recomputation, whole and split backward: loss, gradient of every
+ * row, all equal to what one rank computes alone with one stage. And what travels is what the formula says. */
+#include <string.h>
+
+#include "model/plain_store.h"
+#include "model/random.h"
+#include "tests/support/mp.h"
+
+enum { LAYERS = 4, SEQUENCES = 2, LONGEST = 32 };
+
+typedef struct {
+    const char *name;
+    model_config_t config;
+} shape_t;
+/* "odd": blocks of positions are not all of a length, and leaves of the vocabulary are partly or wholly padding */
+static const shape_t shapes[] = {
+    {"odd",
+     {.vocab = 29,
+      .vocab_padded = 40,
+      .seq = 20,
+      .layers = LAYERS,
+      .hidden = 32,
+      .heads = 8,
+      .ffn = 64,
+      .leaves = 8}},
+    {"grouped, untied, no biases, dropout",
+     {.vocab = 40,
+      .seq = 16,
+      .layers = LAYERS,
+      .hidden = 32,
+      .heads = 8,
+      .kv_heads = 4,
+      .leaves = 4,
+      .untied = 1,
+      .no_qkv_bias = 1,
+      .no_proj_bias = 1,
+      .no_mlp_bias = 1,
+      .dropout = 0.1}},
+};
+
+typedef struct {
+    size_t stages;
+    int sequence, split;
+    model_recompute_t recompute;
+    model_precision_t precision;
+    model_isa_t isa;
+} layout_t;
+
+typedef struct {
+    model_params_t *params; /* of the whole model */
+    float *weights;         /* [total] */
+    model_token_t tokens[SEQUENCES][LONGEST], targets[SEQUENCES][LONGEST];
+    double loss[SEQUENCES];
+    float *grads[SEQUENCES]; /* [grad_total], canonical */
+} whole_t;
+
+/* One stage of a layout, with the slice of the model that it holds. */
+typedef struct {
+    model_params_t *params;
+    float *weights, *grads;
+    model_plain_store_t_f32 plain;
+    model_stage_t_f32 *stage;
+} part_t;
+
+static size_t announced;
+
+static gyre_status_t count_rows(void *user, size_t slot, size_t first, size_t rows)
+{
+    (void)user;
+    (void)slot;
+    (void)first;
+    announced += rows;
+    return GYRE_OK;
+}
+
+static void make_part(const whole_t *w, const model_tp_t *tp, const layout_t *layout, size_t index,
+                      part_t *part)
+{
+    unsigned char has[LAYERS] = {0};
+    size_t layers = LAYERS / layout->stages;
+    const model_slice_t slice = {.tp_rank = tp->rank,
+                                 .tp_size = tp->size,
+                                 .has = has,
+                                 .embed = index == 0,
+                                 .head = index + 1 == layout->stages};
+    memset(has + index * layers, 1, layers);
+    MP_OK(model_params_slice(w->params, &slice, &part->params));
+    part->weights = calloc(part->params->total, sizeof(float));
+    part->grads = calloc(part->params->grad_total, sizeof(float));
+    MP_CHECK(part->weights && part->grads, "memory");
+    for (size_t r = 0; r < part->params->rows; r++) {
+        const model_param_t *row = &part->params->row[r];
+        memcpy(part->weights + row->offset, w->weights + w->params->row[row->global].offset + row->first,
+               row->count * sizeof(float));
+    }
+    part->plain = (model_plain_store_t_f32){
+        .params = part->params, .weights = part->weights, .grads = part->grads, .ready = count_rows};
+    const model_store_t_f32 store = model_plain_store_f32(&part->plain);
+    const model_stage_config_t config = {.first = index * layers,
+                                         .layers = layers,
+                                         .embed = slice.embed,
+                                         .head = slice.head,
+                                         .slots = SEQUENCES,
+                                         .recompute = layout->recompute,
+                                         .precision = layout->precision,
+                                         .split = layout->split,
+                                         .seed = 5};
+    MP_OK(model_stage_create_f32(part->params, tp, &config, &store, layout->isa, &part->stage));
+}
+
+static void free_part(part_t *part)
+{
+    model_stage_destroy_f32(part->stage);
+    model_params_destroy(part->params);
+    free(part->weights);
+    free(part->grads);
+}
+
+/* The gradients of a part: into `out` where it is the reference, else equal to it. */
+static void check_grads(const whole_t *w, const part_t *part, size_t i, int fill, const char *what)
+{
+    for (size_t r = 0; r < part->params->rows; r++) {
+        const model_param_t *row = &part->params->row[r];
+        float *want = w->grads[i] + w->params->row[row->global].grad + row->first,
+              *got = part->grads + row->grad;
+        if (fill)
+            memcpy(want, got, row->count * sizeof(float));
+        size_t e = 0;
+        while (e < row->count && memcmp(want + e, got + e, sizeof(float)) == 0)
+            e++;
+        MP_CHECK(e == row->count, "%s: sequence %zu: gradient of %s[%zu]: %a, one rank has %a", what, i,
+                 row->name, row->first + e, (double)got[e], (double)want[e]);
+    }
+}
+
+/* Both sequences through all stages; fill: this is the reference. */
+static void run(whole_t *w, const model_tp_t *tp, const layout_t *layout, int fill, const char *what)
+{
+    part_t part[LAYERS];
+    float *edge[LAYERS + 1] = {0};
+    size_t P = layout->stages, C = w->params->config.hidden, T = w->params->config.seq;
+    announced = 0;
+    for (size_t p = 0; p < P; p++)
+        make_part(w, tp, layout, p, &part[p]);
+    for (size_t p = 1; p < P; p++)
+        MP_CHECK((edge[p] = calloc(model_stage_boundary_f32(part[p].stage), sizeof(float))) != NULL,
+                 "memory");
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        const model_sequence_t sequence = {
+            .tokens = w->tokens[i], .targets = w->targets[i], .sequence = i, .step = 7};
+        double loss = 0.0;
+        for (size_t p = 0; p < P; p++)
+            MP_OK(model_stage_forward_f32(part[p].stage, i, &sequence, edge[p], edge[p + 1], &loss));
+        w->loss[i] = fill ? loss : w->loss[i];
+        MP_CHECK(memcmp(&loss, &w->loss[i], sizeof loss) == 0, "%s: sequence %zu: loss %a, one rank has %a",
+                 what, i, loss, w->loss[i]);
+    }
+    for (size_t i = 0; i < SEQUENCES; i++)
+        for (size_t p = P; p-- > 0;) {
+            MP_OK(model_stage_backward_f32(part[p].stage, i, 0.5f, edge[p + 1], edge[p]));
+            if (!layout->split)
+                check_grads(w, &part[p], i, fill, what);
+        }
+    for (size_t i = 0; layout->split && i < SEQUENCES; i++)
+        for (size_t p = P; p-- > 0;) {
+            MP_OK(model_stage_backward_weight_f32(part[p].stage, i));
+            check_grads(w, &part[p], i, fill, what);
+        }
+    size_t rows = 0;
+    model_traffic_t sum = {0};
+    for (size_t p = 0; p < P; p++) {
+        model_traffic_t t;
+        model_stage_traffic_f32(part[p].stage, &t);
+        sum.all_reduce += t.all_reduce;
+        sum.reduce_scatter += t.reduce_scatter;
+        sum.all_gather += t.all_gather;
+        sum.loss += t.loss;
+        rows += part[p].params->rows;
+        free_part(&part[p]);
+        free(edge[p]);
+    }
+    MP_CHECK(announced == SEQUENCES * rows, "%s: %zu rows announced of %zu", what, announced,
+             SEQUENCES * rows);
+
+    /* elements that travel per rank: 8 T C (t - 1) / t per layer, 2 T C at either end; full recomputation repeats one sum of the
+     * forward and, sharded, its two gathers */
+    if (tp->size > 1) {
+        size_t once = SEQUENCES * T * C, again = layout->recompute == MODEL_RECOMPUTE_FULL ? LAYERS : 0;
+        size_t travelled = 2 * sum.all_reduce + sum.reduce_scatter + sum.all_gather;
+        size_t want = once * (8 * LAYERS + 4 + again * (layout->sequence ? 3 : 2));
+        MP_CHECK(travelled == want, "%s: %zu elements (t - 1) / t travelled, expected %zu", what, travelled,
+                 want);
+        MP_CHECK((sum.all_reduce == 0) == (layout->sequence == 1), "%s: %zu elements all-reduced", what,
+                 (size_t)sum.all_reduce);
+        MP_CHECK(sum.loss == SEQUENCES * 3 * T, "%s: %zu elements for the loss", what, (size_t)sum.loss);
+    }
+}
+
+/* Logits of a stage of the group are those of one rank alone. */
+static void check_logits(const whole_t *w, const model_tp_t *tp)
+{
+    const model_config_t *c = &w->params->config;
+    const layout_t layout = {.stages = 1, .sequence = tp->sequence};
+    const model_sequence_t sequence = {.tokens = w->tokens[0]};
+    const model_tp_t alone = {.size = 1};
+    part_t one, ours;
+    make_part(w, &alone, &layout, 0, &one);
+    make_part(w, tp, &layout, 0, &ours);
+    float *want = calloc(c->seq * c->vocab, sizeof(float)), *got = calloc(c->seq * c->vocab, sizeof(float));
+    MP_CHECK(want && got, "memory");
+    MP_OK(model_stage_logits_f32(one.stage, &sequence, NULL, want));
+    MP_OK(model_stage_logits_f32(ours.stage, &sequence, NULL, got));
+    MP_CHECK(want[0] != 0.0f && memcmp(want, got, c->seq * c->vocab * sizeof(float)) == 0, "logits");
+    free_part(&one);
+    free_part(&ours);
+    free(want);
+    free(got);
+}
+
+static void make_whole(const shape_t *shape, whole_t *w)
+{
+    MP_OK(model_params_create(&shape->config, &w->params));
+    w->weights = calloc(w->params->total, sizeof(float));
+    MP_CHECK(w->weights != NULL, "memory");
+    for (size_t i = 0; i < w->params->total; i++) /* biases that are 0 would hide mistakes */
+        w->weights[i] = (float)(0.3 * model_random_normal(3, MODEL_RANDOM_DATA, 0, i));
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        MP_CHECK((w->grads[i] = calloc(w->params->grad_total, sizeof(float))) != NULL, "memory");
+        for (size_t t = 0; t < shape->config.seq; t++) {
+            w->tokens[i][t] = (model_token_t)(model_random_bits(4, MODEL_RANDOM_DATA, (uint32_t)i, t) %
+                                              shape->config.vocab);
+            w->targets[i][t] = (model_token_t)((w->tokens[i][t] * 7 + 3) % (int)shape->config.vocab);
+        }
+    }
+}
+
+int main(void)
+{
+    gyre_comm_t *world = NULL;
+    MP_OK(gyre_init(NULL, &world));
+    model_tp_t tp = {
+        .comm = world, .rank = (size_t)gyre_comm_rank(world), .size = (size_t)gyre_comm_size(world)};
+    const model_tp_t alone = {.size = 1};
+    size_t runs = 0;
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (int precision = MODEL_FLOAT32; precision <= MODEL_FLOAT16; precision++) {
+            whole_t w = {0};
+            make_whole(&shapes[s], &w);
+            layout_t layout = {.stages = 1, .precision = (model_precision_t)precision, .isa = MODEL_ISA_BASE};
+            run(&w, &alone, &layout, 1, "reference");
+            layout.isa = MODEL_ISA_BEST;
+            for (int sequence = 0; sequence <= (tp.size > 1); sequence++) {
+                tp.sequence = layout.sequence = sequence;
+                check_logits(&w, &tp);
+                for (layout.stages = 1; layout.stages <= LAYERS; layout.stages *= 2)
+                    for (int how = 0; how < 6; how++, runs++) {
+                        char what[160];
+                        layout.recompute = (model_recompute_t)(how / 2);
+                        layout.split = how % 2;
+                        snprintf(what, sizeof what,
+                                 "%s, precision %d, tp %zu%s, %zu stages, recompute %d, split %d",
+                                 shapes[s].name, precision, tp.size, sequence ? " sequence-parallel" : "",
+                                 layout.stages, how / 2, how % 2);
+                        run(&w, &tp, &layout, 0, what);
+                    }
+            }
+            model_params_destroy(w.params);
+            free(w.weights);
+            for (size_t i = 0; i < SEQUENCES; i++)
+                free(w.grads[i]);
+        }
+    if (tp.rank == 0)
+        printf("%zu layouts have the bits of one rank\n", runs);
+    MP_OK(gyre_finalize(world));
+    return 0;
+}

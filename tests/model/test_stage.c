@@ -1,0 +1,324 @@
+/* A stage alone: gradients against central differences in double, the decoder that stages replace, order and errors of the
+ * store's calls, memory, and the bits of the sums that the BLAS makes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "model/gpt.h"
+#include "model/plain_store.h"
+#include "model/random.h"
+
+#define EPS 1e-5
+#define TOL 1e-7
+
+typedef struct {
+    model_params_t *params;
+    double *weights, *grads;
+    model_plain_store_t_f64 plain;
+    model_stage_t_f64 *stage;
+    model_token_t tokens[16], targets[16];
+    model_sequence_t sequence;
+} whole_t;
+
+static const model_tp_t alone = {.size = 1};
+
+static void make(whole_t *w, const model_config_t *config, model_stage_config_t how)
+{
+    assert_int_equal(model_params_create(config, &w->params), GYRE_OK);
+    w->weights = calloc(w->params->total, sizeof(double));
+    w->grads = calloc(w->params->grad_total, sizeof(double));
+    assert_true(w->weights && w->grads);
+    for (size_t i = 0; i < w->params->total; i++)
+        w->weights[i] = 0.3 * model_random_normal(11, MODEL_RANDOM_DATA, 0, i);
+    for (size_t r = 0; r < w->params->rows; r++)
+        for (size_t i = 0; w->params->row[r].init == MODEL_INIT_ONE && i < w->params->row[r].count; i++)
+            w->weights[w->params->row[r].offset + i] += 1.0;
+    for (size_t t = 0; t < config->seq; t++) {
+        w->tokens[t] = (model_token_t)(t * t % config->vocab);
+        w->targets[t] = (model_token_t)((t * 5 + 2) % config->vocab);
+    }
+    w->sequence = (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .sequence = 3, .step = 4};
+    w->plain = (model_plain_store_t_f64){.params = w->params, .weights = w->weights, .grads = w->grads};
+    const model_store_t_f64 store = model_plain_store_f64(&w->plain);
+    how.layers = config->layers;
+    how.embed = how.head = 1;
+    how.slots = how.slots ? how.slots : 1;
+    assert_int_equal(model_stage_create_f64(w->params, &alone, &how, &store, MODEL_ISA_BEST, &w->stage),
+                     GYRE_OK);
+}
+
+static void unmake(whole_t *w)
+{
+    model_stage_destroy_f64(w->stage);
+    model_params_destroy(w->params);
+    free(w->weights);
+    free(w->grads);
+}
+
+static double loss_of(whole_t *w)
+{
+    double loss = 0.0;
+    assert_int_equal(model_stage_forward_f64(w->stage, 0, &w->sequence, NULL, NULL, &loss), GYRE_OK);
+    return loss;
+}
+
+/* Every gradient of the table against central differences; a tied weight's is the sum of two. */
+static void check_gradients(const char *what, const model_config_t *config, model_stage_config_t how)
+{
+    whole_t w = {0};
+    make(&w, config, how);
+    memset(w.grads, 0xff, w.params->grad_total * sizeof(double)); /* NaN: every element must be written */
+    loss_of(&w);
+    assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_OK);
+    if (how.split)
+        assert_int_equal(model_stage_backward_weight_f64(w.stage, 0), GYRE_OK);
+    double worst = 0.0;
+    for (size_t r = 0; r < w.params->rows; r++) {
+        const model_param_t *row = &w.params->row[r];
+        if (row->alias != MODEL_NONE)
+            continue;
+        size_t head = row->twin ? model_params_find(w.params, MODEL_HEAD, 0) : MODEL_NONE;
+        for (size_t i = 0; i < row->count; i++) {
+            double *x = w.weights + row->offset + i, keep = *x, got = w.grads[row->grad + i];
+            if (head != MODEL_NONE)
+                got += w.grads[w.params->row[head].grad + i];
+            *x = keep + EPS;
+            double up = loss_of(&w);
+            *x = keep - EPS;
+            double want = (up - loss_of(&w)) / (2 * EPS);
+            *x = keep;
+            double error = fabs(want - got) / fmax(1.0, fabs(want));
+            if (!(error < TOL))
+                print_message("%s[%zu]: %.12g, differences say %.12g\n", row->name, i, got, want);
+            worst = fmax(worst, error);
+            assert_true(error < TOL);
+        }
+    }
+    print_message("%-44s %.1e\n", what, worst);
+    unmake(&w);
+}
+
+static const model_config_t gpt2 = {
+    .vocab = 11, .seq = 6, .layers = 2, .hidden = 8, .heads = 4, .leaves = 4, .vocab_padded = 12};
+
+static void gradients(void **state)
+{
+    (void)state;
+    model_config_t c = gpt2;
+    check_gradients("gpt-2, four leaves", &c, (model_stage_config_t){0});
+    check_gradients("split backward, full recomputation", &c,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    c.leaves = 1;
+    c.vocab_padded = 0;
+    check_gradients("one leaf", &c, (model_stage_config_t){.recompute = MODEL_RECOMPUTE_SELECTIVE});
+    c = gpt2;
+    c.leaves = c.kv_heads = 2;
+    c.untied = 1;
+    c.no_qkv_bias = 1;
+    check_gradients("grouped queries, untied, no bias of q, k, v", &c, (model_stage_config_t){0});
+    c.no_proj_bias = c.no_mlp_bias = 1;
+    c.pos_offset = 2;
+    c.dropout = 0.2;
+    check_gradients("no biases, offset positions, dropout", &c, (model_stage_config_t){.seed = 9});
+}
+
+/* Loss and gradients of the decoder that stages replace: the same formulas in other orders. */
+static void old_decoder(void **state)
+{
+    (void)state;
+    model_config_t old = gpt2;
+    old.leaves = old.vocab_padded = 0;
+    model_config_t config = old;
+    config.leaves = 1;
+    whole_t w = {0};
+    make(&w, &config, (model_stage_config_t){0});
+    model_params_t *params = NULL;
+    model_gpt_t_f64 *gpt = NULL;
+    assert_int_equal(model_params_create(&old, &params), GYRE_OK);
+    assert_int_equal(params->total, w.params->total);
+    double *grad = calloc(params->total, sizeof *grad), **grads = calloc(params->rows, sizeof *grads),
+           loss = 0.0;
+    assert_true(grad && grads);
+    for (size_t r = 0; r < params->rows; r++)
+        grads[r] = grad + params->row[r].offset;
+    assert_int_equal(model_gpt_create_f64(params, w.weights, MODEL_ISA_BEST, &gpt), GYRE_OK);
+    assert_int_equal(model_gpt_forward_f64(gpt, w.tokens, w.targets, old.seq, &loss), GYRE_OK);
+    assert_int_equal(model_gpt_backward_f64(gpt, grads, NULL, NULL), GYRE_OK);
+    assert_true(fabs(loss - loss_of(&w)) < 1e-13);
+    assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_OK);
+    size_t head = model_params_find(w.params, MODEL_HEAD, 0);
+    for (size_t r = 0; r < params->rows; r++) {
+        const model_param_t *mine = &w.params->row[model_params_find(
+            w.params, params->row[r].kind, params->row[r].layer < 0 ? 0 : (size_t)params->row[r].layer)];
+        for (size_t i = 0; i < mine->count; i++) {
+            double got = w.grads[mine->grad + i];
+            if (mine->kind == MODEL_WTE)
+                got += w.grads[w.params->row[head].grad + i];
+            assert_true(fabs(got - grads[r][i]) < 1e-13);
+        }
+    }
+    model_gpt_destroy_f64(gpt);
+    model_params_destroy(params);
+    free(grad);
+    free(grads);
+    unmake(&w);
+}
+
+/* ---- the store's calls ---------------------------------------------------------------------------------------------- */
+
+enum { CALLS = 64 };
+typedef struct {
+    model_store_t_f64 inner;
+    char log[CALLS]; /* a: acquire, r: release, p: place, d: ready (done) */
+    size_t first[CALLS], next[CALLS], calls;
+    size_t fail_at; /* this call fails */
+    size_t held;
+} spy_t;
+
+static gyre_status_t note(spy_t *spy, char what, size_t first, size_t next)
+{
+    assert_true(spy->calls < CALLS);
+    spy->log[spy->calls] = what;
+    spy->first[spy->calls] = first;
+    spy->next[spy->calls] = next;
+    return spy->calls++ == spy->fail_at ? GYRE_ERR_ABORTED : GYRE_OK;
+}
+
+static gyre_status_t spy_acquire(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,
+                                 const double **value)
+{
+    spy_t *spy = user;
+    gyre_status_t status = note(spy, 'a', first, next_rows ? next_first : SIZE_MAX);
+    if (status != GYRE_OK)
+        return status;
+    assert_int_equal(spy->held, 0); /* one unit at a time */
+    spy->held = rows;
+    return spy->inner.acquire(spy->inner.user, first, rows, next_first, next_rows, value);
+}
+
+static void spy_release(void *user, size_t first, size_t rows)
+{
+    spy_t *spy = user;
+    note(spy, 'r', first, SIZE_MAX);
+    assert_int_equal(spy->held, rows);
+    spy->held = 0;
+}
+
+static gyre_status_t spy_place(void *user, size_t slot, size_t first, size_t rows, double **grad)
+{
+    spy_t *spy = user;
+    gyre_status_t status = note(spy, 'p', first, SIZE_MAX);
+    return status == GYRE_OK ? spy->inner.place(spy->inner.user, slot, first, rows, grad) : status;
+}
+
+static gyre_status_t spy_ready(void *user, size_t slot, size_t first, size_t rows)
+{
+    (void)slot;
+    (void)rows;
+    return note(user, 'd', first, SIZE_MAX);
+}
+
+static void calls_in_order(void **state)
+{
+    (void)state;
+    whole_t w = {0};
+    make(&w, &gpt2, (model_stage_config_t){0});
+    model_stage_destroy_f64(w.stage);
+    w.stage = NULL;
+    spy_t spy = {.inner = model_plain_store_f64(&w.plain), .fail_at = SIZE_MAX};
+    const model_store_t_f64 store = {spy_acquire, spy_release, spy_place, spy_ready, &spy};
+    const model_stage_config_t how = {.layers = 2, .embed = 1, .head = 1, .slots = 1};
+    assert_int_equal(model_stage_create_f64(w.params, &alone, &how, &store, MODEL_ISA_BEST, &w.stage),
+                     GYRE_OK);
+
+    /* 3 rows of the head, 12 of each layer, 2 of the embedding */
+    loss_of(&w);
+    assert_int_equal(spy.calls, 8);
+    assert_memory_equal(spy.log, "arararar", 8);
+    const size_t forward[4] = {27, 15, 3, 0};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(spy.first[2 * i], forward[i]);
+        assert_int_equal(spy.next[2 * i], i < 3 ? forward[i + 1] : SIZE_MAX);
+    }
+    spy.calls = 0;
+    assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_OK);
+    assert_int_equal(spy.calls, 14);
+    assert_memory_equal(spy.log, "pardpardpardpd", 14);
+    assert_int_equal(spy.next[1], 3);
+    assert_int_equal(spy.next[5], 15);
+    assert_int_equal(spy.next[9], SIZE_MAX);
+    assert_int_equal(spy.first[13], 27);
+
+    /* once per forward; whichever call fails ends the pass with its status, and nothing stays acquired */
+    assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_backward_weight_f64(w.stage, 0), GYRE_ERR_INVALID);
+    for (size_t i = 0; i < 14; i++) {
+        if ("pardpardpardpd"[i] == 'r')
+            continue;
+        spy.fail_at = SIZE_MAX;
+        spy.calls = 0;
+        loss_of(&w);
+        spy.calls = 0;
+        spy.fail_at = i;
+        assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_ERR_ABORTED);
+        assert_int_equal(spy.held, 0);
+        assert_int_equal(spy.calls, i + 1);
+    }
+    unmake(&w);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    whole_t w = {0};
+    double loss;
+    make(&w, &gpt2, (model_stage_config_t){0});
+    const model_store_t_f64 store = model_plain_store_f64(&w.plain);
+    model_stage_t_f64 *stage = NULL;
+    w.tokens[2] = 11; /* a padded row is no token */
+    assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
+    w.tokens[2] = 0;
+    w.targets[5] = -1;
+    assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
+    w.targets[5] = 0;
+    assert_int_equal(model_stage_forward_f64(w.stage, 1, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
+    w.sequence.targets = NULL;
+    assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
+    const model_tp_t eight = {.size = 8}, shards = {.size = 4, .sequence = 1};
+    const model_stage_config_t all = {.layers = 2, .embed = 1, .head = 1, .slots = 1};
+    const model_stage_config_t wrong[] = {{.layers = 3, .embed = 1, .head = 1, .slots = 1},
+                                          {.layers = 2, .embed = 1, .head = 1},
+                                          {.first = 1, .layers = 1, .embed = 1, .head = 1, .slots = 1},
+                                          {.layers = 1, .embed = 1, .head = 1, .slots = 1}};
+    assert_int_equal(model_stage_create_f64(w.params, &eight, &all, &store, MODEL_ISA_BEST, &stage),
+                     GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_create_f64(w.params, &shards, &all, &store, MODEL_ISA_BEST, &stage),
+                     GYRE_ERR_INVALID);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(model_stage_create_f64(w.params, &alone, &wrong[i], &store, MODEL_ISA_BEST, &stage),
+                         GYRE_ERR_INVALID);
+    model_params_t *upper = NULL;
+    const unsigned char has[2] = {0, 1};
+    assert_int_equal(
+        model_params_slice(w.params, &(model_slice_t){.tp_size = 1, .has = has, .head = 1}, &upper), GYRE_OK);
+    assert_int_equal(model_stage_create_f64(upper, &alone, &all, &store, MODEL_ISA_BEST, &stage),
+                     GYRE_ERR_INVALID);
+    model_params_destroy(upper);
+    unmake(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients),
+        cmocka_unit_test(old_decoder),
+        cmocka_unit_test(calls_in_order),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
