@@ -217,7 +217,8 @@ static gyre_status_t file_open(const char *path, file_t *file)
 static const json_t *find(const file_t *file, const char *name)
 {
     const json_t *entry = json_object_get(file->header, name);
-    return entry ? entry : json_object_get(file->header, name + strlen(PREFIX));
+    int shorter = !entry && strncmp(name, PREFIX, strlen(PREFIX)) == 0;
+    return shorter ? json_object_get(file->header, name + strlen(PREFIX)) : entry;
 }
 
 static gyre_status_t locate(const file_t *file, const char *name, size_t dims, size_t shape[2], size_t *begin)

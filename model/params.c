@@ -1,11 +1,11 @@
 /* model/params.c: builds the parameter table, slices of it, and its initial values. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "model/names.h"
 #include "model/params.h"
 #include "model/random.h"
 
@@ -13,7 +13,6 @@
 typedef enum { ONE, C, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;
 
 typedef struct {
-    const char *name;
     extent_t shape[2];
     int cut;
     model_init_t init;
@@ -21,29 +20,29 @@ typedef struct {
 } kind_t;
 
 static const kind_t kinds[MODEL_KINDS] = {
-    [MODEL_MLP_PROJ_W] = {"mlp.c_proj.weight", {F, C}, 0, MODEL_INIT_NORMAL, 1},
-    [MODEL_MLP_PROJ_B] = {"mlp.c_proj.bias", {C, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_MLP_FC_W] = {"mlp.c_fc.weight", {C, FF}, 1, MODEL_INIT_NORMAL, 0},
-    [MODEL_MLP_FC_B] = {"mlp.c_fc.bias", {FF, ONE}, 0, MODEL_INIT_ZERO, 0},
-    [MODEL_LN2_W] = {"ln_2.weight", {C, ONE}, -1, MODEL_INIT_ONE, 0},
-    [MODEL_LN2_B] = {"ln_2.bias", {C, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_ATTN_PROJ_W] = {"attn.c_proj.weight", {Q, C}, 0, MODEL_INIT_NORMAL, 1},
-    [MODEL_ATTN_PROJ_B] = {"attn.c_proj.bias", {C, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_ATTN_QKV_W] = {"attn.c_attn.weight", {C, QKV}, 1, MODEL_INIT_NORMAL, 0},
-    [MODEL_ATTN_QKV_B] = {"attn.c_attn.bias", {QKV, ONE}, 0, MODEL_INIT_ZERO, 0},
-    [MODEL_LN1_W] = {"ln_1.weight", {C, ONE}, -1, MODEL_INIT_ONE, 0},
-    [MODEL_LN1_B] = {"ln_1.bias", {C, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_EXPERT_PROJ_W] = {"mlp.experts.c_proj.weight", {EF, C}, 0, MODEL_INIT_NORMAL, 1},
-    [MODEL_EXPERT_FC_W] = {"mlp.experts.c_fc.weight", {EC, FF}, 0, MODEL_INIT_NORMAL, 0},
-    [MODEL_ROUTER_W] = {"mlp.router.weight", {C, E}, -1, MODEL_INIT_NORMAL, 0},
-    [MODEL_LNF_W] = {"ln_f.weight", {C, ONE}, -1, MODEL_INIT_ONE, 0},
-    [MODEL_LNF_B] = {"ln_f.bias", {C, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_WPE] = {"wpe.weight", {TP, C}, -1, MODEL_INIT_NORMAL, 0},
-    [MODEL_WTE] = {"wte.weight", {V, C}, 0, MODEL_INIT_NORMAL, 0},
-    [MODEL_HEAD] = {"lm_head.weight", {V, C}, 0, MODEL_INIT_NORMAL, 0},
-    [MODEL_WQE] = {"wqe.weight", {T, C}, -1, MODEL_INIT_NORMAL, 0},
-    [MODEL_EMB_LN_W] = {"ln_emb.weight", {C, ONE}, -1, MODEL_INIT_ONE, 0},
-    [MODEL_EMB_LN_B] = {"ln_emb.bias", {C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_MLP_PROJ_W] = {{F, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_MLP_PROJ_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_MLP_FC_W] = {{C, FF}, 1, MODEL_INIT_NORMAL, 0},
+    [MODEL_MLP_FC_B] = {{FF, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_LN2_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN2_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_ATTN_PROJ_W] = {{Q, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_ATTN_PROJ_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_ATTN_QKV_W] = {{C, QKV}, 1, MODEL_INIT_NORMAL, 0},
+    [MODEL_ATTN_QKV_B] = {{QKV, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_LN1_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN1_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_EXPERT_PROJ_W] = {{EF, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_EXPERT_FC_W] = {{EC, FF}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_ROUTER_W] = {{C, E}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_LNF_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LNF_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_WPE] = {{TP, C}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_WTE] = {{V, C}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_HEAD] = {{V, C}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_WQE] = {{T, C}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_EMB_LN_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_EMB_LN_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
 };
 
 static const model_kind_t layer_order[] = {
@@ -143,7 +142,7 @@ static void set_parts(const model_config_t *c, model_param_t *row)
     }
 }
 
-static gyre_status_t add_row(model_params_t *params, model_kind_t kind, size_t layer)
+static gyre_status_t add_row(model_params_t *params, model_family_t family, model_kind_t kind, size_t layer)
 {
     const model_config_t *c = &params->config;
     const kind_t *k = &kinds[kind];
@@ -169,10 +168,7 @@ static gyre_status_t add_row(model_params_t *params, model_kind_t kind, size_t l
                            .decay = k->shape[1] != ONE};
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);
-    if (in_layer)
-        snprintf(row->name, sizeof row->name, "transformer.h.%zu.%s", layer, k->name);
-    else
-        snprintf(row->name, sizeof row->name, "transformer.%s", k->name);
+    model_row_name(family, kind, layer, row->name);
     int fits = extent(c, k->shape[0], &row->shape[0]) && extent(c, k->shape[1], &row->shape[1]) &&
                base_mul(row->shape[0], row->shape[1], &row->count) &&
                base_add(params->grad_total, row->count, &params->grad_total) &&
@@ -224,17 +220,18 @@ gyre_status_t model_params_create(const model_config_t *given, model_params_t **
     static const model_kind_t first[] = {MODEL_HEAD, MODEL_LNF_W, MODEL_LNF_B};
     static const model_kind_t last[] = {MODEL_EMB_LN_W, MODEL_EMB_LN_B, MODEL_WPE, MODEL_WTE};
     /* config.leaves 0: the table of model/gpt.h, which adds a tied head's gradient itself */
+    const model_family_t family = model_config_family(&config);
     size_t from = given->leaves == 0 && !config.untied ? 1 : 0;
     for (size_t i = from; status == GYRE_OK && i < sizeof first / sizeof first[0]; i++)
-        status = add_row(params, first[i], 0);
+        status = add_row(params, family, first[i], 0);
     for (size_t layer = config.layers; status == GYRE_OK && layer-- > 0;) {
         for (size_t i = 0; status == GYRE_OK && i < LAYER_ROWS; i++)
-            status = add_row(params, layer_order[i], layer);
+            status = add_row(params, family, layer_order[i], layer);
         if (status == GYRE_OK)
-            status = add_row(params, MODEL_WQE, layer);
+            status = add_row(params, family, MODEL_WQE, layer);
     }
     for (size_t i = 0; status == GYRE_OK && i < sizeof last / sizeof last[0]; i++)
-        status = add_row(params, last[i], 0);
+        status = add_row(params, family, last[i], 0);
     if (status != GYRE_OK) {
         model_params_destroy(params);
         return status;

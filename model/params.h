@@ -55,7 +55,8 @@ typedef enum { MODEL_INIT_ZERO, MODEL_INIT_ONE, MODEL_INIT_NORMAL } model_init_t
 /* Counts and offsets in elements. A table is whole (model_params_create) or a rank's slice of it (model_params_slice);
  * for a whole one global is the row itself, first is 0 and count is that of the canonical row. */
 typedef struct {
-    char name[80]; /* Hugging Face's for this architecture: "transformer.h.0.attn.c_attn.weight" */
+    char name
+        [80]; /* Hugging Face's for this architecture: "transformer.h.0.attn.c_attn.weight" (model/names.h) */
     model_kind_t kind;
     int layer;   /* 0 .. L-1; -1: before the first (embeddings); L: behind the last (final norm, head) */
     size_t dims; /* 1 or 2 */
