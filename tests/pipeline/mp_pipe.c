@@ -2,13 +2,20 @@
 /* over UCX: 3 */
 /* tests/pipeline/mp_pipe.c: the executor runs every schedule with a toy model of whole numbers; loss and weight gradients are
  * what one process computes stage by stage, tensors stay as long as they were promised to, nothing is allocated behind the first step,
- * and a callback's error ends the step everywhere. */
+ * and a callback's error ends the step everywhere.
+ *
+ *   mp_pipe                            checks that
+ *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule beside its formula: M micro-batches; layers
+ *                                      of a rank that take US microseconds forward and twice that backward, asleep, so that
+ *                                      cores do not matter; COUNT elements of 8 bytes between stages */
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "pipeline/executor.h"
+#include "pipeline/simulate.h"
 #include "tests/support/mp.h"
 
 enum { MOST_STAGES = 16, MOST_BATCHES = 8, SMALL = 96, LARGE = 3000, STEPS = 3 };
@@ -359,10 +366,93 @@ static void refusals(gyre_comm_t *comm)
     pipe_schedule_destroy(schedule);
 }
 
-int main(void)
+/* ---- the measured bubble ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    long forward_us, input_us, weight_us; /* of a chunk */
+} sleeper_t;
+
+static gyre_status_t sleep_us(long us)
+{
+    const struct timespec time = {us / 1000000, us % 1000000 * 1000};
+    return nanosleep(&time, NULL) == 0 ? GYRE_OK : GYRE_ERR_SYSTEM;
+}
+
+static gyre_status_t sleep_forward(void *user, int chunk, int micro_batch, const void *in, void *out)
+{
+    (void)chunk, (void)micro_batch, (void)in, (void)out;
+    return sleep_us(((sleeper_t *)user)->forward_us);
+}
+
+static gyre_status_t sleep_backward(void *user, int chunk, int micro_batch, const void *d_out, void *d_in,
+                                    unsigned flags)
+{
+    const sleeper_t *s = user;
+    (void)chunk, (void)micro_batch, (void)d_out, (void)d_in;
+    return sleep_us(s->input_us + (flags & PIPE_INPUT_ONLY ? 0 : s->weight_us));
+}
+
+static gyre_status_t sleep_weight(void *user, int chunk, int micro_batch, unsigned flags)
+{
+    (void)chunk, (void)micro_batch, (void)flags;
+    return sleep_us(((sleeper_t *)user)->weight_us);
+}
+
+static void measure_one(gyre_comm_t *world, pipe_kind_t kind, int m, long us, size_t count)
+{
+    pipe_shape_t shape = {
+        .kind = kind, .ranks = gyre_comm_size(world), .chunks = pipe_kind_chunks(kind), .micro_batches = m};
+    sleeper_t sleeper = {us / shape.chunks, us / shape.chunks, us / shape.chunks};
+    pipe_times_t times = {.forward = 1, .backward = 2, .weight = 1};
+    pipe_executor_config_t config = {.call = {sleep_forward, sleep_backward, sleep_weight},
+                                     .user = &sleeper,
+                                     .count = count,
+                                     .type = GYRE_UINT64,
+                                     .grad_type = GYRE_UINT64};
+    pipe_schedule_t *schedule = NULL;
+    pipe_executor_t *executor = NULL;
+    pipe_report_t report;
+    double bubble = 0.0, least = 1.0;
+    if (pipe_shape_check(&shape) != GYRE_OK)
+        return;
+    MP_OK(pipe_schedule_create(&shape, &schedule));
+    MP_OK(pipe_executor_create(world, schedule, &config, &executor));
+    for (int step = 0; step < 6; step++) {
+        MP_OK(gyre_barrier(world));
+        MP_OK(pipe_executor_step(executor));
+        MP_OK(pipe_executor_bubble(executor, &bubble));
+        least = step > 0 && bubble < least ? bubble : least;
+    }
+    pipe_executor_report(executor, &report);
+    if (gyre_comm_rank(world) == 0)
+        printf("%-12s %6d %10.2f %% %10.2f %% %9.1f ms %12zu\n", pipe_kind_name(kind), shape.chunks,
+               100 * pipe_bubble_formula(&shape, &times), 100 * least, 1e3 * report.span_s,
+               report.buffer_bytes);
+    pipe_executor_destroy(executor);
+    pipe_schedule_destroy(schedule);
+}
+
+static void measure(gyre_comm_t *world, int argc, char **argv)
+{
+    int m = argc > 2 ? atoi(argv[2]) : 8;
+    long us = argc > 3 ? atol(argv[3]) : 4000, count = argc > 4 ? atol(argv[4]) : 32768;
+    MP_CHECK(m > 0 && us > 0 && count > 0, "mp_pipe measure [M [US [COUNT]]]");
+    if (gyre_comm_rank(world) == 0)
+        printf("%-12s %6s %12s %12s %12s %12s\n", "schedule", "chunks", "formula", "measured", "step",
+               "buffers, B");
+    for (int kind = 0; kind < PIPE_KIND_END; kind++)
+        measure_one(world, (pipe_kind_t)kind, m, us, (size_t)count);
+}
+
+int main(int argc, char **argv)
 {
     gyre_comm_t *world = NULL;
     MP_OK(gyre_init(NULL, &world));
+    if (argc > 1 && !strcmp(argv[1], "measure")) {
+        measure(world, argc, argv);
+        MP_OK(gyre_finalize(world));
+        return 0;
+    }
     base_log_set_level(BASE_LOG_NONE); /* errors are asked for below */
     every_schedule(world);
     refusals(world);

@@ -104,7 +104,7 @@ run "$P" schedule --json "$W/no/such/folder.json"
 want "results into nowhere" 1 '--json: cannot write .*no/such/folder.json: No such file'
 check "said before anything runs" [ ! -s "$W/out" ]
 run "$P" nothing
-want "an unknown question" 2 'nothing.*there is: schedule'
+want "an unknown question" 2 'nothing.*there are: schedule, pipeline'
 run "$P"
 want "no question" 2 'schedule'
 run sh -c '"$1" schedule >/dev/full' - "$P"

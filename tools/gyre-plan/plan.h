@@ -6,5 +6,12 @@ enum { PLAN_OK = 0, PLAN_FAILED = 1, PLAN_USAGE = 2 };
 
 /* `gyre-plan schedule`; argv[0] is the subcommand. Returns the exit status. */
 int plan_schedule(int argc, char **argv);
+/* `gyre-plan pipeline` */
+int plan_pipeline(int argc, char **argv);
+
+/* "gyre-plan: WHAT VALUE; see gyre-plan SUBCOMMAND --help" on standard error. Returns PLAN_USAGE. */
+int plan_usage_error(const char *subcommand, const char *what, const char *value);
+/* 1 and *out if text is a whole number from least to most, else 0. */
+int plan_parse_int(const char *text, long least, long most, int *out);
 
 #endif

@@ -87,19 +87,7 @@ typedef struct {
 
 static int usage_error(const char *what, const char *value)
 {
-    fprintf(stderr, "gyre-plan: %s %s; see gyre-plan schedule --help\n", what, value);
-    return PLAN_USAGE;
-}
-
-static int parse_number(const char *text, long least, long most, int *out)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || errno || value < least || value > most)
-        return 0;
-    *out = (int)value;
-    return 1;
+    return plan_usage_error("schedule", what, value);
 }
 
 static int parse_bytes(const char *text, size_t least, size_t *out)
@@ -142,7 +130,7 @@ static int set_option(options_t *o, int flag, const char *arg)
         return o->algo == COLL_ALGO_END || (o->algo == COLL_ALGO_AUTO && strcmp(arg, "all")) ? algo_error(arg)
                                                                                              : -1;
     case 'n':
-        return parse_number(arg, 1, MOST_RANKS, &o->ranks)
+        return plan_parse_int(arg, 1, MOST_RANKS, &o->ranks)
                    ? -1
                    : usage_error("--ranks wants 1 to 1048576, not", arg);
     case 't':
@@ -153,7 +141,7 @@ static int set_option(options_t *o, int flag, const char *arg)
     case 'e':
         return parse_bytes(arg, 0, &o->max) ? -1 : usage_error("-e wants a size such as 64M, not", arg);
     case 'f':
-        if (!parse_number(arg, 2, 1 << 30, &number))
+        if (!plan_parse_int(arg, 2, 1 << 30, &number))
             return usage_error("-f wants a number from 2 on, not", arg);
         o->factor = (size_t)number;
         return -1;
@@ -162,14 +150,15 @@ static int set_option(options_t *o, int flag, const char *arg)
         return o->fast || !strcmp(arg, "canonical") ? -1
                                                     : usage_error("--order is canonical or fast, not", arg);
     case 'k':
-        return parse_number(arg, 1, MOST_RANKS, &o->ranks_per_host)
+        return plan_parse_int(arg, 1, MOST_RANKS, &o->ranks_per_host)
                    ? -1
                    : usage_error("--ranks-per-host wants a number from 1 on, not", arg);
     case 'u':
         return parse_bytes(arg, ELEMENT, &o->chunk) ? -1
                                                     : usage_error("--chunk wants 4 bytes or more, not", arg);
     case 'r':
-        return parse_number(arg, 0, MOST_RANKS, &o->root) ? -1 : usage_error("--root wants a rank, not", arg);
+        return plan_parse_int(arg, 0, MOST_RANKS, &o->root) ? -1
+                                                            : usage_error("--root wants a rank, not", arg);
     case 'm':
         o->memory = strcmp(arg, "plain") ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN;
         return o->memory == COLL_MEMORY_PLAIN || !strcmp(arg, "window")

@@ -1,0 +1,439 @@
+/* tools/gyre-plan/pipeline.c: `gyre-plan pipeline`: a pipeline schedule, proved, in virtual time: a chart, the bubble beside its formula,
+ * what each rank holds; or all schedules side by side. */
+#include "tools/gyre-plan/pipeline.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "pipeline/check.h"
+#include "tools/gyre-plan/plan.h"
+
+enum { COLUMNS = 160 /* where the output is no terminal */, MOST_STAGES = 512, MOST_MICRO_BATCHES = 4096 };
+
+static const char help[] =
+    "usage: gyre-plan pipeline [--schedule NAME|all] [--stages P] [--micro-batches M] [options]\n"
+    "\n"
+    "Makes a pipeline schedule, proves it (order, messages, no deadlock, memory), runs it in virtual time "
+    "and prints "
+    "a chart\n"
+    "with a line per rank, the bubble beside the formula of the paper, and what each rank holds at most. "
+    "With all: one "
+    "line\n"
+    "per schedule.\n"
+    "\n"
+    "  -s, --schedule NAME       gpipe, 1f1b (default), interleaved, zb-h1, zb-v, or all\n"
+    "  -p, --stages P            ranks of the pipeline (default 4)\n"
+    "  -m, --micro-batches M     of a batch (default 8)\n"
+    "  -v, --chunks V            stages per rank: interleaved 2 or more (default 2), zb-v 2, others 1\n"
+    "  --forward T               time of a rank's layers for a micro-batch, all chunks together (default 1)\n"
+    "  --backward T              the same, backward: inputs and weights (default 2)\n"
+    "  --weight T                of --backward, what the weights take (default: half of it)\n"
+    "  --hop T                   from one stage to the next (default 0)\n"
+    "  --evaluate                forward passes only, as in evaluation\n"
+    "  --columns N               width of the chart (default: the terminal's, else 160)\n"
+    "  --svg FILE                also draws it there\n"
+    "  --json FILE               also writes all actions with their times there\n"
+    "  -h, --help                this text\n";
+
+typedef struct {
+    pipe_kind_t kind;
+    int all, ranks, micro_batches, chunks, evaluate, columns;
+    double forward, backward, weight, hop; /* weight < 0: half of backward */
+    const char *svg, *json;
+} options_t;
+
+/* ---- the command line ----------------------------------------------------------------------------------- */
+
+static int usage_error(const char *what, const char *value)
+{
+    return plan_usage_error("pipeline", what, value);
+}
+
+static int parse_time(const char *text, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= 0.0 && value <= 1e9))
+        return 0;
+    *out = value;
+    return 1;
+}
+
+static int set_time(const char *flag, const char *arg, double *out)
+{
+    char what[64];
+    if (parse_time(arg, out))
+        return -1;
+    snprintf(what, sizeof what, "%s wants a time from 0 on, not", flag);
+    return usage_error(what, arg);
+}
+
+/* -1: go on; else the exit status. */
+static int set_option(options_t *o, int flag, const char *arg)
+{
+    switch (flag) {
+    case 's':
+        o->all = !strcmp(arg, "all");
+        for (int k = 0; !o->all && k < PIPE_KIND_END; k++)
+            if (!strcmp(arg, pipe_kind_name((pipe_kind_t)k))) {
+                o->kind = (pipe_kind_t)k;
+                return -1;
+            }
+        return o->all ? -1
+                      : usage_error("--schedule is gpipe, 1f1b, interleaved, zb-h1, zb-v or all, not", arg);
+    case 'p':
+        return plan_parse_int(arg, 1, MOST_STAGES, &o->ranks)
+                   ? -1
+                   : usage_error("--stages wants 1 to 512, not", arg);
+    case 'm':
+        return plan_parse_int(arg, 1, MOST_MICRO_BATCHES, &o->micro_batches)
+                   ? -1
+                   : usage_error("--micro-batches wants 1 to 4096, not", arg);
+    case 'v':
+        return plan_parse_int(arg, 1, 64, &o->chunks) ? -1 : usage_error("--chunks wants 1 to 64, not", arg);
+    case 'f':
+        return set_time("--forward", arg, &o->forward);
+    case 'b':
+        return set_time("--backward", arg, &o->backward);
+    case 'w':
+        return set_time("--weight", arg, &o->weight);
+    case 'd':
+        return set_time("--hop", arg, &o->hop);
+    case 'e':
+        o->evaluate = 1;
+        return -1;
+    case 'c':
+        return plan_parse_int(arg, 20, 10000, &o->columns)
+                   ? -1
+                   : usage_error("--columns wants 20 or more, not", arg);
+    case 'g':
+        o->svg = arg;
+        return -1;
+    case 'j':
+        o->json = arg;
+        return -1;
+    case 'h':
+        fputs(help, stdout);
+        return PLAN_OK;
+    default: /* getopt has said what is wrong */
+        fputs("gyre-plan: see gyre-plan pipeline --help\n", stderr);
+        return PLAN_USAGE;
+    }
+}
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : COLUMNS;
+}
+
+static int parse(int argc, char **argv, options_t *o)
+{
+    static const struct option known[] = {{"schedule", required_argument, NULL, 's'},
+                                          {"stages", required_argument, NULL, 'p'},
+                                          {"micro-batches", required_argument, NULL, 'm'},
+                                          {"chunks", required_argument, NULL, 'v'},
+                                          {"forward", required_argument, NULL, 'f'},
+                                          {"backward", required_argument, NULL, 'b'},
+                                          {"weight", required_argument, NULL, 'w'},
+                                          {"hop", required_argument, NULL, 'd'},
+                                          {"evaluate", no_argument, NULL, 'e'},
+                                          {"columns", required_argument, NULL, 'c'},
+                                          {"svg", required_argument, NULL, 'g'},
+                                          {"json", required_argument, NULL, 'j'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    *o = (options_t){
+        .kind = PIPE_1F1B, .ranks = 4, .micro_batches = 8, .forward = 1, .backward = 2, .weight = -1};
+    for (int flag; (flag = getopt_long(argc, argv, "s:p:m:v:h", known, NULL)) != -1;) {
+        int done = set_option(o, flag, optarg);
+        if (done >= 0)
+            return done;
+    }
+    if (optind < argc)
+        return usage_error("does not know what to do with", argv[optind]);
+    o->weight = o->weight < 0 ? o->backward / 2 : o->weight;
+    o->columns = o->columns ? o->columns : terminal_columns();
+    if (o->weight > o->backward)
+        return usage_error("--weight is a part of --backward", "and cannot be more");
+    if (o->forward + o->backward <= 0 || (o->evaluate && o->forward <= 0))
+        return usage_error("--forward and --backward", "cannot both be 0, nor --forward with --evaluate");
+    if (o->all && (o->svg || o->json || o->evaluate))
+        return usage_error("--schedule all prints a table;",
+                           "--svg, --json and --evaluate take one schedule");
+    return -1;
+}
+
+static pipe_shape_t shape_for(const options_t *o, pipe_kind_t kind)
+{
+    int several = kind == PIPE_INTERLEAVED || !o->all;
+    return (pipe_shape_t){.kind = kind,
+                          .ranks = o->ranks,
+                          .chunks = o->chunks && several ? o->chunks : pipe_kind_chunks(kind),
+                          .micro_batches = o->micro_batches,
+                          .forward_only = o->evaluate};
+}
+
+static pipe_times_t times_for(const options_t *o, const pipe_shape_t *shape)
+{
+    double v = shape->chunks;
+    return (pipe_times_t){
+        .forward = o->forward / v, .backward = o->backward / v, .weight = o->weight / v, .hop = o->hop};
+}
+
+/* ---- what is said ---------------------------------------------------------------------------------------- */
+
+const char *pipeline_formula_text(pipe_kind_t kind)
+{
+    switch (kind) {
+    case PIPE_GPIPE:
+    case PIPE_1F1B:
+        return "(p - 1) / (m + p - 1)";
+    case PIPE_INTERLEAVED:
+        return "(p - 1) / (v m + p - 1)";
+    case PIPE_ZB_H1:
+        return "(p - 1)(F + B - 2W) / (m (F + B) + (p - 1)(F + B - 2W))";
+    case PIPE_ZB_V:
+        return "(p - 1) / (6m + p - 1), if F = W = B / 2";
+    case PIPE_KIND_END:
+        break;
+    }
+    return NULL;
+}
+
+static const char *plural(int n, const char *many)
+{
+    return n == 1 ? "" : many;
+}
+
+static void print_heading(const pipeline_t *p, const options_t *o)
+{
+    const pipe_shape_t *s = &p->schedule->shape;
+    printf("%s%s: %d rank%s, %d stage%s each, %d micro-batch%s; a rank's layers: forward %g, ",
+           pipe_kind_name(s->kind), s->forward_only ? ", evaluation" : "", s->ranks, plural(s->ranks, "s"),
+           s->chunks, plural(s->chunks, "s"), s->micro_batches, plural(s->micro_batches, "es"), o->forward);
+    if (!s->forward_only)
+        printf("backward %g of which weights %g, ", o->backward, o->weight);
+    printf("hop %g\n\n", o->hop);
+}
+
+static void print_bubble(const pipeline_t *p)
+{
+    const pipe_shape_t *s = &p->schedule->shape;
+    printf("\nstep %g, bubble %.2f %%; ", p->sim->makespan, 100 * p->sim->bubble);
+    if (!isnan(p->formula))
+        printf("formula %.2f %%: %s%s\n", 100 * p->formula, pipeline_formula_text(s->kind),
+               p->times.hop > 0 ? ", without hops" : "");
+    else if (s->forward_only)
+        printf("evaluation has no formula\n");
+    else
+        printf("the formula wants %s micro-batches%s\n", s->kind == PIPE_ZB_V ? "2p or more" : "p or more",
+               s->kind == PIPE_ZB_V ? " and F = W = B / 2" : "");
+}
+
+static void print_ranks(const pipeline_t *p)
+{
+    const pipe_shape_t *s = &p->schedule->shape;
+    int splits = pipe_kind_splits(s->kind) && !s->forward_only;
+    printf("\n%6s %8s %8s   %-22s %s%s\n", "rank", "busy", "idle", "activations (promised)",
+           splits ? "weights left (promised)   " : "", "boundary tensors");
+    for (int r = 0; r < s->ranks; r++) {
+        printf("%6d %8g %6.1f %%   %11d (%d)%*s", r, p->sim->busy[r],
+               100 * (1 - p->sim->busy[r] / p->sim->makespan), p->sim->activations[r],
+               pipe_activation_bound(s, r),
+               pipe_activation_bound(s, r) < 10    ? 8
+               : pipe_activation_bound(s, r) < 100 ? 7
+                                                   : 6,
+               "");
+        if (splits)
+            printf(" %11d (%d)%*s", p->sim->weights[r], pipe_weight_bound(s, r),
+                   pipe_weight_bound(s, r) < 10    ? 11
+                   : pipe_weight_bound(s, r) < 100 ? 10
+                                                   : 9,
+                   "");
+        printf(" %d\n", p->sim->slots[r]);
+    }
+    if (s->chunks > 1)
+        printf("\nactivations are counted in chunks: %d are those of a whole rank for one micro-batch\n",
+               s->chunks);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------ */
+
+static json_t *actions_json(const pipeline_t *p, int r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < p->schedule->count[r]; i++) {
+        const pipe_action_t *a = &p->schedule->action[r][i];
+        json_t *one =
+            json_pack("{s:s, s:i, s:i, s:i, s:f, s:f}", "op", pipe_op_name(a->op), "chunk", a->chunk, "stage",
+                      pipe_stage_of(&p->schedule->shape, r, a->chunk), "micro_batch", a->micro_batch, "start",
+                      p->sim->start[r][i], "end", p->sim->end[r][i]);
+        if (one && a->peer >= 0 && json_object_set_new(one, "peer", json_integer(a->peer)) != 0) {
+            json_decref(one);
+            one = NULL;
+        }
+        if (!one || json_array_append_new(list, one) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *ranks_json(const pipeline_t *p)
+{
+    const pipe_shape_t *s = &p->schedule->shape;
+    json_t *list = json_array();
+    for (int r = 0; list && r < s->ranks; r++) {
+        json_t *actions = actions_json(p, r);
+        json_t *one = actions ? json_pack("{s:i, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "rank", r, "busy",
+                                          p->sim->busy[r], "activations", p->sim->activations[r],
+                                          "activation_bound", pipe_activation_bound(s, r), "weights",
+                                          p->sim->weights[r], "weight_bound", pipe_weight_bound(s, r),
+                                          "boundary_tensors", p->sim->slots[r], "actions", actions)
+                              : NULL;
+        if (!one || json_array_append_new(list, one) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static gyre_status_t write_json(const pipeline_t *p, const char *path)
+{
+    const pipe_shape_t *s = &p->schedule->shape;
+    json_t *ranks = ranks_json(p), *root = NULL;
+    json_t *formula = isnan(p->formula) ? json_null() : json_real(p->formula);
+    if (ranks && formula)
+        root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:b, s:{s:f, s:f, s:f, s:f}, s:f, s:f, s:O, s:O}",
+                         "version", GYRE_VERSION, "schedule", pipe_kind_name(s->kind), "stages", s->ranks,
+                         "chunks", s->chunks, "micro_batches", s->micro_batches, "evaluate", s->forward_only,
+                         "chunk_times", "forward", p->times.forward, "backward", p->times.backward, "weight",
+                         p->times.weight, "hop", p->times.hop, "makespan", p->sim->makespan, "bubble",
+                         p->sim->bubble, "bubble_formula", formula, "ranks", ranks);
+    json_decref(formula);
+    json_decref(ranks);
+    if (!root) {
+        fputs("gyre-plan: no memory for the results\n", stderr);
+        return GYRE_ERR_NO_MEMORY;
+    }
+    gyre_status_t st = base_json_write(path, root);
+    json_decref(root);
+    return st;
+}
+
+/* ---- making them ----------------------------------------------------------------------------------------- */
+
+typedef gyre_status_t (*show_fn)(const pipeline_t *p, const options_t *o);
+
+/* Makes, proves and times one schedule, and shows it. */
+static gyre_status_t with_schedule(const options_t *o, pipe_kind_t kind, show_fn show)
+{
+    const pipe_shape_t shape = shape_for(o, kind);
+    pipeline_t p = {.times = times_for(o, &shape)};
+    pipe_schedule_t *schedule = NULL;
+    pipe_simulation_t sim = {0};
+    gyre_status_t st = pipe_schedule_create(&shape, &schedule);
+    if (st == GYRE_OK) {
+        st = pipe_check(schedule);
+        if (st == GYRE_OK)
+            st = pipe_simulate(schedule, &p.times, &sim);
+        if (st != GYRE_OK)
+            fprintf(stderr, "gyre-plan: the schedule is not sound, which is a defect of Gyre: %s\n",
+                    gyre_last_error());
+    }
+    if (st == GYRE_OK) {
+        p.schedule = schedule;
+        p.sim = &sim;
+        p.formula = pipe_bubble_formula(&shape, &p.times);
+        st = show(&p, o);
+    }
+    pipe_simulation_free(&sim);
+    pipe_schedule_destroy(schedule);
+    return st;
+}
+
+static gyre_status_t show_one(const pipeline_t *p, const options_t *o)
+{
+    print_heading(p, o);
+    gyre_status_t st = pipeline_chart(p, o->columns, stdout);
+    if (st != GYRE_OK)
+        return st;
+    print_bubble(p);
+    print_ranks(p);
+    if (o->svg)
+        st = pipeline_svg(p, o->svg);
+    if (st == GYRE_OK && o->json)
+        st = write_json(p, o->json);
+    return st;
+}
+
+/* A line of the table of all. Activations in micro-batches of a whole rank, so that they compare. */
+static gyre_status_t show_line(const pipeline_t *p, const options_t *o)
+{
+    const pipe_shape_t *s = &p->schedule->shape;
+    int first = p->sim->activations[0], most = 0;
+    char formula[32] = "-";
+    (void)o;
+    for (int r = 0; r < s->ranks; r++)
+        most = p->sim->activations[r] > most ? p->sim->activations[r] : most;
+    if (!isnan(p->formula))
+        snprintf(formula, sizeof formula, "%.2f %%", 100 * p->formula);
+    printf("%-12s %6d %10g %8.2f %% %10s %10g %10g\n", pipe_kind_name(s->kind), s->chunks, p->sim->makespan,
+           100 * p->sim->bubble, formula, (double)first / s->chunks, (double)most / s->chunks);
+    return GYRE_OK;
+}
+
+static gyre_status_t show_all(const options_t *o)
+{
+    printf("%d rank%s, %d micro-batch%s; a rank's layers: forward %g, backward %g of which weights %g, hop "
+           "%g\n\n",
+           o->ranks, plural(o->ranks, "s"), o->micro_batches, plural(o->micro_batches, "es"), o->forward,
+           o->backward, o->weight, o->hop);
+    printf("%-12s %6s %10s %10s %10s %10s %10s\n", "schedule", "chunks", "step", "bubble", "formula",
+           "held, r 0", "held, most");
+    gyre_status_t st = GYRE_OK;
+    for (int k = 0; k < PIPE_KIND_END && st == GYRE_OK; k++) {
+        if (k == PIPE_INTERLEAVED && o->micro_batches % o->ranks != 0)
+            printf("%-12s %6s wants micro-batches in groups of %d\n", pipe_kind_name((pipe_kind_t)k), "-",
+                   o->ranks);
+        else
+            st = with_schedule(o, (pipe_kind_t)k, show_line);
+    }
+    printf("\nheld: activations, in micro-batches of all layers of a rank\n");
+    return st;
+}
+
+static int unwritable(const char *flag, const char *path)
+{
+    int error = path ? base_file_check(path) : 0;
+    if (error)
+        fprintf(stderr, "gyre-plan: %s: cannot write %s: %s\n", flag, path, strerror(error));
+    return error != 0;
+}
+
+int plan_pipeline(int argc, char **argv)
+{
+    options_t o;
+    int done = parse(argc, argv, &o);
+    if (done >= 0)
+        return done;
+    if (unwritable("--svg", o.svg) || unwritable("--json", o.json))
+        return PLAN_FAILED;
+    if (!o.all) {
+        const pipe_shape_t shape = shape_for(&o, o.kind);
+        if (pipe_shape_check(&shape) != GYRE_OK) /* it has said why */
+            return PLAN_USAGE;
+    }
+    gyre_status_t st = o.all ? show_all(&o) : with_schedule(&o, o.kind, show_one);
+    return st == GYRE_OK ? PLAN_OK : PLAN_FAILED;
+}

@@ -1,0 +1,24 @@
+/* tools/gyre-plan/pipeline.h: a pipeline schedule that was proved and timed, for those who draw it. */
+#ifndef GYRE_PLAN_PIPELINE_H
+#define GYRE_PLAN_PIPELINE_H
+
+#include <stdio.h>
+
+#include "pipeline/schedule.h"
+#include "pipeline/simulate.h"
+
+typedef struct {
+    const pipe_schedule_t *schedule;
+    const pipe_simulation_t *sim;
+    pipe_times_t times; /* of one chunk */
+    double formula;     /* bubble; NAN: none is known */
+} pipeline_t;
+
+/* One line per rank, at most `columns` wide; then what the signs mean. NO_MEMORY. */
+gyre_status_t pipeline_chart(const pipeline_t *p, int columns, FILE *out);
+/* The same as a self-contained SVG file. Errors of the file: IO. */
+gyre_status_t pipeline_svg(const pipeline_t *p, const char *path);
+/* The words of the papers for the bubble of this kind, such as "(p - 1) / (m + p - 1)"; NULL: no formula. */
+const char *pipeline_formula_text(pipe_kind_t kind);
+
+#endif
