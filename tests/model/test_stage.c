@@ -312,13 +312,38 @@ static void refusals(void **state)
     unmake(&w);
 }
 
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+/* What slots hold is what the header of each kind of recomputation says, to the byte. */
+static void memory(void **state)
+{
+    (void)state;
+    const size_t T = 6, C = 8, F = 32, H = 4, V = 12, L = 2, slots = 3;
+    const size_t inputs = T * C, weights = H * T * T;
+    const size_t rest =
+        4 * T + 4 * T * C + 3 * T * C + 2 * T * F; /* norms, ln1, attention, x2, ln2; q k v; MLP */
+    const size_t head = 2 * T * C + 3 * T + T * V + 2 * C;
+    const size_t kept[] = {inputs + rest + weights, inputs + rest, inputs};
+    const size_t split = 2 * T * C + T * F + 3 * T * C + 6 * C, made_for_split = 3 * T * C + T * F;
+    for (int how = 0; how < 6; how++) {
+        whole_t w = {0};
+        model_recompute_t recompute = (model_recompute_t)(how % 3);
+        make(&w, &gpt2, (model_stage_config_t){.slots = slots, .recompute = recompute, .split = how / 3});
+        size_t layer = kept[how % 3], work = 0;
+        if (how >= 3)
+            layer += split + (recompute == MODEL_RECOMPUTE_FULL ? made_for_split : 0);
+        size_t want = slots * (L * layer + head + (how >= 3 ? T * C : 0)) * sizeof(double);
+        assert_int_equal(model_stage_bytes_f64(w.stage, &work), want);
+        assert_true(work > 0);
+        unmake(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients),
-        cmocka_unit_test(old_decoder),
-        cmocka_unit_test(calls_in_order),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(gradients), cmocka_unit_test(old_decoder), cmocka_unit_test(calls_in_order),
+        cmocka_unit_test(refusals),  cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
