@@ -34,7 +34,7 @@ struct pipe_executor {
     size_t events;
     size_t sent_bytes;
     gyre_status_t dead; /* what ended a step, for all that follow */
-    char story[1024];   /* what a callback of this rank had to do with it; empty: nothing */
+    char story[2048];   /* how, as this rank saw it; empty: see the communicator's error */
 };
 
 /* ---- making one ---------------------------------------------------------------------------------------------- */
@@ -158,6 +158,19 @@ static gyre_status_t wait_for(pipe_executor_t *e, gyre_request_t **request)
     return st;
 }
 
+/* A wait that ended badly: what the communicator says of it knows calls and ranks, not what of the pipeline was waited for. */
+static gyre_status_t wait_failed(pipe_executor_t *e, const pipe_action_t *a, gyre_status_t status)
+{
+    int stage = pipe_stage_of(&e->shape, e->rank, a->chunk), receives = !pipe_op_computes(a->op);
+    snprintf(e->story, sizeof e->story,
+             "pipeline rank %d, waiting for %s stage %d (chunk %d), micro-batch %d: %s", e->rank,
+             !receives                ? "its messages to be taken, before"
+             : a->op == PIPE_RECV_ACT ? "the input of"
+                                      : "the gradient of the output of",
+             stage, a->chunk, a->micro_batch, gyre_last_error());
+    return gyre_fail_quiet(status, "%s", e->story);
+}
+
 static gyre_status_t post_receives(pipe_executor_t *e, int until)
 {
     while (e->posted < until) {
@@ -217,7 +230,7 @@ static gyre_status_t compute(pipe_executor_t *e, const pipe_step_t *step)
     const pipe_action_t *a = &step->action;
     gyre_status_t st = step->out < 0 ? GYRE_OK : wait_for(e, &e->sent[step->out]);
     if (st != GYRE_OK)
-        return st;
+        return wait_failed(e, a, st);
     pipe_event_t *event = &e->event[e->events];
     *event = (pipe_event_t){.op = a->op,
                             .stage = pipe_stage_of(&e->shape, e->rank, a->chunk),
@@ -244,7 +257,8 @@ static gyre_status_t run_step(pipe_executor_t *e, const pipe_step_t *step)
     switch (step->action.op) {
     case PIPE_RECV_ACT:
     case PIPE_RECV_GRAD:
-        return wait_for(e, &e->received[step->receive]);
+        st = wait_for(e, &e->received[step->receive]);
+        return st == GYRE_OK ? st : wait_failed(e, &step->action, st);
     case PIPE_SEND_ACT:
     case PIPE_SEND_GRAD:
         return send(e, step);
