@@ -56,17 +56,7 @@ static char *header_text(const model_params_t *params, size_t *bytes)
     return padded;
 }
 
-/* Writes one piece and counts it in. */
-static int put(FILE *out, base_hash_t *hash, const void *data, size_t bytes, model_file_sum_t *sum)
-{
-    if (hash)
-        base_hash_add(hash, data, bytes);
-    sum->bytes += bytes;
-    return bytes == 0 || fwrite(data, bytes, 1, out) == 1;
-}
-
-static gyre_status_t save(const char *path, const model_params_t *params, const float *flat,
-                          base_hash_t *hash, model_file_sum_t *sum)
+gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
 {
     base_file_t file;
     size_t bytes = 0;
@@ -76,8 +66,8 @@ static gyre_status_t save(const char *path, const model_params_t *params, const 
     uint64_t length = bytes;
     gyre_status_t status = base_file_begin(path, &file);
     if (status == GYRE_OK) {
-        if (put(file.out, hash, &length, sizeof length, sum) && put(file.out, hash, header, bytes, sum) &&
-            put(file.out, hash, flat, params->total * sizeof *flat, sum)) {
+        if (fwrite(&length, sizeof length, 1, file.out) == 1 && fwrite(header, bytes, 1, file.out) == 1 &&
+            fwrite(flat, params->total * sizeof *flat, 1, file.out) == 1) {
             status = base_file_commit(&file);
         } else {
             base_file_abandon(&file);
@@ -85,26 +75,6 @@ static gyre_status_t save(const char *path, const model_params_t *params, const 
         }
     }
     free(header);
-    return status;
-}
-
-gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
-{
-    model_file_sum_t ignored = {0};
-    return save(path, params, flat, NULL, &ignored);
-}
-
-gyre_status_t model_checkpoint_save_summed(const char *path, const model_params_t *params, const float *flat,
-                                           model_file_sum_t *sum)
-{
-    model_file_sum_t made = {0};
-    base_hash_t *hash = base_hash_begin();
-    if (!hash)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the checksum of %s", path);
-    gyre_status_t status = save(path, params, flat, hash, &made);
-    made.hash = base_hash_end(hash);
-    if (status == GYRE_OK)
-        *sum = made;
     return status;
 }
 

@@ -17,10 +17,6 @@ typedef struct {
     uint64_t bytes;
     uint64_t hash; /* base_hash64 of all of them */
 } model_file_sum_t;
-/* model_checkpoint_save, which also says what it wrote: summed up from memory, so a disk that keeps something else is
- * found out. *sum is set on success. */
-gyre_status_t model_checkpoint_save_summed(const char *path, const model_params_t *params, const float *flat,
-                                           model_file_sum_t *sum);
 /* Reads the whole file once, in pieces. NOT_FOUND, IO, NO_MEMORY. */
 gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum);
 

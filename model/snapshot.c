@@ -18,14 +18,13 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
 
 #define FORMAT      "gyre-training-checkpoint"
-#define VERSION     1
+#define VERSION     2
 #define INDEX       "index.json"
-#define INDEX_LIMIT (16u << 20) /* bytes; ours have a few thousand */
-#define HIDDEN      ".step-"    /* what is being written or removed */
-#define ABANDONED_S 3600        /* nothing was written in there for so long: nobody writes there any more */
+#define INDEX_LIMIT (256u << 20) /* bytes; a range takes about 20 */
+#define HIDDEN      ".step-"     /* what is being written or removed */
+#define ABANDONED_S 3600         /* nothing was written in there for so long: nobody writes there any more */
 
 /* ---- names ---------------------------------------------------------------------------------------------- */
 
@@ -46,14 +45,27 @@ int model_snapshot_path(const char *folder, uint64_t step, char *path, size_t by
     return n > 0 && (size_t)n < bytes;
 }
 
-/* A hidden name beside it that no other process uses. */
-static int hidden_path(const char *folder, uint64_t step, const char *what, char *path, size_t bytes)
+void model_snapshot_id(char *id, size_t bytes)
 {
     char host[HOST_NAME_MAX + 1] = "";
     (void)gethostname(host, sizeof host - 1);
-    int n = snprintf(path, bytes, "%s/" HIDDEN "%012llu.%s-%s-%ld", folder, (unsigned long long)step, what,
-                     host, (long)getpid());
-    return n > 0 && (size_t)n < bytes;
+    snprintf(id, bytes, "%s-%ld", host, (long)getpid());
+}
+
+/* A hidden name beside it that no other writer uses. */
+static int hidden_path(const char *folder, uint64_t step, const char *what, const char *id, char *path)
+{
+    int n =
+        snprintf(path, PATH_MAX, "%s/" HIDDEN "%012llu.%s-%s", folder, (unsigned long long)step, what, id);
+    return n > 0 && n < PATH_MAX;
+}
+
+/* The same of this process. */
+static int own_hidden_path(const char *folder, uint64_t step, const char *what, char *path)
+{
+    char id[MODEL_SNAPSHOT_ID];
+    model_snapshot_id(id, sizeof id);
+    return hidden_path(folder, step, what, id, path);
 }
 
 /* The step that a name stands for; -1: it is none of ours. */
@@ -139,7 +151,7 @@ static gyre_status_t move_away(const char *folder, uint64_t step, char *hidden)
 {
     char path[PATH_MAX];
     if (!model_snapshot_path(folder, step, path, sizeof path) ||
-        !hidden_path(folder, step, "old", hidden, PATH_MAX))
+        !own_hidden_path(folder, step, "old", hidden))
         return too_long(folder);
     (void)remove_folder(hidden); /* of an attempt that failed half-way */
     if (rename(path, hidden) != 0)
@@ -183,38 +195,44 @@ static json_t *hex(uint64_t value)
     return json_string(text);
 }
 
-static gyre_status_t write_index(const char *path, uint64_t step, json_t *files, const json_t *run)
+/* A list, an element a line: it may have thousands. */
+static void put_list(FILE *out, const char *name, const json_t *list)
 {
-    json_t *index = json_pack("{s:s, s:i, s:I, s:O, s:O}", "format", FORMAT, "version", VERSION, "step",
-                              (json_int_t)step, "files", files, "run", (json_t *)run);
-    uint64_t hash = index ? index_hash(index) : 0;
-    if (hash == 0 || json_object_set_new(index, "xxh3", hex(hash)) != 0) {
-        json_decref(index);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", path);
+    fprintf(out, " \"%s\": [", name);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        fputs(i > 0 ? ",\n  " : "\n  ", out);
+        json_dumpf(json_array_get(list, i), out, JSON_COMPACT);
     }
-    gyre_status_t status = base_json_write(path, index);
-    json_decref(index);
-    return status;
+    fputs("],\n", out);
+}
+
+static void put_member(FILE *out, const char *name, const json_t *value, const char *ending)
+{
+    fprintf(out, " \"%s\": ", name);
+    json_dumpf(value, out, JSON_ENCODE_ANY | (json_is_object(value) ? JSON_INDENT(2) : 0));
+    fputs(ending, out);
+}
+
+static gyre_status_t write_index(const char *path, const json_t *index)
+{
+    const char *const member[] = {"format", "version", "step", "run"};
+    base_file_t file;
+    gyre_status_t status = base_file_begin(path, &file);
+    if (status != GYRE_OK)
+        return status;
+    fputs("{\n", file.out);
+    for (size_t i = 0; i < sizeof member / sizeof *member; i++)
+        put_member(file.out, member[i], json_object_get(index, member[i]), ",\n");
+    put_list(file.out, "rows", json_object_get(index, "rows"));
+    put_list(file.out, "files", json_object_get(index, "files"));
+    put_member(file.out, "xxh3", json_object_get(index, "xxh3"), "\n}\n");
+    return base_file_commit(&file);
 }
 
 static int is_hex(const json_t *value)
 {
     const char *text = json_string_value(value);
     return text && strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16;
-}
-
-/* A plain file name: it must not lead out of the checkpoint. */
-static int is_name(const json_t *value)
-{
-    const char *text = json_string_value(value);
-    return text && *text && *text != '.' && !strchr(text, '/') && strlen(text) < 128;
-}
-
-static int is_file(const json_t *file)
-{
-    const json_t *bytes = json_object_get(file, "bytes");
-    return is_name(json_object_get(file, "name")) && json_is_integer(bytes) &&
-           json_integer_value(bytes) >= 0 && is_hex(json_object_get(file, "xxh3"));
 }
 
 gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *path, json_t **out)
@@ -228,10 +246,14 @@ gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *
                    ? gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path)
                    : gyre_fail(GYRE_ERR_FORMAT, "%s:%d: is damaged: %s", path, error.line, error.text);
     const char *format = json_string_value(json_object_get(index, "format"));
-    const json_t *files = json_object_get(index, "files"), *step = json_object_get(index, "step");
+    const json_t *step = json_object_get(index, "step");
     json_int_t version = json_integer_value(json_object_get(index, "version"));
     if (!format || strcmp(format, FORMAT) != 0)
         what = "is not the index of a training checkpoint";
+    else if (version == 1)
+        what = "is of Gyre's first version, before runs could change their layout: it cannot be gone on "
+               "with; give its "
+               "model.safetensors to --load to begin a run with its weights";
     else if (version != VERSION) {
         snprintf(found, sizeof found, "has version %lld; this program reads %d", (long long)version, VERSION);
         what = found;
@@ -239,12 +261,9 @@ gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *
                strtoull(json_string_value(json_object_get(index, "xxh3")), NULL, 16) != index_hash(index))
         what = "is damaged: its checksum does not fit";
     else if (!json_is_integer(step) || json_integer_value(step) < 0 ||
-             json_integer_value(step) >= (json_int_t)MODEL_SNAPSHOT_STEPS || !json_array_size(files) ||
+             json_integer_value(step) >= (json_int_t)MODEL_SNAPSHOT_STEPS ||
              !json_is_object(json_object_get(index, "run")))
-        what = "lacks step, files or run";
-    for (size_t i = 0; !what && i < json_array_size(files); i++)
-        if (!is_file(json_array_get(files, i)))
-            what = "has an entry of a file that lacks name, bytes or xxh3";
+        what = "lacks step or run";
     if (what) {
         json_decref(index);
         return gyre_fail(GYRE_ERR_FORMAT, "%s %s", path, what);
@@ -301,123 +320,155 @@ static gyre_status_t open_index(const char *at, uint64_t step, json_t **out)
 
 /* ---- checking and reading ------------------------------------------------------------------------------- */
 
-static gyre_status_t check_size(const char *path, uint64_t bytes)
+struct model_snapshot {
+    char at[PATH_MAX];
+    json_t *index;
+    model_shards_t *shards;
+};
+
+void model_snapshot_close(model_snapshot_t *snapshot)
 {
-    struct stat info;
-    if (stat(path, &info) != 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               path);
-    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != bytes)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s has %lld bytes instead of %llu", path, (long long)info.st_size,
-                         (unsigned long long)bytes);
-    return GYRE_OK;
+    if (!snapshot)
+        return;
+    json_decref(snapshot->index);
+    model_shards_destroy(snapshot->shards);
+    free(snapshot);
 }
 
-/* Sizes, and hashes if `deep`. */
-static gyre_status_t check_files(const char *at, const json_t *index, int deep)
-{
-    char path[PATH_MAX];
-    const json_t *files = json_object_get(index, "files");
-    for (size_t i = 0; i < json_array_size(files); i++) {
-        const json_t *file = json_array_get(files, i);
-        uint64_t bytes = (uint64_t)json_integer_value(json_object_get(file, "bytes"));
-        uint64_t hash = strtoull(json_string_value(json_object_get(file, "xxh3")), NULL, 16);
-        model_file_sum_t sum = {0};
-        if (!join(path, sizeof path, at, json_string_value(json_object_get(file, "name"))))
-            return too_long(at);
-        gyre_status_t status = check_size(path, bytes);
-        if (status == GYRE_OK && deep)
-            status = model_checkpoint_sum(path, &sum);
-        if (status == GYRE_OK && deep && (sum.bytes != bytes || sum.hash != hash))
-            status =
-                gyre_fail(GYRE_ERR_FORMAT, "%s is damaged: its checksum is %016llx; the index says %016llx",
-                          path, (unsigned long long)sum.hash, (unsigned long long)hash);
-        if (status != GYRE_OK)
-            return status;
-    }
-    return GYRE_OK;
-}
-
-static int lists(const json_t *index, const char *name)
-{
-    const json_t *files = json_object_get(index, "files");
-    for (size_t i = 0; i < json_array_size(files); i++)
-        if (strcmp(json_string_value(json_object_get(json_array_get(files, i), "name")), name) == 0)
-            return 1;
-    return 0;
-}
-
-static gyre_status_t load_parts(const char *at, const json_t *index, const model_params_t *params,
-                                const model_snapshot_part_t *part, size_t parts)
+/* What is in the folder `at`, whatever its name. */
+static gyre_status_t open_folder(const char *at, uint64_t step, model_snapshot_t **out)
 {
     char path[PATH_MAX];
-    for (size_t p = 0; p < parts; p++) {
-        if (!join(path, sizeof path, at, part[p].name))
-            return too_long(at);
-        if (!lists(index, part[p].name))
-            return gyre_fail(GYRE_ERR_FORMAT, "%s: the index does not list it", path);
-        gyre_status_t status = model_checkpoint_load(path, params, part[p].flat);
-        if (status != GYRE_OK)
-            return status;
+    model_snapshot_t *snapshot = calloc(1, sizeof *snapshot);
+    if (!snapshot)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", at);
+    int fits = join(path, sizeof path, at, INDEX);
+    snprintf(snapshot->at, sizeof snapshot->at, "%s", at);
+    gyre_status_t status = fits ? open_index(at, step, &snapshot->index) : too_long(at);
+    if (status == GYRE_OK)
+        status = model_shards_parse(snapshot->index, path, &snapshot->shards);
+    if (status == GYRE_OK)
+        status = model_shards_sizes(snapshot->shards, at);
+    if (status != GYRE_OK) {
+        model_snapshot_close(snapshot);
+        return status;
     }
+    *out = snapshot;
     return GYRE_OK;
 }
 
-/* params NULL: the quick look. */
-static gyre_status_t open_snapshot(const char *folder, uint64_t step, const model_params_t *params,
-                                   const model_snapshot_part_t *part, size_t parts, json_t **run)
+gyre_status_t model_snapshot_open(const char *folder, uint64_t step, model_snapshot_t **out)
 {
     char at[PATH_MAX];
-    json_t *index = NULL;
     if (!model_snapshot_path(folder, step, at, sizeof at))
         return too_long(folder);
-    gyre_status_t status = open_index(at, step, &index);
-    if (status != GYRE_OK)
-        return status;
-    status = check_files(at, index, params != NULL);
-    if (status == GYRE_OK && params)
-        status = load_parts(at, index, params, part, parts);
-    if (status == GYRE_OK && run)
-        *run = json_incref(json_object_get(index, "run"));
-    json_decref(index);
+    return open_folder(at, step, out);
+}
+
+gyre_status_t model_snapshot_check(const char *folder, uint64_t step)
+{
+    model_snapshot_t *snapshot = NULL;
+    gyre_status_t status = model_snapshot_open(folder, step, &snapshot);
+    model_snapshot_close(snapshot);
     return status;
 }
 
-gyre_status_t model_snapshot_check(const char *folder, uint64_t step, json_t **run)
+const char *model_snapshot_at(const model_snapshot_t *snapshot)
 {
-    return open_snapshot(folder, step, NULL, NULL, 0, run);
+    return snapshot->at;
 }
 
-gyre_status_t model_snapshot_load(const char *folder, uint64_t step, const model_params_t *params,
-                                  const model_snapshot_part_t *part, size_t parts, json_t **run)
+const json_t *model_snapshot_run(const model_snapshot_t *snapshot)
 {
-    return open_snapshot(folder, step, params, part, parts, run);
+    return json_object_get(snapshot->index, "run");
+}
+
+uint64_t model_snapshot_hash(const model_snapshot_t *snapshot)
+{
+    return strtoull(json_string_value(json_object_get(snapshot->index, "xxh3")), NULL, 16);
+}
+
+const model_shards_t *model_snapshot_shards(const model_snapshot_t *snapshot)
+{
+    return snapshot->shards;
+}
+
+gyre_status_t model_snapshot_fit(const model_snapshot_t *snapshot, const model_params_t *whole)
+{
+    return model_shards_fit(snapshot->shards, whole, snapshot->at);
+}
+
+gyre_status_t model_snapshot_verify(const model_snapshot_t *snapshot, size_t index, size_t of)
+{
+    return model_shards_verify(snapshot->shards, snapshot->at, index, of);
+}
+
+gyre_status_t model_snapshot_read(const model_snapshot_t *snapshot, const model_params_t *whole,
+                                  const model_range_t *range, size_t ranges)
+{
+    return model_shards_read(snapshot->shards, snapshot->at, whole, range, ranges);
 }
 
 /* ---- writing -------------------------------------------------------------------------------------------- */
 
-static gyre_status_t write_parts(const char *at, uint64_t step, const model_params_t *params,
-                                 const model_snapshot_part_t *part, size_t parts, const json_t *run)
+gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
+                                   char *made)
+{
+    char what[24];
+    snprintf(what, sizeof what, "new%u", attempt);
+    if (step >= MODEL_SNAPSHOT_STEPS)
+        return gyre_fail(GYRE_ERR_INVALID, "step %llu: checkpoints know steps below %llu",
+                         (unsigned long long)step, (unsigned long long)MODEL_SNAPSHOT_STEPS);
+    if (!hidden_path(folder, step, what, id, made))
+        return too_long(folder);
+    if (mkdir(made, 0777) != 0 && errno != EEXIST) /* another rank was first */
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    return GYRE_OK;
+}
+
+void model_snapshot_abandon(const char *made)
+{
+    (void)remove_folder(made);
+}
+
+/* The index of what is written; every range must be there. *out is a new reference. */
+static gyre_status_t make_index(const char *path, uint64_t step, const model_params_t *whole, json_t *files,
+                                const json_t *run, json_t **out)
+{
+    model_shards_t *shards = NULL;
+    json_t *rows = model_shards_rows(whole);
+    json_t *index =
+        rows ? json_pack("{s:s, s:i, s:I, s:o, s:O, s:O}", "format", FORMAT, "version", VERSION, "step",
+                         (json_int_t)step, "rows", rows, "files", files, "run", (json_t *)run)
+             : NULL;
+    uint64_t hash = index ? index_hash(index) : 0;
+    gyre_status_t status = hash != 0 && json_object_set_new(index, "xxh3", hex(hash)) == 0
+                               ? GYRE_OK
+                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", path);
+    if (status == GYRE_OK)
+        status = model_shards_parse(index, path, &shards);
+    model_shards_destroy(shards);
+    if (status != GYRE_OK) {
+        json_decref(index);
+        return status;
+    }
+    *out = index;
+    return GYRE_OK;
+}
+
+/* Last: a checkpoint without it is none. */
+static gyre_status_t complete(const char *made, uint64_t step, const model_params_t *whole, json_t *files,
+                              const json_t *run)
 {
     char path[PATH_MAX];
-    json_t *files = json_array();
-    gyre_status_t status = GYRE_OK;
-    int bad = !files;
-    for (size_t p = 0; status == GYRE_OK && p < parts; p++) {
-        model_file_sum_t sum = {0};
-        status = join(path, sizeof path, at, part[p].name)
-                     ? model_checkpoint_save_summed(path, params, part[p].flat, &sum)
-                     : too_long(at);
-        if (status == GYRE_OK)
-            bad |= json_array_append_new(files, json_pack("{s:s, s:I, s:o}", "name", part[p].name, "bytes",
-                                                          (json_int_t)sum.bytes, "xxh3", hex(sum.hash)));
-    }
-    if (status == GYRE_OK && bad)
-        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the index of %s", at);
-    if (status == GYRE_OK) /* last: a checkpoint without it is none */
-        status = join(path, sizeof path, at, INDEX) ? write_index(path, step, files, run) : too_long(at);
-    json_decref(files);
-    return status == GYRE_OK ? sync_folder(at) : status;
+    json_t *index = NULL;
+    if (!join(path, sizeof path, made, INDEX))
+        return too_long(made);
+    gyre_status_t status = make_index(path, step, whole, files, run, &index);
+    if (status == GYRE_OK)
+        status = write_index(path, index);
+    json_decref(index);
+    return status == GYRE_OK ? sync_folder(made) : status;
 }
 
 /* Gives what was written its name. A checkpoint that has it already is exchanged for it at one stroke; file systems that
@@ -447,24 +498,11 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
     return sync_folder(folder);
 }
 
-gyre_status_t model_snapshot_write(const char *folder, uint64_t step, const model_params_t *params,
-                                   const model_snapshot_part_t *part, size_t parts, const json_t *run)
+gyre_status_t model_snapshot_publish(const char *folder, uint64_t step, const char *made,
+                                     const model_params_t *whole, json_t *files, const json_t *run)
 {
-    char made[PATH_MAX];
-    if (step >= MODEL_SNAPSHOT_STEPS)
-        return gyre_fail(GYRE_ERR_INVALID, "step %llu: checkpoints know steps below %llu",
-                         (unsigned long long)step, (unsigned long long)MODEL_SNAPSHOT_STEPS);
-    if (!hidden_path(folder, step, "new", made, sizeof made))
-        return too_long(folder);
-    (void)remove_folder(made); /* of an attempt that failed */
-    if (mkdir(made, 0777) != 0)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
-    gyre_status_t status = write_parts(made, step, params, part, parts, run);
-    if (status == GYRE_OK)
-        status = publish(folder, step, made);
-    if (status != GYRE_OK)
-        (void)remove_folder(made); /* on a full disk its room is needed */
-    return status;
+    gyre_status_t status = complete(made, step, whole, files, run);
+    return status == GYRE_OK ? publish(folder, step, made) : status;
 }
 
 /* ---- what a writer leaves that was killed ----------------------------------------------------------------- */
@@ -509,7 +547,7 @@ static int restore(const char *folder, const char *path, const char *name)
     const char *digits = name + sizeof HIDDEN - 1;
     char place[PATH_MAX];
     struct stat info;
-    json_t *index = NULL;
+    model_snapshot_t *snapshot = NULL;
     if (strspn(digits, "0123456789") != 12 || digits[12] != '.')
         return 0;
     uint64_t step = strtoull(digits, NULL, 10);
@@ -517,10 +555,44 @@ static int restore(const char *folder, const char *path, const char *name)
         return 0;
     int level = base_log_limit;
     base_log_set_level(BASE_LOG_NONE); /* most are half-written, and nobody's loss */
-    int whole = open_index(path, step, &index) == GYRE_OK && check_files(path, index, 1) == GYRE_OK;
+    int whole =
+        open_folder(path, step, &snapshot) == GYRE_OK && model_snapshot_verify(snapshot, 0, 1) == GYRE_OK;
     base_log_set_level((base_log_level_t)level);
-    json_decref(index);
+    model_snapshot_close(snapshot);
     return whole && rename(path, place) == 0;
+}
+
+void model_snapshot_sweep(const char *folder, const char *id, const char *except)
+{
+    char path[PATH_MAX];
+    size_t n = strlen(id);
+    DIR *all = opendir(folder);
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        size_t length = strlen(entry->d_name);
+        if (strncmp(entry->d_name, HIDDEN, sizeof HIDDEN - 1) == 0 && length > n + sizeof HIDDEN &&
+            strcmp(entry->d_name + length - n, id) == 0 && entry->d_name[length - n - 1] == '-' &&
+            join(path, sizeof path, folder, entry->d_name) && (!except || strcmp(path, except) != 0))
+            (void)remove_folder(path);
+    }
+    if (all)
+        closedir(all);
+}
+
+gyre_status_t model_snapshot_probe(const char *folder, const char *id)
+{
+    char path[PATH_MAX];
+    if (!hidden_path(folder, 0, "probe", id, path))
+        return too_long(folder);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    return GYRE_OK;
+}
+
+int model_snapshot_sees(const char *folder, const char *id)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    return hidden_path(folder, 0, "probe", id, path) && stat(path, &info) == 0 && access(folder, W_OK) == 0;
 }
 
 gyre_status_t model_snapshot_prepare(const char *folder)
@@ -537,7 +609,7 @@ gyre_status_t model_snapshot_prepare(const char *folder)
             !restore(folder, path, entry->d_name))
             (void)remove_folder(path); /* what cannot be removed harms nobody */
     closedir(all);
-    if (!hidden_path(folder, 0, "try", path, sizeof path))
+    if (!own_hidden_path(folder, 0, "try", path))
         return too_long(folder);
     if (mkdir(path, 0777) != 0)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);

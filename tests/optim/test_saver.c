@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,48 +17,74 @@
 #include "optim/saver.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
-static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 static char folder[] = "/tmp/gyre-saver-XXXXXX";
 static model_params_t *params;
-static optim_adamw_t *adamw;
-static float *flat;
+static float *state[MODEL_RANGE_PARTS];
+static char id[MODEL_SNAPSHOT_ID];
 #define PATIENT 60.0
 
-static int begin(void **state)
+static int begin(void **unused)
 {
-    (void)state;
+    (void)unused;
     base_log_set_level(BASE_LOG_NONE);
-    if (!mkdtemp(folder) || model_params_create(&config, &params) != GYRE_OK ||
-        optim_adamw_create(params, &how, &adamw) != GYRE_OK || !(flat = calloc(params->total, sizeof *flat)))
+    model_snapshot_id(id, sizeof id);
+    if (!mkdtemp(folder) || model_params_create(&config, &params) != GYRE_OK)
         return -1;
+    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+        if (!(state[p] = calloc(params->total, sizeof(float))))
+            return -1;
     return 0;
 }
 
-static int end(void **state)
+static int end(void **unused)
 {
-    (void)state;
-    optim_adamw_destroy(adamw);
+    (void)unused;
     model_params_destroy(params);
-    free(flat);
+    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+        free(state[p]);
     return rmdir(folder);
 }
 
 /* The arrays as they are behind `step`. */
 static void fill(uint64_t step)
 {
-    for (size_t i = 0; i < params->total; i++) {
-        flat[i] = (float)(step + i);
-        optim_adamw_exp_avg(adamw)[i] = (float)(2 * step + i);
-        optim_adamw_exp_avg_sq(adamw)[i] = (float)(3 * step + i);
+    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+        for (size_t i = 0; i < params->total; i++)
+            state[p][i] = (float)((p + 1) * step + i);
+}
+
+/* Rank `rank` of `ranks` adds its piece of each row. */
+static void add(optim_saver_t *saver, size_t rank, size_t ranks)
+{
+    for (size_t r = 0; r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        size_t first = row->count * rank / ranks, at = row->offset + first;
+        const model_range_t range = {.row = r,
+                                     .first = first,
+                                     .count = row->count * (rank + 1) / ranks - first,
+                                     .part = {state[0] + at, state[1] + at, state[2] + at}};
+        if (range.count > 0)
+            assert_int_equal(optim_saver_add(saver, &range), GYRE_OK);
     }
+}
+
+static gyre_status_t save_piece(optim_saver_t *saver, uint64_t step, size_t rank, size_t ranks,
+                                double patience)
+{
+    if (!optim_saver_ready(saver, patience)) {
+        optim_saver_skip(saver, step);
+        return GYRE_IN_PROGRESS;
+    }
+    fill(step);
+    add(saver, rank, ranks);
+    gyre_status_t status = optim_saver_save(saver, step, rank == 0 ? json_object() : NULL, -1);
+    fill(999); /* training goes on: what is written was copied */
+    return status;
 }
 
 static gyre_status_t save(optim_saver_t *saver, uint64_t step, double patience)
 {
-    fill(step);
-    gyre_status_t status = optim_saver_save(saver, step, flat, adamw, json_object(), -1, patience);
-    fill(999); /* training goes on: what is written was copied */
-    return status;
+    return save_piece(saver, step, 0, 1, patience);
 }
 
 /* The folder holds exactly these steps, newest first, each with its own arrays. */
@@ -69,31 +96,52 @@ static void holds(const uint64_t *expected, size_t count)
     assert_int_equal(found, count);
     for (size_t s = 0; s < count; s++) {
         assert_int_equal(steps[s], expected[s]);
-        float *read[OPTIM_SAVER_PARTS];
-        model_snapshot_part_t part[OPTIM_SAVER_PARTS];
-        for (size_t p = 0; p < OPTIM_SAVER_PARTS; p++)
+        model_snapshot_t *snapshot = NULL;
+        float *read[MODEL_RANGE_PARTS];
+        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
             assert_non_null(read[p] = calloc(params->total, sizeof(float)));
-        optim_saver_parts(read[0], read[1], read[2], part);
-        assert_int_equal(model_snapshot_load(folder, steps[s], params, part, OPTIM_SAVER_PARTS, NULL),
-                         GYRE_OK);
+        assert_int_equal(model_snapshot_open(folder, steps[s], &snapshot), GYRE_OK);
+        assert_int_equal(model_snapshot_verify(snapshot, 0, 1), GYRE_OK);
+        for (size_t r = 0; r < params->rows; r++) {
+            size_t at = params->row[r].offset;
+            const model_range_t range = {
+                .row = r, .count = params->row[r].count, .part = {read[0] + at, read[1] + at, read[2] + at}};
+            assert_int_equal(model_snapshot_read(snapshot, params, &range, 1), GYRE_OK);
+        }
+        model_snapshot_close(snapshot);
         fill(steps[s]);
-        assert_memory_equal(read[0], flat, params->total * sizeof(float));
-        assert_memory_equal(read[1], optim_adamw_exp_avg(adamw), params->total * sizeof(float));
-        assert_memory_equal(read[2], optim_adamw_exp_avg_sq(adamw), params->total * sizeof(float));
-        for (size_t p = 0; p < OPTIM_SAVER_PARTS; p++)
+        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++) {
+            assert_memory_equal(read[p], state[p], params->total * sizeof(float));
             free(read[p]);
+        }
     }
     free(steps);
 }
 #define HOLDS(...) \
     holds((const uint64_t[]){__VA_ARGS__}, sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 
+/* The saver of one rank; those of `writes` have something to write. */
+static optim_saver_t *make_rank(size_t keep, uint64_t resumed, size_t rank, size_t ranks, double patience)
+{
+    const unsigned char writes[] = {1, 1, 1, 1};
+    const optim_saver_config_t how_to = {.folder = folder,
+                                         .id = id,
+                                         .keep = keep,
+                                         .resumed = resumed,
+                                         .rank = rank,
+                                         .ranks = ranks,
+                                         .writes = writes,
+                                         .patience = patience};
+    optim_saver_t *saver = NULL;
+    assert_true(ranks <= sizeof writes);
+    /* too few for all: more is taken as it is needed */
+    assert_int_equal(optim_saver_create(params, &how_to, params->total / ranks / 2, &saver), GYRE_OK);
+    return saver;
+}
+
 static optim_saver_t *make(size_t keep, uint64_t resumed)
 {
-    const optim_saver_config_t how_to = {.folder = folder, .keep = keep, .resumed = resumed};
-    optim_saver_t *saver = NULL;
-    assert_int_equal(optim_saver_create(params, &how_to, &saver), GYRE_OK);
-    return saver;
+    return make_rank(keep, resumed, 0, 1, PATIENT);
 }
 
 static void make_bad(uint64_t step)
@@ -103,9 +151,9 @@ static void make_bad(uint64_t step)
     assert_int_equal(mkdir(path, 0777), 0);
 }
 
-static void keeps(void **state)
+static void keeps(void **unused)
 {
-    (void)state;
+    (void)unused;
     uint64_t newest = 0;
     optim_saver_t *saver = make(2, 0);
     assert_int_equal(optim_saver_wait(saver, PATIENT, &newest), GYRE_OK);
@@ -127,16 +175,16 @@ static void keeps(void **state)
     assert_int_equal(save(saver, 50, PATIENT), GYRE_OK);
     assert_int_equal(save(saver, 60, PATIENT), GYRE_OK);
     assert_int_equal(optim_saver_destroy(saver, PATIENT), 1); /* which waits for what is under way */
-    assert_int_equal(model_snapshot_check(folder, 70, NULL), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(model_snapshot_check(folder, 70), GYRE_ERR_NOT_FOUND);
     assert_int_equal(model_snapshot_remove(folder, 70), GYRE_OK);
     HOLDS(60, 50);
     assert_int_equal(model_snapshot_remove(folder, 50), GYRE_OK);
     assert_int_equal(model_snapshot_remove(folder, 60), GYRE_OK);
 }
 
-static void busy(void **state)
+static void busy(void **unused)
 {
-    (void)state;
+    (void)unused;
     optim_saver_t *saver = make(5, 0);
     size_t left_out = 0;
     for (uint64_t step = 1; step <= 30; step++) {
@@ -157,9 +205,9 @@ static void busy(void **state)
 }
 
 /* What cannot be written is an answer, and the next one is tried again. */
-static void fails(void **state)
+static void fails(void **unused)
 {
-    (void)state;
+    (void)unused;
     uint64_t newest = 0;
     optim_saver_t *saver = make(2, 0);
     assert_int_equal(save(saver, 1, PATIENT), GYRE_OK);
@@ -174,7 +222,7 @@ static void fails(void **state)
     assert_int_equal(save(saver, 3, PATIENT), GYRE_OK);
     assert_int_equal(optim_saver_wait(saver, PATIENT, &newest), GYRE_OK);
     assert_int_equal(newest, 3);
-    assert_int_equal(optim_saver_save(saver, 4, flat, adamw, NULL, -1, PATIENT), GYRE_ERR_NO_MEMORY);
+    assert_int_equal(optim_saver_save(saver, 4, NULL, -1), GYRE_ERR_NO_MEMORY);
     assert_int_equal(optim_saver_destroy(saver, PATIENT), 1);
     HOLDS(3, 1);
     assert_int_equal(model_snapshot_remove(folder, 1), GYRE_OK);
@@ -182,9 +230,100 @@ static void fails(void **state)
     assert_int_equal(optim_saver_destroy(NULL, 0.0), 1);
 }
 
+static size_t hidden_entries(void)
+{
+    size_t n = 0;
+    DIR *all = opendir(folder);
+    assert_non_null(all);
+    for (struct dirent *entry; (entry = readdir(all));)
+        n += entry->d_name[0] == '.' && strlen(entry->d_name) > 2;
+    closedir(all);
+    return n;
+}
+
+enum { RANKS = 4 };
+
+static void make_all(optim_saver_t **saver, uint64_t resumed, double patience)
+{
+    for (size_t r = 0; r < RANKS; r++)
+        saver[r] = make_rank(2, resumed, r, RANKS, patience);
+}
+
+static void save_all(optim_saver_t **saver, uint64_t step, size_t ranks)
+{
+    for (size_t r = ranks; r-- > 0;)
+        assert_int_equal(save_piece(saver[r], step, r, RANKS, PATIENT), GYRE_OK);
+}
+
+/* Four ranks in one process; a rank that is late, and ranks that are lost. */
+static void together(void **unused)
+{
+    (void)unused;
+    optim_saver_t *saver[RANKS];
+    uint64_t newest = 0;
+    make_all(saver, 0, PATIENT);
+    for (uint64_t step = 1; step <= 3; step++)
+        save_all(saver, step, RANKS);
+    for (size_t r = 0; r < RANKS; r++) {
+        assert_int_equal(optim_saver_wait(saver[r], PATIENT, &newest), GYRE_OK);
+        assert_int_equal(optim_saver_destroy(saver[r], PATIENT), 1);
+    }
+    HOLDS(3, 2);
+
+    /* the last rank does not come in time; what it writes late is swept with the next one */
+    make_all(saver, 3, 0.1);
+    save_all(saver, 4, RANKS - 1);
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, &newest), GYRE_ERR_TIMEOUT);
+    assert_int_equal(newest, 3);
+    assert_int_equal(save_piece(saver[RANKS - 1], 4, RANKS - 1, RANKS, PATIENT), GYRE_OK);
+    assert_int_equal(optim_saver_wait(saver[RANKS - 1], PATIENT, NULL), GYRE_OK);
+    assert_true(hidden_entries() >= 1);
+    for (size_t r = 0; r < RANKS; r++)
+        assert_int_equal(optim_saver_destroy(saver[r], PATIENT), 1);
+    make_all(saver, 3, PATIENT);
+    save_all(saver, 5, RANKS);
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, &newest), GYRE_OK);
+    assert_int_equal(newest, 5);
+    assert_int_equal(hidden_entries(), 0);
+    HOLDS(5, 3);
+
+    /* the others are lost: rank 0 gives up what waits for them, and writes what it has */
+    for (size_t r = 1; r < RANKS; r++)
+        assert_int_equal(optim_saver_destroy(saver[r], PATIENT), 1);
+    assert_int_equal(optim_saver_alone(saver[0], 0.0), 1);
+    fill(6);
+    add(saver[0], 0, 1);
+    assert_int_equal(optim_saver_save(saver[0], 6, json_object(), -1), GYRE_OK);
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, &newest), GYRE_OK);
+    assert_int_equal(newest, 6);
+    HOLDS(6, 5);
+    add(saver[0], 0, 2); /* holes are no checkpoint */
+    assert_int_equal(optim_saver_save(saver[0], 7, json_object(), -1), GYRE_OK);
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, &newest), GYRE_ERR_FORMAT);
+    assert_int_equal(newest, 6);
+    assert_int_equal(optim_saver_destroy(saver[0], PATIENT), 1);
+    assert_int_equal(hidden_entries(), 0);
+    assert_int_equal(model_snapshot_remove(folder, 5), GYRE_OK);
+    assert_int_equal(model_snapshot_remove(folder, 6), GYRE_OK);
+}
+
+/* Waiting for a rank that never comes ends at once when it is given up. */
+static void given_up(void **unused)
+{
+    (void)unused;
+    optim_saver_t *saver = make_rank(2, 0, 0, 2, 1000.0);
+    assert_int_equal(save_piece(saver, 1, 0, 2, PATIENT), GYRE_OK);
+    assert_int_equal(optim_saver_wait(saver, 0.05, NULL), GYRE_ERR_TIMEOUT);
+    assert_int_equal(optim_saver_ready(saver, 0.0), 0);
+    assert_int_equal(optim_saver_save(saver, 2, json_object(), -1), GYRE_IN_PROGRESS);
+    assert_int_equal(optim_saver_destroy(saver, 0.0), 1);
+    assert_int_equal(hidden_entries(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(keeps), cmocka_unit_test(busy),
-                                       cmocka_unit_test(fails)};
+                                       cmocka_unit_test(fails), cmocka_unit_test(together),
+                                       cmocka_unit_test(given_up)};
     return cmocka_run_group_tests(tests, begin, end);
 }

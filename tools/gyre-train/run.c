@@ -236,14 +236,37 @@ static gyre_status_t agree(run_t *run, gyre_status_t mine)
     return (gyre_status_t)(word & 0xffff);
 }
 
+/* Every rank holds everything; rank 0 writes it. */
+static gyre_status_t visit(void *user, train_visit_t what, train_range_fn fn, void *to)
+{
+    run_t *run = user;
+    gyre_status_t status = GYRE_OK;
+    for (size_t r = 0; status == GYRE_OK && r < run->params->rows; r++) {
+        size_t at = run->params->row[r].offset;
+        const model_range_t range = {.row = r,
+                                     .count = run->params->row[r].count,
+                                     .part = {run->flat + at, optim_adamw_exp_avg(run->adamw) + at,
+                                              optim_adamw_exp_avg_sq(run->adamw) + at}};
+        if (what != TRAIN_STATE_OWNED || run->rank == 0)
+            status = fn(to, &range);
+    }
+    return status;
+}
+
+static gyre_status_t loaded(void *user, uint64_t steps, const json_t *run)
+{
+    (void)run;
+    optim_adamw_set_steps(((run_t *)user)->adamw, steps);
+    return GYRE_OK;
+}
+
 static train_parts_t parts_of(const run_t *run)
 {
     return (train_parts_t){.comm = run->comm,
                            .options = run->options,
                            .data = run->data,
                            .params = run->params,
-                           .flat = run->flat,
-                           .adamw = run->adamw};
+                           .ranges = {.user = (void *)run, .visit = visit, .loaded = loaded}};
 }
 
 /* Goes on from the newest good checkpoint, if there is one. */
@@ -262,14 +285,10 @@ static gyre_status_t resume(run_t *run)
     return GYRE_OK;
 }
 
-/* Rank 0 alone writes: the others hold the same. */
 static gyre_status_t make_saver(run_t *run)
 {
-    const train_options_t *options = run->options;
-    const optim_saver_config_t config = {
-        .folder = options->checkpoint, .keep = options->checkpoint_keep, .resumed = run->next};
-    return options->checkpoint && run->rank == 0 ? optim_saver_create(run->params, &config, &run->saver)
-                                                 : GYRE_OK;
+    const train_parts_t parts = parts_of(run);
+    return train_save_open(&parts, run->next, &run->saver);
 }
 
 /* The environment may tell rank 0 only that the job was started anew: its word counts. */
@@ -412,21 +431,30 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
     return GYRE_OK;
 }
 
-/* Rank 0: a checkpoint behind this step. What goes wrong with it is told and stops nothing but itself. */
-static void save(run_t *run, double patience)
+static train_state_t state_of(const run_t *run)
+{
+    return (train_state_t){.step = run->next,
+                           .ranks = (uint64_t)run->record.ranks,
+                           .seconds = elapsed(run),
+                           .progress = run->progress,
+                           .first_val = run->record.first_val,
+                           .final_val = run->record.final_val};
+}
+
+static int log_file(const run_t *run)
+{
+    return run->record.log ? fileno(run->record.log) : -1;
+}
+
+/* A checkpoint behind this step. */
+static gyre_status_t save(run_t *run, double patience)
 {
     const train_parts_t parts = parts_of(run);
-    const train_state_t state = {.step = run->next,
-                                 .ranks = (uint64_t)run->record.ranks,
-                                 .seconds = elapsed(run),
-                                 .progress = run->progress,
-                                 .first_val = run->record.first_val,
-                                 .final_val = run->record.final_val};
-    run->saved =
-        optim_saver_save(run->saver, run->next, run->flat, run->adamw, train_resume_describe(&parts, &state),
-                         run->record.log ? fileno(run->record.log) : -1, patience);
-    if (run->saved == GYRE_OK)
+    const train_state_t state = state_of(run);
+    gyre_status_t status = train_save_step(&parts, run->saver, &state, log_file(run), patience, &run->saved);
+    if (status == GYRE_OK && run->saved == GYRE_OK)
         run->saved_step = run->next;
+    return status;
 }
 
 /* Behind an update: validation, record, checkpoint. */
@@ -438,13 +466,13 @@ static gyre_status_t settle(run_t *run, train_step_t *step, int stop)
         status = evaluate(run, &step->val);
         run->record.final_val = step->val;
     }
-    if (status != GYRE_OK || run->rank != 0)
-        return status;
-    status = train_record_step(&run->record, step);
-    train_progress_step(&run->bar, step, run->record.tokens_per_step, stop);
-    if (status == GYRE_OK && run->saver &&
+    if (status == GYRE_OK && run->rank == 0) {
+        status = train_record_step(&run->record, step);
+        train_progress_step(&run->bar, step, run->record.tokens_per_step, stop);
+    }
+    if (status == GYRE_OK && options->checkpoint &&
         (stop || (options->checkpoint_every > 0 && run->next % options->checkpoint_every == 0)))
-        save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
+        status = save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
     return status;
 }
 
@@ -614,10 +642,14 @@ static void save_what_is_left(run_t *run, gyre_status_t status)
 {
     uint64_t newest = UINT64_MAX;
     base_time_t until = base_deadline(SAVE_PATIENCE_S);
-    if (!run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR || status == GYRE_ERR_MISMATCH)
+    if (run->rank != 0 || !run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR ||
+        status == GYRE_ERR_MISMATCH)
         return;
-    if (run->next > 0 && run->record.done == run->next && run->saved_step != run->next)
-        save(run, SAVE_PATIENCE_S / 2);
+    if (run->next > 0 && run->record.done == run->next && run->saved_step != run->next) {
+        const train_parts_t parts = parts_of(run);
+        const train_state_t state = state_of(run);
+        (void)train_save_alone(&parts, run->saver, &state, log_file(run), SAVE_PATIENCE_S / 3);
+    }
     if (optim_saver_wait(run->saver, (double)(until - base_now()) * 1e-9, &newest) == GYRE_OK &&
         newest != UINT64_MAX)
         log_warning(
@@ -662,6 +694,8 @@ int train_run(train_options_t *options)
     }
     if (status == GYRE_OK && run.rank == 0)
         status = leave_results(&run);
+    if (status == GYRE_OK && run.rank != 0 && run.saver)
+        status = optim_saver_wait(run.saver, SAVE_END_S, NULL);
     int ended = optim_saver_destroy(run.saver, 1.0); /* a last moment for what is under way */
     train_record_free(&run.record);
     optim_adamw_destroy(run.adamw);

@@ -4,7 +4,10 @@
  *   run.c       the run: set-up, steps, evaluation, sample, checkpoint
  *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
  *   report.c    the HTML page              svg.c       its drawings
+ *   save.c      writing checkpoints, all ranks together
  *   resume.c    what a checkpoint says of its run, and going on from the newest good one
+ *   relay.c     the same where only one rank sees it
+ *   launch.c    whose checkpoints are in the folder
  */
 #ifndef GYRE_TRAIN_H
 #define GYRE_TRAIN_H
@@ -20,7 +23,7 @@
 #include "base/clock.h"
 #include "model/data.h"
 #include "model/params.h"
-#include "optim/adamw.h"
+#include "optim/saver.h"
 
 /* Room for options in the table. */
 enum { TRAIN_OPTIONS = 128 };
@@ -193,23 +196,55 @@ typedef struct {
     double first_val, final_val;
 } train_state_t;
 
+/* A rank's weights and optimiser state, whatever the layout: ranges of canonical rows. */
+typedef gyre_status_t (*train_range_fn)(void *user, const model_range_t *range);
+typedef enum {
+    TRAIN_STATE_OWNED, /* to be read: every element of the model is visited on one rank only; no tied head */
+    TRAIN_STATE_HELD,  /* to be read: all that this rank holds */
+    TRAIN_STATE_LOAD   /* to be filled: the same */
+} train_visit_t;
+typedef struct {
+    void *user;
+    /* Calls fn for each range, whose memory is valid during the call; ends with the first status that is not OK. Visits
+     * the same ranges in the same order each time. */
+    gyre_status_t (*visit)(void *user, train_visit_t what, train_range_fn fn, void *to);
+    /* All ranges are filled with the state behind `steps` updates; `run` is what train_resume_describe said. */
+    gyre_status_t (*loaded)(void *user, uint64_t steps, const json_t *run);
+} train_ranges_t;
+
 /* The parts of a run that a checkpoint holds or is compared with; all borrowed. */
 typedef struct {
     gyre_comm_t *comm;
     const train_options_t *options;
     const model_data_t *data;
-    const model_params_t *params;
-    float *flat;
-    optim_adamw_t *adamw;
+    const model_params_t *params; /* the whole table */
+    train_ranges_t ranges;
 } train_parts_t;
 
 /* The index's object for this state; NULL: no memory. */
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state);
 
-/* Finds the newest good checkpoint that any rank sees and gives every rank its weights, moments and state. Collective;
+/* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with other
  * options; the message names the first. */
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
+
+/* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK. Collective. */
+gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int *well);
+/* Reads all ranges of `snapshot`, which this rank may lack (NULL) where rank `owner` has it. Collective. */
+gyre_status_t train_resume_from_owner(const train_parts_t *parts, const model_snapshot_t *snapshot,
+                                      int owner);
+
+/* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone. INVALID: this rank
+ * does not see the folder of rank 0, and has something to write. *saver: NULL where there is nothing to write. */
+gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver);
+/* A checkpoint of this state, begun by all ranks or, if one before is not written after `patience` seconds, by none. What goes
+ * wrong with it is told and stops nothing. Collective: an error is one of the communicator. *saved: IN_PROGRESS: left out. */
+gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
+                              int first_sync, double patience, gyre_status_t *saved);
+/* Rank 0, when the others are lost: the same without them, if it holds all of the model. 1: it is begun. */
+int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
+                     int first_sync, double patience);
 
 /* Rank 0: makes the folder ready and notes in FOLDER/launch who launched this run. *resuming: the run goes on with what is in
  * it, since --resume says so, or since a launcher (ucx-run, torchrun, a requeued Slurm job) has started anew what wrote
