@@ -140,13 +140,13 @@ static void run_everything(const model_kernels_t_f32 *k, everything_t *e)
     for (size_t i = 0; i < T; i++)
         target[i] = (model_token_t)(i * 5 % V);
     k->exp(e->exp, x, T * V);
-    k->gelu(e->gelu, x, T * V);
-    k->layernorm(e->norm, e->mean, e->rstd, x, w, w, T, C);
+    k->act[MODEL_ACT_GELU_TANH](e->gelu, x, T * V);
+    k->layernorm(e->norm, e->mean, e->rstd, x, w, w, T, C, 1e-5f);
     k->layernorm_backward(e->dx, e->dw, e->db, d, x, w, e->mean, e->rstd, T, C);
     memcpy(e->p, x, sizeof e->p);
     memcpy(e->dp, d, sizeof e->dp);
-    k->softmax_causal(e->p, V, 0.3f);
-    k->softmax_causal_backward(e->dp, e->p, V, 0.3f);
+    k->softmax(e->p, V, 0.3f, 0.0f, 0);
+    k->softmax_backward(e->dp, e->p, V, 0.3f, 0);
     memcpy(e->logits, x, sizeof e->logits);
     k->cross_entropy(e->loss, e->logits, target, T, V, 0.1f);
 }

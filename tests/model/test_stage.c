@@ -42,7 +42,8 @@ static void make(whole_t *w, const model_config_t *config, model_stage_config_t 
         w->tokens[t] = (model_token_t)(t * t % config->vocab);
         w->targets[t] = (model_token_t)((t * 5 + 2) % config->vocab);
     }
-    w->sequence = (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .sequence = 3, .step = 4};
+    w->sequence =
+        (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .sequence = 3, .step = 4, .prefix = 2};
     w->plain = (model_plain_store_t_f64){.params = w->params, .weights = w->weights, .grads = w->grads};
     const model_store_t_f64 store = model_plain_store_f64(&w->plain);
     how.layers = config->layers;
@@ -125,6 +126,126 @@ static void gradients(void **state)
     c.pos_offset = 2;
     c.dropout = 0.2;
     check_gradients("no biases, offset positions, dropout", &c, (model_stage_config_t){.seed = 9});
+}
+
+/* Each feature that tells an architecture from GPT-2, and the architectures themselves. */
+static void architectures(void **state)
+{
+    (void)state;
+    const model_config_t opt = {.vocab = 11,
+                                .seq = 6,
+                                .layers = 2,
+                                .hidden = 8,
+                                .heads = 4,
+                                .leaves = 2,
+                                .act = MODEL_ACT_GELU_FAST, /* ReLU has no derivative at 0 */
+                                .pos_offset = 2};
+    check_gradients("OPT, fast GELU", &opt, (model_stage_config_t){0});
+    const model_config_t bloom = {.vocab = 11,
+                                  .seq = 6,
+                                  .layers = 2,
+                                  .hidden = 12,
+                                  .heads = 6,
+                                  .leaves = 2,
+                                  .pos = MODEL_POS_ALIBI,
+                                  .embed_norm = 1,
+                                  .dropout = 0.1};
+    check_gradients("BLOOM", &bloom, (model_stage_config_t){0});
+    check_gradients("BLOOM, split", &bloom,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    model_config_t neox = {.vocab = 11,
+                           .seq = 6,
+                           .layers = 2,
+                           .hidden = 16,
+                           .heads = 2,
+                           .leaves = 2,
+                           .pos = MODEL_POS_ROPE,
+                           .rotary_dim = 4,
+                           .act = MODEL_ACT_GELU_ERF,
+                           .parallel = 1,
+                           .untied = 1};
+    check_gradients("GPT-NeoX", &neox, (model_stage_config_t){0});
+    neox.dropout = 0.1;
+    check_gradients("GPT-NeoX, split", &neox,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    model_config_t llama = {.vocab = 11,
+                            .seq = 6,
+                            .layers = 2,
+                            .hidden = 8,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .head_dim = 4,
+                            .ffn = 12,
+                            .leaves = 2,
+                            .pos = MODEL_POS_ROPE,
+                            .norm = MODEL_NORM_RMS,
+                            .norm_eps = 1e-6,
+                            .act = MODEL_ACT_SILU,
+                            .gated = 1,
+                            .untied = 1,
+                            .no_qkv_bias = 1,
+                            .no_proj_bias = 1,
+                            .no_mlp_bias = 1};
+    check_gradients("LLaMA", &llama, (model_stage_config_t){0});
+    llama.untied = 0;
+    llama.rope_interleaved = 1;
+    check_gradients("LLaMA, tied, neighbours, recomputation", &llama,
+                    (model_stage_config_t){.recompute = MODEL_RECOMPUTE_FULL});
+    const model_config_t glm = {.vocab = 11,
+                                .seq = 6,
+                                .layers = 2,
+                                .hidden = 8,
+                                .heads = 2,
+                                .ffn = 12,
+                                .leaves = 2,
+                                .pos = MODEL_POS_ROPE,
+                                .post_norm = 1,
+                                .deepnorm = 2.0,
+                                .act = MODEL_ACT_GELU_ERF,
+                                .gated = 1,
+                                .prefix = 1};
+    check_gradients("GLM-130B", &glm, (model_stage_config_t){0});
+    check_gradients("GLM-130B, split", &glm,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    const model_config_t codegeex = {.vocab = 11,
+                                     .seq = 6,
+                                     .layers = 2,
+                                     .hidden = 8,
+                                     .heads = 4,
+                                     .leaves = 2,
+                                     .act = MODEL_ACT_GELU_FAST,
+                                     .top_query = 1};
+    check_gradients("CodeGeeX", &codegeex, (model_stage_config_t){0});
+    check_gradients("CodeGeeX, split", &codegeex,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_SELECTIVE});
+}
+
+/* The embedding's gradient is shrunk, and only that; a prefix must leave something to learn. */
+static void shrunk_embedding(void **state)
+{
+    (void)state;
+    whole_t plain = {0}, shrunk = {0};
+    model_config_t c = gpt2;
+    c.untied = 1;
+    c.prefix = 1;
+    make(&plain, &c, (model_stage_config_t){0});
+    c.embed_shrink = 0.25;
+    make(&shrunk, &c, (model_stage_config_t){0});
+    assert_true(loss_of(&plain) == loss_of(&shrunk));
+    assert_int_equal(model_stage_backward_f64(plain.stage, 0, 1.0, NULL, NULL), GYRE_OK);
+    assert_int_equal(model_stage_backward_f64(shrunk.stage, 0, 1.0, NULL, NULL), GYRE_OK);
+    for (size_t r = 0; r < plain.params->rows; r++) {
+        const model_param_t *row = &plain.params->row[r];
+        double factor = row->kind == MODEL_WTE ? 0.25 : 1.0;
+        for (size_t i = 0; i < row->count; i++)
+            assert_true(fabs(shrunk.grads[row->grad + i] - factor * plain.grads[row->grad + i]) < 1e-15);
+    }
+    double loss;
+    plain.sequence.prefix = 6;
+    assert_int_equal(model_stage_forward_f64(plain.stage, 0, &plain.sequence, NULL, NULL, &loss),
+                     GYRE_ERR_INVALID);
+    unmake(&plain);
+    unmake(&shrunk);
 }
 
 /* Loss and gradients of the decoder that stages replace: the same formulas in other orders. */
@@ -342,8 +463,9 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients), cmocka_unit_test(old_decoder), cmocka_unit_test(calls_in_order),
-        cmocka_unit_test(refusals),  cmocka_unit_test(memory),
+        cmocka_unit_test(gradients),   cmocka_unit_test(architectures),  cmocka_unit_test(shrunk_embedding),
+        cmocka_unit_test(old_decoder), cmocka_unit_test(calls_in_order), cmocka_unit_test(refusals),
+        cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
