@@ -68,7 +68,8 @@ typedef struct pipe_executor pipe_executor_t;
  * their steps in the same order. INVALID, OVERFLOW, NO_MEMORY. */
 gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *schedule,
                                    const pipe_executor_config_t *config, pipe_executor_t **out);
-/* NULL is allowed. */
+/* NULL is allowed. Where a step has failed destroy the communicator first: over UCX it may use the buffers until then
+ * (docs/transports.md). */
 void pipe_executor_destroy(pipe_executor_t *executor);
 
 /* One batch through the pipeline: all actions of this rank. Returns when its last action is done and its messages have been

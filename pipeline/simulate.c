@@ -28,7 +28,7 @@ typedef struct {
     base_arena_t work;
 } run_t;
 
-static double cost(const pipe_times_t *t, pipe_op_t op)
+static double cost_unscaled(const pipe_times_t *t, pipe_op_t op)
 {
     switch (op) {
     case PIPE_FORWARD:
@@ -42,6 +42,13 @@ static double cost(const pipe_times_t *t, pipe_op_t op)
     default:
         return 0.0;
     }
+}
+
+static double cost(const run_t *run, int rank, const pipe_action_t *a)
+{
+    const double *scale = run->times->scale;
+    double took = cost_unscaled(run->times, a->op);
+    return scale ? took * scale[pipe_stage_of(&run->schedule->shape, rank, a->chunk)] : took;
 }
 
 /* When the message that `from` sends in step i has come: NAN if that is not known yet. */
@@ -82,7 +89,7 @@ static size_t advance(run_t *run, int r)
     for (; rank->at < rank->program.steps; rank->at++) {
         const pipe_step_t *step = &rank->program.step[rank->at];
         post(rank);
-        double when = ready(run, r), took = cost(run->times, step->action.op);
+        double when = ready(run, r), took = cost(run, r, &step->action);
         if (isnan(when))
             break;
         double *start = &run->out->start[r][rank->at];
@@ -235,6 +242,9 @@ double pipe_bubble_formula(const pipe_shape_t *shape, const pipe_times_t *t)
     double p = shape->ranks, m = shape->micro_batches, v = shape->chunks, both = t->forward + t->backward;
     int even = t->forward == t->weight && t->backward == 2 * t->weight;
     double idle = (p - 1) * both, work = m * v * both;
+    for (int stage = 0; t->scale && stage < pipe_stages(shape); stage++)
+        if (t->scale[stage] != 1.0)
+            return NAN;
     if (shape->forward_only)
         return NAN;
     switch (shape->kind) {

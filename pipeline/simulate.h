@@ -14,6 +14,7 @@ typedef struct {
     double
         weight; /* the part of `backward` that makes the gradients of weights: what a split schedule moves */
     double hop; /* from sending to having */
+    const double *scale; /* [stages]: multiplies all but hop, for uneven stages. NULL: all 1 */
 } pipe_times_t;
 
 typedef struct {
@@ -39,7 +40,7 @@ void pipe_simulation_free(pipe_simulation_t *simulation);
  *   interleaved   (p - 1) / (v m + p - 1)
  *   zb-h1         (p - 1)(F + B - 2W) / (m (F + B) + that), B whole: a third of 1f1b's where F = W = B / 2; from m = p on
  *   zb-v          (p - 1) F / (2 m (F + B) + that) where F = W = B / 2: only the first way down, from m = 2p on
- * NAN where no formula is known (zb-v with other times or short batches, zb-h1 below m = p). */
+ * NAN where no formula is known: stages of different scales, zb-v with other times or short batches, zb-h1 below m = p. */
 double pipe_bubble_formula(const pipe_shape_t *shape, const pipe_times_t *times);
 
 #endif

@@ -293,9 +293,10 @@ static void every_schedule(gyre_comm_t *comm)
 static void mishaps(gyre_comm_t *world, pipe_kind_t kind, pipe_op_t op, int m)
 {
     pipe_shape_t shape = {
-        .kind = kind, .ranks = gyre_comm_size(world), .chunks = pipe_kind_chunks(kind), .micro_batches = 4};
+        .kind = kind, .ranks = gyre_comm_size(world), .chunks = pipe_kind_chunks(kind), .micro_batches = m};
     int stages = pipe_stages(&shape);
-    for (int stage = 0; stage<stages; stage += stages> 2 ? stages / 2 : 1) {
+    int stride = stages > 2 ? stages / 2 : 1;
+    for (int stage = stages - 1; stage >= 0; stage -= stride) {
         gyre_comm_t *comm = NULL;
         pipe_schedule_t *schedule = NULL;
         char where[64];
@@ -330,9 +331,9 @@ static void mishaps(gyre_comm_t *world, pipe_kind_t kind, pipe_op_t op, int m)
                      gyre_last_error()); /* all others have nothing else to do by then */
         MP_CHECK(pipe_executor_step(toy.executor) == st, "%s", gyre_last_error());
         MP_CHECK(strstr(gyre_last_error(), "cannot go on"), "%s", gyre_last_error());
+        MP_OK(gyre_comm_destroy(comm)); /* no request was left behind */
         pipe_executor_destroy(toy.executor);
         pipe_schedule_destroy(schedule);
-        MP_OK(gyre_comm_destroy(comm)); /* no request was left behind */
         MP_OK(gyre_barrier(world));
     }
 }

@@ -104,7 +104,7 @@ static void test_bubbles(void **state)
         pipe_simulation_t sim;
         const pipe_shape_t *s = &cases[i].shape;
         double v = s->chunks;
-        pipe_times_t times = {1 / v, 2 / v, 1 / v, 0};
+        pipe_times_t times = {.forward = 1 / v, .backward = 2 / v, .weight = 1 / v};
         assert_int_equal(pipe_schedule_create(s, &schedule), GYRE_OK);
         assert_int_equal(pipe_simulate(schedule, &times, &sim), GYRE_OK);
         assert_true(fabs(sim.makespan - 3 * s->micro_batches - cases[i].idle) < 1e-12);
@@ -119,12 +119,30 @@ static void test_hops(void **state)
 {
     (void)state;
     pipe_shape_t s = {PIPE_GPIPE, 5, 1, 6, 0};
-    pipe_times_t times = {1, 2, 1, 0.25};
+    pipe_times_t times = {.forward = 1, .backward = 2, .weight = 1, .hop = 0.25};
     pipe_schedule_t *schedule = NULL;
     pipe_simulation_t sim;
     assert_int_equal(pipe_schedule_create(&s, &schedule), GYRE_OK);
     assert_int_equal(pipe_simulate(schedule, &times, &sim), GYRE_OK);
     assert_true(fabs(sim.makespan - 3 * (6 + 4) - 2 * 4 * 0.25) < 1e-12);
+    pipe_simulation_free(&sim);
+    pipe_schedule_destroy(schedule);
+}
+
+/* A stage that takes longer, the one with the head perhaps, sets the pace: the others wait for it. */
+static void test_scale(void **state)
+{
+    (void)state;
+    const double scale[] = {1, 1, 0.5, 1.5};
+    pipe_shape_t s = {PIPE_1F1B, 4, 1, 10, 0};
+    pipe_times_t times = {.forward = 1, .backward = 2, .weight = 1, .scale = scale};
+    pipe_schedule_t *schedule = NULL;
+    pipe_simulation_t sim;
+    assert_int_equal(pipe_schedule_create(&s, &schedule), GYRE_OK);
+    assert_int_equal(pipe_simulate(schedule, &times, &sim), GYRE_OK);
+    assert_true(fabs(sim.busy[2] - 15) < 1e-12 && fabs(sim.busy[3] - 45) < 1e-12);
+    assert_true(fabs(sim.makespan - (1 + 1 + 0.5 + 45 + 1 + 2 + 2)) < 1e-12);
+    assert_true(isnan(pipe_bubble_formula(&s, &times)));
     pipe_simulation_free(&sim);
     pipe_schedule_destroy(schedule);
 }
@@ -256,9 +274,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_shape), cmocka_unit_test(test_bubbles), cmocka_unit_test(test_hops),
-        cmocka_unit_test(test_orders),      cmocka_unit_test(test_places),  cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_every_shape), cmocka_unit_test(test_bubbles),  cmocka_unit_test(test_hops),
+        cmocka_unit_test(test_scale),       cmocka_unit_test(test_orders),   cmocka_unit_test(test_places),
+        cmocka_unit_test(test_slots),       cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

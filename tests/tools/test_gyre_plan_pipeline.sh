@@ -40,6 +40,9 @@ plan --schedule interleaved --chunks 4 --stages 4 --micro-batches 8
 check "a quarter of the bubble" json 'abs(R["bubble"] - 3 / (4 * 8 + 3)) < 1e-12 and R["chunk_times"]["forward"] == 0.25'
 plan --schedule gpipe --forward 2 --backward 3 --hop 0.5 -p 3 -m 5
 check "times and hops" json 'R["makespan"] == 5 * 7 + 2 * 2 * 0.5'
+plan --schedule 1f1b -p 4 -m 10 --scale 1,1,0.5,1.5
+want "uneven stages" 0
+check "the longest sets the pace" json 'R["makespan"] == 52.5 and R["ranks"][2]["busy"] == 15 and R["bubble_formula"] is None'
 plan --schedule zb-v --evaluate -p 4 -m 8
 want "evaluation" 0
 check "forward only, no formula" json 'R["bubble_formula"] is None and {a["op"] for a in A(0)} == {"forward"}'
@@ -73,6 +76,10 @@ run "$P" pipeline --weight 3
 want "more than all" 2 'part of --backward'
 run "$P" pipeline --forward 0 --backward 0
 want "nothing to do" 2 'cannot both be 0'
+run "$P" pipeline --stages 4 --scale 1,2,3
+want "too few stages" 2 'each of the 4 stages, not 3'
+run "$P" pipeline --stages 2 --scale 1,x
+want "no scale" 2 'stumbled at x'
 run "$P" pipeline --svg "$W/no/such.svg"
 want "a drawing into nowhere" 1 '--svg: cannot write .*no/such.svg'
 run "$P" pipeline --schedule all --svg "$W/a.svg"
@@ -86,7 +93,7 @@ want "a full disk" 1 'cannot write the output'
 run "$P" pipeline --help
 want "--help" 0
 grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"
-check "help has flags" [ "$(wc -l <"$W/flags")" -ge 13 ]
+check "help has flags" [ "$(wc -l <"$W/flags")" -ge 14 ]
 while read -r flag; do
     check "man page: $flag" grep -q -- "$(echo "${flag#--}" | sed 's/-/\\\\-/g')" docs/man/gyre-plan.1
 done <"$W/flags"

@@ -15,7 +15,12 @@
 #include "pipeline/check.h"
 #include "tools/gyre-plan/plan.h"
 
-enum { COLUMNS = 160 /* where the output is no terminal */, MOST_STAGES = 512, MOST_MICRO_BATCHES = 4096 };
+enum {
+    COLUMNS = 160, /* where the output is no terminal */
+    MOST_STAGES = 512,
+    MOST_MICRO_BATCHES = 4096,
+    MOST_SCALES = 4096
+};
 
 static const char help[] =
     "usage: gyre-plan pipeline [--schedule NAME|all] [--stages P] [--micro-batches M] [options]\n"
@@ -36,6 +41,9 @@ static const char help[] =
     "  --backward T              the same, backward: inputs and weights (default 2)\n"
     "  --weight T                of --backward, what the weights take (default: half of it)\n"
     "  --hop T                   from one stage to the next (default 0)\n"
+    "  --scale A,B,...           times of the stages, in order, as multiples of the above: uneven layers, "
+    "embedding, "
+    "head\n"
     "  --evaluate                forward passes only, as in evaluation\n"
     "  --columns N               width of the chart (default: the terminal's, else 160)\n"
     "  --svg FILE                also draws it there\n"
@@ -46,6 +54,8 @@ typedef struct {
     pipe_kind_t kind;
     int all, ranks, micro_batches, chunks, evaluate, columns;
     double forward, backward, weight, hop; /* weight < 0: half of backward */
+    double *scale;                         /* [MOST_SCALES]; the command line's, `scales` of them; 0: all 1 */
+    int scales;
     const char *svg, *json;
 } options_t;
 
@@ -73,6 +83,22 @@ static int set_time(const char *flag, const char *arg, double *out)
         return -1;
     snprintf(what, sizeof what, "%s wants a time from 0 on, not", flag);
     return usage_error(what, arg);
+}
+
+static int set_scale(options_t *o, const char *arg)
+{
+    static double scale[MOST_SCALES];
+    char *end = NULL;
+    for (o->scales = 0; o->scales < MOST_SCALES; arg = end + 1) {
+        double value = strtod(arg, &end);
+        if (end == arg || (*end && *end != ',') || !(value >= 0.0 && value <= 1e6))
+            break;
+        scale[o->scales++] = value;
+        o->scale = scale;
+        if (!*end)
+            return -1;
+    }
+    return usage_error("--scale wants numbers from 0 on, separated by commas; it stumbled at", arg);
 }
 
 /* -1: go on; else the exit status. */
@@ -106,6 +132,8 @@ static int set_option(options_t *o, int flag, const char *arg)
         return set_time("--weight", arg, &o->weight);
     case 'd':
         return set_time("--hop", arg, &o->hop);
+    case 'x':
+        return set_scale(o, arg);
     case 'e':
         o->evaluate = 1;
         return -1;
@@ -144,6 +172,7 @@ static int parse(int argc, char **argv, options_t *o)
                                           {"backward", required_argument, NULL, 'b'},
                                           {"weight", required_argument, NULL, 'w'},
                                           {"hop", required_argument, NULL, 'd'},
+                                          {"scale", required_argument, NULL, 'x'},
                                           {"evaluate", no_argument, NULL, 'e'},
                                           {"columns", required_argument, NULL, 'c'},
                                           {"svg", required_argument, NULL, 'g'},
@@ -184,8 +213,31 @@ static pipe_shape_t shape_for(const options_t *o, pipe_kind_t kind)
 static pipe_times_t times_for(const options_t *o, const pipe_shape_t *shape)
 {
     double v = shape->chunks;
-    return (pipe_times_t){
-        .forward = o->forward / v, .backward = o->backward / v, .weight = o->weight / v, .hop = o->hop};
+    return (pipe_times_t){.forward = o->forward / v,
+                          .backward = o->backward / v,
+                          .weight = o->weight / v,
+                          .hop = o->hop,
+                          .scale = o->scale};
+}
+
+/* One number per stage, of which not all are 0. */
+static int check_scale(const options_t *o)
+{
+    const pipe_shape_t shape = shape_for(o, o->kind);
+    double sum = 0.0;
+    char what[96];
+    for (int i = 0; i < o->scales; i++)
+        sum += o->scale[i];
+    if (o->scales == 0)
+        return -1;
+    if (o->all)
+        return usage_error("--schedule all", "compares different stages: --scale takes one schedule");
+    snprintf(what, sizeof what, "--scale wants a number for each of the %d stages, not", pipe_stages(&shape));
+    char given[16];
+    snprintf(given, sizeof given, "%d", o->scales);
+    if (o->scales != pipe_stages(&shape))
+        return usage_error(what, given);
+    return sum > 0.0 ? -1 : usage_error("--scale", "makes all times 0");
 }
 
 /* ---- what is said ---------------------------------------------------------------------------------------- */
@@ -231,8 +283,8 @@ static void print_bubble(const pipeline_t *p)
     if (!isnan(p->formula))
         printf("formula %.2f %%: %s%s\n", 100 * p->formula, pipeline_formula_text(s->kind),
                p->times.hop > 0 ? ", without hops" : "");
-    else if (s->forward_only)
-        printf("evaluation has no formula\n");
+    else if (s->forward_only || p->times.scale)
+        printf("no formula knows %s\n", s->forward_only ? "evaluation" : "stages of different lengths");
     else
         printf("the formula wants %s micro-batches%s\n", s->kind == PIPE_ZB_V ? "2p or more" : "p or more",
                s->kind == PIPE_ZB_V ? " and F = W = B / 2" : "");
@@ -434,6 +486,9 @@ int plan_pipeline(int argc, char **argv)
         if (pipe_shape_check(&shape) != GYRE_OK) /* it has said why */
             return PLAN_USAGE;
     }
+    done = check_scale(&o);
+    if (done >= 0)
+        return done;
     gyre_status_t st = o.all ? show_all(&o) : with_schedule(&o, o.kind, show_one);
     return st == GYRE_OK ? PLAN_OK : PLAN_FAILED;
 }
