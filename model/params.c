@@ -348,19 +348,22 @@ static uint32_t random_stream(const model_param_t *row)
     return layer * 64 + (uint32_t)kind;
 }
 
+void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out)
+{
+    uint32_t stream = random_stream(row);
+    for (size_t i = 0; i < count; i++)
+        out[i] = row->init == MODEL_INIT_ZERO ? 0.0f
+                 : row->init == MODEL_INIT_ONE
+                     ? 1.0f
+                     : (float)(row->std * model_random_normal(seed, MODEL_RANDOM_INIT, stream,
+                                                              model_param_place(row, first + i)));
+}
+
 void model_params_init(const model_params_t *params, uint64_t seed, float *flat)
 {
     for (size_t r = 0; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
-        float *value = flat + row->offset;
-        uint32_t stream = random_stream(row);
-        if (row->alias != MODEL_NONE)
-            continue;
-        for (size_t i = 0; i < row->count; i++)
-            value[i] = row->init == MODEL_INIT_ZERO ? 0.0f
-                       : row->init == MODEL_INIT_ONE
-                           ? 1.0f
-                           : (float)(row->std * model_random_normal(seed, MODEL_RANDOM_INIT, stream,
-                                                                    model_param_place(row, row->first + i)));
+        if (row->alias == MODEL_NONE)
+            model_param_init(row, seed, row->first, row->count, flat + row->offset);
     }
 }

@@ -117,6 +117,8 @@ size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t
  * which keeps products at the same scale (narrow models learn markedly sooner with it). The two projections into the
  * residual stream are scaled by 1/sqrt(2 L), as GPT-2's are. */
 void model_params_init(const model_params_t *params, uint64_t seed, float *flat);
+/* The same for elements [first, first + count) of one canonical row. */
+void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out);
 
 /* Where element i of a canonical row (0 <= i < leaves * leaf_count) lies in the row-major whole [shape[0], shape[1]]. */
 size_t model_param_place(const model_param_t *row, size_t i);

@@ -62,40 +62,43 @@ void optim_adamw_set_steps(optim_adamw_t *adamw, uint64_t steps)
     adamw->steps = steps;
 }
 
-typedef struct {
-    float scale, b1, c1, b2, c2, inverse_root, epsilon, step, keep;
-} factors_t;
-
-static void update(float *restrict w, float *restrict m, float *restrict v, const float *restrict grad,
-                   size_t n, const factors_t *f)
+optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *c, uint64_t steps, float scale,
+                                          double rate)
 {
-    const factors_t k = *f;
+    double t = (double)steps;
+    return (optim_adamw_factors_t){.scale = scale,
+                                   .b1 = (float)c->beta1,
+                                   .c1 = (float)(1.0 - c->beta1),
+                                   .b2 = (float)c->beta2,
+                                   .c2 = (float)(1.0 - c->beta2),
+                                   .inverse_root = (float)(1.0 / sqrt(1.0 - pow(c->beta2, t))),
+                                   .epsilon = (float)c->epsilon,
+                                   .step = (float)(rate / (1.0 - pow(c->beta1, t))),
+                                   .keep = {1.0f, (float)(1.0 - rate * c->weight_decay)}};
+}
+
+void optim_adamw_update(const optim_adamw_factors_t *factors, int decay, float *restrict w, float *restrict m,
+                        float *restrict v, const float *restrict grad, size_t n)
+{
+    const optim_adamw_factors_t k = *factors;
+    const float keep = k.keep[decay != 0];
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] * k.scale;
         float mi = k.b1 * m[i] + k.c1 * g;
         float vi = k.b2 * v[i] + k.c2 * (g * g);
         m[i] = mi;
         v[i] = vi;
-        w[i] = w[i] * k.keep - k.step * (mi / (sqrtf(vi) * k.inverse_root + k.epsilon));
+        w[i] = w[i] * keep - k.step * (mi / (sqrtf(vi) * k.inverse_root + k.epsilon));
     }
 }
 
 void optim_adamw_step(optim_adamw_t *adamw, float *flat, float *const *grads, float scale, double rate)
 {
-    const optim_adamw_config_t *c = &adamw->config;
-    double t = (double)++adamw->steps;
-    factors_t f = {.scale = scale,
-                   .b1 = (float)c->beta1,
-                   .c1 = (float)(1.0 - c->beta1),
-                   .b2 = (float)c->beta2,
-                   .c2 = (float)(1.0 - c->beta2),
-                   .inverse_root = (float)(1.0 / sqrt(1.0 - pow(c->beta2, t))),
-                   .epsilon = (float)c->epsilon,
-                   .step = (float)(rate / (1.0 - pow(c->beta1, t)))};
+    const optim_adamw_factors_t f = optim_adamw_factors(&adamw->config, ++adamw->steps, scale, rate);
     for (size_t r = 0; r < adamw->params->rows; r++) {
         const model_param_t *row = &adamw->params->row[r];
-        f.keep = row->decay ? (float)(1.0 - rate * c->weight_decay) : 1.0f;
-        update(flat + row->offset, adamw->m + row->offset, adamw->v + row->offset, grads[r], row->count, &f);
+        optim_adamw_update(&f, row->decay, flat + row->offset, adamw->m + row->offset, adamw->v + row->offset,
+                           grads[r], row->count);
     }
 }
 

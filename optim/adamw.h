@@ -10,6 +10,18 @@ typedef struct {
         weight_decay; /* decoupled: matrices shrink by (1 - rate * weight_decay) per step; vectors do not */
 } optim_adamw_config_t;
 
+/* One step's constants. */
+typedef struct {
+    float scale, b1, c1, b2, c2, inverse_root, epsilon, step;
+    float keep[2]; /* of a vector, of a matrix */
+} optim_adamw_factors_t;
+/* For update number `steps`, counted from 1. */
+optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *config, uint64_t steps, float scale,
+                                          double rate);
+/* Any range of a row; decay: the row's. No two arrays overlap. */
+void optim_adamw_update(const optim_adamw_factors_t *factors, int decay, float *w, float *m, float *v,
+                        const float *grad, size_t n);
+
 typedef struct optim_adamw optim_adamw_t;
 
 /* Moments for every element of the table, zero at first. `params` must outlive it. NO_MEMORY. */

@@ -27,7 +27,8 @@
 
 typedef struct {
     int stage;           /* 0 .. 3 */
-    size_t share;        /* sequences of this DP rank in every step; ranks may differ */
+    size_t share;        /* sequences of this DP rank in every step; ranks may differ (optim_batch_share) */
+    size_t group;        /* of their tree (optim_batch_group) */
     size_t bucket_bytes; /* of fp32 gradients; 0: GYRE_BUCKET_BYTES. A tied row is alone in its bucket. */
 
     /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits, beside fp32 master
@@ -90,11 +91,11 @@ typedef enum {
 } optim_traffic_t;
 const char *optim_traffic_name(optim_traffic_t kind);
 
-/* What rank dp_rank of dp_size holds for this slice, in bytes of each kind, and sends, in elements per step of `passes`
- * acquired passes over all rows (stage 3; 2 per sequence without recomputation). Pure: nothing is allocated but the plan of
- * the buckets. INVALID, NO_MEMORY. Either array may be NULL. */
+/* What rank dp_rank of dp_size holds for this slice, in bytes of each kind, and sends, in elements per step in which stages
+ * make `forward` and `backward` passes over all their rows (share of each; with config->keep one pass counts). Pure:
+ * nothing is allocated but the plan of the buckets. Either array may be NULL. INVALID, NO_MEMORY. */
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
-                                 size_t dp_size, size_t dp_rank, size_t passes,
+                                 size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS]);
 
 typedef struct optim_zero optim_zero_t;
@@ -110,9 +111,11 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
 /* What stages are created with; lives as long as the object. Slots are free to the caller: what counts is that each row's
  * gradients come for the sequences 0 .. share - 1 of this rank in that order.
  *
- * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same order. Ranks
- * with a smaller share (or none), and evaluation of a number of sequences that ranks do not share evenly, follow the
- * schedule of the largest share and call optim_zero_idle where they have no sequence. */
+ * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same order. Where
+ * shares differ, all follow the schedule of the largest one, and a rank whose share is smaller by k calls optim_zero_idle
+ * in the passes of the first k sequences of it (in all, with none), so that the last sequences of all ranks, whose
+ * gradients set off the reductions, are in the same place. Evaluation of a number of sequences that ranks do not share evenly does
+ * likewise. */
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
 /* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1: from its first layer
  * up, or, with backward 1, down. Does nothing where acquire is not collective. */

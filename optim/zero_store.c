@@ -1,0 +1,368 @@
+/* optim/zero_store.c: what the model sees: weights in fp32 and places for gradients (model_store_t_f32). */
+#include <string.h>
+
+#include "base/error.h"
+#include "optim/convert.h"
+#include "optim/zero_internal.h"
+
+/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
+
+gyre_status_t zero_weights_wait(optim_zero_t *zero, size_t b)
+{
+    zero_run_t *run = &zero->run[b];
+    if (!run->gather)
+        return GYRE_OK;
+    base_time_t begin = base_now();
+    gyre_status_t status = gyre_wait(&run->gather);
+    zero->exposed += base_now() - begin;
+    return status;
+}
+
+gyre_status_t zero_weights_publish(optim_zero_t *zero, size_t b, const float *master)
+{
+    const zero_bucket_t *k = &zero->plan.bucket[b];
+    int stage = zero->plan.config.stage;
+    char *own = zero_weight_own(zero, b);
+    if (zero_half(zero))
+        optim_round(zero->plan.config.precision, master, (uint16_t *)(void *)own, k->own);
+    if (zero_alone(zero) || stage == 0 || stage == 3)
+        return GYRE_OK;
+    zero->sent[OPTIM_TRAFFIC_ALL_GATHER] += (uint64_t)(zero->plan.ranks - 1) * k->cut_count;
+    return gyre_iall_gatherv(own, own - k->first * zero->plan.weight_bytes, zero->run[b].shards, NULL,
+                             zero_half(zero) ? zero_type16(zero) : GYRE_FLOAT32, zero->groups.dp,
+                             &zero->run[b].gather);
+}
+
+/* Starts the gathers of the unit that `entry` is for. */
+static gyre_status_t gather(optim_zero_t *zero, zero_entry_t *entry)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    char *whole = entry->raw ? (char *)entry->raw : (char *)entry->value;
+    size_t last = plan->bucket_of[entry->first + entry->rows - 1];
+    for (size_t b = plan->bucket_of[entry->first]; b <= last; b++) {
+        size_t from = zero_plan_weights(plan, b);
+        const zero_bucket_t *k = &plan->bucket[from];
+        char *data = whole + (plan->bucket[b].grad - row[entry->first].grad) * plan->weight_bytes,
+             *own = data + k->first * plan->weight_bytes;
+        memcpy(own, zero_weight_own(zero, from), k->own * plan->weight_bytes);
+        gyre_status_t status = gyre_iall_gatherv(own, data, zero->run[from].shards, NULL,
+                                                 zero_half(zero) ? zero_type16(zero) : GYRE_FLOAT32,
+                                                 zero->gather_comm, &entry->request[entry->requests]);
+        if (status != GYRE_OK)
+            return status;
+        entry->requests++;
+        zero->sent[OPTIM_TRAFFIC_GATHER] += (uint64_t)(plan->ranks - 1) * k->cut_count;
+    }
+    return GYRE_OK;
+}
+
+/* Until the unit is there in fp32. */
+static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    gyre_status_t status = GYRE_OK;
+    base_time_t begin = base_now();
+    for (size_t i = 0; i < entry->requests; i++) {
+        gyre_status_t one = gyre_wait(&entry->request[i]);
+        status = status == GYRE_OK ? one : status;
+    }
+    entry->requests = 0;
+    zero->exposed += base_now() - begin;
+    if (status != GYRE_OK)
+        return status;
+    for (size_t r = entry->first; zero_half(zero) && r < entry->first + entry->rows; r++) {
+        if ((status = zero_weights_wait(zero, zero_plan_weights(plan, plan->bucket_of[r]))) != GYRE_OK)
+            return status;
+        size_t at = row[r].grad - row[entry->first].grad;
+        const uint16_t *from =
+            entry->raw ? entry->raw + at : (const uint16_t *)(const void *)zero->weights + row[r].offset;
+        optim_expand(plan->config.precision, from, entry->value + at, row[r].count);
+    }
+    entry->filled = 1;
+    return GYRE_OK;
+}
+
+static zero_entry_t *find(optim_zero_t *zero, size_t first)
+{
+    for (size_t i = 0; i < zero->entries; i++)
+        if (zero->entry[i].rows > 0 && zero->entry[i].first == first)
+            return &zero->entry[i];
+    return NULL;
+}
+
+static void drop(zero_entry_t *entry)
+{
+    entry->rows = 0;
+    entry->users = entry->filled = 0;
+}
+
+/* A free buffer. NULL with *status OK: all are in use. */
+static zero_entry_t *free_entry(optim_zero_t *zero)
+{
+    for (size_t i = 0; i < zero->entries; i++)
+        if (zero->entry[i].rows == 0)
+            return &zero->entry[i];
+    return NULL;
+}
+
+/* The model holds more units at a time than was planned for: one more buffer. */
+static gyre_status_t add_entry(optim_zero_t *zero, zero_entry_t **out)
+{
+    size_t raw = zero->plan.gathers && zero_half(zero) ? sizeof(uint16_t) : 0, count = zero->plan.max_unit;
+    zero_entry_t *entry = &zero->entry[zero->entries];
+    void *memory, *half = NULL;
+    gyre_status_t status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
+    if (status == GYRE_OK && raw)
+        status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * raw, 1, &half);
+    if (status != GYRE_OK)
+        return status;
+    *entry = (zero_entry_t){.value = memory,
+                            .raw = half,
+                            .request = zero->requests + zero->entries * zero->plan.max_unit_buckets};
+    zero->entries++;
+    *out = entry;
+    return GYRE_OK;
+}
+
+/* The entry of the unit of row `row`, under way or there. *out NULL: no buffer is free (only without `must`). */
+static gyre_status_t begin_entry(optim_zero_t *zero, size_t row, int must, zero_entry_t **out)
+{
+    size_t first, end;
+    zero_plan_unit(&zero->plan, row, &first, &end);
+    if ((*out = find(zero, first)) != NULL)
+        return GYRE_OK;
+    if (zero->plan.config.keep && zero->entries == zero->plan.units) {
+        /* each unit has its own, in the order of the table */
+        size_t unit = 0;
+        for (size_t r = 1; r <= first; r++)
+            unit += zero->plan.params->row[r].layer != zero->plan.params->row[r - 1].layer;
+        *out = &zero->entry[unit];
+    } else if ((*out = free_entry(zero)) == NULL) {
+        if (!must)
+            return GYRE_OK;
+        gyre_status_t status = add_entry(zero, out);
+        if (status != GYRE_OK)
+            return status;
+    }
+    (*out)->first = first;
+    (*out)->rows = end - first;
+    return zero->plan.gathers ? gather(zero, *out) : GYRE_OK;
+}
+
+static gyre_status_t check_rows(const optim_zero_t *zero, size_t first, size_t rows, const char *what)
+{
+    const model_params_t *params = zero->plan.params;
+    if (rows > 0 && first < params->rows && rows <= params->rows - first &&
+        params->row[first].layer == params->row[first + rows - 1].layer)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID, "%s of rows %zu .. + %zu: not rows of one unit of the %zu here", what,
+                     first, rows, params->rows);
+}
+
+static gyre_status_t acquire(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,
+                             const float **value)
+{
+    optim_zero_t *zero = user;
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    gyre_status_t status = check_rows(zero, first, rows, "acquire");
+    for (size_t r = first; status == GYRE_OK && r < first + rows; r++)
+        status = zero_weights_wait(zero, zero_plan_weights(plan, plan->bucket_of[r]));
+    if (status != GYRE_OK)
+        return status;
+    if (plan->entries == 0) {
+        for (size_t i = 0; i < rows; i++)
+            value[i] = (const float *)(const void *)zero->weights + row[first + i].offset;
+        return zero_progress(zero);
+    }
+    zero_entry_t *entry, *ahead;
+    if ((status = begin_entry(zero, first, 1, &entry)) != GYRE_OK)
+        return status;
+    if (entry->users++ > 0)
+        return gyre_fail(GYRE_ERR_INVALID, "acquire of %s: its unit is in use", row[first].name);
+    if (!entry->filled && (status = fill(zero, entry)) != GYRE_OK)
+        return status;
+    for (size_t i = 0; i < rows; i++)
+        value[i] = entry->value + (row[first + i].grad - row[entry->first].grad);
+    if (plan->gathers && next_rows > 0 && next_first < plan->params->rows)
+        status = begin_entry(zero, next_first, 0, &ahead);
+    return status == GYRE_OK ? zero_progress(zero) : status;
+}
+
+static void release(void *user, size_t first, size_t rows)
+{
+    optim_zero_t *zero = user;
+    size_t begin, end;
+    (void)rows;
+    if (zero->plan.entries == 0)
+        return;
+    zero_plan_unit(&zero->plan, first, &begin, &end);
+    zero_entry_t *entry = find(zero, begin);
+    if (!entry)
+        return;
+    entry->users = 0;
+    if (!zero->plan.config.keep)
+        drop(entry);
+}
+
+gyre_status_t zero_store_forget(optim_zero_t *zero)
+{
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; i < zero->entries; i++) {
+        zero_entry_t *entry = &zero->entry[i];
+        if (entry->users)
+            return gyre_fail(GYRE_ERR_INVALID, "weights are to change while the model uses %s",
+                             zero->plan.params->row[entry->first].name);
+        for (size_t r = 0; r < entry->requests; r++) {
+            gyre_status_t one = gyre_wait(&entry->request[r]);
+            status = status == GYRE_OK ? one : status;
+        }
+        entry->requests = 0;
+        drop(entry);
+    }
+    return status;
+}
+
+gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, int backward)
+{
+    const model_params_t *params = zero->plan.params;
+    const float *value[MODEL_KINDS + 1];
+    if (!zero->plan.gathers || rows == 0)
+        return GYRE_OK;
+    if (first >= params->rows || rows > params->rows - first)
+        return gyre_fail(GYRE_ERR_INVALID, "rows %zu .. + %zu of %zu", first, rows, params->rows);
+    gyre_status_t status = backward && zero->plan.config.share == 0 ? zero_buckets_nothing(zero) : GYRE_OK;
+    for (size_t at = backward ? first : first + rows;
+         status == GYRE_OK && (backward ? at < first + rows : at > first);) {
+        size_t begin, end; /* the unit at the cursor, inside the stage's rows */
+        zero_plan_unit(&zero->plan, backward ? at : at - 1, &begin, &end);
+        begin = begin > first ? begin : first;
+        end = end < first + rows ? end : first + rows;
+        at = backward ? end : begin;
+        if (backward && params->row[begin].layer < 0)
+            continue; /* the embedding's backward needs no weights */
+        if ((status = acquire(zero, begin, 1, 0, 0, value)) == GYRE_OK)
+            release(zero, begin, 1);
+    }
+    return status;
+}
+
+/* ---- gradients -------------------------------------------------------------------------------------------------------------- */
+
+/* Fp32 memory for rows of one unit whose gradient has no place of its own yet. */
+static gyre_status_t stage_rows(optim_zero_t *zero, size_t first, size_t rows, zero_staging_t **out)
+{
+    for (size_t i = 0; i < ZERO_STAGING; i++) {
+        zero_staging_t *s = &zero->staging[i];
+        if (s->pending)
+            continue;
+        if (!s->memory) {
+            void *memory;
+            gyre_status_t status =
+                zero_take(zero, OPTIM_MEMORY_BUCKETS, zero->plan.max_unit * sizeof(float), 0, &memory);
+            if (status != GYRE_OK)
+                return status;
+            s->memory = memory;
+        }
+        *s = (zero_staging_t){.first = first, .rows = rows, .pending = rows, .memory = s->memory};
+        *out = s;
+        return GYRE_OK;
+    }
+    return gyre_fail(GYRE_ERR_INVALID, "gradients of more than %d units are being computed at a time",
+                     ZERO_STAGING);
+}
+
+static void unstage(optim_zero_t *zero, size_t r)
+{
+    for (size_t i = 0; i < ZERO_STAGING; i++) {
+        zero_staging_t *s = &zero->staging[i];
+        if (s->pending && r >= s->first && r < s->first + s->rows)
+            s->pending--;
+    }
+}
+
+static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, float **grad)
+{
+    optim_zero_t *zero = user;
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    gyre_status_t status = check_rows(zero, first, rows, "place");
+    (void)slot; /* sequences come to each row in their order */
+    if (status != GYRE_OK)
+        return status;
+    size_t i = zero->seen[first], share = plan->config.share;
+    if (i >= share)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: a gradient of sequence %zu, and this rank's share is %zu",
+                         row[first].name, i, share);
+    float *stack = i + 1 < share ? optim_stack_place(zero->stack, i) : NULL;
+    zero_staging_t *staging = NULL;
+    int direct = !plan->config.grad16 && (i + 1 == share || plan->pool == 0);
+    if (!stack && !direct && (status = stage_rows(zero, first, rows, &staging)) != GYRE_OK)
+        return status;
+    for (size_t r = first; r < first + rows; r++) {
+        size_t b = plan->bucket_of[r];
+        if (zero->seen[r] != i)
+            return gyre_fail(GYRE_ERR_INVALID, "%s has had %zu sequences and %s %zu: units go together",
+                             row[r].name, zero->seen[r], row[first].name, i);
+        if (stack) {
+            zero->placed[r] = stack + row[r].grad;
+        } else if (staging) {
+            zero->placed[r] = staging->memory + (row[r].grad - row[first].grad);
+        } else {
+            if ((status = zero_bucket_open(zero, b)) != GYRE_OK)
+                return status;
+            zero->placed[r] = (float *)(void *)zero->run[b].data + (row[r].grad - plan->bucket[b].grad);
+        }
+        grad[r - first] = zero->placed[r];
+    }
+    return GYRE_OK;
+}
+
+/* Row r's gradient of the last sequence: joined with those before, in its bucket. */
+static gyre_status_t complete(optim_zero_t *zero, size_t r)
+{
+    const model_param_t *row = &zero->plan.params->row[r];
+    size_t b = zero->plan.bucket_of[r];
+    float *value = zero->placed[r];
+    optim_stack_finish(zero->stack, value, row->grad, row->count);
+    if (zero->plan.config.grad16) {
+        gyre_status_t status = zero_bucket_open(zero, b);
+        if (status != GYRE_OK)
+            return status;
+        optim_round(zero->plan.config.precision, value,
+                    (uint16_t *)(void *)zero->run[b].data + (row->grad - zero->plan.bucket[b].grad),
+                    row->count);
+    }
+    unstage(zero, r);
+    zero->placed[r] = NULL;
+    return zero_bucket_ready(zero, b);
+}
+
+static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
+{
+    optim_zero_t *zero = user;
+    const model_param_t *row = zero->plan.params->row;
+    gyre_status_t status = check_rows(zero, first, rows, "ready");
+    (void)slot;
+    for (size_t r = first; status == GYRE_OK && r < first + rows; r++) {
+        if (!zero->placed[r])
+            return gyre_fail(GYRE_ERR_INVALID, "%s is ready, and was given no place", row[r].name);
+        size_t i = zero->seen[r]++;
+        if (i + 1 == zero->plan.config.share) {
+            status = complete(zero, r);
+        } else {
+            optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, row[r].count);
+            unstage(zero, r);
+            zero->placed[r] = NULL;
+        }
+    }
+    return status == GYRE_OK ? zero_progress(zero) : status;
+}
+
+void zero_store_init(optim_zero_t *zero)
+{
+    zero->store = (model_store_t_f32){
+        .acquire = acquire, .release = release, .place = place, .ready = ready, .user = zero};
+}
