@@ -320,6 +320,7 @@ static void mishaps(gyre_comm_t *world, pipe_kind_t kind, pipe_op_t op, int m)
         if (toy.rank == culprit) {
             MP_CHECK(st == GYRE_ERR_IO, "%s", gyre_status_string(st));
         } else if (st == GYRE_OK) { /* this rank had all it needed before: it hears of it the next time */
+            begin_step(&toy, 1);
             st = pipe_executor_step(toy.executor);
         }
         if (toy.rank != culprit)
