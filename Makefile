@@ -29,7 +29,7 @@ B        := build$(if $(SANITIZE),/$(SANITIZE))
 
 # ---- set-up: what must be installed -------------------------------------------------------------
 PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
-PKGS_TRAIN := openblas
+PKGS_TRAIN := openblas libpcre2-8
 SETUP_STAMP := build/setup.done
 SETUP_CHECK_STAMP := build/setup-check.done
 SETUP_FUZZ_STAMP := build/setup-fuzz.done
@@ -132,7 +132,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC))
 TRAIN_OBJ := $(call obj,$(TRAIN_SRC))
-TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-doctor
+TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
 TOOLS     := $(foreach t,$(TOOLS),$(if $(wildcard tools/$(t).c),$(t)))
 TOOL_BINS := $(addprefix $(B)/bin/,$(TOOLS))
@@ -193,7 +193,7 @@ $(B)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(LIB_TRAIN) 
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) \
-	    $$(if $$(filter gyre-train,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
+	    $$(if $$(filter gyre-train gyre-tokenize,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 

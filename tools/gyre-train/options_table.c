@@ -32,6 +32,8 @@ const train_row_t train_rows[] = {
      "for validation, in place of the last tenth of the data", TRAIN_FREE},
     {TRAIN_DATA, "data-format", TRAIN_CHOICE, AT(data_format), "auto", 0, 0,
      "auto|text|gyre|llmc|megatron|nanogpt", "of all data; auto: by what the files begin with", TRAIN_FREE},
+    {TRAIN_DATA, "tokenizer", TRAIN_TEXT, AT(tokenizer), NULL, 0, 0, "TOKENIZER",
+     "of the data, for the sample of text: as gyre-tokenize takes it", TRAIN_FREE},
     {TRAIN_DATA, "sampling", TRAIN_CHOICE, AT(sampling), "random", 0, 0, "random|epoch",
      "sequences from any place at any time, or each once per epoch", TRAIN_CURVE},
     {TRAIN_RUN, "batch", TRAIN_COUNT, AT(batch), "8", 1, 1048576, "SEQUENCES",

@@ -28,6 +28,7 @@ typedef struct {
     gyre_comm_t *comm;
     int rank;
     model_data_t *data;
+    model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
     model_params_t *params;
     float *flat; /* [params->total] */
     model_gpt_t_f32 *gpt;
@@ -215,6 +216,8 @@ static gyre_status_t prepare(run_t *run)
     options->seq = run->shape.seq;
     if (status == GYRE_OK)
         status = check_input(run);
+    if (status == GYRE_OK && run->rank == 0)
+        status = train_words_open(options, run->data, &run->tokenizer);
     if (status == GYRE_OK && run->rank == 0)
         status = open_outputs(run);
     return status == GYRE_OK ? make_model(run) : status;
@@ -508,26 +511,17 @@ static gyre_status_t train(run_t *run)
 static gyre_status_t make_sample(run_t *run)
 {
     const train_options_t *options = run->options;
-    size_t length = strlen(options->prompt), room = length + options->sample_tokens;
     const model_sample_t how = {
         .temperature = options->temperature, .top_k = options->top_k, .seed = options->seed};
-    model_token_t *tokens = calloc(room, sizeof *tokens);
-    unsigned char *bytes = calloc(room, 1);
-    gyre_status_t status =
-        tokens && bytes ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu bytes of text", room);
-    if (status == GYRE_OK) {
-        for (size_t i = 0; i < length; i++)
-            tokens[i] = (unsigned char)options->prompt[i];
+    model_token_t *tokens = NULL;
+    size_t length;
+    gyre_status_t status = train_words_prompt(run->tokenizer, options->prompt, run->shape.vocab,
+                                              options->sample_tokens, &tokens, &length);
+    if (status == GYRE_OK)
         status = model_sample(run->gpt, &run->shape, &how, tokens, &length, options->sample_tokens);
-    }
-    if (status == GYRE_OK) {
-        for (size_t i = 0; i < length; i++)
-            bytes[i] = (unsigned char)tokens[i];
-        if (!(run->record.sample = train_readable(bytes, length)))
-            status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu bytes of text", room);
-    }
+    if (status == GYRE_OK && !(run->record.sample = train_words_text(run->tokenizer, tokens, length)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of %zu tokens", length);
     free(tokens);
-    free(bytes);
     return status;
 }
 
@@ -598,7 +592,9 @@ static gyre_status_t leave_results(run_t *run)
         status[WEIGHTS] = model_checkpoint_save(options->save, run->params, run->flat);
     if (run->saver)
         status[CHECKPOINT] = finish_saving(run);
-    if (options->sample_tokens > 0 && strcmp(run->data->tokenizer, "bytes") == 0)
+    if (options->sample_tokens > 0 && !run->tokenizer)
+        log_warning("no sample of text: name the tokenizer of %s with --tokenizer", options->data);
+    else if (options->sample_tokens > 0)
         status[SAMPLE] = make_sample(run);
     if (options->report)
         status[REPORT] = train_report_write(options->report, options, &run->record, run->data);
@@ -703,6 +699,7 @@ int train_run(train_options_t *options)
     free(run.flat);
     if (ended)
         model_params_destroy(run.params);
+    model_tokenizer_destroy(run.tokenizer);
     model_data_destroy(run.data);
     return exit_code(status, trained);
 }

@@ -8,6 +8,7 @@
  *   resume.c    what a checkpoint says of its run, and going on from the newest good one
  *   relay.c     the same where only one rank sees it
  *   launch.c    whose checkpoints are in the folder
+ *   words.c     between text and token ids
  */
 #ifndef GYRE_TRAIN_H
 #define GYRE_TRAIN_H
@@ -23,6 +24,7 @@
 #include "base/clock.h"
 #include "model/data.h"
 #include "model/params.h"
+#include "model/tokenizer.h"
 #include "optim/saver.h"
 
 /* Room for options in the table. */
@@ -37,7 +39,7 @@ enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 /* Values as given by flags, then the config file, then defaults. Strings: NULL where there is none. steps is
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
-    char *data, *valid_data;
+    char *data, *valid_data, *tokenizer;
     char *log, *tensorboard, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
     uint64_t layers, hidden, heads, seq, vocab;
     uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
@@ -180,6 +182,18 @@ gyre_status_t train_report_write(const char *path, const train_options_t *option
 /* Inline SVG. */
 void train_svg_loss(FILE *out, const train_record_t *record);
 void train_svg_time(FILE *out, const train_record_t *record);
+
+/* ---- words --------------------------------------------------------------------------------------------------- */
+
+/* The run's tokenizer: --tokenizer, or bytes where the data is. *out NULL: it is not known. INVALID: the data says that it was
+ * written with another. */
+gyre_status_t train_words_open(const train_options_t *options, const model_data_t *data,
+                               model_tokenizer_t **out);
+/* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's vocabulary. */
+gyre_status_t train_words_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,
+                                 size_t more, model_token_t **tokens, size_t *count);
+/* Ids as train_readable has their bytes; caller frees. NULL: no memory. */
+char *train_words_text(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count);
 
 /* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees; NULL: no
  * memory. */

@@ -1,0 +1,121 @@
+#!/bin/bash
+# tests/tools/test_gyre_tokenize.sh: gyre-tokenize's promises, and gyre-train on what it writes.
+. "$(dirname "$0")/../support/lib.sh"
+T=$B/bin/gyre-tokenize
+TRAIN=$B/bin/gyre-train
+unset "${!GYRE_@}"
+
+# A small vocabulary in GPT-2's letters; the documents of this repository as text.
+printf '%s\n' '#version: 0.2' 'Ġ t' 'h e' 'Ġt he' 'i n' 'in g' 'Ġ a' 'r e' 'Ġa n' 'Ġan d' 'Ċ Ċ' 'e r' 'o n' 'i s' >"$W/merges.txt"
+cat docs/architecture.md docs/contract.md >"$W/text"
+mkdir "$W/docs"
+cp docs/contract.md docs/failures.md README.md "$W/docs/"
+printf 'a\0b' >"$W/docs/picture"
+
+# --- text to tokens and back ---
+run "$T" --tokenizer "gpt2:$W/merges.txt" --out "$W/a.gyt" "$W/text"
+want "tokenizes" 0
+run "$T" --decode "$W/a.gyt" --tokenizer "$W/merges.txt"
+want "decodes" 0
+check "the text comes back to the byte" cmp -s "$W/out" "$W/text"
+run "$T" --decode "$W/a.gyt" --tokenizer "$W/merges.txt" --from 10 --count 5
+"$T" --decode "$W/a.gyt" --tokenizer "$W/merges.txt" --count 15 | tail -c "$(wc -c <"$W/out")" >"$W/tail"
+check "a part of it" cmp -s "$W/out" "$W/tail"
+run "$T" --info "$W/a.gyt"
+want "tells" 0
+for line in 'format      gyre' 'width       16 bits' 'documents   1' 'vocabulary  270' 'tokenizer   gpt2' 'end of text 269' \
+    'checked     checksums, documents, every id'; do
+    check "info: $line" grep -qxF "$line" "$W/out"
+done
+run "$T" --tokenizer bytes --out "$W/bytes.gyt" "$W/text"
+want "bytes" 0
+run "$T" --decode "$W/bytes.gyt" # their tokenizer is known
+check "bytes come back" cmp -s "$W/out" "$W/text"
+
+# --- folders, lines, threads ---
+for threads in 1 3; do
+    run "$T" --tokenizer "$W/merges.txt" --eot --threads $threads --quiet --out "$W/folder$threads.gyt" "$W/docs" "$W/text"
+    want "a folder and a file, $threads threads" 0
+done
+check "the same on any number of threads" cmp -s "$W/folder1.gyt" "$W/folder3.gyt"
+check "what is no text was left out" grep -q '1 files in folders do not look like text' "$W/err"
+"$T" --decode "$W/folder1.gyt" --tokenizer "$W/merges.txt" >"$W/out"
+for file in README.md contract.md failures.md; do
+    cat "$W/docs/$file"
+    printf '<|endoftext|>'
+done >"$W/expected"
+(cat "$W/text" && printf '<|endoftext|>') >>"$W/expected"
+check "documents in order, each with its end" cmp -s "$W/out" "$W/expected"
+/usr/bin/python3 - "$W" <<'PY'
+import json, sys
+w = sys.argv[1]
+with open(w + "/lines.jsonl", "w") as out:
+    for i in range(3000):
+        out.write(json.dumps({"id": i, "body": f"line {i}\n\u00e4\u4e2d\U0001f600 the end \0 <|endoftext|>"}, ensure_ascii=i % 2 == 0) + "\n")
+        if i % 100 == 0:
+            out.write("  \n")
+PY
+for threads in 1 4; do
+    run "$T" --tokenizer "$W/merges.txt" --jsonl --key body --threads $threads --quiet --out "$W/lines$threads.gyt" "$W/lines.jsonl"
+    want "lines, $threads threads" 0
+done
+check "lines, too, are the same on any number of threads" cmp -s "$W/lines1.gyt" "$W/lines4.gyt"
+check "3000 documents" grep -q ' in 3000 documents ' "$W/out"
+"$T" --tokenizer "$W/merges.txt" --jsonl --key body --quiet --out "$W/lines0.gyt" - <"$W/lines.jsonl" >/dev/null
+check "from standard input" cmp -s "$W/lines0.gyt" "$W/lines1.gyt"
+run "$T" --decode "$W/lines1.gyt" --tokenizer "$W/merges.txt"
+check "every line's text" /usr/bin/python3 -c '
+import sys
+want = "".join(f"line {i}\n\u00e4\u4e2d\U0001f600 the end \0 <|endoftext|>" for i in range(3000)).encode()
+sys.exit(open(sys.argv[1], "rb").read() != want)' "$W/out"
+
+# --- what goes wrong is named, and nothing is left behind ---
+refuse() { # NAME PATTERN ARGUMENTS...
+    local name=$1 pattern=$2
+    shift 2
+    run "$T" "$@"
+    want "$name" 2
+    check "$name: says '$pattern'" grep -qE -- "$pattern" "$W/err"
+}
+cp "$W/a.gyt" "$W/keep.gyt"
+printf '{"text": "fine"}\n{"text": 3}\n' >"$W/bad.jsonl"
+refuse "a line without text" 'bad.jsonl:2: .*--key' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
+printf '{"text": "fine"}\n{"text": \n' >"$W/bad.jsonl"
+refuse "a line that is no JSON" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
+check "the old file stays" cmp -s "$W/a.gyt" "$W/keep.gyt"
+check "no half file is left" test -z "$(find "$W" -name '*.tmp-*')"
+refuse "no tokenizer" '--tokenizer is missing' --out "$W/x.gyt" "$W/text"
+refuse "no such text" "none" --tokenizer bytes --out "$W/x.gyt" "$W/none"
+refuse "no end of text" 'no token for the end' --tokenizer bytes --eot --out "$W/x.gyt" "$W/text"
+refuse "another tokenizer" 'is another' --decode "$W/a.gyt" --tokenizer bytes
+refuse "which tokenizer" 'name its file with --tokenizer' --decode "$W/a.gyt"
+refuse "an option that is none" 'see gyre-tokenize --help' --frobnicate
+refuse "two tasks" 'exclude each other' --info "$W/a.gyt" --out "$W/x.gyt"
+printf X | dd of="$W/keep.gyt" bs=1 seek=300 conv=notrunc 2>/dev/null
+refuse "a damaged file" 'checksum of its tokens is wrong' --info "$W/keep.gyt"
+check "nothing was written" test ! -e "$W/x.gyt"
+
+# --- training on it ---
+small=(--layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --steps 20 --warmup 2 --lr 0.01 --eval-sequences 8 --report none)
+falls() { # the validation loss at the end against that at the start
+    sed -nE 's/^validation loss +([0-9.]+) .*; ([0-9.]+) before.*/\1 \2/p' "$W/out" | awk '{ exit !($1 < $2 - 0.3) }'
+}
+run "$TRAIN" --data "$W/a.gyt" "${small[@]}" --sample-tokens 30 --tokenizer "$W/merges.txt" --log "$W/log"
+want "trains on tokens" 0
+check "the loss falls" falls
+check "in nats per token" grep -q 'nats/token' "$W/out"
+check "text is printed through the tokenizer" grep -q 'a sample of text' "$W/out"
+run "$TRAIN" --data "$W/a.gyt" "${small[@]}" --sample-tokens 30
+want "trains without the tokenizer" 0
+check "and says why there is no sample" grep -q -- '--tokenizer' "$W/err"
+run "$TRAIN" --data "3:$W/a.gyt,1:$W/folder1.gyt" --sampling epoch --valid-data "$W/lines1.gyt" "${small[@]}" --sample-tokens 0 \
+    --checkpoint "$W/run"
+want "a blend, in epochs, validated elsewhere" 0
+run "$TRAIN" --data "3:$W/a.gyt,1:$W/folder1.gyt" --sampling epoch --valid-data "$W/lines1.gyt" "${small[@]}" --sample-tokens 0 \
+    --checkpoint "$W/run" --resume
+want "goes on with the same data" 0
+run "$TRAIN" --data "2:$W/a.gyt,1:$W/folder1.gyt" --sampling epoch --valid-data "$W/lines1.gyt" "${small[@]}" --sample-tokens 0 \
+    --checkpoint "$W/run" --resume
+want "other weights are other data" 2
+check "which is told" grep -q -- '--may-change data' "$W/err"
+finish

@@ -1,0 +1,314 @@
+/* tools/gyre-tokenize/encode.c: batches of documents go round a ring: the main thread fills a place, any worker encodes it,
+ * the main thread writes it when its turn comes. So the file does not depend on the number of workers. */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "tools/gyre-tokenize/tokenize.h"
+
+typedef enum { EMPTY, FILLED, TAKEN, DONE } place_state_t;
+
+typedef struct {
+    place_state_t state;
+    tokenize_batch_t batch;
+    model_token_t *id; /* [id_count], owned: documents one behind the other */
+    size_t id_count, id_room;
+    size_t *end; /* [documents], owned: first id behind each */
+    size_t documents, room;
+    gyre_status_t status;
+    char why[512];
+} place_t;
+
+typedef struct {
+    const tokenize_options_t *options;
+    model_tokenizer_t *tokenizer;
+    tokenize_input_t *input;
+    model_tokens_writer_t *writer;
+    place_t *place; /* [places] */
+    size_t places;
+    pthread_mutex_t lock;
+    pthread_cond_t filled, done;
+    uint64_t first_free; /* number of the next batch that a worker takes; batch k is at place k % places */
+    int ended;
+    pthread_t *thread; /* [threads] */
+    size_t threads;
+    /* for the terminal */
+    base_time_t start, last;
+    uint64_t bytes, documents, tokens;
+    int tty;
+} ring_t;
+
+/* ---- a worker -------------------------------------------------------------------------------------------------- */
+
+static gyre_status_t no_memory(void)
+{
+    return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the tokens of a batch");
+}
+
+static gyre_status_t add_document(const ring_t *ring, model_encoder_t *encoder, place_t *place,
+                                  const void *text, size_t bytes)
+{
+    const model_token_t *id;
+    size_t count;
+    gyre_status_t status = model_encode(encoder, text, bytes, &id, &count);
+    if (status != GYRE_OK)
+        return status;
+    if (place->id_room - place->id_count < count + 1) {
+        size_t room = 2 * place->id_room + count + 1024;
+        model_token_t *grown = realloc(place->id, room * sizeof *grown);
+        if (!grown)
+            return no_memory();
+        place->id = grown;
+        place->id_room = room;
+    }
+    if (place->documents == place->room) {
+        size_t room = 2 * place->room + 16;
+        size_t *grown = realloc(place->end, room * sizeof *grown);
+        if (!grown)
+            return no_memory();
+        place->end = grown;
+        place->room = room;
+    }
+    if (count > 0)
+        memcpy(place->id + place->id_count, id, count * sizeof *id);
+    place->id_count += count;
+    if (ring->options->eot)
+        place->id[place->id_count++] = (model_token_t)model_tokenizer_eot(ring->tokenizer);
+    place->end[place->documents++] = place->id_count;
+    return GYRE_OK;
+}
+
+static gyre_status_t add_line(const ring_t *ring, model_encoder_t *encoder, place_t *place, const char *line,
+                              size_t length, uint64_t number)
+{
+    json_error_t error;
+    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL, &error);
+    const json_t *text = json_object_get(object, ring->options->key);
+    gyre_status_t status;
+    if (!object)
+        status = gyre_fail_quiet(GYRE_ERR_FORMAT, "%s:%" PRIu64 ": not valid JSON: %s", place->batch.path,
+                                 number, error.text);
+    else if (!json_is_string(text))
+        status = gyre_fail_quiet(GYRE_ERR_FORMAT,
+                                 "%s:%" PRIu64 ": the object has no text under the key '%s': name it "
+                                 "with --key",
+                                 place->batch.path, number, ring->options->key);
+    else
+        status = add_document(ring, encoder, place, json_string_value(text), json_string_length(text));
+    json_decref(object);
+    return status;
+}
+
+static int is_blank(const char *line, size_t length)
+{
+    size_t i = 0;
+    while (i < length && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r'))
+        i++;
+    return i == length;
+}
+
+static gyre_status_t encode_batch(const ring_t *ring, model_encoder_t *encoder, place_t *place)
+{
+    const tokenize_batch_t *batch = &place->batch;
+    place->id_count = place->documents = 0;
+    if (batch->line == 0)
+        return add_document(ring, encoder, place, batch->text, batch->bytes);
+    gyre_status_t status = GYRE_OK;
+    const char *at = (const char *)batch->text, *end = at + batch->bytes;
+    for (uint64_t number = batch->line; status == GYRE_OK && at < end; number++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at)), *line = at;
+        if (!stop)
+            stop = end;
+        at = stop + 1;
+        if (!is_blank(line, (size_t)(stop - line)))
+            status = add_line(ring, encoder, place, line, (size_t)(stop - line), number);
+    }
+    return status;
+}
+
+static void *work(void *arg)
+{
+    ring_t *ring = arg;
+    model_encoder_t *encoder = NULL;
+    gyre_status_t ready = model_encoder_create(ring->tokenizer, &encoder);
+    pthread_mutex_lock(&ring->lock);
+    for (;;) {
+        place_t *place = &ring->place[ring->first_free % ring->places];
+        if (place->state != FILLED) {
+            if (ring->ended)
+                break;
+            pthread_cond_wait(&ring->filled, &ring->lock);
+            continue;
+        }
+        ring->first_free++;
+        place->state = TAKEN;
+        pthread_mutex_unlock(&ring->lock);
+        place->status = ready == GYRE_OK ? encode_batch(ring, encoder, place) : ready;
+        if (place->status != GYRE_OK)
+            snprintf(place->why, sizeof place->why, "%s", gyre_last_error());
+        pthread_mutex_lock(&ring->lock);
+        place->state = DONE;
+        pthread_cond_signal(&ring->done);
+    }
+    pthread_mutex_unlock(&ring->lock);
+    model_encoder_destroy(encoder);
+    return NULL;
+}
+
+/* ---- the main thread ---------------------------------------------------------------------------------------------- */
+
+static void show_progress(ring_t *ring, int last)
+{
+    base_time_t now = base_now();
+    double seconds = (double)(now - ring->start) * 1e-9;
+    uint64_t all = tokenize_input_bytes(ring->input);
+    if (ring->options->quiet || (!last && (double)(now - ring->last) * 1e-9 < (ring->tty ? 0.2 : 10.0)) ||
+        (last && !ring->tty))
+        return;
+    ring->last = now;
+    char part[32] = "";
+    if (all > 0)
+        snprintf(part, sizeof part, "%3.0f %%  ", 100.0 * (double)ring->bytes / (double)all);
+    fprintf(stderr, "%s%s%.1f MB, %" PRIu64 " documents, %.2f million tokens, %.1f MB/s%s",
+            ring->tty ? "\r" : "", part, (double)ring->bytes / 1e6, ring->documents,
+            (double)ring->tokens / 1e6, (double)ring->bytes / 1e6 / (seconds > 1e-3 ? seconds : 1e-3),
+            ring->tty && !last ? "\033[K" : "\n");
+    fflush(stderr);
+}
+
+/* Waits for the batch at `place` and writes it. */
+static gyre_status_t write_place(ring_t *ring, place_t *place)
+{
+    pthread_mutex_lock(&ring->lock);
+    while (place->state != DONE)
+        pthread_cond_wait(&ring->done, &ring->lock);
+    pthread_mutex_unlock(&ring->lock);
+    gyre_status_t status = place->status;
+    if (status != GYRE_OK)
+        return gyre_fail(status, "%s", place->why);
+    for (size_t d = 0, begin = 0; status == GYRE_OK && d < place->documents; begin = place->end[d++])
+        status = model_tokens_add(ring->writer, place->id + begin, place->end[d] - begin);
+    ring->bytes += place->batch.bytes;
+    ring->documents += place->documents;
+    ring->tokens += place->id_count;
+    place->state = EMPTY;
+    show_progress(ring, 0);
+    return status;
+}
+
+static gyre_status_t go_round(ring_t *ring)
+{
+    gyre_status_t status = GYRE_OK;
+    uint64_t filled = 0, written = 0;
+    int more = 1;
+    while (status == GYRE_OK && (more || written < filled)) {
+        place_t *place = &ring->place[filled % ring->places];
+        if (!more || place->state != EMPTY) { /* only this thread makes a place EMPTY */
+            status = write_place(ring, &ring->place[written++ % ring->places]);
+            continue;
+        }
+        status = tokenize_input_next(ring->input, &place->batch, &more);
+        if (status != GYRE_OK || !more)
+            continue;
+        pthread_mutex_lock(&ring->lock);
+        place->state = FILLED;
+        filled++;
+        pthread_cond_signal(&ring->filled);
+        pthread_mutex_unlock(&ring->lock);
+    }
+    return status;
+}
+
+static gyre_status_t start_workers(ring_t *ring)
+{
+    size_t threads = (size_t)ring->options->threads;
+    ring->places = 2 * threads + 2;
+    ring->place = calloc(ring->places, sizeof *ring->place);
+    ring->thread = calloc(threads, sizeof *ring->thread);
+    if (!ring->place || !ring->thread)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu threads", threads);
+    for (size_t i = 0; i < threads; i++) {
+        int err = pthread_create(&ring->thread[i], NULL, work, ring);
+        if (err != 0)
+            return gyre_fail_errno(GYRE_ERR_NO_MEMORY, err, "cannot start thread %zu: take fewer --threads",
+                                   i + 1);
+        ring->threads++;
+    }
+    return GYRE_OK;
+}
+
+static void stop_workers(ring_t *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    ring->ended = 1;
+    pthread_cond_broadcast(&ring->filled);
+    pthread_mutex_unlock(&ring->lock);
+    for (size_t i = 0; i < ring->threads; i++)
+        pthread_join(ring->thread[i], NULL);
+    for (size_t i = 0; ring->place && i < ring->places; i++) {
+        free(ring->place[i].batch.text);
+        free(ring->place[i].id);
+        free(ring->place[i].end);
+    }
+    free(ring->place);
+    free(ring->thread);
+}
+
+static gyre_status_t open_writer(ring_t *ring)
+{
+    const tokenize_options_t *options = ring->options;
+    const model_tokens_header_t header = {.vocab = model_tokenizer_vocab(ring->tokenizer),
+                                          .tokenizer = model_tokenizer_name(ring->tokenizer),
+                                          .tokenizer_hash = model_tokenizer_hash(ring->tokenizer),
+                                          .eot = model_tokenizer_eot(ring->tokenizer)};
+    if (options->eot && header.eot < 0)
+        return gyre_fail(GYRE_ERR_INVALID, "--eot: the tokenizer %s has no token for the end of a text",
+                         header.tokenizer);
+    return model_tokens_create(options->out, &header, &ring->writer);
+}
+
+gyre_status_t tokenize_encode(const tokenize_options_t *options)
+{
+    ring_t ring = {.options = options,
+                   .lock = PTHREAD_MUTEX_INITIALIZER,
+                   .filled = PTHREAD_COND_INITIALIZER,
+                   .done = PTHREAD_COND_INITIALIZER,
+                   .tty = isatty(STDERR_FILENO)};
+    gyre_status_t status = model_tokenizer_open(options->tokenizer, &ring.tokenizer);
+    if (status == GYRE_OK)
+        status = tokenize_input_open(options, &ring.input);
+    if (status == GYRE_OK)
+        status = open_writer(&ring);
+    ring.start = ring.last = base_now();
+    if (status == GYRE_OK) {
+        if ((status = start_workers(&ring)) == GYRE_OK)
+            status = go_round(&ring);
+        stop_workers(&ring);
+    }
+    if (status == GYRE_OK) {
+        show_progress(&ring, 1);
+        status = model_tokens_finish(ring.writer);
+        ring.writer = NULL;
+    }
+    model_tokens_abandon(ring.writer);
+    if (status == GYRE_OK)
+        printf("%s: %" PRIu64 " tokens of %s in %" PRIu64 " documents from %.1f MB in %.1f s\n", options->out,
+               ring.tokens, model_tokenizer_name(ring.tokenizer), ring.documents, (double)ring.bytes / 1e6,
+               (double)(base_now() - ring.start) * 1e-9);
+    if (status == GYRE_OK && tokenize_input_skipped(ring.input) > 0)
+        log_warning("%zu files in folders do not look like text and were left out",
+                    tokenize_input_skipped(ring.input));
+    if (ring.input)
+        tokenize_input_close(ring.input);
+    model_tokenizer_destroy(ring.tokenizer);
+    return status;
+}

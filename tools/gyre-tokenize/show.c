@@ -1,0 +1,107 @@
+/* tools/gyre-tokenize/show.c: what a token file holds, and its text. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tools/gyre-tokenize/tokenize.h"
+
+gyre_status_t tokenize_info(const tokenize_options_t *options)
+{
+    static const char *const types[] = {"8 bits",         "8 bits signed", "16 bits",       "16 bits signed",
+                                        "32 bits signed", "32 bits",       "64 bits signed"};
+    model_tokens_t *tokens;
+    model_token_t most;
+    gyre_status_t status = model_tokens_open(options->info, options->format, &tokens);
+    if (status != GYRE_OK)
+        return status;
+    printf("format      %s\n", model_tokens_format_name(tokens->format));
+    printf("files       %zu\n", tokens->files);
+    printf("tokens      %" PRIu64 "\n", tokens->count);
+    printf("width       %s\n", types[tokens->file[0].type]);
+    if (tokens->documents > 0)
+        printf("documents   %" PRIu64 "\n", tokens->documents);
+    else
+        printf("documents   not told by this format\n");
+    if (tokens->vocab > 0)
+        printf("vocabulary  %zu\n", tokens->vocab);
+    else
+        printf("vocabulary  not told by this format\n");
+    if (*tokens->tokenizer)
+        printf("tokenizer   %s\n", tokens->tokenizer);
+    if (tokens->tokenizer_hash)
+        printf("            %016" PRIx64 "\n", tokens->tokenizer_hash);
+    if (tokens->eot >= 0)
+        printf("end of text %" PRId64 "\n", tokens->eot);
+    fflush(stdout);
+    if ((status = model_tokens_verify(tokens, tokens->vocab, &most)) == GYRE_OK) {
+        printf("largest id  %d\n", (int)most);
+        printf("content     %016" PRIx64 "\n", model_tokens_hash(tokens));
+        printf("checked     %s\n",
+               tokens->format == MODEL_TOKENS_GYRE ? "checksums, documents, every id" : "every id");
+    }
+    model_tokens_close(tokens);
+    return status;
+}
+
+/* The tokenizer that wrote the file, as far as that is known. */
+static gyre_status_t open_tokenizer(const tokenize_options_t *options, const model_tokens_t *tokens,
+                                    model_tokenizer_t **out)
+{
+    const char *spec = options->tokenizer                        ? options->tokenizer
+                       : strcmp(tokens->tokenizer, "bytes") == 0 ? "bytes"
+                                                                 : NULL;
+    if (!spec)
+        return gyre_fail(GYRE_ERR_INVALID, "%s holds ids of tokenizer '%s': name its file with --tokenizer",
+                         options->decode, *tokens->tokenizer ? tokens->tokenizer : "unknown");
+    gyre_status_t status = model_tokenizer_open(spec, out);
+    if (status != GYRE_OK || tokens->tokenizer_hash == 0 ||
+        tokens->tokenizer_hash == model_tokenizer_hash(*out))
+        return status;
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s was written with tokenizer '%s' (%016" PRIx64 "), but %s is another (%016" PRIx64 ")",
+        options->decode, tokens->tokenizer, tokens->tokenizer_hash, spec, model_tokenizer_hash(*out));
+}
+
+static gyre_status_t print_text(const model_tokens_t *tokens, const model_tokenizer_t *tokenizer,
+                                uint64_t from, uint64_t end)
+{
+    enum { PIECE = 4096 };
+    model_token_t id[PIECE];
+    gyre_status_t status = GYRE_OK;
+    while (status == GYRE_OK && from < end) {
+        size_t n = end - from < PIECE ? (size_t)(end - from) : PIECE, bytes;
+        unsigned char *text = NULL;
+        status = model_tokens_read(tokens, from, n, model_tokenizer_vocab(tokenizer), id);
+        if (status == GYRE_OK)
+            status = model_decode(tokenizer, id, n, &text, &bytes);
+        if (status == GYRE_OK && fwrite(text, 1, bytes, stdout) != bytes)
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the text");
+        free(text);
+        from += n;
+    }
+    return status;
+}
+
+gyre_status_t tokenize_decode(const tokenize_options_t *options)
+{
+    model_tokens_t *tokens = NULL;
+    model_tokenizer_t *tokenizer = NULL;
+    gyre_status_t status = model_tokens_open(options->decode, options->format, &tokens);
+    if (status == GYRE_OK)
+        status = open_tokenizer(options, tokens, &tokenizer);
+    if (status == GYRE_OK && options->from > tokens->count)
+        status = gyre_fail(GYRE_ERR_INVALID, "--from %" PRIu64 ": %s has %" PRIu64 " tokens", options->from,
+                           options->decode, tokens->count);
+    if (status == GYRE_OK) {
+        uint64_t left = tokens->count - options->from;
+        status = print_text(tokens, tokenizer, options->from,
+                            options->from + (options->count < left ? options->count : left));
+    }
+    model_tokenizer_destroy(tokenizer);
+    model_tokens_close(tokens);
+    return status;
+}
