@@ -1,4 +1,5 @@
 /* model/config.c: what a configuration must fulfil, and what its zeros mean. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/error.h"
@@ -22,6 +23,15 @@ model_config_t model_config_complete(const model_config_t *config)
     c.top_k = c.top_k ? c.top_k : 2;
     c.capacity = c.capacity > 0.0 ? c.capacity : 1.25;
     return c;
+}
+
+size_t model_config_capacity(const model_config_t *config)
+{
+    const model_config_t c = model_config_complete(config);
+    if (c.experts == 0)
+        return 0;
+    double slots = ceil(c.capacity * (double)c.top_k * (double)c.seq / (double)c.experts);
+    return slots < 1.0 ? 1 : slots < (double)c.seq ? (size_t)slots : c.seq;
 }
 
 /* INVALID unless `part` divides `whole`; names the nearest that work. */

@@ -69,6 +69,8 @@ typedef struct {
 
 /* Checks every extent and every divisibility; INVALID names the value and the way out. */
 gyre_status_t model_config_check(const model_config_t *config);
+/* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without experts. */
+size_t model_config_capacity(const model_config_t *config);
 /* `config` with zeros replaced by what they mean. */
 model_config_t model_config_complete(const model_config_t *config);
 

@@ -59,7 +59,8 @@ typedef struct {
     uint64_t all_reduce, reduce_scatter, all_gather;
     uint64_t
         sums; /* all-reduced with sequence parallelism: norms' gradients and biases behind products, [C] each */
-    uint64_t loss; /* all-reduced by the cross-entropy: 3 T per forward of the head */
+    uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
+    uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
 } model_traffic_t;
 
 #define MODEL_REAL_BITS 32

@@ -65,7 +65,7 @@ static double loss_of(whole_t *w)
 {
     double loss = 0.0;
     assert_int_equal(model_stage_forward_f64(w->stage, 0, &w->sequence, NULL, NULL, &loss), GYRE_OK);
-    return loss;
+    return loss + model_stage_balance_f64(w->stage, 0);
 }
 
 /* Every gradient of the table against central differences; a tied weight's is the sum of two. */
@@ -218,6 +218,47 @@ static void architectures(void **state)
     check_gradients("CodeGeeX", &codegeex, (model_stage_config_t){0});
     check_gradients("CodeGeeX, split", &codegeex,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_SELECTIVE});
+}
+
+/* Experts with room for all, with too little room (positions are dropped), one choice, gates and the balance loss. */
+static void experts(void **state)
+{
+    (void)state;
+    model_config_t c = {.vocab = 11,
+                        .seq = 6,
+                        .layers = 2,
+                        .hidden = 8,
+                        .heads = 2,
+                        .ffn = 10,
+                        .leaves = 2,
+                        .pos = MODEL_POS_ROPE,
+                        .norm = MODEL_NORM_RMS,
+                        .act = MODEL_ACT_SILU,
+                        .gated = 1,
+                        .untied = 1,
+                        .no_qkv_bias = 1,
+                        .no_proj_bias = 1,
+                        .no_mlp_bias = 1,
+                        .experts = 4,
+                        .top_k = 2,
+                        .capacity = 2.0};
+    check_gradients("experts", &c, (model_stage_config_t){0});
+    c.balance = 0.5;
+    c.capacity = 0.5;
+    check_gradients("experts, dropped positions, balance", &c, (model_stage_config_t){0});
+    check_gradients("experts, split", &c,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    c.top_k = 1;
+    c.gated = 0;
+    c.dropout = 0.1;
+    c.capacity = 4.0;
+    check_gradients("experts, one choice", &c, (model_stage_config_t){0});
+    c.dropout = 0.0;
+    c.post_norm = 1;
+    c.deepnorm = 1.5;
+    c.leaves = 4;
+    c.heads = 4;
+    check_gradients("experts behind a post-norm", &c, (model_stage_config_t){.split = 1});
 }
 
 /* The embedding's gradient is shrunk, and only that; a prefix must leave something to learn. */
@@ -463,9 +504,9 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients),   cmocka_unit_test(architectures),  cmocka_unit_test(shrunk_embedding),
-        cmocka_unit_test(old_decoder), cmocka_unit_test(calls_in_order), cmocka_unit_test(refusals),
-        cmocka_unit_test(memory),
+        cmocka_unit_test(gradients),        cmocka_unit_test(architectures), cmocka_unit_test(experts),
+        cmocka_unit_test(shrunk_embedding), cmocka_unit_test(old_decoder),   cmocka_unit_test(calls_in_order),
+        cmocka_unit_test(refusals),         cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
