@@ -209,6 +209,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 $(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
 $(B)/tests/tools/test_run_parts: $(call obj,$(wildcard tools/ucx-run/*.c))
+$(B)/tests/tools/test_gyre_train: $(call obj,$(wildcard tools/gyre-train/*.c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(wildcard tools/gyre-train/*.c)
 FUZZ_PARTS_log      := $(wildcard tools/gyre-train/*.c)
@@ -220,7 +221,7 @@ $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline fuzz,$(notdir $(@D))),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(filter test_gyre_train,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"

@@ -59,6 +59,47 @@ PY
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 16 --may-change steps "${part[@]}" --resume
 want "goes on" 0
 check "the events are the log's, in both parts" python3 tests/tools/events.py "$W/board" "$W/first.jsonl" "$W/run.jsonl"
+
+# ---- report and trace: of a made-up run of 8 ranks, and of real ones
+mkdir "$W/made"
+run "$B/tests/tools/test_gyre_train" "$W/made"
+check "a made-up run" [ "$rc" = 0 ]
+check "its page is whole" python3 tests/tools/page.py "$W/made/report.html" "Step 10 on every rank" Memory Layout "loss scale" \
+    "MFU" "learning rate" "gradient norm" "stage 1" "1f1b" "3 updates were left out" "tp 1"
+check "its trace is one" python3 tests/tools/trace.py "$W/made/trace.json" 8 10 10 forward backward "tensor parallel" "in flight" gather
+check "the page of a run is whole" python3 tests/tools/page.py "$W/run.html" "on every rank" "MFU" "tokens per second" "Layout"
+run "$UCX_RUN" -n 3 "$TRAIN" "${SMALL[@]}" --steps 9 --report none --trace "$W/trace.json" --trace-steps 4:6
+want "a trace" 0
+check "says where it is" grep -q "^trace  *$W/trace.json$" "$W/out"
+check "is one" python3 tests/tools/trace.py "$W/trace.json" 3 4 6 forward backward reduce optimiser
+run "$TRAIN" "${SMALL[@]}" --steps 3 --report none --trace "$W/late.json" --trace-steps 4:6
+want "a trace of steps that are not made" 1 "no step of --trace-steps was made: the trace $W/late.json is not written"
+check "is not written" [ ! -e "$W/late.json" ]
+run "$TRAIN" "${SMALL[@]}" --trace "$W/late.json" --trace-steps 6:4
+want "a range the wrong way round" 2 "--trace-steps 6:4: wants FROM:TO"
+run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --trace "$W"
+want "a trace where a folder is" 1 "cannot write $W: .*--trace"
+
+# ---- MFU
+mfu() { # OPTION...: the last step's, and the operations per second that it is of
+    run "$TRAIN" "${SMALL[@]}" --steps 3 --report none --log "$W/mfu.jsonl" "$@"
+    want "mfu" 0
+}
+mfu --peak-flops 1e9
+check "MFU is operations of the peak" python3 - "$W/mfu.jsonl" <<'PY'
+import json, sys
+last = [json.loads(line) for line in open(sys.argv[1])][3]
+L, C, T, V = 1, 32, 32, 256
+flops = 3 * 2 * (L * (12 * C * C + 2 * T * C) + C * V)  # of a token
+want = last["tokens_per_second"] * flops / 1e9
+assert abs(last["mfu"] / want - 1) < 0.01, (last["mfu"], want)
+PY
+mfu
+check "and of what is measured, where nothing is said" python3 -c '
+import json, sys
+last = [json.loads(line) for line in open(sys.argv[1])][3]
+assert 0 < last["mfu"] < 1.5, last' "$W/mfu.jsonl"
+
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --tensorboard /proc/none
 want "events where nothing can be made" 1 "cannot write events to /proc/none.*--tensorboard"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --tensorboard "$W/text"

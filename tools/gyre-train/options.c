@@ -340,6 +340,10 @@ int train_options_parse(int argc, char **argv, train_options_t *options, int spe
     int status = check_checkpoint(options, speak);
     if (status >= 0)
         return status;
+    uint64_t from, to;
+    if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to))
+        return complain(speak, "--trace-steps ", options->trace_steps,
+                        ": wants FROM:TO, such as 10:12, 64 steps at most");
     if (options->time_limit > 0.0 && !train_options_given(options, "steps"))
         options->steps = UINT64_MAX;
     if (strcmp(options->report, "none") == 0) {

@@ -14,11 +14,16 @@ static const char style[] =
     "h1{font-size:26px;margin:0 0 2px}h2{font-size:17px;margin:0 0 10px}\n"
     ".sub{color:#6b7785;margin:0 0 20px}\n"
     "section{background:#fff;border:1px solid #e1e6eb;border-radius:10px;padding:18px 20px;margin:0 0 18px}\n"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:0 0 18px}\n"
-    ".tile{background:#fff;border:1px solid #e1e6eb;border-radius:10px;padding:12px 16px}\n"
-    ".tile b{display:block;font-size:23px;font-weight:600;line-height:1.25}\n"
+    ".tiles{display:flex;flex-wrap:wrap;gap:12px;margin:0 0 18px}\n"
+    ".tile{background:#fff;border:1px solid #e1e6eb;border-radius:10px;padding:12px 14px;flex:1 1 78px}\n"
+    ".tile b{display:block;white-space:nowrap;font-size:21px;font-weight:600;line-height:1.25}\n"
     ".tile span{color:#6b7785;font-size:13px}\n"
     "svg{display:block;width:100%;height:auto}\n"
+    ".grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(330px,1fr));gap:14px 22px}\n"
+    "figure{margin:0}figcaption{font-size:13px;color:#6b7785;margin:0 0 4px}\n"
+    "summary{cursor:pointer;font-size:17px;font-weight:600}details table{margin-top:10px}\n"
+    "th{text-align:left;font-weight:400;font-size:13px;color:#6b7785;padding:3px 10px 3px 0}\n"
+    ".plain td{width:auto!important;color:inherit!important}\n"
     ".bar{display:flex;height:20px;border-radius:5px;overflow:hidden;background:#eef1f4;margin:3px 0 10px}\n"
     ".bar i{display:block;height:100%}\n"
     ".key{display:flex;justify-content:space-between;font-size:13px;color:#6b7785}\n"
@@ -65,23 +70,50 @@ static void tile(FILE *out, const char *value, const char *name)
     fprintf(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, name);
 }
 
-static void tiles(FILE *out, const train_record_t *record)
+/* Of the rank that has most; 0: not known. */
+static double most_memory(const train_memory_t *memory)
+{
+    double most = 0.0;
+    for (size_t r = 0; r < memory->ranks; r++) {
+        double sum = 0.0;
+        for (size_t k = 0; k < memory->kinds; k++)
+            sum += (double)memory->bytes[r * memory->kinds + k];
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
+static void tiles(FILE *out, const train_record_t *record, int is_text)
 {
     char text[64];
     train_step_t total = train_record_total(record);
+    double seconds = fmax(total.seconds, 1e-9), memory = most_memory(&record->memory);
     fputs("<div class=\"tiles\">\n", out);
     snprintf(text, sizeof text, "%.3f", record->final_val);
-    tile(out, text, "validation loss, nats per byte");
+    tile(out, text, is_text ? "validation loss, nats per byte" : "validation loss, nats per token");
+    if (is_text) {
+        snprintf(text, sizeof text, "%.2f", record->final_val / log(2.0));
+        tile(out, text, "bits per byte");
+    }
     snprintf(text, sizeof text, "%.0f&thinsp;%%", 100.0 * record->final_val / record->unigram);
-    tile(out, text, "of the entropy of single bytes");
-    snprintf(text, sizeof text, "%.2f", record->final_val / log(2.0));
-    tile(out, text, "bits per byte");
+    tile(out, text, is_text ? "of the entropy of single bytes" : "of the entropy of single tokens");
     if (record->steps > 0) {
-        double rate = (double)record->steps * (double)record->tokens_per_step / fmax(total.seconds, 1e-9);
+        double rate = (double)record->steps * (double)record->tokens_per_step / seconds;
         snprintf(text, sizeof text, rate >= 1e4 ? "%.1f&thinsp;k" : "%.0f", rate >= 1e4 ? rate / 1e3 : rate);
         tile(out, text, "tokens per second");
-        snprintf(text, sizeof text, "%.1f&thinsp;%%", 100.0 * total.exposed_s / fmax(total.seconds, 1e-9));
+        if (record->flops_per_step > 0.0 && record->peak_flops > 0.0) {
+            snprintf(text, sizeof text, "%.0f&thinsp;%%",
+                     100.0 * (double)record->steps * record->flops_per_step / seconds / record->peak_flops);
+            tile(out, text, "MFU: operations of the peak");
+        }
+        snprintf(text, sizeof text, "%.1f&thinsp;%%", 100.0 * total.exposed_s / seconds);
         tile(out, text, "of the step goes into communication");
+    }
+    if (memory > 0.0) {
+        snprintf(text, sizeof text, "%.3g&thinsp;%s",
+                 memory >= 1073741824.0 ? memory / 1073741824.0 : memory / 1048576.0,
+                 memory >= 1073741824.0 ? "GiB" : "MiB");
+        tile(out, text, "of memory, on the fullest rank");
     }
     fputs("</div>\n", out);
 }
@@ -119,12 +151,82 @@ static void times(FILE *out, const train_record_t *record)
             record->ranks == 1 ? " With one rank there is nothing to communicate." : "");
 }
 
+/* One step, who did what. */
+static void timeline_of(FILE *out, const train_record_t *record, const train_watched_t *step)
+{
+    if (!step || step->count == 0)
+        return;
+    fprintf(out, "<section><h2>Step %llu on every rank</h2>\n", (unsigned long long)step->step);
+    train_svg_timeline(out, record, step);
+    fprintf(out,
+            "<p class=\"note\">Of each rank: above what its training thread computes (numbers are "
+            "micro-batches), below "
+            "what it waits for or moves itself; thin at the bottom what travels while it "
+            "computes.%s</p></section>\n",
+            record->ranks > 64 ? " The first 64 ranks." : "");
+}
+
+static void memory_of(FILE *out, const train_record_t *record)
+{
+    if (record->memory.kinds == 0)
+        return;
+    fputs("<section><h2>Memory</h2>\n", out);
+    train_svg_memory(out, record);
+    fprintf(out, "<p class=\"note\">What training allocates, to the byte.%s</p></section>\n",
+            record->memory.ranks > 64 ? " The first 64 ranks." : "");
+}
+
+static void pair(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, "<tr><td>%s</td><td>%s</td></tr>\n", name, value);
+}
+
+static void layout_of(FILE *out, const train_options_t *options, const train_record_t *record)
+{
+    const pipe_layout_t *layout = &record->layout;
+    char text[128];
+    fputs("<section><h2>Layout</h2><table class=\"plain\">\n", out);
+    snprintf(text, sizeof text, "%d = %zu tensor &times; %zu data &times; %zu pipeline", record->ranks,
+             layout->tp, layout->dp, layout->pp);
+    pair(out, "ranks", text);
+    snprintf(text, sizeof text, "%llu sequences of %llu tokens, %zu per micro-batch",
+             (unsigned long long)options->batch, (unsigned long long)options->seq, layout->micro_batch);
+    pair(out, "batch", text);
+    snprintf(text, sizeof text, "%d", layout->zero);
+    pair(out, "ZeRO stage", text);
+    if (layout->tp > 1)
+        pair(out, "sequence parallelism", layout->sequence ? "on" : "off");
+    if (layout->pp > 1) {
+        snprintf(text, sizeof text, "%s, %zu chunk%s per rank", pipe_kind_name(layout->schedule),
+                 layout->chunks, layout->chunks == 1 ? "" : "s");
+        pair(out, "schedule", text);
+        for (size_t s = 0; s < pipe_layout_stages(layout); s++) {
+            char name[32];
+            size_t first, count;
+            pipe_layout_layers(layout, options->layers, s, &first, &count);
+            snprintf(name, sizeof name, "stage %zu", s);
+            if (count > 0)
+                snprintf(text, sizeof text, "%slayers %zu to %zu%s", s == 0 ? "embedding, " : "", first,
+                         first + count - 1, s + 1 == pipe_layout_stages(layout) ? ", head" : "");
+            else
+                snprintf(text, sizeof text, "%s", s == 0 ? "embedding" : "head");
+            pair(out, name, text);
+        }
+    }
+    if (record->peak_flops > 0.0) {
+        snprintf(text, sizeof text, "%.4g GFLOP/s of all ranks%s", record->peak_flops * 1e-9,
+                 options->peak_flops > 0.0 ? "" : ", measured at the start by products of matrices");
+        pair(out, "peak", text);
+    }
+    fputs("</table></section>\n", out);
+}
+
 static void settings(FILE *out, const train_options_t *options)
 {
     const char *name;
     char value[4096];
     size_t column = 0;
-    fputs("<section><h2>Settings</h2><table>\n", out);
+    fputs("<section><details><summary>Settings</summary><table>\n", out);
     for (size_t i = 0; train_options_row(options, i, &name, value, sizeof value); i++) {
         if (!*value)
             continue;
@@ -132,11 +234,38 @@ static void settings(FILE *out, const train_options_t *options)
         escaped_bytes(out, value);
         fprintf(out, "</td>%s\n", column++ % 2 ? "</tr>" : "");
     }
-    fprintf(out, "%s</table></section>\n", column % 2 ? "</tr>" : "");
+    fprintf(out, "%s</table></details></section>\n", column % 2 ? "</tr>" : "");
+}
+
+static void losses(FILE *out, const train_options_t *options, const train_record_t *record, int is_text)
+{
+    fputs("<section><h2>Loss</h2>\n", out);
+    train_svg_loss(out, record, is_text);
+    fprintf(out,
+            "<p class=\"note\">The dashed line, %.3f nats, is the entropy of single %ss: what a model "
+            "reaches that "
+            "knows how often each %s occurs and nothing else. Validation is on %s, which is never trained "
+            "on.</p></section>\n",
+            record->unigram, is_text ? "byte" : "token", is_text ? "byte" : "token",
+            options->valid_data ? "data of its own" : "the last tenth of the data");
+    if (record->steps == 0)
+        return;
+    fputs("<section><h2>Over the steps</h2><div class=\"grid\">\n", out);
+    train_svg_curves(out, record);
+    size_t skipped = 0;
+    for (size_t i = 0; i < record->steps; i++)
+        skipped += record->step[i].skipped != 0;
+    fputs("</div>", out);
+    if (skipped > 0)
+        fprintf(out,
+                "<p class=\"note\">%zu update%s left out, since gradients overflowed: the marks below the "
+                "curves.</p>",
+                skipped, skipped == 1 ? " was" : "s were");
+    fputs("</section>\n", out);
 }
 
 static void page(FILE *out, const train_options_t *options, const train_record_t *record,
-                 const model_data_t *data)
+                 const model_data_t *data, const train_watched_t *step)
 {
     char date[64] = "";
     time_t now = time(NULL);
@@ -156,34 +285,30 @@ static void page(FILE *out, const train_options_t *options, const train_record_t
     escaped_bytes(out, options->data);
     fprintf(out, " &middot; %llu steps in %.1f s &middot; %s</p>\n", (unsigned long long)record->done,
             record->seconds, date);
-    tiles(out, record);
-    fputs("<section><h2>Loss</h2>\n", out);
-    train_svg_loss(out, record);
-    fprintf(out,
-            "<p class=\"note\">The dashed line, %.3f nats, is the entropy of single bytes: what a model "
-            "reaches that "
-            "knows how often each byte occurs and nothing else. Validation is on the last tenth of the text, "
-            "which is "
-            "never trained on.</p></section>\n",
-            record->unigram);
+    tiles(out, record, data->is_text);
+    losses(out, options, record, data->is_text);
     if (record->sample) {
         fprintf(out, "<section><h2>A sample, temperature %g</h2><pre>", options->temperature);
         escaped(out, record->sample);
         fputs("</pre></section>\n", out);
     }
     times(out, record);
+    timeline_of(out, record, step);
+    memory_of(out, record);
+    layout_of(out, options, record);
     settings(out, options);
     fprintf(out, "<p class=\"sub\">gyre-train %s &middot; weights %016llx</p></main></body></html>\n",
             GYRE_VERSION, (unsigned long long)record->hash);
 }
 
 gyre_status_t train_report_write(const char *path, const train_options_t *options,
-                                 const train_record_t *record, const model_data_t *data)
+                                 const train_record_t *record, const model_data_t *data,
+                                 const train_watched_t *step)
 {
     base_file_t file;
     gyre_status_t status = base_file_begin(path, &file);
     if (status != GYRE_OK)
         return status;
-    page(file.out, options, record, data);
+    page(file.out, options, record, data, step);
     return base_file_commit(&file);
 }

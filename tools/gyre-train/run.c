@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "model/checkpoint.h"
+#include "model/flops.h"
 #include "model/sample.h"
 #include "optim/adamw.h"
 #include "optim/ddp.h"
@@ -48,6 +49,7 @@ typedef struct {
     int agreed;            /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_progress_t bar;
+    train_timeline_t *timeline; /* NULL: nobody asks for one */
 } run_t;
 
 static volatile sig_atomic_t interrupted;
@@ -160,6 +162,8 @@ static gyre_status_t open_outputs(run_t *run)
 {
     const train_options_t *options = run->options;
     gyre_status_t status = check_writable(options->report, "report");
+    if (status == GYRE_OK)
+        status = check_writable(options->trace, "trace");
     if (status == GYRE_OK)
         status = check_writable(options->save, "save");
     if (status == GYRE_OK && options->checkpoint)
@@ -314,6 +318,29 @@ static gyre_status_t by_all(run_t *run, gyre_status_t (*step)(run_t *run))
     return agree(run, status);
 }
 
+/* What the record and its drawings need to know beside the steps. */
+static gyre_status_t set_up_record(run_t *run)
+{
+    const train_options_t *options = run->options;
+    train_record_t *record = &run->record;
+    const model_flops_t flops = model_flops(&run->shape);
+    record->unigram = run->data->unigram_entropy;
+    record->ranks = gyre_comm_size(run->comm);
+    record->parameters = run->params->total;
+    record->tokens_per_step = options->batch * run->shape.seq;
+    record->flops_per_step =
+        (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
+    const size_t share = (options->batch + (size_t)record->ranks - 1) / (size_t)record->ranks;
+    const pipe_layout_t layout = {.micro_batch = (share + options->accum - 1) / options->accum};
+    record->layout = pipe_layout_complete(&layout, (size_t)record->ranks);
+    record->peak_flops = options->peak_flops;
+    gyre_status_t status =
+        options->peak_flops > 0.0 ? GYRE_OK : train_peak_measure(run->comm, &record->peak_flops);
+    if (status == GYRE_OK && (options->report || options->trace))
+        status = train_timeline_create(run->comm, options, run->next, &run->timeline);
+    return status;
+}
+
 static gyre_status_t set_up(run_t *run)
 {
     const train_options_t *options = run->options;
@@ -335,11 +362,7 @@ static gyre_status_t set_up(run_t *run)
         return status;
     size_t all = model_data_validation_count(run->data);
     run->val_count = all < run->options->eval_sequences ? all : run->options->eval_sequences;
-    run->record.unigram = run->data->unigram_entropy;
-    run->record.ranks = gyre_comm_size(run->comm);
-    run->record.parameters = run->params->total;
-    run->record.tokens_per_step = run->options->batch * run->shape.seq;
-    return GYRE_OK;
+    return set_up_record(run);
 }
 
 /* ---- training -------------------------------------------------------------------------------------------------- */
@@ -393,7 +416,7 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
 {
     const train_options_t *options = run->options;
     base_time_t start = base_now();
-    optim_ddp_step_t step = {0};
+    optim_ddp_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};
     take_notes(run, out->seconds, &step);
     gyre_status_t status = optim_ddp_step(run->ddp, fetch_train, run, &step);
     if (status == GYRE_OK)
@@ -415,8 +438,10 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
             "--lr (it is %g), a longer --warmup or --clip 1",
             (unsigned long long)run->next + 1, step.loss, norm, options->lr);
     }
+    base_time_t updating = model_spans_now(step.spans);
     optim_adamw_step(run->adamw, run->flat, optim_ddp_grads(run->ddp),
                      (float)(scale * optim_clip_factor(norm, options->clip)), rate);
+    model_spans_add(step.spans, MODEL_SPAN_OPTIMISER, updating, model_spans_now(step.spans), -1, -1);
     run->progress = step.note[1];
     *stop = step.note[0] != 0.0;
     double seconds = (double)(base_now() - start) * 1e-9;
@@ -431,7 +456,7 @@ static gyre_status_t update(run_t *run, const optim_schedule_t *schedule, train_
                           .hidden_s = step.hidden_s,
                           .loss_scale = 1.0,
                           .bubble = NAN};
-    return GYRE_OK;
+    return train_timeline_end(run->timeline, run->next);
 }
 
 static train_state_t state_of(const run_t *run)
@@ -585,8 +610,10 @@ static gyre_status_t finish_saving(run_t *run)
 static gyre_status_t leave_results(run_t *run)
 {
     const train_options_t *options = run->options;
-    enum { RECORD, WEIGHTS, CHECKPOINT, SAMPLE, REPORT, SHOWN, OUTPUTS };
+    enum { RECORD, WEIGHTS, CHECKPOINT, SAMPLE, REPORT, TRACE, SHOWN, OUTPUTS };
     gyre_status_t status[OUTPUTS] = {GYRE_OK};
+    const train_watched_t *watched;
+    size_t steps = train_timeline_steps(run->timeline, &watched);
     status[RECORD] = train_record_finish(&run->record);
     if (options->save)
         status[WEIGHTS] = model_checkpoint_save(options->save, run->params, run->flat);
@@ -597,13 +624,17 @@ static gyre_status_t leave_results(run_t *run)
     else if (options->sample_tokens > 0)
         status[SAMPLE] = make_sample(run);
     if (options->report)
-        status[REPORT] = train_report_write(options->report, options, &run->record, run->data);
+        status[REPORT] = train_report_write(options->report, options, &run->record, run->data,
+                                            steps > 0 ? &watched[steps - 1] : NULL);
+    if (options->trace)
+        status[TRACE] = train_trace_write(options->trace, &run->record, watched, steps);
     print_end(run);
     print_output("log", options->log, run->record.log_status);
     print_output("tensorboard", options->tensorboard, run->record.board_status);
     print_output("weights", options->save, status[WEIGHTS]);
     print_output("checkpoint", options->checkpoint, status[CHECKPOINT]);
     print_output("report", options->report, status[REPORT]);
+    print_output("trace", options->trace, status[TRACE]);
     if (fflush(stdout) != 0)
         status[SHOWN] = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the results to standard output");
     for (size_t i = 0; i < OUTPUTS; i++)
@@ -693,6 +724,7 @@ int train_run(train_options_t *options)
     if (status == GYRE_OK && run.rank != 0 && run.saver)
         status = optim_saver_wait(run.saver, SAVE_END_S, NULL);
     int ended = optim_saver_destroy(run.saver, 1.0); /* a last moment for what is under way */
+    train_timeline_destroy(run.timeline);
     train_record_free(&run.record);
     optim_adamw_destroy(run.adamw);
     model_gpt_destroy_f32(run.gpt);

@@ -3,7 +3,9 @@
  *   options.c   flags and config file, by the table of options_table.c
  *   run.c       the run: set-up, steps, evaluation, sample, checkpoint
  *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
- *   report.c    the HTML page              svg.c       its drawings
+ *   tensorboard.c   event files            timeline.c  what ranks did in chosen steps
+ *   trace.c     that as a Chrome trace     peak.c      what the processors can do
+ *   report.c    the HTML page              svg*.c      its drawings
  *   save.c      writing checkpoints, all ranks together
  *   resume.c    what a checkpoint says of its run, and going on from the newest good one
  *   relay.c     the same where only one rank sees it
@@ -24,8 +26,10 @@
 #include "base/clock.h"
 #include "model/data.h"
 #include "model/params.h"
+#include "model/spans.h"
 #include "model/tokenizer.h"
 #include "optim/saver.h"
+#include "pipeline/layout.h"
 
 /* Room for options in the table. */
 enum { TRAIN_OPTIONS = 128 };
@@ -40,11 +44,13 @@ enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
     char *data, *valid_data, *tokenizer;
-    char *log, *tensorboard, *report, *save, *load, *config, *prompt, *checkpoint, *may_change;
+    char *log, *tensorboard, *trace, *trace_steps, *report, *save, *load, *config, *prompt, *checkpoint,
+        *may_change;
     uint64_t layers, hidden, heads, seq, vocab;
     uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
+    double peak_flops;
     int progress_thread, resume;
     int data_format, sampling;          /* model_tokens_format_t, model_sampling_t */
     int progress;                       /* TRAIN_PROGRESS_ */
@@ -90,12 +96,8 @@ typedef struct {
     uint64_t *bytes; /* [ranks, kinds], owned */
 } train_memory_t;
 
-/* Degrees and ranks: rank = ((pp * DP) + dp) * TP + tp. */
-typedef struct {
-    size_t tp, dp, pp;
-} train_degrees_t;
-
 typedef struct train_board train_board_t;
+typedef struct train_timeline train_timeline_t;
 
 typedef struct {
     train_step_t *step; /* [steps], owned */
@@ -113,9 +115,9 @@ typedef struct {
     double
         flops_per_step; /* of the model: forward and backward, without what is computed twice; 0: not known */
     double peak_flops;  /* per second, of all ranks together; 0: not known */
-    train_degrees_t degrees; /* zeros: data parallel only */
-    train_memory_t memory;   /* kinds 0: not known */
-    char *sample;            /* UTF-8, owned */
+    pipe_layout_t layout;  /* complete */
+    train_memory_t memory; /* kinds 0: not known */
+    char *sample;          /* UTF-8, owned */
 } train_record_t;
 
 /* Opens what options name, --log and --tensorboard, and leaves what is in it. */
@@ -152,6 +154,41 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
 /* Frees it; NULL is allowed. IO. */
 gyre_status_t train_board_close(train_board_t *board);
 
+/* ---- timeline and trace --------------------------------------------------------------------------------------- */
+
+/* A step that was watched, as rank 0 knows it. */
+typedef struct {
+    uint64_t step;
+    base_time_t start, end; /* of the first and last span, by rank 0's clock */
+    model_span_t *span;     /* [count] by rank, then by start; owned by the timeline */
+    size_t count;
+} train_watched_t;
+
+enum { TRAIN_WATCHED = 64 }; /* steps at most */
+
+/* Watches the steps that --trace-steps names, else the tenth that is made behind `done` steps (or the last one).
+ * Collective; `comm` must outlive it. NO_MEMORY, errors of the communicator. */
+gyre_status_t train_timeline_create(gyre_comm_t *comm, const train_options_t *options, uint64_t done,
+                                    train_timeline_t **out);
+void train_timeline_destroy(train_timeline_t *timeline);
+int train_timeline_watches(const train_timeline_t *timeline, uint64_t step);
+/* Where the spans of step `step` (1-based) go; NULL: nobody asks for them. `timeline` may be NULL. Not collective. */
+model_spans_t *train_timeline_begin(train_timeline_t *timeline, uint64_t step);
+/* Behind that step: brings them to rank 0. Collective on watched steps, nothing on others. */
+gyre_status_t train_timeline_end(train_timeline_t *timeline, uint64_t step);
+/* Rank 0: what was watched, in the order of steps. `timeline` may be NULL. */
+size_t train_timeline_steps(const train_timeline_t *timeline, const train_watched_t **step);
+/* "FROM:TO", at most TRAIN_WATCHED steps: 1, or 0. `text` may be NULL. */
+int train_steps_range(const char *text, uint64_t *from, uint64_t *to);
+
+const char *train_span_name(int kind);
+/* Trace Event JSON. INVALID: there are no steps; IO. */
+gyre_status_t train_trace_write(const char *path, const train_record_t *record, const train_watched_t *step,
+                                size_t steps);
+
+/* Floating-point operations per second of all ranks together, measured for a moment. Collective. */
+gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops);
+
 /* ---- the terminal (rank 0) ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -177,11 +214,18 @@ void train_progress_end(train_progress_t *progress);
 
 /* ---- the report ------------------------------------------------------------------------------------------------ */
 
+/* step: that was watched; NULL: none. */
 gyre_status_t train_report_write(const char *path, const train_options_t *options,
-                                 const train_record_t *record, const model_data_t *data);
-/* Inline SVG. */
-void train_svg_loss(FILE *out, const train_record_t *record);
+                                 const train_record_t *record, const model_data_t *data,
+                                 const train_watched_t *step);
+
+/* Inline SVG. is_text: tokens are bytes. */
+void train_svg_loss(FILE *out, const train_record_t *record, int is_text);
 void train_svg_time(FILE *out, const train_record_t *record);
+/* A <figure> for each of learning rate, gradient norm, loss scale, speed, MFU and bubble that has something to show. */
+void train_svg_curves(FILE *out, const train_record_t *record);
+void train_svg_timeline(FILE *out, const train_record_t *record, const train_watched_t *step);
+void train_svg_memory(FILE *out, const train_record_t *record);
 
 /* ---- words --------------------------------------------------------------------------------------------------- */
 

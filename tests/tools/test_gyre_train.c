@@ -1,0 +1,215 @@
+/* tests/tools/test_gyre_train.c: gyre-train's option table, ranges of steps, record and drawings, on made-up runs.
+ *
+ *   test_gyre_train          checks
+ *   test_gyre_train FOLDER   also leaves report.html, trace.json and board/ of a made-up run there, for test_gyre_train.sh to parse */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tools/gyre-train/options.h"
+
+static const char *folder;
+
+static void test_table(void **state)
+{
+    (void)state;
+    char *argv[] = {"gyre-train", NULL};
+    train_options_t options;
+    assert_int_equal(train_options_parse(1, argv, &options, 0),
+                     -1); /* every default is one that its row accepts */
+    for (size_t i = 0; i < train_rows_count; i++) {
+        const train_row_t *row = &train_rows[i];
+        assert_true(row->group < TRAIN_GROUPS && train_group_names[row->group]);
+        assert_true(row->at < offsetof(train_options_t, given));
+        assert_string_equal(train_options_nearest(row->name), row->name);
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(train_rows[k].name, row->name);
+            assert_int_not_equal(train_rows[k].at, row->at);
+        }
+    }
+    assert_string_equal(train_options_nearest("tensor-bord"), "tensorboard");
+    assert_null(train_options_nearest("learning-rate"));
+    train_options_free(&options);
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    uint64_t from = 7, to = 7;
+    assert_true(train_steps_range("3:5", &from, &to) && from == 3 && to == 5);
+    assert_true(train_steps_range("1:1", &from, &to) && from == 1 && to == 1);
+    static const char *const bad[] = {"",     "3",    "3:",   ":3",   "0:3", "5:3",
+                                      "3:5x", "-1:3", "1:65", "1 :3", "x:y"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (train_steps_range(bad[i], &from, &to))
+            fail_msg("\"%s\" passes as a range of steps", bad[i]);
+    assert_false(train_steps_range(NULL, &from, &to));
+    assert_true(from == 1 && to == 1);
+}
+
+/* A run of 8 ranks (tp 2, dp 2, pp 2) in 16 bits: 300 steps, some of which overflow. */
+static void make_record(train_record_t *record)
+{
+    static const char *const kind[] = {"weights", "gradients",   "master weights",
+                                       "moments", "activations", "buckets"};
+    *record = (train_record_t){.unigram = 3.3,
+                               .first_val = 5.5,
+                               .final_val = 1.9,
+                               .seconds = 31,
+                               .tokens_per_step = 4096,
+                               .ranks = 8,
+                               .parameters = 1234567,
+                               .flops_per_step = 6e10,
+                               .peak_flops = 2e12,
+                               .layout = {.tp = 2,
+                                          .dp = 2,
+                                          .pp = 2,
+                                          .chunks = 1,
+                                          .schedule = PIPE_1F1B,
+                                          .zero = 2,
+                                          .sequence = 1,
+                                          .micro_batch = 1},
+                               .memory = {.kinds = 6, .ranks = 8}};
+    record->memory.bytes = calloc(8 * 6, sizeof *record->memory.bytes);
+    assert_non_null(record->memory.bytes);
+    for (size_t k = 0; k < 6; k++) {
+        record->memory.kind[k] = kind[k];
+        for (size_t r = 0; r < 8; r++)
+            record->memory.bytes[r * 6 + k] = (k + 1) * 3000000 + (k == 4 && r < 4 ? 9000000 : 0);
+    }
+}
+
+static void make_steps(train_record_t *record)
+{
+    double scale = 65536;
+    for (uint64_t s = 1; s <= 300; s++) {
+        int skipped = s < 3 || s == 170;
+        train_step_t step = {.step = s,
+                             .loss = 1.9 + 3.6 / sqrt((double)s),
+                             .grad_norm = skipped ? INFINITY : 0.8 + 4.0 / (double)s + 0.2 * sin((double)s),
+                             .lr = s < 40 ? 3e-3 * (double)s / 40 : 3e-3 * (1 - (double)(s - 40) / 300),
+                             .val = s % 50 == 0 ? 1.92 + 3.6 / sqrt((double)s) : NAN,
+                             .seconds = 0.1 + 0.01 * cos((double)s * 0.7),
+                             .compute_s = 0.085,
+                             .exposed_s = 0.015,
+                             .hidden_s = 0.03,
+                             .loss_scale = scale,
+                             .skipped = skipped,
+                             .bubble = 0.15 + 0.02 * sin((double)s)};
+        scale = skipped ? scale / 2 : s % 100 == 0 ? scale * 2 : scale;
+        assert_int_equal(train_record_step(record, &step), GYRE_OK);
+        assert_true(fabs(step.mfu - 6e10 / step.seconds / 2e12) < 1e-9);
+    }
+}
+
+/* A step of two stages and four micro-batches, by 1F1B; reductions overlap in part. */
+static size_t make_spans(model_span_t *span, size_t room, int ranks)
+{
+    model_spans_t spans = {.span = span, .room = room};
+    for (int r = 0; r < ranks; r++) {
+        base_time_t t = 1000000;
+        size_t from = spans.count;
+        if (r >= ranks / 2) {
+            model_spans_add(&spans, MODEL_SPAN_WAIT, t, t + 2000000, 0, 0);
+            t += 2000000;
+        }
+        for (int m = 0; m < 4; m++) {
+            model_spans_add(&spans, MODEL_SPAN_FORWARD, t, t + 2000000, m, 0);
+            for (int l = 0; l < 4; l++)
+                model_spans_add(&spans, MODEL_SPAN_TENSOR, t + l * 450000, t + l * 450000 + 90000, m, 0);
+            model_spans_add(&spans, MODEL_SPAN_BACKWARD, t + 2000000, t + 6000000, m, 0);
+            t += 6000000;
+        }
+        for (int b = 0; b < 3; b++)
+            model_spans_add(&spans, MODEL_SPAN_TRAVEL, t - 3000000 + b * 400000, t - 1500000 + b * 500000, -1,
+                            0);
+        model_spans_add(&spans, MODEL_SPAN_REDUCE, t, t + 700000, -1, -1);
+        model_spans_add(&spans, MODEL_SPAN_OPTIMISER, t + 700000, t + 1500000, -1, -1);
+        model_spans_add(&spans, MODEL_SPAN_GATHER, t + 1500000, t + 2000000, -1, -1);
+        for (size_t i = from; i < spans.count; i++)
+            span[i].rank = r;
+    }
+    assert_int_equal(spans.dropped, 0);
+    return spans.count;
+}
+
+static void test_spans(void **state)
+{
+    (void)state;
+    model_span_t span[2];
+    model_spans_t spans = {.span = span, .room = 2};
+    model_spans_add(NULL, MODEL_SPAN_WAIT, 1, 2, 0, 0);
+    for (int i = 0; i < 5; i++)
+        model_spans_add(&spans, MODEL_SPAN_FORWARD, i, i + 1, i, 0);
+    assert_true(spans.count == 2 && spans.dropped == 3 && span[1].micro_batch == 1);
+    assert_int_equal(model_spans_now(NULL), 0);
+    for (int k = 0; k < MODEL_SPAN_KINDS; k++)
+        assert_string_not_equal(train_span_name(k), "?");
+}
+
+static char *in(const char *name, char path[4096])
+{
+    snprintf(path, 4096, "%s/%s", folder, name);
+    return path;
+}
+
+static void test_page(void **state)
+{
+    (void)state;
+    char own[] = "/tmp/test_gyre_train.XXXXXX", path[4096];
+    char *argv[] = {"gyre-train", "--layers", "4", "--prompt", "<b>&\"'", "--peak-flops", "2e12", NULL};
+    train_options_t options;
+    train_record_t record;
+    model_data_t data = {.is_text = 1, .bytes = 1000, .files = 1};
+    enum { ROOM = 1024 };
+    model_span_t *span = calloc(ROOM, sizeof *span);
+    int mine = !folder;
+    assert_non_null(span);
+    if (mine)
+        assert_non_null(folder = mkdtemp(own));
+    assert_int_equal(train_options_parse(7, argv, &options, 0), -1);
+    make_record(&record);
+    options.tensorboard = strdup(in("board", path));
+    assert_int_equal(train_record_open(&record, &options), GYRE_OK);
+    assert_int_equal(train_record_start(&record, &options, &data), GYRE_OK);
+    make_steps(&record);
+    assert_int_equal(train_record_finish(&record), GYRE_OK);
+    train_watched_t step = {.step = 10, .span = span, .count = make_spans(span, ROOM, 8), .start = 1000000};
+    for (size_t i = 0; i < step.count; i++)
+        step.end = span[i].end > step.end ? span[i].end : step.end;
+    assert_int_equal(train_report_write(in("report.html", path), &options, &record, &data, &step), GYRE_OK);
+    if (mine)
+        unlink(path);
+    assert_int_equal(train_trace_write(in("trace.json", path), &record, &step, 1), GYRE_OK);
+    if (mine)
+        unlink(path);
+    assert_int_equal(train_trace_write(path, &record, NULL, 0), GYRE_ERR_INVALID);
+    assert_int_equal(access(path, F_OK), mine ? -1 : 0);
+    if (mine) {
+        snprintf(path, sizeof path, "rm -r '%s'", folder);
+        assert_int_equal(system(path), 0);
+        folder = NULL;
+    }
+    free(span);
+    train_record_free(&record);
+    train_options_free(&options);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_page),
+    };
+    folder = argc > 1 ? argv[1] : NULL;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
