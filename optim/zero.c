@@ -172,6 +172,15 @@ static gyre_status_t check_groups(const optim_zero_t *zero)
     return GYRE_OK;
 }
 
+static gyre_status_t prepare_gathers(optim_zero_t *zero)
+{
+    gyre_comm_t *dp = zero->groups.dp;
+    uint64_t longest = zero->plan.config.share;
+    gyre_status_t status = gyre_all_reduce(&longest, &longest, 1, GYRE_UINT64, GYRE_OP(GYRE_MAX), dp);
+    zero->impatient = zero->plan.config.share < longest;
+    return status == GYRE_OK ? gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm) : status;
+}
+
 gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
                                 const optim_zero_config_t *config, optim_zero_t **out)
 {
@@ -196,7 +205,7 @@ gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_gr
     if (status == GYRE_OK)
         status = take_entries(zero);
     if (status == GYRE_OK && zero->plan.gathers)
-        status = gyre_comm_split(groups->dp, 0, gyre_comm_rank(groups->dp), &zero->gather_comm);
+        status = prepare_gathers(zero);
     if (status != GYRE_OK) {
         optim_zero_destroy(zero);
         return status;

@@ -113,13 +113,14 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
  *
  * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same order. Where
  * shares differ, all follow the schedule of the largest one, and a rank whose share is smaller by k calls optim_zero_idle
- * in the passes of the first k sequences of it (in all, with none), so that the last sequences of all ranks, whose
- * gradients set off the reductions, are in the same place. Evaluation of a number of sequences that ranks do not share evenly does
- * likewise. */
+ * in the passes of k sequences of it. Best of the first k: the last sequences, whose gradients set off the reductions, are
+ * then in the same place on all ranks; else a rank with fewer may need more buffers for buckets, since it cannot wait for the
+ * others while they need it. Evaluation of a number of sequences that ranks do not share evenly does likewise. */
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
-/* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1: from its first layer
- * up, or, with backward 1, down. Does nothing where acquire is not collective. */
-gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, int backward);
+typedef enum { OPTIM_PASS_FORWARD, OPTIM_PASS_BACKWARD, OPTIM_PASS_BACKWARD_WEIGHT } optim_pass_t;
+/* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it would make it
+ * (model_stage_forward, _backward, _backward_weight). Does nothing where acquire is not collective. */
+gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, optim_pass_t pass);
 
 /* What the loss is to be multiplied by in the next step (`scale` of model_stage_backward); 1 but for MODEL_FLOAT16. */
 double optim_zero_loss_scale(const optim_zero_t *zero);

@@ -39,14 +39,14 @@ gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
     zero_run_t *run = &zero->run[b];
     if (run->data)
         return GYRE_OK;
-    while (zero->idles == 0 && zero->oldest < zero->next) {
+    while (zero->idles == 0 && zero->oldest < zero->next && !zero->impatient) {
         base_time_t start = base_now();
         gyre_status_t status = wait_oldest(zero);
         zero->exposed += base_now() - start;
         if (status != GYRE_OK)
             return status;
     }
-    if (zero->idles == 0) { /* nothing is under way: chunks of a pipeline fill several buckets in turns */
+    if (zero->idles == 0) { /* chunks of a pipeline fill several buckets in turns; or it must not wait */
         void *memory;
         gyre_status_t status =
             zero_take(zero, OPTIM_MEMORY_BUCKETS, zero->plan.max_bucket * zero->plan.grad_bytes, 1, &memory);

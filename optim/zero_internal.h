@@ -44,6 +44,7 @@ struct optim_zero {
     gyre_comm_t *
         gather_comm; /* the same ranks as dp: gathers are not held up by reductions; NULL: plan.gathers is 0 */
     size_t tp_rank, world_rank;
+    int impatient; /* 1: other ranks of dp need this one's part in gathers before they send the gradients that it waits for */
     model_store_t_f32 store;
     size_t bytes[OPTIM_MEMORY_KINDS];
     uint64_t steps;

@@ -206,8 +206,9 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
             sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += scatter;
         if ((c->stage == 1 || c->stage == 2) && k->alias == MODEL_NONE)
             sent[OPTIM_TRAFFIC_ALL_GATHER] += others * k->cut_count;
-        /* the embedding's backward needs no weights */
-        size_t passes = c->keep ? forward + backward > 0 : forward + (row->layer >= 0 ? backward : 0);
+        int again = row->layer >= 0 ||
+                    plan->params->config.embed_norm; /* the embedding's backward reads a norm at most */
+        size_t passes = c->keep ? forward + backward > 0 : forward + (again ? backward : 0);
         if (plan->gathers)
             sent[OPTIM_TRAFFIC_GATHER] += others * w->cut_count * passes;
         if (row->twin && zero_plan_needs_partner(plan))

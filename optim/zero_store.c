@@ -225,25 +225,34 @@ gyre_status_t zero_store_forget(optim_zero_t *zero)
     return status;
 }
 
-gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, int backward)
+/* 1 if the model's stage reads weights of the unit that begins at row `begin` in this pass. */
+static int reads(const model_params_t *params, size_t begin, optim_pass_t pass)
+{
+    const model_config_t *c = &params->config;
+    int layer = params->row[begin].layer;
+    if (pass == OPTIM_PASS_BACKWARD)
+        return layer >= 0 || c->embed_norm;
+    if (pass == OPTIM_PASS_BACKWARD_WEIGHT)
+        return c->top_query && layer >= 0 && (size_t)layer + 1 == c->layers;
+    return 1;
+}
+
+gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, optim_pass_t pass)
 {
     const model_params_t *params = zero->plan.params;
-    const float *value[MODEL_KINDS + 1];
+    const float *value[1];
+    int down = pass != OPTIM_PASS_FORWARD;
     if (!zero->plan.gathers || rows == 0)
         return GYRE_OK;
     if (first >= params->rows || rows > params->rows - first)
         return gyre_fail(GYRE_ERR_INVALID, "rows %zu .. + %zu of %zu", first, rows, params->rows);
-    gyre_status_t status = backward && zero->plan.config.share == 0 ? zero_buckets_nothing(zero) : GYRE_OK;
-    for (size_t at = backward ? first : first + rows;
-         status == GYRE_OK && (backward ? at < first + rows : at > first);) {
-        size_t begin, end; /* the unit at the cursor, inside the stage's rows */
-        zero_plan_unit(&zero->plan, backward ? at : at - 1, &begin, &end);
-        begin = begin > first ? begin : first;
-        end = end < first + rows ? end : first + rows;
-        at = backward ? end : begin;
-        if (backward && params->row[begin].layer < 0)
-            continue; /* the embedding's backward needs no weights */
-        if ((status = acquire(zero, begin, 1, 0, 0, value)) == GYRE_OK)
+    gyre_status_t status = down && zero->plan.config.share == 0 ? zero_buckets_nothing(zero) : GYRE_OK;
+    for (size_t at = down ? first : first + rows;
+         status == GYRE_OK && (down ? at < first + rows : at > first);) {
+        size_t begin, end; /* the unit at the cursor */
+        zero_plan_unit(&zero->plan, down ? at : at - 1, &begin, &end);
+        at = down ? end : begin;
+        if (reads(params, begin, pass) && (status = acquire(zero, begin, 1, 0, 0, value)) == GYRE_OK)
             release(zero, begin, 1);
     }
     return status;

@@ -1,0 +1,131 @@
+/* tests/optim/test_zero_plan.c: bytes and traffic of ZeRO against the published formulas, and the cut of shards. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "optim/shard.h"
+#include "optim/zero.h"
+
+static model_params_t *table(int untied)
+{
+    const model_config_t config = {
+        .vocab = 128, .seq = 64, .layers = 3, .hidden = 128, .heads = 4, .leaves = 4, .untied = untied};
+    model_params_t *params = NULL;
+    assert_int_equal(model_params_create(&config, &params), GYRE_OK);
+    return params;
+}
+
+/* Persistent bytes per parameter, times N, in stage `stage` of N ranks: Rajbhandari et al. 2020, figure 1, and the same sum for
+ * fp32 gradients and for training in fp32. */
+static size_t formula(int stage, size_t n, size_t weights, size_t gradients, size_t state)
+{
+    return (stage < 3 ? n : 1) * weights + (stage < 2 ? n : 1) * gradients + (stage < 1 ? n : 1) * state;
+}
+
+static void test_bytes(void **unused)
+{
+    (void)unused;
+    model_params_t *params = table(0);
+    for (size_t n = 1; n <= 8; n *= 2)
+        for (int stage = 0; stage < 4; stage++)
+            for (int kind = 0; kind < 3; kind++) {
+                const optim_zero_config_t config = {.stage = stage,
+                                                    .share = 1,
+                                                    .bucket_bytes = 100000,
+                                                    .precision = kind ? MODEL_BFLOAT16 : MODEL_FLOAT32,
+                                                    .grad16 = kind == 2};
+                size_t bytes[OPTIM_MEMORY_KINDS];
+                size_t want = kind == 0   ? formula(stage, n, 4, 4, 8)
+                              : kind == 1 ? formula(stage, n, 2, 4, 12)
+                                          : formula(stage, n, 2, 2, 12);
+                for (size_t rank = 0; rank < n; rank++) {
+                    assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, 1, bytes, NULL),
+                                     GYRE_OK);
+                    size_t held = bytes[OPTIM_MEMORY_WEIGHTS] + bytes[OPTIM_MEMORY_GRADIENTS] +
+                                  bytes[OPTIM_MEMORY_MASTER] + bytes[OPTIM_MEMORY_MOMENTS];
+                    assert_int_equal(held * n, want * params->total);
+                    assert_int_equal(bytes[OPTIM_MEMORY_ACCUMULATION], 0);
+                    assert_int_equal(bytes[OPTIM_MEMORY_BUCKETS] > 0, (stage >= 2 && n > 1) || kind == 2);
+                    assert_int_equal(bytes[OPTIM_MEMORY_GATHERED] > 0, (stage == 3 && n > 1) || kind > 0);
+                }
+            }
+    model_params_destroy(params);
+}
+
+/* All ranks together send 2 (N - 1) elements per parameter where they all-reduce gradients, the same in stages 1 and 2, and
+ * half as much again in stage 3, but for the embeddings, which backward does not read. */
+static void test_traffic(void **unused)
+{
+    (void)unused;
+    model_params_t *params = table(1);
+    size_t embeddings = 0;
+    for (size_t r = 0; r < params->rows; r++)
+        embeddings += params->row[r].layer < 0 ? params->row[r].count : 0;
+    for (size_t n = 1; n <= 6; n++)
+        for (int stage = 0; stage < 4; stage++) {
+            const optim_zero_config_t config = {.stage = stage, .share = 1, .bucket_bytes = 50000};
+            uint64_t all[OPTIM_TRAFFIC_KINDS] = {0}, total = 0;
+            for (size_t rank = 0; rank < n; rank++) {
+                uint64_t sent[OPTIM_TRAFFIC_KINDS];
+                assert_int_equal(optim_zero_predict(params, &config, n, rank, 1, 1, NULL, sent), GYRE_OK);
+                for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
+                    all[k] += sent[k];
+            }
+            for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
+                total += all[k];
+            uint64_t want = (stage < 3 ? 2 : 3) * params->total - (stage < 3 ? 0 : embeddings);
+            assert_int_equal(total, (n - 1) * want);
+            assert_int_equal(all[OPTIM_TRAFFIC_REDUCE_SCATTER], stage > 0 ? (n - 1) * params->total : 0);
+        }
+    model_params_destroy(params);
+}
+
+static void test_cut(void **unused)
+{
+    (void)unused;
+    for (size_t ranks = 1; ranks <= 7; ranks++)
+        for (size_t total = 0; total < 700; total += 13) {
+            size_t at = 0, most = 0, least = SIZE_MAX;
+            for (size_t rank = 0; rank < ranks; rank++) {
+                size_t first, count;
+                optim_shard_cut(total, ranks, rank, &first, &count);
+                assert_int_equal(first, at);
+                assert_true(count == 0 || first % OPTIM_SHARD_UNIT == 0);
+                at += count;
+                most = count > most ? count : most;
+                least = count < least ? count : least;
+            }
+            assert_int_equal(at, total);
+            assert_true(most - least <= 2 * OPTIM_SHARD_UNIT);
+        }
+}
+
+static void test_refused(void **unused)
+{
+    (void)unused;
+    model_params_t *params = table(0);
+    base_log_set_level(BASE_LOG_NONE);
+    const optim_zero_config_t bad[] = {{.stage = 4},
+                                       {.stage = -1},
+                                       {.grad16 = 1},
+                                       {.precision = MODEL_FLOAT16, .scaler.start = 3.0},
+                                       {.precision = (model_precision_t)7}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(optim_zero_predict(params, &bad[i], 1, 0, 1, 1, NULL, NULL), GYRE_ERR_INVALID);
+    model_params_destroy(params);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
