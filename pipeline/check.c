@@ -181,7 +181,7 @@ static struct held *input_of(const view_t *v, const slots_t *s, const pipe_actio
     return &s->input[((size_t)a->chunk * m + (size_t)a->micro_batch) * 2 + (size_t)forward];
 }
 
-/* The step that brought in what step `i` reads: its RECV, or the action of this rank. SIZE_MAX: it reads nothing. */
+/* Is `by` what brings in the tensor that `a` reads: its RECV, or the action of the stage beside it on this rank? */
 static int brings(const view_t *v, const pipe_action_t *a, const pipe_action_t *by)
 {
     const pipe_shape_t *shape = &v->schedule->shape;
@@ -211,6 +211,26 @@ static gyre_status_t check_read(const view_t *v, slots_t *s, const pipe_step_t *
     return GYRE_OK;
 }
 
+static gyre_status_t check_written(const view_t *v, slots_t *s, const pipe_step_t *step)
+{
+    if ((pipe_target_stage(&v->schedule->shape, v->rank, &step->action) < 0) != (step->out < 0))
+        return wrong(v, "it has a slot to write to and needs none, or the other way round");
+    if (step->out >= 0)
+        s->holds[step->out] = v->i + 1;
+    return GYRE_OK;
+}
+
+static gyre_status_t check_message(const view_t *v, const slots_t *s, const pipe_step_t *step, int posted)
+{
+    if (pipe_op_sends(step->action.op))
+        return s->holds[step->out] == v->i ? GYRE_OK : wrong(v, "its slot holds something else");
+    if (step->receive < 0 || step->receive >= posted)
+        return wrong(v, "it is waited for before it is posted");
+    const pipe_receive_t *receive = &s->program->receive[step->receive];
+    return receive->step == v->i && receive->slot == step->in ? GYRE_OK
+                                                              : wrong(v, "it waits for another receive");
+}
+
 static gyre_status_t check_kept(const view_t *v, const slots_t *s, const pipe_action_t *a)
 {
     int end = a->op == PIPE_BACKWARD || a->op == PIPE_BACKWARD_WEIGHT;
@@ -223,47 +243,58 @@ static gyre_status_t check_kept(const view_t *v, const slots_t *s, const pipe_ac
     return GYRE_OK;
 }
 
+static gyre_status_t check_step(const view_t *v, slots_t *s, const pipe_step_t *step, int posted)
+{
+    if (!pipe_op_computes(step->action.op))
+        return check_message(v, s, step, posted);
+    gyre_status_t st = check_read(v, s, step);
+    if (st == GYRE_OK)
+        st = check_written(v, s, step);
+    return st == GYRE_OK ? check_kept(v, s, &step->action) : st;
+}
+
 static gyre_status_t walk_slots(view_t *v, slots_t *s)
 {
+    const pipe_receive_t *receive = s->program->receive;
     int posted = 0;
     for (v->i = 0; v->i < s->program->steps; v->i++) {
         const pipe_step_t *step = &s->program->step[v->i];
-        gyre_status_t st = GYRE_OK;
-        for (; posted < step->posted; posted++)
-            s->holds[s->program->receive[posted].slot] = s->program->receive[posted].step + 1;
-        if (pipe_op_receives(step->action.op) && step->receive >= posted)
-            return wrong(v, "it is waited for before it is posted");
-        if (pipe_op_computes(step->action.op)) {
-            st = check_read(v, s, step);
-            if (st == GYRE_OK && step->out >= 0)
-                s->holds[step->out] = v->i + 1;
-            if (st == GYRE_OK)
-                st = check_kept(v, s, &step->action);
+        for (; posted < step->posted; posted++) {
+            if (posted > 0 && receive[posted].step <= receive[posted - 1].step)
+                return wrong(v, "receives are posted in another order than the list's before it");
+            s->holds[receive[posted].slot] = receive[posted].step + 1;
         }
-        if (st == GYRE_OK && pipe_op_sends(step->action.op) && s->holds[step->out] != v->i)
-            st = wrong(v, "its slot holds something else");
+        gyre_status_t st = check_step(v, s, step, posted);
         if (st != GYRE_OK)
             return st;
     }
     return GYRE_OK;
 }
 
-static gyre_status_t check_slots(view_t *v)
+gyre_status_t pipe_check_program(const pipe_schedule_t *schedule, int rank, const pipe_program_t *program)
 {
-    const pipe_shape_t *shape = &v->schedule->shape;
-    pipe_program_t program;
+    const pipe_shape_t *shape = &schedule->shape;
+    view_t v = {.schedule = schedule, .rank = rank};
+    slots_t s = {.program = program};
     base_arena_t work = {0};
-    gyre_status_t st = pipe_program_build(v->schedule, v->rank, &program);
-    if (st != GYRE_OK)
-        return st;
-    slots_t s = {.program = &program};
-    s.holds = base_arena_alloc(&work, (size_t)program.first[PIPE_SLOT_KINDS] + 1, sizeof *s.holds);
+    s.holds = base_arena_alloc(&work, (size_t)program->first[PIPE_SLOT_KINDS] + 1, sizeof *s.holds);
     s.input =
         base_arena_alloc(&work, 2 * (size_t)shape->chunks * (size_t)shape->micro_batches, sizeof *s.input);
-    st = s.holds && s.input
-             ? walk_slots(v, &s)
-             : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to check a pipeline of %d ranks", shape->ranks);
+    gyre_status_t st =
+        s.holds && s.input
+            ? walk_slots(&v, &s)
+            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to check a pipeline of %d ranks", shape->ranks);
     base_arena_free(&work);
+    return st;
+}
+
+static gyre_status_t check_slots(const pipe_schedule_t *schedule, int rank)
+{
+    pipe_program_t program;
+    gyre_status_t st = pipe_program_build(schedule, rank, &program);
+    if (st != GYRE_OK)
+        return st;
+    st = pipe_check_program(schedule, rank, &program);
     pipe_program_free(&program);
     return st;
 }
@@ -305,7 +336,7 @@ gyre_status_t pipe_check(const pipe_schedule_t *schedule)
     if (st != GYRE_OK)
         return st;
     for (v.rank = 0; v.rank < shape->ranks && st == GYRE_OK; v.rank++)
-        st = check_slots(&v);
+        st = check_slots(schedule, v.rank);
     if (st == GYRE_OK)
         st = check_bounds(schedule, &sim);
     pipe_simulation_free(&sim);

@@ -123,6 +123,96 @@ static void test_deadlock(void **state)
             "rank 1, action 1: recv-act of chunk 0 (stage 1), micro-batch 1");
 }
 
+/* Sound lists that would run if messages were buffered somewhere; with the slots that there are they do not: rank 0 sends all before
+ * it takes anything, rank 1 takes nothing more until its gradients are taken. */
+static void test_slots_deadlock(void **state)
+{
+    (void)state;
+    pipe_schedule_t *all_first = make(PIPE_GPIPE, 2, 1, 16), *s = make(PIPE_1F1B, 2, 1, 16);
+    s->action[0] = all_first->action[0];
+    assert_int_equal(s->count[0], all_first->count[0]);
+    assert_int_equal(pipe_check(s), GYRE_ERR_INTERNAL);
+    assert_non_null(strstr(gyre_last_error(), "deadlock: rank 0, action "));
+    assert_non_null(
+        strstr(gyre_last_error(), "waits for rank 1 to post a receive, which waits in rank 1, action "));
+    pipe_schedule_destroy(s);
+    pipe_schedule_destroy(all_first);
+}
+
+static void program_refused(const pipe_schedule_t *s, int rank, const pipe_program_t *program,
+                            const char *why)
+{
+    if (pipe_check_program(s, rank, program) != GYRE_ERR_INTERNAL)
+        fail_msg("%s, rank %d: accepted", pipe_kind_name(s->shape.kind), rank);
+    if (!strstr(gyre_last_error(), why) || !strstr(gyre_last_error(), "rank "))
+        fail_msg("\"%s\" lacks \"%s\"", gyre_last_error(), why);
+}
+
+/* Each slot of each step and each receive, moved by one: refused. */
+static void tamper_slots(const pipe_schedule_t *s, int rank, pipe_program_t *program)
+{
+    const int slots = program->first[PIPE_SLOT_KINDS];
+    for (size_t i = 0; i < program->steps; i++) {
+        pipe_step_t *step = &program->step[i], good = *step;
+        for (int how = 0; how < 3; how++) {
+            int *what = how == 0 ? &step->in : how == 1 ? &step->out : &step->receive;
+            if (*what < 0)
+                continue;
+            *what = how < 2 ? (*what + 1) % slots : *what + 1;
+            program_refused(s, rank, program, "");
+            *step = good;
+        }
+    }
+    for (int k = 0; k < program->receives; k++) {
+        int good = program->receive[k].slot;
+        program->receive[k].slot = (good + 1) % slots;
+        program_refused(s, rank, program, "");
+        program->receive[k].slot = good;
+    }
+}
+
+/* Each receive posted only behind the step that waits for it: refused. */
+static void tamper_posting(const pipe_schedule_t *s, int rank, pipe_program_t *program)
+{
+    int *good = calloc(program->steps, sizeof *good);
+    assert_non_null(good);
+    for (size_t i = 0; i < program->steps; i++)
+        good[i] = program->step[i].posted;
+    for (int k = 0; k < program->receives; k++) {
+        for (size_t i = 0; i <= program->receive[k].step; i++)
+            program->step[i].posted = good[i] < k ? good[i] : k;
+        program_refused(s, rank, program, "waited for before it is posted");
+        for (size_t i = 0; i < program->steps; i++)
+            program->step[i].posted = good[i];
+    }
+    free(good);
+}
+
+static void test_programs(void **state)
+{
+    (void)state;
+    static const pipe_shape_t shapes[] = {{PIPE_1F1B, 3, 1, 9, 0},
+                                          {PIPE_INTERLEAVED, 2, 2, 8, 0},
+                                          {PIPE_ZB_H1, 3, 1, 8, 0},
+                                          {PIPE_ZB_V, 3, 2, 8, 0}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (int r = 0; r < shapes[k].ranks; r++) {
+            pipe_schedule_t *s =
+                make(shapes[k].kind, shapes[k].ranks, shapes[k].chunks, shapes[k].micro_batches);
+            pipe_program_t program;
+            assert_int_equal(pipe_program_build(s, r, &program), GYRE_OK);
+            assert_int_equal(pipe_check_program(s, r, &program), GYRE_OK);
+            tamper_slots(s, r, &program);
+            tamper_posting(s, r, &program);
+            assert_int_equal(pipe_check_program(s, r, &program), GYRE_OK);
+            for (size_t i = 0; i < program.steps; i++) /* all at once: they land on what is still read */
+                program.step[i].posted = program.receives;
+            program_refused(s, r, &program, "");
+            pipe_program_free(&program);
+            pipe_schedule_destroy(s);
+        }
+}
+
 static void test_bounds(void **state)
 {
     (void)state;
@@ -185,8 +275,10 @@ static void test_every_action(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_inputs), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_deadlock), cmocka_unit_test(test_bounds), cmocka_unit_test(test_every_action),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_messages),       cmocka_unit_test(test_deadlock),
+        cmocka_unit_test(test_slots_deadlock), cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_every_action),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

@@ -86,6 +86,18 @@ static void test_every_shape(void **state)
     assert_true(SOME ? shapes > 900 : shapes == 11897);
 }
 
+/* Published pipelines: GLM-130B, MT-NLG, BLOOM, GPT-3 on 3,072 GPUs; and deep ones with few micro-batches. */
+static void test_large_shapes(void **state)
+{
+    (void)state;
+    static const pipe_shape_t shapes[] = {
+        {PIPE_GPIPE, 8, 1, 176, 0},       {PIPE_1F1B, 35, 1, 120, 0},        {PIPE_1F1B, 12, 1, 256, 0},
+        {PIPE_INTERLEAVED, 64, 2, 64, 0}, {PIPE_INTERLEAVED, 5, 12, 100, 0}, {PIPE_ZB_H1, 35, 1, 120, 0},
+        {PIPE_ZB_V, 35, 2, 120, 0},       {PIPE_ZB_V, 64, 2, 7, 0},          {PIPE_ZB_H1, 100, 1, 3, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(&shapes[i]);
+}
+
 /* What the papers say, in their words: of 1F1B's bubble zero-bubble H1 leaves a third, interleaving one in v, ZB-V next to
  * nothing. */
 static void test_bubbles(void **state)
@@ -274,9 +286,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_shape), cmocka_unit_test(test_bubbles),  cmocka_unit_test(test_hops),
-        cmocka_unit_test(test_scale),       cmocka_unit_test(test_orders),   cmocka_unit_test(test_places),
-        cmocka_unit_test(test_slots),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_every_shape), cmocka_unit_test(test_large_shapes),
+        cmocka_unit_test(test_bubbles),     cmocka_unit_test(test_hops),
+        cmocka_unit_test(test_scale),       cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_places),      cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }
