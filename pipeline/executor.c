@@ -7,9 +7,13 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "pipeline/check.h"
 #include "pipeline/program.h"
 
-enum { SLOT_ALIGN = 4096 /* bytes: slots begin at pages, so that none shares one with its neighbour */ };
+enum {
+    SLOT_ALIGN = 4096,     /* bytes: slots begin at pages, so that none shares one with its neighbour */
+    MOST_CHECKED = 1 << 18 /* actions of all ranks: what a tenth of a second or two proves */
+};
 
 struct pipe_executor {
     gyre_comm_t *comm;
@@ -98,10 +102,25 @@ static gyre_status_t make_parts(pipe_executor_t *e, const pipe_executor_config_t
     return make_slots(e, config->count);
 }
 
+/* What would end in a deadlock or in wrong numbers is not begun. All ranks come to the same answer. */
+static gyre_status_t check_schedule(const pipe_schedule_t *schedule)
+{
+    size_t actions = 0;
+    for (int r = 0; r < schedule->shape.ranks; r++)
+        actions += schedule->count[r];
+    gyre_status_t st = actions <= MOST_CHECKED ? pipe_check(schedule) : GYRE_OK;
+    if (st == GYRE_ERR_INTERNAL)
+        return gyre_fail(GYRE_ERR_INVALID, "the %s pipeline schedule is not sound: %s",
+                         pipe_kind_name(schedule->shape.kind), gyre_last_error());
+    return st;
+}
+
 gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *schedule,
                                    const pipe_executor_config_t *config, pipe_executor_t **out)
 {
     gyre_status_t st = check_config(comm, &schedule->shape, config);
+    if (st == GYRE_OK)
+        st = check_schedule(schedule);
     if (st != GYRE_OK)
         return st;
     pipe_executor_t *e = calloc(1, sizeof *e);

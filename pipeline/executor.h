@@ -1,8 +1,7 @@
 /* pipeline/executor.h: runs any pipeline schedule over a communicator of the pipeline's ranks.
  *
  * The executor owns the order, the messages and the buffers between stages; callbacks compute. Where it waits and for what is
- * fixed by pipeline/program.h, the same data that the checker proved: for every shape that pipe_schedule_create accepts it
- * cannot deadlock.
+ * fixed by pipeline/program.h, the same data that the checker proves: a schedule that it refuses is not run.
  *
  * A boundary tensor, what one stage hands to the next for one micro-batch (and its gradient on the way back), is
  * `count` elements. Its buffers come from gyre_mem_alloc once, when the executor is made: as many as the schedule keeps
@@ -64,8 +63,9 @@ typedef struct pipe_executor pipe_executor_t;
 
 /* Not collective, but every rank of comm must run the same shape with the same sizes. comm: of shape.ranks ranks, in the
  * order of the pipeline; it must outlive the executor and be used by nobody else during a step. The schedule is
- * copied. Several executors may share a communicator (one that trains, one that evaluates), as long as all ranks run
- * their steps in the same order. INVALID, OVERFLOW, NO_MEMORY. */
+ * copied, and proved first (pipe_check; beyond 262,144 actions of all ranks together the generators are trusted). Several
+ * executors may share a communicator (one that trains, one that evaluates), as long as all ranks run their steps in the same
+ * order. INVALID, OVERFLOW, NO_MEMORY. */
 gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *schedule,
                                    const pipe_executor_config_t *config, pipe_executor_t **out);
 /* NULL is allowed. Where a step has failed destroy the communicator first: over UCX it may use the buffers until then

@@ -367,6 +367,12 @@ static void refusals(gyre_comm_t *comm)
         config.count = SIZE_MAX / 4;
         MP_CHECK(pipe_executor_create(comm, schedule, &config, &executor) == GYRE_ERR_OVERFLOW, "size");
     }
+    config.count = 1;
+    config.counts = NULL;
+    schedule->action[0][0].op = PIPE_BACKWARD_WEIGHT; /* not sound: refused by all ranks */
+    MP_CHECK(pipe_executor_create(comm, schedule, &config, &executor) == GYRE_ERR_INVALID, "unsound");
+    MP_CHECK(strstr(gyre_last_error(), "is not sound: rank 0, action 0: backward-weight"), "%s",
+             gyre_last_error());
     MP_CHECK(executor == NULL, "set without success");
     pipe_schedule_destroy(schedule);
 }

@@ -75,7 +75,7 @@ static void test_every_shape(void **state)
         for (int v = 1; v <= 4; v++)
             for (int p = 1; p <= 16; p += SOME && p > 4 ? 3 : 1)
                 for (int m = 1; m <= 64; m += SOME && m > 9 ? 11 : 1)
-                    for (int evaluate = 0; evaluate < 2; evaluate++) {
+                    for (int evaluate = 0; evaluate < (m <= 17 || m % 16 == 0 ? 2 : 1); evaluate++) {
                         pipe_shape_t s = {(pipe_kind_t)kind, p, v, m, evaluate};
                         assert_int_equal(pipe_shape_check(&s) == GYRE_OK, exists(&s));
                         if (!exists(&s))
@@ -83,7 +83,7 @@ static void test_every_shape(void **state)
                         check_shape(&s);
                         shapes++;
                     }
-    assert_true(SOME ? shapes > 900 : shapes == 11897);
+    assert_true(SOME ? shapes > 900 : shapes == 6969);
 }
 
 /* Published pipelines: GLM-130B, MT-NLG, BLOOM, GPT-3 on 3,072 GPUs; and deep ones with few micro-batches. */
