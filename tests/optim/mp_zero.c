@@ -445,7 +445,6 @@ static uint64_t train(job_t *job, const trial_t *t)
         check_formulas(job, t, zero, &step);
         CHECK(optim_zero_steps(zero) == steps);
     }
-    check_rows(job, zero);
     dump_state(job, zero, &dump);
     MP_OK(optim_zero_verify(zero));
     MP_OK(optim_zero_digest(zero, &digest));
@@ -505,6 +504,42 @@ static void drift(job_t *job, const trial_t *layout, size_t victim, model_kind_t
     end_layout(job);
 }
 
+/* What callers get wrong, one rank by itself. */
+static void misuse(job_t *job)
+{
+    const trial_t t = {.tp = 1, .dp = 1, .pp = 1, .batch = 1};
+    const model_slice_t last = {.tp_size = 1, .head = 1};
+    optim_zero_config_t config = {.share = 1, .adamw = how};
+    optim_zero_groups_t none = {0};
+    optim_zero_step_t step;
+    optim_zero_t *zero = NULL;
+    float *grad[MAX_ROWS];
+    const float *value[MAX_ROWS];
+    MP_OK(model_params_slice(job->whole, &last, &job->local));
+    CHECK(optim_zero_create(job->local, &none, &config, &zero) ==
+          GYRE_ERR_INVALID); /* the embedding is elsewhere */
+    model_params_destroy(job->local);
+    begin_layout(job, &t);
+    job->groups = none;
+    config.offload = P_tmpdir "/no such folder";
+    CHECK(optim_zero_create(job->local, &none, &config, &zero) == GYRE_ERR_IO);
+    CHECK(strstr(gyre_last_error(), "no such folder") != NULL);
+    zero = make(job, &t);
+    MP_OK(optim_zero_init(zero, SEED));
+    const model_store_t_f32 *store = optim_zero_store(zero);
+    size_t rows = job->local->rows, begin, end;
+    unit_of(job->local, 0, &begin, &end);
+    CHECK(optim_zero_finish(zero, 1.0, RATE, &step) == GYRE_ERR_INVALID);   /* no gradients */
+    CHECK(store->ready(store->user, 0, begin, end) == GYRE_ERR_INVALID);    /* no place */
+    CHECK(store->place(store->user, 0, 0, rows, grad) == GYRE_ERR_INVALID); /* more than a unit */
+    CHECK(store->acquire(store->user, rows, 1, 0, 0, value) == GYRE_ERR_INVALID);
+    MP_OK(store->place(store->user, 0, begin, end, grad));
+    MP_OK(store->ready(store->user, 0, begin, end));
+    CHECK(store->place(store->user, 0, begin, end, grad) == GYRE_ERR_INVALID); /* more than the share */
+    optim_zero_destroy(zero);
+    end_layout(job);
+}
+
 static uint64_t digest;
 static void try(job_t *job, trial_t t)
 {
@@ -516,7 +551,7 @@ static void try(job_t *job, trial_t t)
     digest = got;
 }
 
-/* Everything on one layout of the ranks. */
+/* All stages on one layout of the ranks, with what else there is spread over the trials. */
 static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
 {
     for (int stage = 0; stage < 4; stage++) {
@@ -524,33 +559,25 @@ static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
             .tp = tp, .dp = dp, .pp = pp, .batch = 8, .zero = {.stage = stage, .bucket_bytes = 6000}};
         try(job, t);
         t.chunks = 1;
-        t.zero.keep = 1;
-        t.zero.offload = P_tmpdir;
-        try(job, t);
-        t.chunks = 0;
-        t.zero.bucket_bytes = 0;
-        t.batch = dp == 4 ? 5 : dp; /* not divisible (2, 2, 1, 0 sequences); one sequence each */
-        t.idle_last = stage == 3;
-        if (tp * pp == 1)
-            try(job, t);
-        t.idle_last = 0;
         t.batch = 6;
-        t.zero.precision = MODEL_BFLOAT16;
-        if (tp * pp == 1)
-            try(job, t);
+        t.zero.keep = stage % 2;
+        t.zero.offload = P_tmpdir;
         t.zero.grad16 = 1;
-        t.zero.keep = 0;
         t.zero.bucket_bytes = 3000;
-        try(job, t);
-        t.zero.offload = NULL;
-        t.overflow = 1;
         t.zero.precision = MODEL_FLOAT16;
         t.zero.scaler = (optim_scaler_config_t){.start = 1024.0, .interval = 2, .hysteresis = 1};
+        t.overflow = 1;
         try(job, t);
-        t.zero.grad16 = 0;
-        t.chunks = 1;
-        if (tp * pp == 1)
-            try(job, t);
+        if (tp * pp > 1)
+            continue;
+        t.overflow = 0;
+        t.zero = (optim_zero_config_t){.stage = stage, .precision = MODEL_BFLOAT16, .keep = 1};
+        try(job, t);
+        t.chunks = 0;
+        t.idle_last = 1;
+        t.batch = dp == 4 ? 5 : dp; /* not divisible (2, 2, 1, 0 sequences); one sequence each */
+        t.zero = (optim_zero_config_t){.stage = stage, .offload = P_tmpdir};
+        try(job, t);
     }
 }
 
@@ -573,6 +600,8 @@ int main(void)
     if (job.ranks == 4)
         try_layout(&job, 2, 1, 2);
     base_log_set_level(BASE_LOG_NONE); /* errors are asked for below */
+    if (job.ranks == 1)
+        misuse(&job);
     if (job.ranks > 1) {
         trial_t t = {.tp = 1, .dp = job.ranks, .pp = 1, .batch = 8};
         drift(&job, &t, 1, MODEL_LNF_W, job.ranks == 2 ? "ranks 0, 1" : "rank 1 ");
