@@ -3,6 +3,7 @@
 #include "optim/convert.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 __attribute__((target("avx,f16c"))) static size_t round_f16c(const float *from, uint16_t *to, size_t n)
@@ -24,7 +25,8 @@ __attribute__((target("avx,f16c"))) static size_t expand_f16c(const uint16_t *fr
 
 static int has_f16c(void)
 {
-    return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+    unsigned a, b, c, d; /* F16C has no name that every compiler's __builtin_cpu_supports knows */
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 #else
 static size_t round_f16c(const float *from, uint16_t *to, size_t n)

@@ -108,6 +108,14 @@ check "text is printed through the tokenizer" grep -q 'a sample of text' "$W/out
 run "$TRAIN" --data "$W/a.gyt" "${small[@]}" --sample-tokens 30
 want "trains without the tokenizer" 0
 check "and says why there is no sample" grep -q -- '--tokenizer' "$W/err"
+for ranks in 1 2; do
+    run "$UCX_RUN" -n $ranks --timeout 25 "$TRAIN" --data "3:$W/a.gyt,1:$W/folder1.gyt" --sampling epoch --valid-data "$W/lines1.gyt" \
+        "${small[@]}" --sample-tokens 0 --log "$W/ranks$ranks"
+    want "a blend on $ranks ranks" 0
+    sed -nE 's/.*"step":([0-9]+),"loss":([^,]+),.*/\1 \2/p' "$W/ranks$ranks" >"$W/losses$ranks"
+done
+check "20 losses" test "$(wc -l <"$W/losses1")" = 20
+check "the same sequences, hence losses, on any number of ranks" cmp -s "$W/losses1" "$W/losses2"
 run "$TRAIN" --data "3:$W/a.gyt,1:$W/folder1.gyt" --sampling epoch --valid-data "$W/lines1.gyt" "${small[@]}" --sample-tokens 0 \
     --checkpoint "$W/run"
 want "a blend, in epochs, validated elsewhere" 0

@@ -200,7 +200,9 @@ static gyre_status_t write_place(ring_t *ring, place_t *place)
     ring->bytes += place->batch.bytes;
     ring->documents += place->documents;
     ring->tokens += place->id_count;
+    pthread_mutex_lock(&ring->lock);
     place->state = EMPTY;
+    pthread_mutex_unlock(&ring->lock);
     show_progress(ring, 0);
     return status;
 }
@@ -212,7 +214,7 @@ static gyre_status_t go_round(ring_t *ring)
     int more = 1;
     while (status == GYRE_OK && (more || written < filled)) {
         place_t *place = &ring->place[filled % ring->places];
-        if (!more || place->state != EMPTY) { /* only this thread makes a place EMPTY */
+        if (!more || filled - written == ring->places) {
             status = write_place(ring, &ring->place[written++ % ring->places]);
             continue;
         }
