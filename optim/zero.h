@@ -21,6 +21,7 @@
 
 #include <gyre/gyre.h>
 
+#include "model/spans.h"
 #include "model/stage.h"
 #include "optim/adamw.h"
 #include "optim/scaler.h"
@@ -140,6 +141,9 @@ typedef struct {
  * ranks and row. INVALID: a row has had fewer sequences. */
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
 uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
+
+/* From now on `spans` is told of reductions, gathers, what travels, and the update; NULL: nobody is. Borrowed. */
+void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans);
 
 /* Compares all replicated rows now. MISMATCH as above. Collective over dp, tp and tied. */
 gyre_status_t optim_zero_verify(optim_zero_t *zero);

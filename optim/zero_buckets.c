@@ -9,7 +9,9 @@
 static void under_way_ends(optim_zero_t *zero)
 {
     if (zero->oldest == zero->next && zero->under_way_since) {
-        zero->under_way += base_now() - zero->under_way_since;
+        base_time_t now = base_now();
+        zero->under_way += now - zero->under_way_since;
+        model_spans_add(zero->spans, MODEL_SPAN_TRAVEL, zero->under_way_since, now, -1, -1);
         zero->under_way_since = 0;
     }
 }
@@ -42,7 +44,7 @@ gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
     while (zero->idles == 0 && zero->oldest < zero->next && !zero->impatient) {
         base_time_t start = base_now();
         gyre_status_t status = wait_oldest(zero);
-        zero->exposed += base_now() - start;
+        zero_exposed(zero, MODEL_SPAN_REDUCE, start);
         if (status != GYRE_OK)
             return status;
     }
@@ -104,7 +106,7 @@ gyre_status_t zero_progress(optim_zero_t *zero)
             return status;
     }
     if (moving)
-        zero->exposed += base_now() - begin;
+        zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
     return status == GYRE_IN_PROGRESS ? GYRE_OK : status;
 }
 
@@ -113,7 +115,7 @@ gyre_status_t zero_bucket_ready(optim_zero_t *zero, size_t b)
     base_time_t begin = base_now();
     zero->run[b].missing--;
     gyre_status_t status = start_full(zero);
-    zero->exposed += base_now() - begin;
+    zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
     return status == GYRE_OK ? zero_progress(zero) : status;
 }
 
@@ -151,7 +153,7 @@ gyre_status_t zero_buckets_wait(optim_zero_t *zero)
     base_time_t begin = base_now();
     while (status == GYRE_OK && zero->oldest < zero->next)
         status = wait_oldest(zero);
-    zero->exposed += base_now() - begin;
+    zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
     return status;
 }
 

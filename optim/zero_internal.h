@@ -74,6 +74,7 @@ struct optim_zero {
 
     base_time_t under_way_since; /* of the oldest reduction that runs; 0: none does */
     base_time_t under_way, exposed;
+    model_spans_t *spans; /* what goes there, too; NULL: nobody asks */
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
     optim_exact_t exact;
     char drift[512]; /* what zero_verify_part found */
@@ -81,6 +82,14 @@ struct optim_zero {
 
 /* Memory that collectives reach without a copy if `shared`, zeroed; counted as `kind`. NO_MEMORY. */
 gyre_status_t zero_take(optim_zero_t *zero, optim_memory_t kind, size_t bytes, int shared, void **out);
+
+/* Since `begin` this thread has moved gradients (MODEL_SPAN_REDUCE) or weights (MODEL_SPAN_GATHER), or waited for them. */
+static inline void zero_exposed(optim_zero_t *zero, model_span_kind_t kind, base_time_t begin)
+{
+    base_time_t end = base_now();
+    zero->exposed += end - begin;
+    model_spans_add(zero->spans, kind, begin, end, -1, -1);
+}
 
 static inline int zero_half(const optim_zero_t *zero)
 {

@@ -178,9 +178,14 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
         status = zero_verify_part(zero, zero->steps % config->verify_steps, config->verify_steps, &drifted);
     if (status != GYRE_OK)
         return status;
+    base_time_t begin = model_spans_now(zero->spans);
     sum_squares(zero);
+    base_time_t middle = model_spans_now(zero->spans);
+    model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, middle, -1, -1);
     if ((status = agree(zero, drifted, word)) != GYRE_OK)
         return status;
+    begin = model_spans_now(zero->spans);
+    model_spans_add(zero->spans, MODEL_SPAN_REDUCE, middle, begin, -1, -1);
     if (word[WORD_DRIFTED] && drifted)
         return gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift);
     if (word[WORD_DRIFTED])
@@ -194,7 +199,13 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
         status = update(zero, (float)(scale * optim_clip_factor(step->norm, config->clip)), rate);
     if (config->precision == MODEL_FLOAT16)
         optim_scaler_update(&zero->scaler, &config->scaler, step->skipped);
+    model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, model_spans_now(zero->spans), -1, -1);
     return status;
+}
+
+void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)
+{
+    zero->spans = spans;
 }
 
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)

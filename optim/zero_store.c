@@ -14,7 +14,7 @@ gyre_status_t zero_weights_wait(optim_zero_t *zero, size_t b)
         return GYRE_OK;
     base_time_t begin = base_now();
     gyre_status_t status = gyre_wait(&run->gather);
-    zero->exposed += base_now() - begin;
+    zero_exposed(zero, MODEL_SPAN_GATHER, begin);
     return status;
 }
 
@@ -69,7 +69,7 @@ static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
         status = status == GYRE_OK ? one : status;
     }
     entry->requests = 0;
-    zero->exposed += base_now() - begin;
+    zero_exposed(zero, MODEL_SPAN_GATHER, begin);
     if (status != GYRE_OK)
         return status;
     for (size_t r = entry->first; zero_half(zero) && r < entry->first + entry->rows; r++) {

@@ -253,9 +253,25 @@ static gyre_status_t try_step(job_t *job, const trial_t *t, optim_zero_t *zero, 
     return optim_zero_finish(zero, 1.0 / (double)t->batch, RATE, step);
 }
 
+/* What a step says of its time is there: when it moved gradients and weights, the norm, the update. */
 static void run_step(job_t *job, const trial_t *t, optim_zero_t *zero, optim_zero_step_t *step)
 {
+    enum { ROOM = 4096 };
+    static model_span_t span[ROOM];
+    model_spans_t spans = {.span = span, .room = ROOM};
+    base_time_t exposed = 0, updated = 0, now = base_now();
+    optim_zero_watch(zero, &spans);
     MP_OK(try_step(job, t, zero, step));
+    optim_zero_watch(zero, NULL);
+    CHECK(spans.count > 0 && spans.dropped == 0);
+    for (size_t i = 0; i < spans.count; i++) {
+        CHECK(span[i].start >= now && span[i].end >= span[i].start);
+        int moves = span[i].kind == MODEL_SPAN_REDUCE || span[i].kind == MODEL_SPAN_GATHER;
+        exposed += moves ? span[i].end - span[i].start : 0;
+        updated += span[i].kind == MODEL_SPAN_OPTIMISER;
+    }
+    CHECK(updated == 2);
+    CHECK(exposed > 0 || !job->groups.dp);
 }
 
 /* ---- layouts -------------------------------------------------------------------------------------------------------------------- */
