@@ -1,8 +1,10 @@
 /* model/sample.c: temperature and top-k sampling. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "model/plain_store.h"
 #include "model/random.h"
 #include "model/sample.h"
 
@@ -44,26 +46,49 @@ static size_t draw(const float *logits, size_t vocab, const model_sample_t *how,
     return best; /* rounding left a sliver behind the last token */
 }
 
-gyre_status_t model_sample(model_gpt_t_f32 *gpt, const model_config_t *config, const model_sample_t *how,
+/* All tokens of `count` more, each from the logits of the position before it. The stage works on config.seq positions
+ * always; those behind the last token cannot be seen from it. */
+static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config, const model_sample_t *how,
+                          model_token_t *tokens, size_t *length, size_t count, model_token_t *window,
+                          float *scratch)
+{
+    float *logits = scratch + config->vocab; /* [seq, vocab] */
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < count; i++) {
+        size_t n = *length < config->seq ? *length : config->seq;
+        const model_sequence_t sequence = {.tokens = window};
+        memcpy(window, tokens + *length - n, n * sizeof *window);
+        status = model_stage_logits_f32(stage, &sequence, NULL, logits);
+        if (status == GYRE_OK)
+            tokens[(*length)++] =
+                (model_token_t)draw(logits + (n - 1) * config->vocab, config->vocab, how, i, scratch);
+    }
+    return status;
+}
+
+gyre_status_t model_sample(const model_params_t *whole, const float *weights, const model_sample_t *how,
                            model_token_t *tokens, size_t *length, size_t count)
 {
+    const model_config_t *config = &whole->config;
     if (*length < 1 || !(how->temperature >= 0.0) || !isfinite(how->temperature))
         return gyre_fail(GYRE_ERR_INVALID,
                          "sampling needs a prompt (it has %zu tokens) and a temperature of 0 or "
                          "more (it is %g)",
                          *length, how->temperature);
-    float *scratch = calloc(config->vocab, sizeof *scratch);
-    if (!scratch)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to sort %zu logits", config->vocab);
-    gyre_status_t status = GYRE_OK;
-    for (size_t i = 0; status == GYRE_OK && i < count; i++) {
-        size_t n = *length < config->seq ? *length : config->seq;
-        const float *logits;
-        status = model_gpt_logits_f32(gpt, tokens + *length - n, n, &logits);
-        if (status == GYRE_OK)
-            tokens[(*length)++] =
-                (model_token_t)draw(logits + (n - 1) * config->vocab, config->vocab, how, i, scratch);
-    }
+    model_plain_store_t_f32 plain = {.params = whole, .weights = weights};
+    const model_store_t_f32 store = model_plain_store_f32(&plain);
+    const model_tp_t alone = {.size = 1};
+    const model_stage_config_t all = {.layers = config->layers, .embed = 1, .head = 1, .slots = 1};
+    model_stage_t_f32 *stage = NULL;
+    float *scratch = calloc(config->vocab, (config->seq + 1) * sizeof *scratch);
+    model_token_t *window = calloc(config->seq, sizeof *window);
+    gyre_status_t status = scratch && window
+                               ? model_stage_create_f32(whole, &alone, &all, &store, MODEL_ISA_BEST, &stage)
+                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu logits", config->vocab);
+    if (status == GYRE_OK)
+        status = grow(stage, config, how, tokens, length, count, window, scratch);
+    model_stage_destroy_f32(stage);
     free(scratch);
+    free(window);
     return status;
 }

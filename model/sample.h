@@ -2,7 +2,8 @@
 #ifndef MODEL_SAMPLE_H
 #define MODEL_SAMPLE_H
 
-#include "model/gpt.h"
+#include "model/params.h"
+#include "model/kernels.h"
 
 typedef struct {
     double temperature; /* > 0; 0: always the likeliest token */
@@ -11,8 +12,9 @@ typedef struct {
 } model_sample_t;
 
 /* Appends `count` tokens to tokens[0 .. *length), which must hold at least one and have room for count more. The
- * model sees the last config.seq of them. Same model, prompt and seed: same text. INVALID. */
-gyre_status_t model_sample(model_gpt_t_f32 *gpt, const model_config_t *config, const model_sample_t *how,
+ * model sees the last config.seq of them. `whole` is a whole table, `weights` [whole->total]. Same weights, prompt and
+ * seed: same text. INVALID, NO_MEMORY. */
+gyre_status_t model_sample(const model_params_t *whole, const float *weights, const model_sample_t *how,
                            model_token_t *tokens, size_t *length, size_t count);
 
 #endif

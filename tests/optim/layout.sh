@@ -40,10 +40,10 @@ curve four 4 --bucket-bytes 16K
 same four
 curve three 3
 same three
-curve five 5 --accum 3
+curve five 5 --micro-batch 3
 same five
 check "a rank without work is told of" grep -q "batch 8 on 5 ranks: 1 of them has no sequence" "$W/err"
-curve micro 2 --accum 4
+curve micro 2 --micro-batch 2
 same micro
 GYRE_TRANSPORT=ucx curve ucx 2
 same ucx
@@ -139,8 +139,8 @@ want "report in no folder" 1 "cannot write $W/no/r.html.*--report"
 run "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200
 want "a run that blows up" 1 "no longer finite.*--lr"
 run "$UCX_RUN" -n 3 "$TRAIN" --data "$W/text" "${SMALL[@]}" --batch 2
-want "more ranks than sequences" 2 "batch 2 has fewer sequences than there are data-parallel ranks \(3\)"
-check "told once" [ "$(grep -c 'fewer sequences' "$W/err")" = 1 ]
+want "more ranks than sequences" 2 "a batch of 2 sequences cannot feed dp 3"
+check "told once" [ "$(grep -c 'cannot feed' "$W/err")" = 1 ]
 run "$TRAIN" --data "$W/text" "${SMALL[@]}" --batch 6 --steps 2 --save "$W/six1"
 want "a batch of 6 on one rank" 0
 run "$UCX_RUN" -n 2 "$TRAIN" --data "$W/text" "${SMALL[@]}" --batch 6 --steps 2 --save "$W/six2"

@@ -97,7 +97,7 @@ for ranks in "4 2 1" "2 4 3"; do
     fresh
     train "$a" "${all[@]}"
     rewind 15
-    train "$b" "${all[@]}" --resume --accum 2
+    train "$b" "${all[@]}" --resume --micro-batch 2
     want "$ranks ranks: the second" 0
     check "$ranks ranks: it goes on behind step 15" grep -q '{"resumed":15,"ranks":'"$b}" "$W/log"
     rewind 40
@@ -232,19 +232,19 @@ else
     echo "not checked: a full disk (no mount namespace here)"
 fi
 
-# ---- a rank fails: rank 0 still writes what it has, and ucx-run starts the job anew. A run has about 140 collectives; the
-# 100th is far from the checkpoint of step 0 and from the end, which what is left after it does not reach again.
+# ---- a rank fails: rank 0 still writes what it has, and ucx-run starts the job anew. A run has about 190 collectives on
+# the job's communicator, two per step and some 50 at its end; the 125th is far from the checkpoint of step 0 and from the end, which what is left after it does not reach again.
 kinds="kill exit disagree"
 [ -z "${TEST_LONG:-}" ] || kinds="$kinds crash stop stuck"
 for kind in $kinds; do
     fresh
-    run env GYRE_FAULT=1:100:$kind GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
-        "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 30
+    run env GYRE_FAULT=1:125:$kind GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
+        "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 15
     want "$kind" 0
     same "$kind"
-    check "$kind: it went on behind a checkpoint" grep -q '"resumed":[34]' "$W/log"
+    check "$kind: it went on behind a checkpoint" grep -q '"resumed":[45]' "$W/log"
     if [ $kind != disagree ]; then # then the ranks' own states are in doubt: the last checkpoint is not
-        check "$kind: rank 0 wrote one when it heard of it" grep -qE '"resumed":(3[1-9]|4[0-9])' "$W/log"
+        check "$kind: rank 0 wrote one when it heard of it" grep -qE '"resumed":(4[6-9]|5[0-9])' "$W/log"
         check "$kind: and says what to do" \
             grep -q "the newest checkpoint in $CK is of step [0-9]*: the same command with --resume" "$W/err"
     fi
@@ -252,7 +252,7 @@ done
 
 # ---- rank 0 that hears of a failure does not write the newest checkpoint once more
 fresh
-run env GYRE_LOG=info GYRE_FAULT=1:140:exit GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 2 --timeout 28 --kill-grace 3 --max-restarts 1 \
+run env GYRE_LOG=info GYRE_FAULT=1:500:exit GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 2 --timeout 28 --kill-grace 3 --max-restarts 1 \
     "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 1 --checkpoint-keep 1
 want "a checkpoint of each step" 0
 same "a checkpoint of each step"

@@ -1,7 +1,9 @@
 /* tools/gyre-train/train.h: what the parts of gyre-train share.
  *
  *   options.c   flags and config file, by the table of options_table.c
- *   run.c       the run: set-up, steps, evaluation, sample, checkpoint
+ *   setup.c     from options to a run that is ready
+ *   run.c       the run: steps, evaluation, checkpoints
+ *   results.c   what it leaves: sample, weights, report
  *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
  *   tensorboard.c   event files            timeline.c  what ranks did in chosen steps
  *   trace.c     that as a Chrome trace     peak.c      what the processors can do
@@ -43,11 +45,15 @@ enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 /* Values as given by flags, then the config file, then defaults. Strings: NULL where there is none. steps is
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
-    char *data, *valid_data, *tokenizer;
+    char *model, *data, *valid_data, *tokenizer;
     char *log, *tensorboard, *trace, *trace_steps, *report, *save, *load, *config, *prompt, *checkpoint,
         *may_change;
     uint64_t layers, hidden, heads, seq, vocab;
-    uint64_t batch, accum, steps, warmup, seed, bucket_bytes;
+    uint64_t leaves;
+    double dropout;
+    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
+    int schedule, sequence_parallel, recompute, equal_shares; /* pipe_kind_t, .., model_recompute_t, .. */
+    uint64_t batch, steps, warmup, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
     double peak_flops;
@@ -186,14 +192,8 @@ const char *train_span_name(int kind);
 gyre_status_t train_trace_write(const char *path, const train_record_t *record, const train_watched_t *step,
                                 size_t steps);
 
-/* Which kernel's clock this rank reads: the same on ranks of one host. */
-uint64_t train_host_clock(void);
-
-/* Floating-point operations per second that the cores of all ranks can do together, measured for a moment; at rank 0, zero
- * elsewhere. Collective. */
+/* Floating-point operations per second of all ranks together, measured for a moment. Collective. */
 gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops);
-/* The same from what the ranks told: [ranks] of {host, rate as the bits of a double, 1,024 bits of processors}. */
-double train_peak_sum(const uint64_t *told, size_t ranks);
 
 /* ---- the terminal (rank 0) ---------------------------------------------------------------------------------- */
 

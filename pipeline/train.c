@@ -1,0 +1,555 @@
+/* pipeline/train.c: groups, stages and callbacks of a training step in any layout. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "optim/tree.h"
+#include "pipeline/train.h"
+
+typedef struct {
+    model_stage_t_f32 *stage;
+    size_t in_flight;   /* micro-batches between forward and backward */
+    size_t first, rows; /* its rows of the local table */
+    int embed, head;
+} chunk_t;
+
+/* What the callbacks of the present step or evaluation work on. */
+typedef struct {
+    pipe_fetch_fn fetch;
+    void *user;
+    double *loss;       /* [sequences], by index; the head's rank of tensor rank 0 fills in its own */
+    size_t first, step; /* index of local sequence i is first + i * step */
+    size_t count;       /* local sequences; those behind are idle, so that all columns run one schedule */
+    size_t micro;       /* sequences of a micro-batch */
+    uint64_t number;    /* of the training step */
+    float scale;
+} work_t;
+
+struct pipe_train {
+    gyre_comm_t *world, *tp, *dp, *pp, *tied;
+    pipe_layout_t layout;
+    pipe_place_t place;
+    optim_batch_t batch;
+    model_params_t *whole, *local;
+    optim_zero_t *zero;
+    chunk_t *chunk; /* [layout.chunks] */
+    pipe_executor_t *executor, *evaluator;
+    size_t evaluator_rounds;
+    size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
+    size_t boundary;                 /* elements of one sequence between stages */
+    double *loss;                    /* [batch + PIPE_NOTES] */
+    model_token_t *tokens, *targets; /* [seq] */
+    work_t work;
+};
+
+/* ---- callbacks ----------------------------------------------------------------------------------------------- */
+
+/* Sequences of micro-batch mb, idle ones included. */
+static size_t sequences_of(const pipe_train_t *train, int mb)
+{
+    size_t from = (size_t)mb * train->work.micro;
+    return base_min_size(train->work.micro, train->longest - base_min_size(from, train->longest));
+}
+
+static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, size_t j)
+{
+    return (size_t)mb % chunk->in_flight * train->work.micro + j;
+}
+
+/* 1 if this rank's column has no such sequence: it takes part in what is collective, and that is all. */
+static int is_idle(const pipe_train_t *train, int mb, size_t j)
+{
+    return (size_t)mb * train->work.micro + j >= train->work.count;
+}
+
+static const float *part(const void *tensor, const pipe_train_t *train, size_t j)
+{
+    return tensor ? (const float *)tensor + j * train->boundary : NULL;
+}
+
+static float *part_out(void *tensor, const pipe_train_t *train, size_t j)
+{
+    return tensor ? (float *)tensor + j * train->boundary : NULL;
+}
+
+static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in, void *out)
+{
+    pipe_train_t *train = user;
+    const work_t *work = &train->work;
+    const chunk_t *chunk = &train->chunk[chunk_index];
+    gyre_status_t status = GYRE_OK;
+    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
+        if (is_idle(train, mb, j)) {
+            if (out)
+                memset(part_out(out, train, j), 0, train->boundary * sizeof(float));
+            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, 0);
+            continue;
+        }
+        size_t index = work->first + ((size_t)mb * work->micro + j) * work->step;
+        model_sequence_t sequence = {.sequence = index, .step = work->number};
+        if (chunk->embed || chunk->head || train->whole->config.prefix) {
+            sequence.prefix = work->fetch(work->user, index, train->tokens, train->targets);
+            sequence.tokens = train->tokens;
+            sequence.targets = train->targets;
+        }
+        double loss = 0.0;
+        status = model_stage_forward_f32(chunk->stage, slot_of(train, chunk, mb, j), &sequence,
+                                         part(in, train, j), part_out(out, train, j), &loss);
+        if (chunk->head && train->place.tp == 0)
+            work->loss[index] = loss;
+    }
+    return status;
+}
+
+static gyre_status_t backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
+                              unsigned flags)
+{
+    pipe_train_t *train = user;
+    const chunk_t *chunk = &train->chunk[chunk_index];
+    gyre_status_t status = GYRE_OK;
+    (void)flags; /* the stage was told at its creation whether passes are split */
+    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
+        if (is_idle(train, mb, j)) {
+            if (d_in)
+                memset(part_out(d_in, train, j), 0, train->boundary * sizeof(float));
+            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, 1);
+        } else {
+            status = model_stage_backward_f32(chunk->stage, slot_of(train, chunk, mb, j), train->work.scale,
+                                              part(d_out, train, j), part_out(d_in, train, j));
+        }
+    }
+    return status;
+}
+
+static gyre_status_t backward_weight(void *user, int chunk_index, int mb, unsigned flags)
+{
+    pipe_train_t *train = user;
+    const chunk_t *chunk = &train->chunk[chunk_index];
+    gyre_status_t status = GYRE_OK;
+    (void)flags;
+    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++)
+        if (!is_idle(train, mb, j))
+            status = model_stage_backward_weight_f32(chunk->stage, slot_of(train, chunk, mb, j));
+    return status;
+}
+
+/* ---- making it ------------------------------------------------------------------------------------------------- */
+
+static pipe_shape_t shape_of(const pipe_layout_t *layout, size_t micro_batches, int forward_only)
+{
+    return (pipe_shape_t){.kind = layout->schedule,
+                          .ranks = (int)layout->pp,
+                          .chunks = (int)layout->chunks,
+                          .micro_batches = (int)micro_batches,
+                          .forward_only = forward_only};
+}
+
+static gyre_status_t make_groups(pipe_train_t *train)
+{
+    const pipe_layout_t *l = &train->layout;
+    pipe_place_t at = train->place;
+    const pipe_shape_t shape = shape_of(l, 1, 0);
+    int last; /* the pipeline rank of the last stage */
+    pipe_place_of(&shape, pipe_stages(&shape) - 1, &last, NULL);
+    int column = (int)(at.dp * l->tp + at.tp);
+    int tied = !train->whole->config.untied && last != 0 && (at.pp == 0 || at.pp == (size_t)last);
+    gyre_status_t status =
+        gyre_comm_split(train->world, (int)(at.pp * l->dp + at.dp), (int)at.tp, &train->tp);
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, (int)(at.pp * l->tp + at.tp), (int)at.dp, &train->dp);
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, column, (int)at.pp, &train->pp);
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, tied ? column : -1, (int)at.pp, &train->tied);
+    return status;
+}
+
+static int in_chunk(const pipe_train_t *train, const model_param_t *row, const chunk_t *chunk, size_t first,
+                    size_t layers)
+{
+    if (row->layer < 0)
+        return chunk->embed;
+    if ((size_t)row->layer == train->whole->config.layers)
+        return chunk->head;
+    return (size_t)row->layer >= first && (size_t)row->layer < first + layers;
+}
+
+static void chunk_layers(const pipe_train_t *train, size_t c, size_t *first, size_t *layers)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, 1, 0);
+    size_t stage = (size_t)pipe_stage_of(&shape, (int)train->place.pp, (int)c);
+    pipe_layout_layers(&train->layout, train->whole->config.layers, stage, first, layers);
+    train->chunk[c].embed = stage == 0;
+    train->chunk[c].head = stage + 1 == pipe_layout_stages(&train->layout);
+}
+
+/* This rank's rows, and which of them are which chunk's. */
+static gyre_status_t make_slice(pipe_train_t *train)
+{
+    size_t layers = train->whole->config.layers;
+    unsigned char *has = calloc(layers, 1);
+    if (!has)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %zu layers", layers);
+    model_slice_t slice = {.tp_rank = train->place.tp, .tp_size = train->layout.tp, .has = has};
+    for (size_t c = 0; c < train->layout.chunks; c++) {
+        size_t first, count;
+        chunk_layers(train, c, &first, &count);
+        memset(has + first, 1, count);
+        slice.embed |= train->chunk[c].embed;
+        slice.head |= train->chunk[c].head;
+    }
+    gyre_status_t status = model_params_slice(train->whole, &slice, &train->local);
+    free(has);
+    for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
+        chunk_t *chunk = &train->chunk[c];
+        size_t first, count;
+        chunk_layers(train, c, &first, &count);
+        for (size_t r = train->local->rows; r-- > 0;)
+            if (in_chunk(train, &train->local->row[r], chunk, first, count)) {
+                chunk->first = r;
+                chunk->rows++;
+            }
+    }
+    return status;
+}
+
+/* Micro-batches of each chunk that are between their forward and their (last) backward pass at the same time. */
+static void count_in_flight(pipe_train_t *train, const pipe_schedule_t *schedule)
+{
+    size_t rank = train->place.pp;
+    pipe_op_t over = pipe_kind_splits(schedule->shape.kind) ? PIPE_BACKWARD_WEIGHT : PIPE_BACKWARD;
+    for (size_t c = 0; c < train->layout.chunks; c++) {
+        size_t now = 0;
+        train->chunk[c].in_flight = 1;
+        for (size_t i = 0; i < schedule->count[rank]; i++) {
+            const pipe_action_t *action = &schedule->action[rank][i];
+            if ((size_t)action->chunk != c)
+                continue;
+            now += action->op == PIPE_FORWARD;
+            now -= action->op == over;
+            train->chunk[c].in_flight = base_max_size(train->chunk[c].in_flight, now);
+        }
+    }
+}
+
+static gyre_status_t make_executor(pipe_train_t *train, size_t micro_batches, size_t micro, int forward_only,
+                                   pipe_executor_t **out)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, micro_batches, forward_only);
+    const pipe_executor_config_t config = {
+        .call = {.forward = forward, .backward = backward, .backward_weight = backward_weight},
+        .user = train,
+        .count = micro * train->boundary,
+        .type = GYRE_FLOAT32,
+        .grad_type = GYRE_FLOAT32};
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status == GYRE_OK)
+        status = pipe_executor_create(train->pp, schedule, &config, out);
+    pipe_schedule_destroy(schedule);
+    return status;
+}
+
+static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t *config)
+{
+    const model_tp_t tp = {.comm = train->layout.tp > 1 ? train->tp : NULL,
+                           .rank = train->place.tp,
+                           .size = train->layout.tp,
+                           .sequence = train->layout.sequence};
+    gyre_status_t status = GYRE_OK;
+    for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
+        chunk_t *chunk = &train->chunk[c];
+        model_stage_config_t how = {.embed = chunk->embed,
+                                    .head = chunk->head,
+                                    .slots = chunk->in_flight * train->layout.micro_batch,
+                                    .recompute = config->recompute,
+                                    .precision = config->precision,
+                                    .split = pipe_kind_splits(train->layout.schedule),
+                                    .seed = config->seed};
+        chunk_layers(train, c, &how.first, &how.layers);
+        status = model_stage_create_f32(train->local, &tp, &how, optim_zero_store(train->zero), config->isa,
+                                        &chunk->stage);
+    }
+    if (status == GYRE_OK)
+        train->boundary = model_stage_boundary_f32(train->chunk[0].stage);
+    return status;
+}
+
+static gyre_status_t make_zero(pipe_train_t *train, const pipe_train_config_t *config)
+{
+    optim_zero_config_t how = config->zero;
+    how.stage = train->layout.zero;
+    how.share = train->share;
+    how.group = optim_batch_group(&train->batch);
+    how.precision = config->precision;
+    const optim_zero_groups_t groups = {.world = train->world,
+                                        .dp = train->layout.dp > 1 ? train->dp : NULL,
+                                        .tp = train->layout.tp > 1 ? train->tp : NULL,
+                                        .tied = train->tied};
+    return optim_zero_create(train->local, &groups, &how, &train->zero);
+}
+
+static gyre_status_t make_parts(pipe_train_t *train, const pipe_train_config_t *config)
+{
+    size_t micro = train->layout.micro_batch, micro_batches = (train->longest + micro - 1) / micro;
+    const pipe_shape_t shape = shape_of(&train->layout, micro_batches, 0);
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status != GYRE_OK)
+        return status;
+    count_in_flight(train, schedule);
+    pipe_schedule_destroy(schedule);
+    status = make_zero(train, config);
+    if (status == GYRE_OK)
+        status = make_stages(train, config);
+    return status == GYRE_OK ? make_executor(train, micro_batches, micro, 0, &train->executor) : status;
+}
+
+static void find_shares(pipe_train_t *train)
+{
+    for (size_t d = 0; d < train->layout.dp; d++) {
+        size_t first, share;
+        optim_batch_share(&train->batch, train->layout.dp, d, &first, &share);
+        train->longest = base_max_size(train->longest, share);
+        if (d == train->place.dp) {
+            train->first = first;
+            train->share = share;
+        }
+    }
+}
+
+static gyre_status_t take_memory(pipe_train_t *train)
+{
+    size_t seq = train->whole->config.seq;
+    train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
+    train->loss = calloc(train->batch.batch + PIPE_NOTES, sizeof *train->loss);
+    train->tokens = calloc(seq, sizeof *train->tokens);
+    train->targets = calloc(seq, sizeof *train->targets);
+    if (!train->chunk || !train->loss || !train->tokens || !train->targets)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
+    return GYRE_OK;
+}
+
+gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
+{
+    size_t ranks = (size_t)gyre_comm_size(world);
+    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks);
+    gyre_status_t status = model_config_check(&config->model);
+    if (status == GYRE_OK)
+        status = pipe_layout_check(&layout, &config->model, ranks, &config->batch);
+    if (status == GYRE_OK)
+        status = optim_batch_check(&config->batch, layout.dp);
+    if (status != GYRE_OK)
+        return status;
+    pipe_train_t *train = calloc(1, sizeof *train);
+    if (!train)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a training run");
+    train->world = world;
+    train->layout = layout;
+    train->place = pipe_layout_place(&layout, (size_t)gyre_comm_rank(world));
+    train->batch = optim_batch_complete(&config->batch);
+    find_shares(train);
+    status = model_params_create(&config->model, &train->whole);
+    if (status == GYRE_OK)
+        status = take_memory(train);
+    if (status == GYRE_OK)
+        status = make_slice(train);
+    if (status == GYRE_OK)
+        status = make_groups(train);
+    if (status == GYRE_OK)
+        status = make_parts(train, config);
+    if (status != GYRE_OK) {
+        pipe_train_destroy(train);
+        return status;
+    }
+    *out = train;
+    return GYRE_OK;
+}
+
+static void destroy_group(gyre_comm_t **comm)
+{
+    if (*comm)
+        gyre_comm_destroy(*comm);
+    *comm = NULL;
+}
+
+void pipe_train_release(pipe_train_t *train)
+{
+    if (!train)
+        return;
+    pipe_executor_destroy(train->evaluator);
+    pipe_executor_destroy(train->executor);
+    train->evaluator = train->executor = NULL;
+    for (size_t c = 0; train->chunk && c < train->layout.chunks; c++) {
+        model_stage_destroy_f32(train->chunk[c].stage);
+        train->chunk[c].stage = NULL;
+    }
+    optim_zero_destroy(train->zero);
+    train->zero = NULL;
+    destroy_group(&train->tied);
+    destroy_group(&train->pp);
+    destroy_group(&train->dp);
+    destroy_group(&train->tp);
+}
+
+void pipe_train_destroy(pipe_train_t *train)
+{
+    if (!train)
+        return;
+    pipe_train_release(train);
+    model_params_destroy(train->local);
+    model_params_destroy(train->whole);
+    free(train->chunk);
+    free(train->loss);
+    free(train->tokens);
+    free(train->targets);
+    free(train);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------- */
+
+/* What the executor noted. */
+static void add_spans(const pipe_train_t *train, model_spans_t *spans)
+{
+    static const model_span_kind_t kind[PIPE_OP_END] = {[PIPE_FORWARD] = MODEL_SPAN_FORWARD,
+                                                        [PIPE_BACKWARD] = MODEL_SPAN_BACKWARD,
+                                                        [PIPE_BACKWARD_INPUT] = MODEL_SPAN_BACKWARD,
+                                                        [PIPE_BACKWARD_WEIGHT] = MODEL_SPAN_BACKWARD_WEIGHT};
+    const pipe_event_t *event;
+    size_t events = spans ? pipe_executor_timeline(train->executor, &event) : 0;
+    for (size_t i = 0; i < events; i++) {
+        const pipe_event_t *e = &event[i];
+        if (e->waited > 0)
+            model_spans_add(spans, MODEL_SPAN_WAIT, e->start - e->waited, e->start, e->micro_batch, e->chunk);
+        model_spans_add(spans, kind[e->op], e->start, e->end, e->micro_batch, e->chunk);
+    }
+}
+
+gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
+                              double rate, pipe_train_step_t *out)
+{
+    size_t batch = train->batch.batch, words = batch + PIPE_NOTES;
+    memset(train->loss, 0, words * sizeof *train->loss);
+    train->work = (work_t){.fetch = fetch,
+                           .user = user,
+                           .loss = train->loss,
+                           .first = train->first,
+                           .step = 1,
+                           .count = train->share,
+                           .micro = train->layout.micro_batch,
+                           .number = step,
+                           .scale = (float)optim_zero_loss_scale(train->zero)};
+    gyre_status_t status = pipe_executor_step(train->executor);
+    if (status != GYRE_OK)
+        return status;
+    add_spans(train, out->spans);
+    base_time_t reducing = model_spans_now(out->spans);
+    if (gyre_comm_rank(train->world) == 0)
+        memcpy(train->loss + batch, out->note, sizeof out->note);
+    /* one rank has each loss, and the others zero: sums are exact */
+    status = gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+    base_time_t updating = model_spans_now(out->spans);
+    model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, updating, -1, -1);
+    if (status == GYRE_OK)
+        status = optim_zero_finish(train->zero, 1.0 / (double)batch, rate, &out->zero);
+    model_spans_add(out->spans, MODEL_SPAN_OPTIMISER, updating, model_spans_now(out->spans), -1, -1);
+    if (status != GYRE_OK)
+        return status;
+    out->loss = optim_tree_sum(train->loss, batch, optim_batch_group(&train->batch)) / (double)batch;
+    memcpy(out->note, train->loss + batch, sizeof out->note);
+    pipe_report_t report;
+    pipe_executor_report(train->executor, &report);
+    out->pipe_busy_s = report.busy_s;
+    out->pipe_wait_s = report.wait_s;
+    return GYRE_OK;
+}
+
+/* Sequences are dealt out to the columns one by one; each is a micro-batch. */
+gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
+                                  double *loss)
+{
+    size_t dp = train->layout.dp, rounds = (count + dp - 1) / dp, longest = train->longest;
+    gyre_status_t status = GYRE_OK;
+    if (count == 0) {
+        *loss = NAN;
+        return GYRE_OK;
+    }
+    if (train->evaluator_rounds != rounds) {
+        pipe_executor_destroy(train->evaluator);
+        train->evaluator = NULL;
+        train->evaluator_rounds = 0;
+        size_t padded = rounds;
+        if (train->layout.schedule == PIPE_INTERLEAVED) /* a whole number of rounds through the pipeline */
+            padded = (rounds + train->layout.pp - 1) / train->layout.pp * train->layout.pp;
+        status = make_executor(train, padded, 1, 1, &train->evaluator);
+        if (status != GYRE_OK)
+            return status;
+        train->evaluator_rounds = rounds;
+    }
+    double *each = calloc(count, sizeof *each);
+    if (!each)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
+    train->work = (work_t){.fetch = fetch,
+                           .user = user,
+                           .loss = each,
+                           .first = train->place.dp,
+                           .step = dp,
+                           .count = count > train->place.dp ? (count - train->place.dp - 1) / dp + 1 : 0,
+                           .micro = 1,
+                           .number = 0,
+                           .scale = 1.0f};
+    train->longest = rounds;
+    status = pipe_executor_step(train->evaluator);
+    train->longest = longest;
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(each, each, count, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+    if (status == GYRE_OK)
+        *loss = optim_tree_sum(each, count, 1) / (double)count;
+    free(each);
+    return status;
+}
+
+const model_params_t *pipe_train_whole(const pipe_train_t *train)
+{
+    return train->whole;
+}
+
+const model_params_t *pipe_train_local(const pipe_train_t *train)
+{
+    return train->local;
+}
+
+optim_zero_t *pipe_train_zero(pipe_train_t *train)
+{
+    return train->zero;
+}
+
+pipe_executor_t *pipe_train_executor(pipe_train_t *train)
+{
+    return train->executor;
+}
+
+const pipe_layout_t *pipe_train_layout(const pipe_train_t *train)
+{
+    return &train->layout;
+}
+
+pipe_place_t pipe_train_place(const pipe_train_t *train)
+{
+    return train->place;
+}
+
+size_t pipe_train_activation_bytes(const pipe_train_t *train)
+{
+    pipe_report_t report;
+    pipe_executor_report(train->executor, &report);
+    size_t bytes = report.buffer_bytes;
+    for (size_t c = 0; c < train->layout.chunks; c++) {
+        size_t workspace;
+        bytes += model_stage_bytes_f32(train->chunk[c].stage, &workspace);
+        bytes += workspace;
+    }
+    return bytes;
+}

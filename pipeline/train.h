@@ -1,0 +1,67 @@
+/* pipeline/train.h: one training step in any layout: tensor x pipeline x data parallelism, ZeRO, sequence parallelism.
+ *
+ * It makes the groups, gives each rank its slice of the model, and joins what the rooms offer: stages (model/stage.h) are what
+ * the executor's callbacks run (pipeline/executor.h), optim/zero.h is the store that they work on and the update behind them.
+ * Loss, gradient norm and weights are the same bits in every layout (docs/layouts.md). */
+#ifndef PIPE_TRAIN_H
+#define PIPE_TRAIN_H
+
+#include "model/spans.h"
+#include "model/stage.h"
+#include "optim/zero.h"
+#include "pipeline/executor.h"
+#include "pipeline/layout.h"
+
+typedef struct {
+    model_config_t model;
+    pipe_layout_t layout;
+    optim_batch_t batch;
+    optim_zero_config_t zero; /* stage, share and precision are filled in from what stands here */
+    model_precision_t precision;
+    model_recompute_t recompute;
+    model_isa_t isa;
+    uint64_t seed; /* of the initial weights and of dropout */
+} pipe_train_config_t;
+
+typedef struct pipe_train pipe_train_t;
+
+/* Writes sequence `index` of the present global batch (or validation set) to tokens, targets [seq]; returns its prefix
+ * (model_sequence_t), 0 where the model has none. Called on the ranks that hold the first or the last stage. */
+typedef size_t (*pipe_fetch_fn)(void *user, size_t index, model_token_t *tokens, model_token_t *targets);
+
+/* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
+ * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
+gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
+void pipe_train_destroy(pipe_train_t *train);
+/* Frees everything but the tables of rows, the communicators among it: what must go before gyre_finalize. */
+void pipe_train_release(pipe_train_t *train);
+
+#define PIPE_NOTES 2
+typedef struct {
+    double loss;                     /* mean over the global batch, nats per token */
+    model_spans_t *spans;            /* in: where this rank notes what it does; NULL: nobody asks */
+    double note[PIPE_NOTES];         /* in: world rank 0's word to all ranks; out: that word, on every rank */
+    optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
+    double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
+} pipe_train_step_t;
+
+/* Forward, backward and update number `step` (0-based; it keys dropout) at learning rate `rate`. Collective over world. */
+gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
+                              double rate, pipe_train_step_t *out);
+
+/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over world. */
+gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
+                                  double *loss);
+
+/* What it is made of; all borrowed. The whole table; this rank's slice; weights and state; the executor of the steps (NULL
+ * on ranks whose data-parallel column has no sequence). */
+const model_params_t *pipe_train_whole(const pipe_train_t *train);
+const model_params_t *pipe_train_local(const pipe_train_t *train);
+optim_zero_t *pipe_train_zero(pipe_train_t *train);
+pipe_executor_t *pipe_train_executor(pipe_train_t *train);
+const pipe_layout_t *pipe_train_layout(const pipe_train_t *train); /* complete */
+pipe_place_t pipe_train_place(const pipe_train_t *train);
+/* Bytes of activations (slots and workspace) and of boundary tensors. */
+size_t pipe_train_activation_bytes(const pipe_train_t *train);
+
+#endif

@@ -1,0 +1,145 @@
+/* tools/gyre-train/results.c: what a run leaves behind: sample, weights, report, and what the terminal says. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "model/sample.h"
+#include "tools/gyre-train/run.h"
+
+/* A sample of text needs the tokenizer, which rank 0 has or has not. */
+static int wants_sample(const train_run_t *run)
+{
+    return run->options->sample_tokens > 0 && run->tokenizer;
+}
+
+gyre_status_t train_gather(train_run_t *run)
+{
+    const model_params_t *whole = pipe_train_whole(run->train);
+    uint64_t wanted = run->options->save || wants_sample(run);
+    gyre_status_t status = gyre_broadcast(&wanted, &wanted, 1, GYRE_UINT64, 0, run->comm);
+    if (status != GYRE_OK || !wanted)
+        return status;
+    if (run->rank == 0 && !(run->weights = calloc(whole->total, sizeof *run->weights)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY,
+                           "no memory for the whole model, which --save and --sample-tokens need "
+                           "on rank 0: leave both out (--sample-tokens 0)");
+    for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++)
+        if (whole->row[r].alias == MODEL_NONE)
+            status = optim_zero_gather_row(pipe_train_zero(run->train), whole, r,
+                                           run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
+    return status;
+}
+
+static gyre_status_t make_sample(train_run_t *run)
+{
+    const train_options_t *options = run->options;
+    const model_sample_t how = {
+        .temperature = options->temperature, .top_k = options->top_k, .seed = options->seed};
+    model_token_t *tokens = NULL;
+    size_t length;
+    gyre_status_t status = train_words_prompt(run->tokenizer, options->prompt, run->shape.vocab,
+                                              options->sample_tokens, &tokens, &length);
+    if (status == GYRE_OK)
+        status = model_sample(pipe_train_whole(run->train), run->weights, &how, tokens, &length,
+                              options->sample_tokens);
+    if (status == GYRE_OK && !(run->record.sample = train_words_text(run->tokenizer, tokens, length)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of %zu tokens", length);
+    free(tokens);
+    return status;
+}
+
+void train_print_start(const train_run_t *run)
+{
+    printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step\n",
+           (double)run->record.parameters / 1e6, run->record.ranks, run->record.ranks == 1 ? "" : "s",
+           (unsigned long long)run->options->batch, run->shape.seq);
+    printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
+           run->data->is_text ? "bytes of text" : "tokens", run->data->files,
+           run->data->files == 1 ? "" : "s", run->options->data);
+    printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
+           run->options->valid_data);
+    if (run->resumed)
+        printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
+               run->options->checkpoint);
+    else if (run->resuming)
+        printf("no checkpoint in %s yet: beginning with step 1\n", run->options->checkpoint);
+    fflush(stdout);
+}
+
+static void print_end(const train_run_t *run)
+{
+    const train_record_t *record = &run->record;
+    train_step_t total = train_record_total(record);
+    if (run->interrupted)
+        printf("stopped by a signal\n");
+    if (record->sample) {
+        printf("\n---- a sample of text, temperature %g ----\n%s\n", run->options->temperature,
+               record->sample);
+        printf("----------------------------------------\n");
+    }
+    const char *unit = run->data->is_text ? "byte" : "token";
+    printf("\nunigram entropy  %.4f nats/%s (what %s frequencies alone can reach)\n", record->unigram, unit,
+           unit);
+    printf("validation loss  %.4f nats/%s, %.0f %% of it; %.4f before training\n", record->final_val, unit,
+           100.0 * record->final_val / record->unigram, record->first_val);
+    if (record->steps > 0)
+        printf("training         %llu steps in %.1f s, %.0f tokens/s; communication: %.2f s exposed, %.2f s "
+               "hidden\n",
+               (unsigned long long)record->done, record->seconds,
+               (double)record->steps * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
+               total.exposed_s, total.hidden_s);
+}
+
+/* Where an output is, or that it is not. */
+static void print_output(const char *name, const char *path, gyre_status_t status)
+{
+    if (path)
+        printf("%-16s %s%s\n", name, path, status == GYRE_OK ? "" : ": not written");
+}
+
+/* Waits for the last checkpoint. */
+static gyre_status_t finish_saving(train_run_t *run)
+{
+    gyre_status_t status = optim_saver_wait(run->saver, SAVE_END_S, NULL);
+    return run->saved != GYRE_OK ? GYRE_ERR_IO : status;
+}
+
+gyre_status_t train_leave_results(train_run_t *run)
+{
+    const train_options_t *options = run->options;
+    enum { RECORD, WEIGHTS, CHECKPOINT, SAMPLE, REPORT, TRACE, SHOWN, OUTPUTS };
+    gyre_status_t status[OUTPUTS] = {GYRE_OK};
+    const train_watched_t *watched;
+    size_t steps = train_timeline_steps(run->timeline, &watched);
+    status[RECORD] = train_record_finish(&run->record);
+    if (options->save)
+        status[WEIGHTS] = model_checkpoint_save(options->save, pipe_train_whole(run->train), run->weights);
+    if (run->saver)
+        status[CHECKPOINT] = finish_saving(run);
+    if (wants_sample(run))
+        status[SAMPLE] = make_sample(run);
+    if (options->report)
+        status[REPORT] = train_report_write(options->report, options, &run->record, run->data,
+                                            steps > 0 ? &watched[steps - 1] : NULL);
+    if (options->trace)
+        status[TRACE] = train_trace_write(options->trace, &run->record, watched, steps);
+    if (options->sample_tokens > 0 && !run->tokenizer)
+        log_warning("no sample of text: name the tokenizer of %s with --tokenizer", options->data);
+    print_end(run);
+    print_output("log", options->log, run->record.log_status);
+    print_output("tensorboard", options->tensorboard, run->record.board_status);
+    print_output("weights", options->save, status[WEIGHTS]);
+    print_output("checkpoint", options->checkpoint, status[CHECKPOINT]);
+    print_output("report", options->report, status[REPORT]);
+    print_output("trace", options->trace, status[TRACE]);
+    if (fflush(stdout) != 0)
+        status[SHOWN] = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the results to standard output");
+    for (size_t i = 0; i < OUTPUTS; i++)
+        if (status[i] != GYRE_OK)
+            return status[i];
+    return GYRE_OK;
+}

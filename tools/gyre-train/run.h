@@ -1,0 +1,58 @@
+/* tools/gyre-train/run.h: a run and its parts: setup.c makes it, run.c trains, results.c leaves what is asked for. */
+#ifndef GYRE_TRAIN_RUN_H
+#define GYRE_TRAIN_RUN_H
+
+#include "optim/saver.h"
+#include "pipeline/train.h"
+#include "tools/gyre-train/train.h"
+
+/* What a checkpoint may hold training up for, should the one before still be under way. */
+#define SAVE_PATIENCE_S 5.0
+/* What the end of a run waits for the last one. */
+#define SAVE_END_S 300.0
+
+typedef struct {
+    train_options_t *options;
+    model_config_t shape; /* complete */
+    gyre_comm_t *comm;
+    int rank;
+    model_data_t *data;
+    pipe_train_t *train;
+    model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
+    float *weights; /* rank 0, at the end: the whole model, canonical rows in the order of the whole table */
+    size_t val_count;      /* validation sequences in use */
+    uint64_t next;         /* 0-based number of the step whose batch is fetched */
+    double progress;       /* part of the time limit that is gone, as rank 0 told it last */
+    base_time_t start;     /* of this process's part of training */
+    double before;         /* seconds of training of the processes before it */
+    int resuming;          /* a checkpoint is gone on with, if there is one: rank 0 decides */
+    int resumed;           /* from a checkpoint */
+    optim_saver_t *saver;  /* with --checkpoint, where this rank has something to write */
+    uint64_t saved_step;   /* of the last checkpoint that was begun; 0: none */
+    gyre_status_t saved;   /* the last checkpoint */
+    gyre_status_t fetched; /* the first sequence of this rank that could not be read */
+    int interrupted;       /* a signal ended the run */
+    int agreed;            /* an error is that of every rank: nobody waits for one that fails alone */
+    train_record_t record;
+    train_progress_t bar;
+    train_timeline_t *timeline; /* NULL: nobody asks for one */
+} train_run_t;
+
+/* Joins the job, opens the data, builds the model in its layout, goes on from a checkpoint. Collective. */
+gyre_status_t train_join(train_run_t *run);
+gyre_status_t train_set_up(train_run_t *run);
+/* What the ranks do for themselves, and agree on: the status of the lowest rank that failed. Only rank 0 speaks; what
+ * happened to others only is told by the lowest of them. Collective. */
+gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
+
+/* The run as checkpoints see it. */
+train_parts_t train_parts_of(train_run_t *run);
+
+/* Whole weights to rank 0, if something there needs them. Collective. */
+gyre_status_t train_gather(train_run_t *run);
+void train_print_start(const train_run_t *run);
+/* Rank 0, behind the job: sample, weights, report, what the terminal says. What went wrong with one output is no reason to
+ * lose the others. Returns the first failure. */
+gyre_status_t train_leave_results(train_run_t *run);
+
+#endif

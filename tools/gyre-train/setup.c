@@ -1,0 +1,451 @@
+/* tools/gyre-train/setup.c: from options to a run that is ready for its first step. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "model/config_json.h"
+#include "model/flops.h"
+#include "tools/gyre-train/run.h"
+
+/* ---- the model's shape --------------------------------------------------------------------------------------- */
+
+/* A config.json of Hugging Face's. Flags that speak of the shape contradict it, but for --seq, which may be shorter. */
+static gyre_status_t shape_of_file(const train_options_t *options, const model_data_t *data,
+                                   model_config_t *shape)
+{
+    static const char *const others[] = {"layers", "hidden", "heads", "vocab", "load"};
+    json_error_t error;
+    json_t *object = json_load_file(options->model, 0, &error);
+    if (!object)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s (line %d)", options->model, error.text, error.line);
+    gyre_status_t status = model_config_from_json(object, options->model, shape);
+    json_decref(object);
+    for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
+        if (train_options_given(options, others[i]))
+            status = gyre_fail(GYRE_ERR_INVALID, "--%s beside --model: %s says what the model is", others[i],
+                               options->model);
+    if (status == GYRE_OK && data->vocab > shape->vocab)
+        status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
+                           options->data, data->vocab - 1, options->model, shape->vocab);
+    if (status == GYRE_OK && train_options_given(options, "seq") && options->seq > shape->seq)
+        status = gyre_fail(GYRE_ERR_INVALID, "--seq %llu: %s has %zu positions",
+                           (unsigned long long)options->seq, options->model, shape->seq);
+    if (status == GYRE_OK && train_options_given(options, "seq"))
+        shape->seq = options->seq;
+    return status;
+}
+
+/* The checkpoint's shape where --load is given, else the flags' and the data's. A flag that contradicts the checkpoint is
+ * an error. */
+static gyre_status_t find_shape(const train_options_t *options, const model_data_t *data,
+                                model_config_t *shape)
+{
+    if (options->model)
+        return shape_of_file(options, data, shape);
+    *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
+                              .seq = options->seq,
+                              .layers = options->layers,
+                              .hidden = options->hidden,
+                              .heads = options->heads};
+    if (options->load) {
+        model_config_t found;
+        gyre_status_t status = model_checkpoint_config(options->load, &found);
+        if (status != GYRE_OK)
+            return status;
+        if (found.heads == 0 && !train_options_given(options, "heads"))
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s does not say how many attention heads its model has: give --heads",
+                             options->load);
+        if (found.heads == 0)
+            found.heads = shape->heads;
+        const struct {
+            const char *name;
+            size_t flag, file;
+        } pair[] = {{"vocab", shape->vocab, found.vocab},
+                    {"seq", shape->seq, found.seq},
+                    {"layers", shape->layers, found.layers},
+                    {"hidden", shape->hidden, found.hidden},
+                    {"heads", shape->heads, found.heads}};
+        for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++)
+            if (train_options_given(options, pair[i].name) && pair[i].flag != pair[i].file)
+                return gyre_fail(GYRE_ERR_INVALID, "--%s is %zu, but the model in %s has %zu: leave --%s out",
+                                 pair[i].name, pair[i].flag, options->load, pair[i].file, pair[i].name);
+        *shape = found;
+    }
+    if (shape->vocab == 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s does not say how large its vocabulary is: give --vocab N (GPT-2's is 50257)",
+                         options->data);
+    return model_config_check(shape);
+}
+
+/* Leaves where nothing is said: the most up to 4 that divide what is cut. */
+static size_t usual_leaves(const model_config_t *shape)
+{
+    const model_config_t c = model_config_complete(shape);
+    size_t width = c.experts ? c.experts : c.ffn, leaves = 4;
+    while (leaves > 1 && (c.heads % leaves || c.kv_heads % leaves || width % leaves))
+        leaves /= 2;
+    return leaves;
+}
+
+static gyre_status_t complete_shape(const train_options_t *options, model_config_t *shape)
+{
+    if (options->leaves > 0)
+        shape->leaves = options->leaves;
+    else if (shape->leaves == 0)
+        shape->leaves = usual_leaves(shape);
+    if (options->leaves > 0)
+        shape->vocab_padded = 0; /* anew, for these leaves */
+    if (train_options_given(options, "dropout"))
+        shape->dropout = options->dropout;
+    gyre_status_t status = model_config_check(shape);
+    *shape = model_config_complete(shape);
+    return status;
+}
+
+/* ---- the job ------------------------------------------------------------------------------------------------------- */
+
+gyre_status_t train_join(train_run_t *run)
+{
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    if (run->options->progress_thread)
+        config.progress_thread = 1;
+    gyre_status_t status = gyre_init(&config, &run->comm);
+    if (status == GYRE_OK)
+        run->rank = gyre_comm_rank(run->comm);
+    return status;
+}
+
+static pipe_train_config_t config_of(const train_run_t *run)
+{
+    const train_options_t *o = run->options;
+    return (pipe_train_config_t){.model = run->shape,
+                                 .layout = {.tp = o->tp,
+                                            .pp = o->pp,
+                                            .dp = o->dp,
+                                            .chunks = o->chunks,
+                                            .schedule = (pipe_kind_t)o->schedule,
+                                            .zero = (int)o->zero,
+                                            .sequence = o->sequence_parallel,
+                                            .micro_batch = o->micro_batch},
+                                 .batch = {.batch = o->batch, .groups = o->groups, .equal = o->equal_shares},
+                                 .zero = {.bucket_bytes = o->bucket_bytes,
+                                          .adamw = {.beta1 = o->beta1,
+                                                    .beta2 = o->beta2,
+                                                    .epsilon = 1e-8,
+                                                    .weight_decay = o->weight_decay},
+                                          .clip = o->clip},
+                                 .recompute = (model_recompute_t)o->recompute,
+                                 .seed = o->seed};
+}
+
+/* Every rank knows the data, and the number of ranks. */
+static gyre_status_t check_input(train_run_t *run)
+{
+    const pipe_train_config_t config = config_of(run);
+    size_t ranks = (size_t)gyre_comm_size(run->comm);
+    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks);
+    gyre_status_t status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
+    if (status == GYRE_OK)
+        status = optim_batch_check(&config.batch, layout.dp);
+    if (status == GYRE_OK)
+        status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
+    if (status != GYRE_OK)
+        return status;
+    size_t idle = 0, longest = 0;
+    for (size_t d = 0; d < layout.dp; d++) {
+        size_t first, count;
+        optim_batch_share(&config.batch, layout.dp, d, &first, &count);
+        idle += count == 0;
+        longest = count > longest ? count : longest;
+    }
+    size_t batch = config.batch.batch;
+    if (idle > 0)
+        log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", batch,
+                    layout.dp, idle, idle == 1 ? "has" : "have", layout.dp - idle);
+    else if (batch % layout.dp == 0 && longest > batch / layout.dp)
+        log_warning(
+            "batch %zu on %zu data-parallel ranks: the longest share is %zu, so that the bits are those of "
+            "every layout; equal shares: --groups %zu (other bits, the same in every layout that it suits) "
+            "or --equal-shares (other bits)",
+            batch, layout.dp, longest, layout.dp);
+    if (!optim_batch_invariant(&config.batch, layout.dp))
+        log_warning("batch %zu in equal shares on %zu data-parallel ranks: the curve is not the same bits as "
+                    "in other "
+                    "layouts",
+                    batch, layout.dp);
+    return GYRE_OK;
+}
+
+/* Better known now than at the end of the run. */
+static gyre_status_t check_writable(const char *path, const char *flag)
+{
+    int why = path ? base_file_check(path) : 0;
+    return why == 0 ? GYRE_OK
+                    : gyre_fail_errno(GYRE_ERR_IO, why, "cannot write %s: name another file with --%s", path,
+                                      flag);
+}
+
+static gyre_status_t open_outputs(train_run_t *run)
+{
+    const train_options_t *options = run->options;
+    gyre_status_t status = check_writable(options->report, "report");
+    if (status == GYRE_OK)
+        status = check_writable(options->trace, "trace");
+    if (status == GYRE_OK)
+        status = check_writable(options->save, "save");
+    if (status == GYRE_OK && options->checkpoint)
+        status = train_resume_open(options, &run->resuming);
+    return status == GYRE_OK ? train_record_open(&run->record, options) : status;
+}
+
+static gyre_status_t open_data(train_run_t *run)
+{
+    const train_options_t *options = run->options;
+    const model_data_config_t config = {.path = options->data,
+                                        .valid_path = options->valid_data,
+                                        .format = (model_tokens_format_t)options->data_format,
+                                        .sampling = (model_sampling_t)options->sampling};
+    gyre_status_t status = model_data_open(&config, &run->data);
+    if (status == GYRE_OK && options->checkpoint)
+        model_data_identify(run->data);
+    return status;
+}
+
+/* What each rank does for itself, without a word to the others. */
+static gyre_status_t prepare(train_run_t *run)
+{
+    train_options_t *options = run->options;
+    gyre_status_t status = open_data(run);
+    if (status == GYRE_OK)
+        status = find_shape(options, run->data, &run->shape);
+    if (status == GYRE_OK)
+        status = complete_shape(options, &run->shape);
+    options->vocab = run->shape.vocab;   /* the data may have said it */
+    options->layers = run->shape.layers; /* --load or --model may have given it */
+    options->hidden = run->shape.hidden;
+    options->heads = run->shape.heads;
+    options->seq = run->shape.seq;
+    options->leaves = run->shape.leaves;
+    if (status == GYRE_OK)
+        status = check_input(run);
+    if (status == GYRE_OK && run->rank == 0)
+        status = train_words_open(options, run->data, &run->tokenizer);
+    return status == GYRE_OK && run->rank == 0 ? open_outputs(run) : status;
+}
+
+/* The ranks' `mine` become one: that of the lowest rank which failed. Most errors are those of all ranks and are told by
+ * rank 0 as they happen; what happened to others only, the lowest of them tells here. */
+static gyre_status_t agree(train_run_t *run, gyre_status_t mine)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", gyre_last_error()); /* the call below may change it */
+    int64_t word = mine == GYRE_OK ? INT64_MAX : (int64_t)run->rank << 16 | (int64_t)mine;
+    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
+    if (status != GYRE_OK || word == INT64_MAX)
+        return status;
+    run->agreed = 1;
+    if (run->rank > 0 && word >> 16 == run->rank)
+        log_error("%s", text);
+    return (gyre_status_t)(word & 0xffff);
+}
+
+gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))
+{
+    int level = base_log_limit;
+    if (run->rank != 0)
+        base_log_set_level(BASE_LOG_NONE);
+    gyre_status_t status = step(run);
+    base_log_set_level((base_log_level_t)level);
+    return agree(run, status);
+}
+
+/* The environment may tell rank 0 only that the job was started anew: its word counts. */
+static gyre_status_t decide(train_run_t *run)
+{
+    uint64_t word = (uint64_t)run->resuming;
+    gyre_status_t status = gyre_broadcast(&word, &word, 1, GYRE_UINT64, 0, run->comm);
+    run->resuming = word != 0;
+    return status;
+}
+
+/* ---- the state, as checkpoints see it ------------------------------------------------------------------------------- */
+
+typedef struct {
+    train_range_fn fn;
+    void *to;
+} visitor_t;
+
+static gyre_status_t visit_range(void *user, const optim_zero_range_t *range)
+{
+    const visitor_t *visitor = user;
+    const model_range_t same = {.row = range->global,
+                                .first = range->first,
+                                .count = range->count,
+                                .part = {range->weight, range->exp_avg, range->exp_avg_sq}};
+    return visitor->fn(visitor->to, &same);
+}
+
+static gyre_status_t visit(void *user, train_visit_t what, train_range_fn fn, void *to)
+{
+    train_run_t *run = user;
+    visitor_t visitor = {.fn = fn, .to = to};
+    optim_state_t kind = what == TRAIN_STATE_OWNED  ? OPTIM_STATE_OWNED
+                         : what == TRAIN_STATE_HELD ? OPTIM_STATE_HELD
+                                                    : OPTIM_STATE_LOAD;
+    return optim_zero_state(pipe_train_zero(run->train), kind, visit_range, &visitor);
+}
+
+static gyre_status_t loaded(void *user, uint64_t steps, const json_t *run)
+{
+    (void)run;
+    return optim_zero_loaded(pipe_train_zero(((train_run_t *)user)->train), steps, NULL);
+}
+
+train_parts_t train_parts_of(train_run_t *run)
+{
+    return (train_parts_t){.comm = run->comm,
+                           .options = run->options,
+                           .data = run->data,
+                           .params = pipe_train_whole(run->train),
+                           .ranges = {.user = run, .visit = visit, .loaded = loaded}};
+}
+
+/* ---- weights to begin with --------------------------------------------------------------------------------------------- */
+
+/* A rank's part of a row, out of the whole file. */
+static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
+{
+    const train_run_t *run = user;
+    const model_params_t *whole = pipe_train_whole(run->train);
+    memcpy(range->weight, run->weights + whole->row[range->global].offset + range->first,
+           range->count * sizeof *range->weight);
+    memset(range->exp_avg, 0, range->count * sizeof *range->exp_avg);
+    memset(range->exp_avg_sq, 0, range->count * sizeof *range->exp_avg_sq);
+    return GYRE_OK;
+}
+
+static gyre_status_t load(train_run_t *run)
+{
+    const model_params_t *whole = pipe_train_whole(run->train);
+    if (!(run->weights = malloc(whole->total * sizeof *run->weights)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the %zu weights of %s", whole->total,
+                         run->options->load);
+    gyre_status_t status = model_checkpoint_load(run->options->load, whole, run->weights);
+    if (status == GYRE_OK)
+        status = optim_zero_state(pipe_train_zero(run->train), OPTIM_STATE_LOAD, load_range, run);
+    free(run->weights);
+    run->weights = NULL;
+    return status;
+}
+
+/* Goes on from the newest good checkpoint, if there is one. */
+static gyre_status_t resume(train_run_t *run)
+{
+    const train_parts_t parts = train_parts_of(run);
+    train_state_t state;
+    gyre_status_t status = train_resume(&parts, &state, &run->resumed);
+    if (status != GYRE_OK || !run->resumed)
+        return status;
+    run->next = run->saved_step = state.step;
+    run->before = state.seconds;
+    run->progress = state.progress;
+    run->record.first_val = state.first_val;
+    run->record.final_val = state.final_val;
+    return GYRE_OK;
+}
+
+static gyre_status_t make_saver(train_run_t *run)
+{
+    const train_parts_t parts = train_parts_of(run);
+    return train_save_open(&parts, run->next, &run->saver);
+}
+
+static gyre_status_t make_train(train_run_t *run)
+{
+    const pipe_train_config_t config = config_of(run);
+    gyre_status_t status = pipe_train_create(run->comm, &config, &run->train);
+    if (status == GYRE_OK)
+        status = optim_zero_init(pipe_train_zero(run->train), run->options->seed);
+    if (status != GYRE_OK || !run->options->load)
+        return status;
+    status = train_by_all(run, load);
+    return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
+}
+
+/* Bytes of each kind on each rank, as the arenas say. */
+static gyre_status_t gather_memory(train_run_t *run)
+{
+    enum { KINDS = OPTIM_MEMORY_KINDS + 1 };
+    train_memory_t *memory = &run->record.memory;
+    size_t ranks = (size_t)gyre_comm_size(run->comm), bytes[OPTIM_MEMORY_KINDS];
+    uint64_t mine[KINDS], *all = calloc(ranks, sizeof mine);
+    _Static_assert((int)KINDS <= (int)TRAIN_MEMORY_KINDS, "every kind has a place in the record");
+    if (!all)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the memory of %zu ranks", ranks);
+    optim_zero_memory(pipe_train_zero(run->train), bytes);
+    for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++) {
+        mine[k] = bytes[k];
+        memory->kind[k] = optim_memory_name((optim_memory_t)k);
+    }
+    mine[OPTIM_MEMORY_KINDS] = pipe_train_activation_bytes(run->train);
+    memory->kind[OPTIM_MEMORY_KINDS] = "activations";
+    gyre_status_t status = gyre_all_gather(mine, all, KINDS, GYRE_UINT64, run->comm);
+    if (status != GYRE_OK) {
+        free(all);
+        return status;
+    }
+    memory->bytes = all;
+    memory->kinds = KINDS;
+    memory->ranks = ranks;
+    return GYRE_OK;
+}
+
+/* What the record and its drawings need to know beside the steps. */
+static gyre_status_t set_up_record(train_run_t *run)
+{
+    const train_options_t *options = run->options;
+    train_record_t *record = &run->record;
+    const model_flops_t flops = model_flops(&run->shape);
+    record->unigram = run->data->unigram_entropy;
+    record->ranks = gyre_comm_size(run->comm);
+    record->parameters = pipe_train_whole(run->train)->total;
+    record->tokens_per_step = options->batch * run->shape.seq;
+    record->flops_per_step =
+        (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
+    record->layout = *pipe_train_layout(run->train);
+    record->peak_flops = options->peak_flops;
+    gyre_status_t status = gather_memory(run);
+    if (status == GYRE_OK && !(options->peak_flops > 0.0))
+        status = train_peak_measure(run->comm, &record->peak_flops);
+    if (status == GYRE_OK && (options->report || options->trace))
+        status = train_timeline_create(run->comm, options, run->next, &run->timeline);
+    return status;
+}
+
+gyre_status_t train_set_up(train_run_t *run)
+{
+    const train_options_t *options = run->options;
+    run->record.first_val = run->record.final_val = NAN;
+    gyre_status_t status = train_by_all(run, prepare);
+    if (status == GYRE_OK && options->checkpoint)
+        status = decide(run);
+    if (status == GYRE_OK)
+        status = make_train(run);
+    if (status == GYRE_OK && run->resuming)
+        status = train_by_all(run, resume);
+    if (status == GYRE_OK && options->checkpoint)
+        status = train_by_all(run, make_saver);
+    if (status == GYRE_OK) /* the ranks' files may differ */
+        status = optim_zero_verify(pipe_train_zero(run->train));
+    if (status != GYRE_OK)
+        return status;
+    size_t all = model_data_validation_count(run->data);
+    run->val_count = all < options->eval_sequences ? all : options->eval_sequences;
+    return set_up_record(run);
+}
