@@ -193,7 +193,7 @@ $(B)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(LIB_TRAIN) 
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) \
-	    $$(if $$(filter gyre-train gyre-tokenize,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
+	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
@@ -208,6 +208,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 # its parts are tested without its main
 $(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
 $(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
+$(B)/tests/tools/test_plan: $(call obj,$(wildcard tools/gyre-plan/*.c))
 $(B)/tests/tools/test_run_parts: $(call obj,$(wildcard tools/ucx-run/*.c))
 $(B)/tests/tools/test_gyre_train: $(call obj,$(wildcard tools/gyre-train/*.c))
 # fuzz targets with a main that runs them on files; some look into a tool
@@ -221,7 +222,7 @@ $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(filter test_gyre_train,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"

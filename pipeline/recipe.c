@@ -248,6 +248,17 @@ static gyre_status_t read_optimizer(const char *where, const json_t *object, pip
 
 /* ---- recipes ----------------------------------------------------------------------------------------------------- */
 
+void pipe_recipe_complete(pipe_recipe_t *r)
+{
+    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp);
+    size_t dp = r->layout.dp;
+    if (!r->batch.batch)
+        r->batch.batch = dp * r->layout.micro_batch;
+    if (!r->batch.groups && (dp & (dp - 1)) != 0 && r->batch.batch % dp == 0)
+        r->batch.groups = dp;
+    r->batch = optim_batch_complete(&r->batch);
+}
+
 gyre_status_t pipe_recipe_check(const pipe_recipe_t *r)
 {
     size_t ranks = r->layout.tp * r->layout.pp * r->layout.dp;
@@ -301,13 +312,7 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
         status = READ("hardware", json_object_get(object, "hardware"), hardware);
     if (status != GYRE_OK)
         return status;
-    size_t ranks = r.layout.tp * r.layout.pp * r.layout.dp;
-    r.layout = pipe_layout_complete(&r.layout, ranks);
-    if (!r.batch.batch)
-        r.batch.batch = r.layout.dp * r.layout.micro_batch;
-    if (!r.batch.groups && (r.layout.dp & (r.layout.dp - 1)) != 0 && r.batch.batch % r.layout.dp == 0)
-        r.batch.groups = r.layout.dp;
-    r.batch = optim_batch_complete(&r.batch);
+    pipe_recipe_complete(&r);
     status = pipe_recipe_check(&r);
     if (status == GYRE_OK)
         *out = r;

@@ -63,6 +63,8 @@ gyre_status_t pipe_recipe_load(const char *path, pipe_recipe_t *out);
 /* The same from memory; `where` stands for the file in messages and gives the name. */
 gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pipe_recipe_t *out);
 
+/* Replaces zeros in layout and batch by what they mean on tp * pp * dp ranks. */
+void pipe_recipe_complete(pipe_recipe_t *recipe);
 /* GYRE_OK if model, layout, batch and machines fit each other; INVALID as above. */
 gyre_status_t pipe_recipe_check(const pipe_recipe_t *recipe);
 

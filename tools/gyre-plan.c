@@ -8,15 +8,31 @@
 static const char help[] =
     "usage: gyre-plan schedule --collective NAME --algo NAME|all --ranks N --topology NAME|FILE [options]\n"
     "       gyre-plan pipeline --schedule NAME|all --stages P --micro-batches M [options]\n"
+    "       gyre-plan memory|time [--recipe FILE] [options]\n"
+    "       gyre-plan search --recipe FILE --gpus N [options]\n"
     "\n"
     "  schedule   runs the schedule of a collective in virtual time over a network: time, bandwidth, bytes "
     "per link,\n"
-    "             the hottest link; gyre-plan schedule --help has its options\n"
-    "  pipeline   proves and times a pipeline schedule: a chart, the bubble, what each rank holds; gyre-plan "
-    "pipeline --help\n"
+    "             the hottest link\n"
+    "  pipeline   proves and times a pipeline schedule: a chart, the bubble, what each rank holds\n"
+    "  memory     what the ranks of a training run hold, by kind, stage by stage\n"
+    "  time       how long its step takes, TFLOP/s, MFU, what it sends; beside measured runs\n"
+    "  search     the layouts of a model on N accelerators, the fastest first, and why others do not work\n"
+    "\n"
+    "  gyre-plan QUESTION --help has its options\n"
     "\n"
     "  -h, --help   this text\n"
     "  --version    the version\n";
+
+static const struct {
+    const char *name;
+    int (*answer)(int argc, char **argv);
+} questions[] = {{"schedule", plan_schedule},
+                 {"pipeline", plan_pipeline},
+                 {"memory", plan_memory_question},
+                 {"time", plan_time_question},
+                 {"search", plan_search_question}};
+#define QUESTIONS "schedule, pipeline, memory, time, search"
 
 static int finish(int code)
 {
@@ -29,10 +45,9 @@ static int finish(int code)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
-    if (!strcmp(what, "schedule"))
-        return finish(plan_schedule(argc - 1, argv + 1));
-    if (!strcmp(what, "pipeline"))
-        return finish(plan_pipeline(argc - 1, argv + 1));
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++)
+        if (!strcmp(what, questions[i].name))
+            return finish(questions[i].answer(argc - 1, argv + 1));
     if (!strcmp(what, "-h") || !strcmp(what, "--help")) {
         fputs(help, stdout);
         return finish(PLAN_OK);
@@ -42,10 +57,9 @@ int main(int argc, char **argv)
         return finish(PLAN_OK);
     }
     if (argc < 2)
-        fputs("gyre-plan: which question? There are: schedule, pipeline; see gyre-plan --help\n", stderr);
+        fputs("gyre-plan: which question? There are: " QUESTIONS "; see gyre-plan --help\n", stderr);
     else
-        fprintf(stderr,
-                "gyre-plan: does not know \"%s\"; there are: schedule, pipeline; see gyre-plan --help\n",
+        fprintf(stderr, "gyre-plan: does not know \"%s\"; there are: " QUESTIONS "; see gyre-plan --help\n",
                 what);
     return PLAN_USAGE;
 }

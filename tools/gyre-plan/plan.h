@@ -8,6 +8,10 @@ enum { PLAN_OK = 0, PLAN_FAILED = 1, PLAN_USAGE = 2 };
 int plan_schedule(int argc, char **argv);
 /* `gyre-plan pipeline` */
 int plan_pipeline(int argc, char **argv);
+/* `gyre-plan memory`, `time`, `search` */
+int plan_memory_question(int argc, char **argv);
+int plan_time_question(int argc, char **argv);
+int plan_search_question(int argc, char **argv);
 
 /* "gyre-plan: WHAT VALUE; see gyre-plan SUBCOMMAND --help" on standard error. Returns PLAN_USAGE. */
 int plan_usage_error(const char *subcommand, const char *what, const char *value);

@@ -1,0 +1,114 @@
+#!/bin/bash
+# tests/tools/test_gyre_plan_recipes.sh: gyre-plan memory, time and search: recipes, tables, mistakes; test_plan.c has
+# the figures.
+# deadline: 60
+. "$(dirname "$0")/../support/lib.sh"
+P=$B/bin/gyre-plan
+R=examples/recipes
+unset "${!GYRE_@}"
+
+json() { # EXPRESSION over d, the JSON file of the last run, that must be true
+    python3 -S -c 'import json, sys
+d = json.load(open(sys.argv[1]))
+sys.exit(0 if eval(sys.argv[2]) else 1)' "$W/out.json" "$1"
+}
+plan() { run "$P" "$@" --json "$W/out.json"; }
+
+# --- every recipe fits its machine; both scales; one look at all files ---
+for file in "$R"/*.json; do
+    name=$(basename "$file" .json)
+    for scale in full tiny; do
+        flags=()
+        [ $scale = full ] || flags=(--scale tiny --machine A100-80)
+        run "$P" memory --recipe "$file" "${flags[@]}" --json "$W/memory-$name-$scale.json"
+        want "memory of $name, $scale" 0
+        run "$P" time --recipe "$file" "${flags[@]}" --json "$W/time-$name-$scale.json"
+        want "time of $name, $scale" 0
+    done
+done
+check "kinds add up, all fit, times are there" python3 -S - "$W"/memory-*.json "$W"/time-*.json <<'END'
+import json, sys
+bad = len(sys.argv) < 49
+kinds = ("weights", "gradients", "optimizer", "activations", "ends", "working", "buffers")
+for name in sys.argv[1:]:
+    d = json.load(open(name))
+    if "stages" in d:
+        ok = d["fits"] and len(d["stages"]) == d["pp"] and all(s["total"] == sum(s[k] for k in kinds) for s in d["stages"])
+        ok = ok and d["worst_stage"]["total"] == max(s["total"] for s in d["stages"])
+    else:
+        ok = d["time"]["step_s"] > 0 and 0 < d["time"]["mfu"] < 1
+    if not ok:
+        bad = 1
+        print(name, d)
+sys.exit(bad)
+END
+run "$P" memory --recipe $R/bloom-176b.json
+check "a table" grep -qE '^ +0 +5\+e +3982551552 +12 +7.418' "$W/out"
+check "the state" grep -q '7.5000 bytes per parameter' "$W/out"
+
+# --- tables of measured runs ---
+SWEEP=(--recipe "$R/bloom-176b.json" --rows docs/data/bloom-sweep.txt --fit '31,33,79,80,84')
+plan time "${SWEEP[@]}" --inter 6.25
+want "BLOOM's sweep" 0
+check "124 rows that were not fitted" json 'd["step_errors"]["rows"] == 124 and d["step_errors"]["median"] < 0.10 and len(d["rows"]) == 129'
+plan memory "${SWEEP[@]}"
+check "memory blind within 6 %; 5 of 6 that were out of memory called, none falsely" \
+    json 'd["median"] < 0.06 and (d["out_of_memory"], d["called"], d["falsely"]) == (6, 5, 0)'
+
+# --- search ---
+plan search --recipe $R/bloom-176b.json --machine jean-zay --reserve 11.31 --schedule 1f1b
+want "BLOOM's search" 0
+check "BLOOM ran as the search says: tp 4, pp 12, dp 8, micro-batch 2" json '[d["found"][0][k] for k in ("tp", "pp", "dp", "micro_batch")] == [4, 12, 8, 2]'
+check "ten, the fastest first, each of 384 that fits" json 'len(d["found"]) == 10 and [f["step_s"] for f in d["found"]] == sorted(f["step_s"] for f in d["found"]) and all(f["tp"] * f["pp"] * f["dp"] == 384 and f["bytes"] <= 80 * 2**30 for f in d["found"])'
+check "every split is kept or refused" json 'all(r["why"] for r in d["refused"]) and any(r["pp"] == 96 for r in d["refused"])'
+plan search --recipe $R/llama-30b.json --gpus 64
+check "heads that tp does not divide" grep -q 'tp 8 x pp 1 x dp 8: 52 heads are not divisible by tp' "$W/out"
+plan search --recipe $R/gpt-3-175b.json --gpus 8
+want "no layout fits" 1 'no layout fits: take more accelerators'
+check "and what it would take" grep -q 'out of memory: [0-9.]* GiB at least' "$W/out"
+
+# --- mistakes ---
+run "$P" memory --recipe $R/bloom-176b.json --tp 3
+want "a wrong degree, and the nearest that works" 2 'tp 3 does not divide.*nearest that works on 288 ranks: --tp'
+run "$P" memory --heads 7
+want "heads" 2 'hidden 768 is not divisible by heads 7: take heads 6 or 8'
+run "$P" memory --recipe $R/none.json
+want "no file" 1 'cannot open .*none.json'
+run "$P" time --machine B200
+want "an unknown machine" 2 'does not know the machine B200; there is: V100-32.*H100'
+run "$P" memory --tpp 2
+want "an unknown flag" 2 'no flag --tpp'
+run "$P" search --dp 2
+want "a flag of another question" 2 'no flag --dp'
+run "$P" memory --zero 4
+want "a value out of range" 2 '--zero wants a whole number, 0 to 3'
+run "$P" memory --recompute some
+want "a wrong name" 2 'none, selective or full, not some'
+run "$P" memory --dtype fp16 --grad-dtype bf16
+want "gradients of another kind" 2 'fp16 or fp32, not bf16'
+run "$P" memory --scale huge
+want "a wrong scale" 2 'scale is tiny'
+run "$P" time --fit 1
+want "rows to fit, and no table" 2 '--fit needs --rows'
+run "$P" time --rows docs/data/sc21-table1.txt --fit 11
+want "a row that is not there" 2 'has 10 rows, and row 11'
+printf 'tp seconds\n2 1\nx\n' >"$W/rows.txt"
+run "$P" time --rows "$W/rows.txt"
+want "a short row" 1 'rows.txt:3: as many values'
+printf 'tpp seconds\n2 1\n' >"$W/rows.txt"
+run "$P" time --rows "$W/rows.txt"
+want "an unknown column" 2 'line 2: there is no column tpp'
+run "$P" time extra
+want "an argument" 2 'extra'
+run "$P" memory --json "$W/no/such.json"
+want "results into nowhere" 1 '--json: cannot write .*such.json'
+for question in memory time search; do
+    run "$P" $question --help
+    want "$question --help" 0
+    grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"
+    check "$question: help has flags" [ "$(wc -l <"$W/flags")" -ge 20 ]
+    while read -r flag; do
+        check "man page: $flag of $question" grep -q -- "$(echo "${flag#--}" | sed 's/-/\\\\-/g')" docs/man/gyre-plan.1
+    done <"$W/flags"
+done
+finish

@@ -1,0 +1,321 @@
+/* tests/tools/test_plan.c: gyre-plan's estimates against formulas to the byte, and against published measurements. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "tools/gyre-plan/plan.h"
+#include "tools/gyre-plan/time_rows.h"
+
+#define GIB    1073741824.0
+#define SBH    (2048ul * 12288)     /* of GPT-3 175B, a sequence */
+#define SCORES (96ul * 2048 * 2048) /* a s^2 */
+
+/* A command line, as one text. */
+static int ask(const char *text, plan_for_t what, plan_question_t *q)
+{
+    char words[512], *argv[40] = {"test"}, *rest;
+    int argc = 1;
+    snprintf(words, sizeof words, "%s", text);
+    for (char *at = strtok_r(words, " ", &rest); at && argc < 40; at = strtok_r(NULL, " ", &rest))
+        argv[argc++] = at;
+    static char kept[512]; /* q keeps pointers into it */
+    memcpy(kept, words, sizeof kept);
+    for (int i = 1; i < argc; i++)
+        argv[i] = kept + (argv[i] - words);
+    return plan_question(argc, argv, what, "", q);
+}
+
+static plan_question_t question(const char *text, plan_base_t *base)
+{
+    plan_question_t q;
+    if (ask(text, PLAN_FOR_MEMORY | PLAN_FOR_TIME, &q) != PLAN_OK || plan_base(&q.recipe, base) != GYRE_OK)
+        fail_msg("%s: %s", text, gyre_last_error());
+    return q;
+}
+
+static plan_memory_t memory(const char *text, size_t stage)
+{
+    plan_base_t base;
+    plan_question_t q = question(text, &base);
+    plan_memory_t m;
+    plan_memory(&q.recipe, &base, stage, &q.memory, &m);
+    assert_int_equal(m.total,
+                     m.weights + m.gradients + m.optimizer + m.activations + m.ends + m.working + m.buffers);
+    return m;
+}
+
+static plan_time_t seconds(const char *text)
+{
+    plan_base_t base;
+    plan_question_t q = question(text, &base);
+    plan_time_t t;
+    plan_time(&q.recipe, &base, &q.machine, &t);
+    return t;
+}
+
+/* 16, 4 + 12/N, 2 + 14/N, 16/N bytes per parameter (Rajbhandari et al. 2020); with fp32 gradients 18, 6 + 12/N, 2 + 16/N, 18/N
+ * (Megatron-LM's distributed optimizer); fp32 16, 8 + 8/N, 4 + 12/N, 16/N. Shards that do not divide are rounded up. */
+static void state_bytes(void **state)
+{
+    (void)state;
+    const struct {
+        const char *type, *grad;
+        size_t weight, gradient, rest;
+    } mix[] = {{"bf16", "bf16", 2, 2, 12}, {"fp16", "fp32", 2, 4, 12}, {"fp32", "fp32", 4, 4, 8}};
+    const size_t replicas[] = {1, 3, 7, 8, 64}, psi = 124439808;
+    for (size_t i = 0; i < 3; i++)
+        for (size_t zero = 0; zero < 4; zero++)
+            for (size_t r = 0; r < 5; r++) {
+                char text[128];
+                const size_t n = replicas[r], shard = (psi + n - 1) / n;
+                snprintf(text, sizeof text,
+                         "--dtype %s --grad-dtype %s --zero %zu --dp %zu --global-batch %zu", mix[i].type,
+                         mix[i].grad, zero, n, n);
+                plan_memory_t m = memory(text, 0);
+                assert_int_equal(m.parameters, psi);
+                assert_int_equal(m.weights, mix[i].weight * (zero == 3 ? shard : psi));
+                assert_int_equal(m.gradients, mix[i].gradient * (zero >= 2 ? shard : psi));
+                assert_int_equal(m.optimizer, mix[i].rest * (zero >= 1 ? shard : psi));
+                if (i == 0 && n == 64) { /* their figure 1: 7.5 B parameters, 64 ranks */
+                    const double printed[] = {120, 31.4, 16.6, 1.9};
+                    double each = (double)(m.weights + m.gradients + m.optimizer) / (double)psi;
+                    assert_true(fabs(7.5 * each - printed[zero]) < 0.051);
+                }
+            }
+}
+
+#define GPT3 "--recipe examples/recipes/gpt-3-175b.json "
+#define ONE  GPT3 "--dp 1 --pp 1 --layers 1 --global-batch 1 "
+
+/* Korthikanti et al. 2022, table 2. */
+static void activations(void **state)
+{
+    (void)state;
+    const double terabytes[] = {0.2754, 17.63, 35.25};
+    const size_t batch[] = {1, 64, 128};
+    for (size_t i = 0; i < 3; i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 GPT3 "--dp 1 --tp 1 --pp 1 --micro-batch %zu --global-batch %zu --recompute none", batch[i],
+                 batch[i]);
+        plan_memory_t m = memory(text, 0);
+        assert_int_equal(m.activations, 96 * batch[i] * (34 * SBH + 5 * SCORES));
+        assert_true(fabs((double)m.activations / 1e12 / terabytes[i] - 1) < 3e-4);
+    }
+    const struct {
+        const char *flags;
+        size_t bytes;
+    } one[] = {{ONE "--tp 8 --recompute none", 10 * SBH + 24 * SBH / 8 + 5 * SCORES / 8},
+               {ONE "--tp 8 --recompute none --sequence-parallel 1", (34 * SBH + 5 * SCORES) / 8},
+               {ONE "--tp 8 --recompute selective --sequence-parallel 1", 34 * SBH / 8},
+               {ONE "--tp 8 --recompute full", 2 * SBH},
+               {ONE "--tp 8 --recompute full --sequence-parallel 1", 2 * SBH / 8}};
+    for (size_t i = 0; i < sizeof one / sizeof one[0]; i++)
+        assert_int_equal(memory(one[i].flags, 0).activations, one[i].bytes);
+    /* what is not kept is needed for a layer at a time */
+    assert_int_equal(memory(ONE "--tp 1 --recompute full", 0).working, 32 * SBH + 5 * SCORES);
+    assert_int_equal(memory(ONE "--tp 1 --recompute selective", 0).working, 5 * SCORES);
+    assert_int_equal(memory(ONE "--tp 1 --recompute none", 0).working, 0);
+    /* the ends: mask of the embedding's dropout; inputs of final norm and head, fp32 logits */
+    assert_int_equal(memory(ONE "--tp 8 --recompute none", 0).ends, SBH + 4 * SBH + 4 * 2048 * 51200 / 8);
+}
+
+static void in_flight(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < 12; s++) {
+        assert_int_equal(memory(GPT3, s).in_flight, 12 - s);
+        assert_int_equal(memory(GPT3 "--schedule gpipe", s).in_flight, 96);
+    }
+    plan_memory_t m = memory(GPT3 "--schedule interleaved --chunks 4", 0); /* L (1 + (p-1)/pv) layers */
+    assert_true(fabs((double)(m.in_flight * m.holds.layers) / 4 - 96 * (1 + 11.0 / 48)) < 1e-9);
+}
+
+static void bloom(void **state)
+{
+    (void)state;
+    plan_base_t base;
+    plan_question_t q = question("--recipe examples/recipes/bloom-176b.json", &base);
+    assert_int_equal(base.count.layer.whole + base.count.layer.cut, 2466437120);
+    assert_int_equal(base.count.embed.cut, 3596615680);
+    assert_true(fabs((double)model_count_total(&base.count) * 14 / GIB / 1024 - 2.244) < 0.0005);
+    assert_true(fabs((double)model_count_total(&base.count) * 2 / GIB - 328.3) < 0.05);
+    plan_memory_t m;
+    assert_int_equal(plan_memory_worst(&q.recipe, &base, &q.memory, &m), 0);
+    assert_int_equal(m.holds.layers, 5);
+    assert_int_equal(m.weights + m.gradients + m.optimizer, 6 * m.parameters + 12 * ((m.parameters + 7) / 8));
+}
+
+static void close_to(double value, double wanted, double part)
+{
+    if (fabs(value / wanted - 1) > part)
+        fail_msg("%.9g is not %.9g", value, wanted);
+}
+
+static void volumes(void **state)
+{
+    (void)state;
+    /* 8 b s h (t-1)/t elements of 2 bytes per layer and micro-batch, 12 with full recomputation, and the ends' */
+    const double ends = 4 * (4 * (double)SBH * 7 / 8 * 2 + 24 * 2048 * 7.0 / 8),
+                 layer = 4 * 10 * (double)SBH * 7 / 8 * 2;
+    close_to(seconds(GPT3 "--dp 1 --pp 1 --layers 10 --recompute none --global-batch 4").volume.tp,
+             8 * layer + ends, 1e-9);
+    close_to(seconds(GPT3 "--dp 1 --pp 1 --layers 10 --recompute full --global-batch 4").volume.tp,
+             12 * layer + ends, 1e-9);
+    close_to(seconds(GPT3 "--dp 1 --pp 1 --layers 10 --recompute none --global-batch 4 --sequence-parallel 1")
+                 .volume.tp,
+             8 * layer + ends, 1e-9);
+    /* 2 psi (N-1)/N, and half as much again with stage 3 */
+    for (int zero = 0; zero < 4; zero++) {
+        char text[80];
+        snprintf(text, sizeof text, "--dtype bf16 --grad-dtype bf16 --dp 8 --global-batch 8 --zero %d", zero);
+        close_to(seconds(text).volume.dp, (zero == 3 ? 3 : 2) * 124439808.0 * 7 / 8 * 2, 1e-9);
+    }
+    /* 2 b s h per boundary and micro-batch: a stage in the middle has two; sequence parallelism sends shards */
+    plan_base_t base;
+    plan_question_t q = question(GPT3 "--dp 1 --tp 8 --pp 4 --layers 8 --global-batch 8", &base);
+    for (size_t s = 0; s < 4; s++)
+        close_to(plan_volume(&q.recipe, &base, s).pp, 8 * (s == 0 || s == 3 ? 1 : 2) * (double)SBH * 2, 1e-9);
+    q.recipe.layout.sequence = 1;
+    close_to(plan_volume(&q.recipe, &base, 1).pp, 2 * (double)SBH * 2, 1e-9);
+    /* attention's half; a token's copies go to two experts and back, forward and backward, each 1/t of them from a rank */
+    const double moe = 8192.0 * 4096 * 2 * 7 / 8;
+    close_to(seconds("--recipe examples/recipes/mixtral-8x7b.json --pp 1 --dp 1 --layers 10 --global-batch 1 "
+                     "--recompute none")
+                 .volume.tp,
+             10 * (4 * moe + 4 * moe * 2 / 8) + 4 * moe + 24 * 8192.0 * 7 / 8, 1e-9);
+}
+
+static void bubbles(void **state)
+{
+    (void)state;
+#define EVEN GPT3 "--dp 1 --tp 1 --pp 4 --layers 8 --vocab 8 --global-batch 8 "
+    close_to(seconds(EVEN).bubble, 3.0 / 11, 0.01);
+    close_to(seconds(EVEN "--schedule interleaved").bubble, 3.0 / 19, 0.01);
+    close_to(seconds(EVEN "--schedule zb-h1").bubble, 1.0 / 9, 0.01);
+    close_to(seconds(EVEN "--schedule zb-v").bubble, 0.5 / 8.5, 0.01);
+}
+
+static plan_rows_t read(const char *text, plan_question_t *q)
+{
+    plan_rows_t rows;
+    if (ask(text, PLAN_FOR_TIME, q) != PLAN_OK || plan_rows_read(q, &rows) != PLAN_OK)
+        fail_msg("%s: %s", text, gyre_last_error());
+    return rows;
+}
+
+/* Errors of the step over rows that were not fitted; *contradict: rows whose printed TFLOP/s are off by more than `part`. */
+static plan_errors_t errors_of(const plan_rows_t *rows, const plan_question_t *q,
+                               const plan_machine_t *machine, double part, size_t *contradict)
+{
+    static double error[256];
+    size_t n = 0;
+    *contradict = 0;
+    for (size_t i = 0; i < rows->rows; i++) {
+        const plan_row_t *row = &rows->row[i];
+        plan_time_t t;
+        int own = 0;
+        for (size_t f = 0; f < q->fits; f++)
+            own |= q->fit[f] == i + 1;
+        if (!(row->seconds > 0.0))
+            continue;
+        plan_time(&row->recipe, &row->base, machine, &t);
+        double counted = t.teraflops * t.step / row->seconds;
+        *contradict += row->teraflops > 0.0 && fabs(counted / row->teraflops - 1) > part ? 1 : 0;
+        if (!own)
+            error[n++] = fabs(t.step / row->seconds - 1);
+    }
+    return plan_errors(error, n);
+}
+
+static void published_times(void **state)
+{
+    (void)state;
+    plan_question_t q;
+    size_t contradict;
+    plan_rows_t rows = read(GPT3 "--rows docs/data/sc21-table1.txt", &q);
+    plan_errors_t e = errors_of(&rows, &q, &q.machine, 0.004, &contradict); /* three digits are printed */
+    assert_int_equal(rows.rows, 10);
+    assert_int_equal(contradict, 0);
+    assert_true(e.median < 0.06);
+    plan_rows_free(&rows);
+
+    rows = read(GPT3 "--rows docs/data/megatron-h100.txt --vocab 131072 --seq 4096 --machine H100", &q);
+    e = errors_of(&rows, &q, &q.machine, 0.002, &contradict);
+    assert_int_equal(rows.rows, 9);
+    assert_int_equal(contradict, 0);
+    assert_true(e.median < 0.10);
+    plan_rows_free(&rows);
+
+    /* 129 timed rows; five tell the machine, 124 are blind; one contradicts itself (docs/data/bloom-sweep.txt) */
+    rows = read("--recipe examples/recipes/bloom-176b.json --rows docs/data/bloom-sweep.txt --inter 6.25 "
+                "--fit 31,33,79,80,84",
+                &q);
+    plan_machine_t machine = q.machine;
+    plan_fit(&rows, q.fit, q.fits, &machine);
+    e = errors_of(&rows, &q, &machine, 0.002, &contradict);
+    assert_int_equal(contradict, 1);
+    assert_int_equal(e.rows, 124);
+    assert_true(e.median < 0.10);
+    plan_machine_t again = q.machine;
+    plan_fit(&rows, q.fit, q.fits, &again);
+    assert_memory_equal(&again, &machine, sizeof again);
+    plan_rows_free(&rows);
+}
+
+/* A fit to runs that the model itself made finds the times that made it. */
+static void fits(void **state)
+{
+    (void)state;
+    plan_question_t q;
+    plan_rows_t rows = read("--recipe examples/recipes/bloom-176b.json --rows docs/data/bloom-sweep.txt "
+                            "--fit 1,31,33,79,80,84,87,90",
+                            &q);
+    plan_machine_t made = q.machine, found = q.machine;
+    made.efficiency = 0.5;
+    made.intra = 100e9;
+    made.overhead = 5e-3;
+    for (size_t i = 0; i < rows.rows; i++) {
+        plan_time_t t;
+        plan_time(&rows.row[i].recipe, &rows.row[i].base, &made, &t);
+        rows.row[i].seconds = rows.row[i].seconds > 0.0 ? t.step : 0.0;
+    }
+    plan_fit(&rows, q.fit, q.fits, &found);
+    close_to(found.efficiency, made.efficiency, 0.02);
+    size_t contradict;
+    plan_errors_t e = errors_of(&rows, &q, &found, 1, &contradict);
+    if (e.median > 0.02 || e.worst > 0.04)
+        fail_msg("%g %g", e.median, e.worst);
+    e = errors_of(&rows, &q, &q.machine, 1, &contradict);
+    assert_true(e.median > 0.05);
+    plan_rows_free(&rows);
+}
+
+static void errors(void **state)
+{
+    (void)state;
+    double five[] = {0.5, 0.1, 0.4, 0.2, 0.3}, two[] = {0.3, 0.1};
+    plan_errors_t e = plan_errors(five, 5);
+    assert_true(e.median == 0.3 && e.ninety == 0.5 && e.worst == 0.5 && e.rows == 5);
+    assert_true(fabs(plan_errors(two, 2).median - 0.2) < 1e-12);
+    assert_int_equal(plan_errors(two, 0).rows, 0);
+}
+
+int main(void)
+{
+    base_log_set_level(BASE_LOG_NONE);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_bytes),     cmocka_unit_test(activations), cmocka_unit_test(in_flight),
+        cmocka_unit_test(bloom),           cmocka_unit_test(volumes),     cmocka_unit_test(bubbles),
+        cmocka_unit_test(published_times), cmocka_unit_test(fits),        cmocka_unit_test(errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
