@@ -120,7 +120,8 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
 typedef enum { OPTIM_PASS_FORWARD, OPTIM_PASS_BACKWARD, OPTIM_PASS_BACKWARD_WEIGHT } optim_pass_t;
 /* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it would make it
- * (model_stage_forward, _backward, _backward_weight). Does nothing where acquire is not collective. */
+ * (model_stage_forward, _backward, _backward_weight). Where acquire is not collective all that it does is to start the reductions
+ * of a rank without a sequence, once per step, for which others with few buffers wait. */
 gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, optim_pass_t pass);
 
 /* What the loss is to be multiplied by in the next step (`scale` of model_stage_backward); 1 but for MODEL_FLOAT16. */

@@ -242,11 +242,13 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
     const model_params_t *params = zero->plan.params;
     const float *value[1];
     int down = pass != OPTIM_PASS_FORWARD;
-    if (!zero->plan.gathers || rows == 0)
+    if (rows == 0)
         return GYRE_OK;
     if (first >= params->rows || rows > params->rows - first)
         return gyre_fail(GYRE_ERR_INVALID, "rows %zu .. + %zu of %zu", first, rows, params->rows);
     gyre_status_t status = down && zero->plan.config.share == 0 ? zero_buckets_nothing(zero) : GYRE_OK;
+    if (!zero->plan.gathers)
+        return status;
     for (size_t at = down ? first : first + rows;
          status == GYRE_OK && (down ? at < first + rows : at > first);) {
         size_t begin, end; /* the unit at the cursor */

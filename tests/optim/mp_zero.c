@@ -250,6 +250,9 @@ static gyre_status_t try_step(job_t *job, const trial_t *t, optim_zero_t *zero, 
     if (half > 0)
         run_stage(job, t, zero, 0, half);
     run_stage(job, t, zero, half, rows);
+    double loss =
+        1.0; /* as callers do before they end the step: nobody is held up by a rank without a sequence */
+    MP_OK(gyre_all_reduce(&loss, &loss, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), job->world));
     return optim_zero_finish(zero, 1.0 / (double)t->batch, RATE, step);
 }
 
@@ -592,7 +595,7 @@ static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
         t.chunks = 0;
         t.idle_last = 1;
         t.batch = dp == 4 ? 5 : dp; /* not divisible (2, 2, 1, 0 sequences); one sequence each */
-        t.zero = (optim_zero_config_t){.stage = stage, .offload = P_tmpdir};
+        t.zero = (optim_zero_config_t){.stage = stage, .offload = P_tmpdir, .bucket_bytes = 3000};
         try(job, t);
     }
 }
