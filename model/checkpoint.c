@@ -1,4 +1,4 @@
-/* model/checkpoint.c: reads and writes safetensors. */
+/* model/checkpoint.c: reads and writes the weights of a whole model as safetensors, row by row. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "model/checkpoint.h"
+#include "model/names.h"
 
 #define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
 #define PREFIX       "transformer."
@@ -23,24 +24,27 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* The JSON header as text, padded with spaces so that the data begins on 8 bytes; caller frees. NULL: no memory. */
-static char *header_text(const model_params_t *params, size_t *bytes)
+static char *header_text(const model_params_t *params, model_family_t family, size_t *bytes)
 {
     json_t *header = json_object();
+    json_int_t at = 0;
     char heads[32];
     snprintf(heads, sizeof heads, "%zu", params->config.heads);
-    int bad = json_object_set_new(
-        header, "__metadata__",
-        json_pack("{s:s, s:s, s:s}", "format", "pt", "model_type", "gpt2", "n_head", heads));
+    int bad = json_object_set_new(header, "__metadata__",
+                                  json_pack("{s:s, s:s, s:s}", "format", "pt", "model_type",
+                                            model_family_name(family), "n_head", heads));
     for (size_t r = 0; r < params->rows; r++) {
-        const model_param_t *row = &params->row[r];
-        json_int_t begin = (json_int_t)(row->offset * sizeof(float));
-        json_int_t end = begin + (json_int_t)(row->count * sizeof(float));
-        json_t *shape = json_array();
-        for (size_t d = 0; d < row->dims; d++)
-            bad |= json_array_append_new(shape, json_integer((json_int_t)row->shape[d]));
-        bad |= json_object_set_new(
-            header, row->name,
-            json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets", begin, end));
+        model_tensor_t tensor;
+        for (size_t i = 0; model_row_tensor(params, family, &params->row[r], i, &tensor); i++) {
+            json_int_t end = at + (json_int_t)(tensor.rows * tensor.columns * sizeof(float));
+            json_t *shape = json_array();
+            for (size_t d = 0; d < tensor.dims; d++)
+                bad |= json_array_append_new(shape, json_integer((json_int_t)tensor.shape[d]));
+            bad |= json_object_set_new(
+                header, tensor.name,
+                json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets", at, end));
+            at = end;
+        }
     }
     char *text = bad ? NULL : json_dumps(header, JSON_COMPACT), *padded = NULL;
     json_decref(header);
@@ -56,26 +60,96 @@ static char *header_text(const model_params_t *params, size_t *bytes)
     return padded;
 }
 
-gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
+static size_t largest_row(const model_params_t *params)
 {
+    size_t largest = 0;
+    for (size_t r = 0; r < params->rows; r++)
+        largest = base_max_size(largest, params->row[r].leaves * params->row[r].leaf_count);
+    return largest;
+}
+
+/* A file being written, and room for the largest row in three orders. */
+typedef struct {
+    const char *path;
+    const model_params_t *params;
+    model_family_t family;
     base_file_t file;
-    size_t bytes = 0;
-    char *header = header_text(params, &bytes);
-    if (!header)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of the checkpoint %s", path);
+    float *canonical, *whole, *piece;
+} writer_t;
+
+static gyre_status_t writer_open(writer_t *writer)
+{
+    size_t bytes = 0, room = largest_row(writer->params);
+    char *header = header_text(writer->params, writer->family, &bytes);
+    writer->canonical = malloc(3 * room * sizeof(float));
+    if (!header || !writer->canonical) {
+        free(header);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", writer->path);
+    }
+    writer->whole = writer->canonical + room;
+    writer->piece = writer->whole + room;
     uint64_t length = bytes;
-    gyre_status_t status = base_file_begin(path, &file);
-    if (status == GYRE_OK) {
-        if (fwrite(&length, sizeof length, 1, file.out) == 1 && fwrite(header, bytes, 1, file.out) == 1 &&
-            fwrite(flat, params->total * sizeof *flat, 1, file.out) == 1) {
-            status = base_file_commit(&file);
-        } else {
-            base_file_abandon(&file);
-            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the checkpoint %s", path);
-        }
+    gyre_status_t status = base_file_begin(writer->path, &writer->file);
+    if (status == GYRE_OK && (fwrite(&length, sizeof length, 1, writer->file.out) != 1 ||
+                              fwrite(header, bytes, 1, writer->file.out) != 1)) {
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", writer->path);
+        base_file_abandon(&writer->file);
     }
     free(header);
     return status;
+}
+
+static gyre_status_t write_row(writer_t *writer, const model_param_t *row)
+{
+    model_tensor_t tensor;
+    model_param_to_file(row, writer->canonical, writer->whole);
+    for (size_t i = 0; model_row_tensor(writer->params, writer->family, row, i, &tensor); i++) {
+        model_tensor_from_whole(&tensor, writer->piece, writer->whole, row->shape[1]);
+        if (fwrite(writer->piece, tensor.rows * tensor.columns * sizeof(float), 1, writer->file.out) != 1)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", writer->path);
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t model_checkpoint_stream(const char *path, const model_params_t *params, model_row_fn get,
+                                      void *user)
+{
+    writer_t writer = {.path = path, .params = params, .family = model_config_family(&params->config)};
+    gyre_status_t written = path ? writer_open(&writer) : GYRE_OK, status = GYRE_OK;
+    int open = path && written == GYRE_OK;
+    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
+        if (params->row[r].kind == MODEL_HEAD && params->row[r].twin)
+            continue;
+        /* rows go on coming where they cannot be written: other ranks take part */
+        status = get(user, r, writer.canonical);
+        if (status == GYRE_OK && open && written == GYRE_OK)
+            written = write_row(&writer, &params->row[r]);
+    }
+    if (open && status == GYRE_OK && written == GYRE_OK)
+        written = base_file_commit(&writer.file);
+    else if (open)
+        base_file_abandon(&writer.file);
+    free(writer.canonical);
+    return status != GYRE_OK ? status : written;
+}
+
+typedef struct {
+    const model_params_t *params;
+    const float *flat;
+} flat_t;
+
+static gyre_status_t flat_row(void *user, size_t r, float *canonical)
+{
+    const flat_t *from = user;
+    const model_param_t *row = &from->params->row[r];
+    memcpy(canonical, from->flat + row->offset, row->count * sizeof *canonical);
+    return GYRE_OK;
+}
+
+gyre_status_t model_checkpoint_save(const char *path, const model_params_t *params, const float *flat)
+{
+    flat_t from = {params, flat};
+    return model_checkpoint_stream(path, params, flat_row, &from);
 }
 
 gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum)
@@ -186,12 +260,20 @@ static gyre_status_t file_open(const char *path, file_t *file)
 /* The entry of a tensor under its full name, or under GPT-2's own without the prefix. */
 static const json_t *find(const file_t *file, const char *name)
 {
+    size_t prefix = strlen(PREFIX);
     const json_t *entry = json_object_get(file->header, name);
-    int shorter = !entry && strncmp(name, PREFIX, strlen(PREFIX)) == 0;
-    return shorter ? json_object_get(file->header, name + strlen(PREFIX)) : entry;
+    return entry || strncmp(name, PREFIX, prefix) != 0 ? entry : json_object_get(file->header, name + prefix);
 }
 
-static gyre_status_t locate(const file_t *file, const char *name, size_t dims, size_t shape[2], size_t *begin)
+static const struct {
+    const char *name;
+    size_t bytes;
+} type[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}};
+enum { F32, BF16, F16, TYPES };
+
+/* Where a tensor is, and of which type. */
+static gyre_status_t locate(const file_t *file, const char *name, size_t dims, size_t shape[2], size_t *begin,
+                            int *kind)
 {
     const json_t *entry = find(file, name);
     if (!entry)
@@ -201,13 +283,15 @@ static gyre_status_t locate(const file_t *file, const char *name, size_t dims, s
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     const json_t *extents = json_object_get(entry, "shape"),
                  *offsets = json_object_get(entry, "data_offsets");
-    if (!dtype || strcmp(dtype, "F32") != 0)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %s: only F32 is read; convert it first", name,
-                         file->path, dtype ? dtype : "without a type");
+    for (*kind = 0; *kind < TYPES && (!dtype || strcmp(dtype, type[*kind].name) != 0);)
+        ++*kind;
+    if (*kind == TYPES)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %s: only F32, BF16 and F16 are read; convert it first",
+                         name, file->path, dtype ? dtype : "without a type");
     if (!json_is_array(extents) || json_array_size(extents) != dims)
         return gyre_fail(GYRE_ERR_FORMAT, "%s in %s has %zu dimensions, not %zu", name, file->path,
                          json_array_size(extents), dims);
-    size_t bytes = sizeof(float);
+    size_t bytes = type[*kind].bytes;
     for (size_t d = 0; d < dims; d++) {
         json_int_t extent = json_integer_value(json_array_get(extents, d));
         shape[d] = extent > 0 ? (size_t)extent : 0;
@@ -243,12 +327,13 @@ gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
 {
     file_t file;
     size_t wte[2] = {0}, wpe[2] = {0}, begin, layers = 0, heads = 0;
+    int kind;
     gyre_status_t status = file_open(path, &file);
     if (status != GYRE_OK)
         return status;
-    status = locate(&file, PREFIX "wte.weight", 2, wte, &begin);
+    status = locate(&file, PREFIX "wte.weight", 2, wte, &begin, &kind);
     if (status == GYRE_OK)
-        status = locate(&file, PREFIX "wpe.weight", 2, wpe, &begin);
+        status = locate(&file, PREFIX "wpe.weight", 2, wpe, &begin, &kind);
     if (status == GYRE_OK) {
         char name[64];
         do
@@ -266,22 +351,127 @@ gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
     return status;
 }
 
+/* ---- rows ------------------------------------------------------------------------------------------------ */
+
+struct model_checkpoint {
+    char *path;
+    file_t file;
+    const model_params_t *params;
+    model_family_t family;
+    float *whole, *piece; /* room for the largest row */
+};
+
+void model_checkpoint_close(model_checkpoint_t *checkpoint)
+{
+    if (!checkpoint)
+        return;
+    file_close(&checkpoint->file);
+    free(checkpoint->whole);
+    free(checkpoint->path);
+    free(checkpoint);
+}
+
+static gyre_status_t locate_piece(const model_checkpoint_t *checkpoint, const model_tensor_t *tensor,
+                                  size_t *begin, int *kind)
+{
+    size_t shape[2] = {1, 1};
+    gyre_status_t status = locate(&checkpoint->file, tensor->name, tensor->dims, shape, begin, kind);
+    if (status == GYRE_OK && (shape[0] != tensor->shape[0] || shape[1] != tensor->shape[1]))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is [%zu, %zu]; this model needs [%zu, %zu]", tensor->name,
+                         checkpoint->path, shape[0], shape[1], tensor->shape[0], tensor->shape[1]);
+    return status;
+}
+
+gyre_status_t model_checkpoint_open(const char *path, const model_params_t *params, model_checkpoint_t **out)
+{
+    model_checkpoint_t *c = calloc(1, sizeof *c);
+    size_t room = largest_row(params), begin;
+    model_tensor_t tensor;
+    int kind;
+    if (!c)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    c->file.fd = -1;
+    c->params = params;
+    c->family = model_config_family(&params->config);
+    gyre_status_t status = (c->path = strdup(path)) && (c->whole = malloc(2 * room * sizeof(float)))
+                               ? file_open(c->path, &c->file)
+                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    if (status != GYRE_OK) { /* a file that was not opened is closed */
+        c->file = (file_t){.fd = -1};
+        model_checkpoint_close(c);
+        return status;
+    }
+    c->piece = c->whole + room;
+    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
+        for (size_t i = 0;
+             status == GYRE_OK && model_row_tensor(params, c->family, &params->row[r], i, &tensor); i++)
+            status = locate_piece(c, &tensor, &begin, &kind);
+    if (status != GYRE_OK) {
+        model_checkpoint_close(c);
+        return status;
+    }
+    *out = c;
+    return GYRE_OK;
+}
+
+/* IEEE binary16; every value has one in fp32. */
+static float from_half(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+    float value;
+    uint32_t bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+    memcpy(&value, &bits, sizeof value);
+    if (exponent == 0) /* zero or subnormal: fraction * 2^-24 */
+        value = (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
+    return value;
+}
+
+/* count elements of 16 bits, which lie at the end of the room for as many floats, become floats. */
+static void widen(float *piece, size_t count, int kind)
+{
+    const unsigned char *from = (const unsigned char *)piece + 2 * count;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, from + 2 * i, sizeof half);
+        uint32_t bits = (uint32_t)half << 16;
+        if (kind == F16)
+            piece[i] = from_half(half);
+        else
+            memcpy(&piece[i], &bits, sizeof bits);
+    }
+}
+
+gyre_status_t model_checkpoint_row(model_checkpoint_t *c, size_t r, float *canonical)
+{
+    const model_param_t *row = &c->params->row[r];
+    model_tensor_t tensor;
+    size_t begin = 0;
+    int kind = F32;
+    gyre_status_t status = GYRE_OK;
+    memset(c->whole, 0, row->leaves * row->leaf_count * sizeof *c->whole); /* the vocabulary's padding */
+    for (size_t i = 0; status == GYRE_OK && model_row_tensor(c->params, c->family, row, i, &tensor); i++) {
+        size_t count = tensor.rows * tensor.columns;
+        status = locate_piece(c, &tensor, &begin, &kind);
+        if (status == GYRE_OK)
+            status = read_at(&c->file, (char *)c->piece + (kind == F32 ? 0 : 2 * count),
+                             count * type[kind].bytes, c->file.data + begin);
+        if (status == GYRE_OK && kind != F32)
+            widen(c->piece, count, kind);
+        if (status == GYRE_OK)
+            model_tensor_to_whole(&tensor, c->piece, c->whole, row->shape[1]);
+    }
+    if (status == GYRE_OK)
+        model_param_from_file(row, c->whole, canonical);
+    return status;
+}
+
 gyre_status_t model_checkpoint_load(const char *path, const model_params_t *params, float *flat)
 {
-    file_t file;
-    gyre_status_t status = file_open(path, &file);
-    if (status != GYRE_OK)
-        return status;
-    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
-        const model_param_t *row = &params->row[r];
-        size_t shape[2] = {1, 1}, begin = 0;
-        status = locate(&file, row->name, row->dims, shape, &begin);
-        if (status == GYRE_OK && (shape[0] != row->shape[0] || shape[1] != row->shape[1]))
-            status = gyre_fail(GYRE_ERR_FORMAT, "%s in %s is [%zu, %zu]; this model needs [%zu, %zu]",
-                               row->name, path, shape[0], shape[1], row->shape[0], row->shape[1]);
-        if (status == GYRE_OK)
-            status = read_at(&file, flat + row->offset, row->count * sizeof *flat, file.data + begin);
-    }
-    file_close(&file);
+    model_checkpoint_t *checkpoint = NULL;
+    gyre_status_t status = model_checkpoint_open(path, params, &checkpoint);
+    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
+        if (params->row[r].alias == MODEL_NONE)
+            status = model_checkpoint_row(checkpoint, r, flat + params->row[r].offset);
+    model_checkpoint_close(checkpoint);
     return status;
 }

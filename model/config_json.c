@@ -309,7 +309,11 @@ static gyre_status_t read_own(model_config_t *c, const json_t *object, const cha
     json_object_foreach((json_t *)object, key, value)
     {
         const field_t *field = find_field(key);
-        if (!field && whole && (strcmp(key, "model_type") == 0 || strcmp(key, "gyre") == 0))
+        static const char *const others[] = {"model_type", "gyre", "torch_dtype", "dtype", "architectures"};
+        int known = 0;
+        for (size_t i = 0; whole && i < sizeof others / sizeof others[0]; i++)
+            known |= strcmp(key, others[i]) == 0;
+        if (known)
             continue;
         if (!field)
             return gyre_fail(GYRE_ERR_FORMAT,

@@ -328,16 +328,36 @@ size_t model_param_place(const model_param_t *row, size_t i)
     return start;
 }
 
+size_t model_param_run(const model_param_t *row, size_t i)
+{
+    size_t all = row->leaves * row->leaf_count;
+    if (row->leaves == 1 || (row->cut <= 0 && row->parts == 1))
+        return all - i;
+    size_t width = row->cut == 1 ? row->shape[1] / row->leaves : row->leaf_count,
+           at = i % row->leaf_count % width;
+    for (size_t p = 0; p < row->parts; p++) {
+        size_t piece = row->part[p] / row->leaves;
+        if (at < piece)
+            return piece - at;
+        at -= piece;
+    }
+    return 1;
+}
+
 void model_param_to_file(const model_param_t *row, const float *canonical, float *file)
 {
-    for (size_t i = 0; i < row->leaves * row->leaf_count; i++)
-        file[model_param_place(row, i)] = canonical[i];
+    for (size_t i = 0, n; i < row->leaves * row->leaf_count; i += n) {
+        n = model_param_run(row, i);
+        memcpy(file + model_param_place(row, i), canonical + i, n * sizeof *file);
+    }
 }
 
 void model_param_from_file(const model_param_t *row, const float *file, float *canonical)
 {
-    for (size_t i = 0; i < row->leaves * row->leaf_count; i++)
-        canonical[i] = file[model_param_place(row, i)];
+    for (size_t i = 0, n; i < row->leaves * row->leaf_count; i += n) {
+        n = model_param_run(row, i);
+        memcpy(canonical + i, file + model_param_place(row, i), n * sizeof *file);
+    }
 }
 
 /* What tells a row from others, in every layout and for any number of layers. A tied head begins as its embedding. */

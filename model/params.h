@@ -122,6 +122,8 @@ void model_param_init(const model_param_t *row, uint64_t seed, size_t first, siz
 
 /* Where element i of a canonical row (0 <= i < leaves * leaf_count) lies in the row-major whole [shape[0], shape[1]]. */
 size_t model_param_place(const model_param_t *row, size_t i);
+/* How many elements from i on lie behind one another there, too: at least 1. */
+size_t model_param_run(const model_param_t *row, size_t i);
 /* The whole canonical row [leaves * leaf_count] into the row-major whole, and back. */
 void model_param_to_file(const model_param_t *row, const float *canonical, float *file);
 void model_param_from_file(const model_param_t *row, const float *file, float *canonical);

@@ -8,8 +8,8 @@
 
 #include "model/tokenizer.h"
 
-#define TOKENIZER_IDS    ((size_t)1 << 24) /* more are no vocabulary but an error */
-#define TOKENIZER_MERGES ((size_t)1 << 24)
+#define TOKENIZER_IDS    ((size_t)1 << 22) /* more are no vocabulary but an error */
+#define TOKENIZER_MERGES ((size_t)1 << 23)
 #define TOKENIZER_NONE   UINT32_MAX
 
 typedef struct {

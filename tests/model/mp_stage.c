@@ -326,42 +326,63 @@ static void make_whole(const shape_t *shape, whole_t *w)
     }
 }
 
+/* Whether this one is run: all but of the demo's, which is large, and of 16 bits, which need few. */
+static int wanted(size_t shape, const layout_t *layout)
+{
+    if (shape == DEMO)
+        return layout->stages == 1 && layout->recompute == MODEL_RECOMPUTE_NONE && !layout->split;
+    if (layout->precision == MODEL_FLOAT32)
+        return 1;
+    return layout->stages == 2 && layout->split == (layout->recompute == MODEL_RECOMPUTE_FULL);
+}
+
+/* All layouts of one shape and precision in the group; answers how many. */
+static size_t run_layouts(whole_t *w, size_t shape, model_precision_t precision, model_tp_t tp)
+{
+    size_t runs = 0;
+    const model_tp_t alone = {.size = 1};
+    layout_t layout = {.stages = 1, .precision = precision, .isa = MODEL_ISA_BASE};
+    run(w, &alone, &layout, 1, "reference");
+    layout.isa = MODEL_ISA_BEST;
+    for (int sequence = 0; sequence <= (tp.size > 1); sequence++) {
+        tp.sequence = layout.sequence = sequence;
+        if (precision == MODEL_FLOAT32)
+            check_logits(w, &tp);
+        for (layout.stages = 1; layout.stages <= LAYERS; layout.stages *= 2)
+            for (int how = 0; how < 6; how++) {
+                char what[160];
+                layout.recompute = (model_recompute_t)(how / 2);
+                layout.split = how % 2;
+                if (!wanted(shape, &layout))
+                    continue;
+                snprintf(what, sizeof what, "%s, precision %d, tp %zu%s, %zu stages, recompute %d, split %d",
+                         shapes[shape].name, (int)precision, tp.size, sequence ? " sequence-parallel" : "",
+                         layout.stages, how / 2, how % 2);
+                run(w, &tp, &layout, 0, what);
+                runs++;
+            }
+    }
+    return runs;
+}
+
 int main(void)
 {
     gyre_comm_t *world = NULL, *group = NULL;
     MP_OK(gyre_init(NULL, &world));
     model_tp_t tp = {.rank = (size_t)gyre_comm_rank(world), .size = 1};
-    const model_tp_t alone = {.size = 1};
     size_t runs = 0;
     while (2 * tp.size <= (size_t)gyre_comm_size(world))
         tp.size *= 2;
     int spare = tp.rank >= tp.size; /* not a power of two: this rank is one of the others' */
     MP_OK(gyre_comm_split(world, spare, 0, &group));
     if (spare)
-        tp = alone;
+        tp = (model_tp_t){.size = 1};
     tp.comm = group;
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (int precision = MODEL_FLOAT32; precision <= MODEL_FLOAT16; precision++) {
             whole_t w = {0};
             make_whole(&shapes[s], &w);
-            layout_t layout = {.stages = 1, .precision = (model_precision_t)precision, .isa = MODEL_ISA_BASE};
-            run(&w, &alone, &layout, 1, "reference");
-            layout.isa = MODEL_ISA_BEST;
-            for (int sequence = 0; sequence <= (tp.size > 1); sequence++) {
-                tp.sequence = layout.sequence = sequence;
-                check_logits(&w, &tp);
-                for (layout.stages = 1; layout.stages <= (s == DEMO ? 1 : LAYERS); layout.stages *= 2)
-                    for (int how = 0; how < (s == DEMO ? 1 : 6); how++, runs++) {
-                        char what[160];
-                        layout.recompute = (model_recompute_t)(how / 2);
-                        layout.split = how % 2;
-                        snprintf(what, sizeof what,
-                                 "%s, precision %d, tp %zu%s, %zu stages, recompute %d, split %d",
-                                 shapes[s].name, precision, tp.size, sequence ? " sequence-parallel" : "",
-                                 layout.stages, how / 2, how % 2);
-                        run(&w, &tp, &layout, 0, what);
-                    }
-            }
+            runs += run_layouts(&w, s, (model_precision_t)precision, tp);
             model_params_destroy(w.params);
             free(w.weights);
             for (size_t i = 0; i < SEQUENCES; i++)

@@ -468,6 +468,18 @@ static void refusals(void **state)
     const unsigned char has[2] = {0, 1};
     assert_int_equal(
         model_params_slice(w.params, &(model_slice_t){.tp_size = 1, .has = has, .head = 1}, &upper), GYRE_OK);
+    const model_stage_config_t top = {.first = 1, .layers = 1, .head = 1, .slots = 1};
+    double loss_of_top, edge[6 * 8] = {0};
+    w.targets[5] = 0;
+    w.sequence.targets = w.targets;
+    assert_int_equal(model_stage_create_f64(upper, &alone, &top, &store, MODEL_ISA_BEST, &stage), GYRE_OK);
+    assert_int_equal(model_stage_forward_f64(stage, 0, &w.sequence, NULL, NULL, &loss_of_top),
+                     GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_forward_f64(stage, 0, &w.sequence, edge, NULL, NULL), GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_forward_f64(stage, 0, &w.sequence, edge, NULL, &loss_of_top), GYRE_OK);
+    assert_int_equal(model_stage_backward_f64(stage, 0, 1.0, NULL, NULL), GYRE_ERR_INVALID);
+    model_stage_destroy_f64(stage);
+    stage = NULL;
     assert_int_equal(model_stage_create_f64(upper, &alone, &all, &store, MODEL_ISA_BEST, &stage),
                      GYRE_ERR_INVALID);
     model_params_destroy(upper);

@@ -102,7 +102,7 @@ static void make_files(void)
     }
     put("merges.txt", merges);
     for (id = 0; id < TOKENS; id++) {
-        char line[64], word[64] = "";
+        char line[128], word[64] = "";
         sodium_bin2base64(line, sizeof line, token[id], token_length[id], sodium_base64_VARIANT_ORIGINAL);
         snprintf(line + strlen(line), sizeof line - strlen(line), " %zu\n", id);
         strcat(tiktoken, line);

@@ -251,6 +251,8 @@ static void make_all(optim_saver_t **saver, uint64_t resumed, double patience)
 
 static void save_all(optim_saver_t **saver, uint64_t step, size_t ranks)
 {
+    for (size_t r = 0; r < ranks; r++) /* they agree that all are ready before one begins */
+        assert_int_equal(optim_saver_ready(saver[r], PATIENT), 1);
     for (size_t r = ranks; r-- > 0;)
         assert_int_equal(save_piece(saver[r], step, r, RANKS, PATIENT), GYRE_OK);
 }

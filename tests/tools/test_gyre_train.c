@@ -154,6 +154,24 @@ static void test_spans(void **state)
         assert_string_not_equal(train_span_name(k), "?");
 }
 
+static void test_peak(void **state)
+{
+    (void)state;
+    enum { WORDS = 18, RANKS = 5 };
+    uint64_t told[RANKS * WORDS] = {0};
+    const double rate[RANKS] = {10, 30, 50, 20, 20};
+    const uint64_t host[RANKS] = {7, 9, 7, 7, 9}, cpus[RANKS] = {1, 3, 2, 3, 0xc};
+    for (size_t r = 0; r < RANKS; r++) {
+        told[r * WORDS] = host[r];
+        memcpy(&told[r * WORDS + 1], &rate[r], sizeof rate[r]);
+        told[r * WORDS + 2] = cpus[r];
+    }
+    double sum = train_peak_sum(told, RANKS); /* three ranks on two cores, and two that have four */
+    assert_true(fabs(sum - (80.0 / 3 * 2 + 50.0)) < 1e-9);
+    told[WORDS + 2] = told[4 * WORDS + 2] = 0; /* unknown: a core for each */
+    assert_true(fabs(train_peak_sum(told, RANKS) - sum) < 1e-9);
+}
+
 static char *in(const char *name, char path[4096])
 {
     snprintf(path, 4096, "%s/%s", folder, name);
@@ -205,10 +223,8 @@ static void test_page(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_ranges), cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_peak),  cmocka_unit_test(test_page),
     };
     folder = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);

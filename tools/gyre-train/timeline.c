@@ -31,8 +31,7 @@ struct train_timeline {
     int told; /* that spans were dropped */
 };
 
-/* Which kernel's clock this rank reads. */
-static uint64_t clock_of_host(void)
+uint64_t train_host_clock(void)
 {
     char text[64] = "";
     FILE *in = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -81,7 +80,7 @@ static gyre_status_t compare_clocks(train_timeline_t *timeline, const int64_t *a
 static gyre_status_t meet(train_timeline_t *timeline)
 {
     size_t ranks = (size_t)timeline->ranks, row = 1 + BARRIERS;
-    int64_t mine[1 + BARRIERS] = {(int64_t)clock_of_host()}, *all = NULL;
+    int64_t mine[1 + BARRIERS] = {(int64_t)train_host_clock()}, *all = NULL;
     gyre_status_t status = GYRE_OK;
     if (timeline->rank == 0 && (!(all = calloc(ranks * row, sizeof *all)) ||
                                 !(timeline->ahead = calloc(ranks, sizeof *timeline->ahead)))) {

@@ -192,8 +192,14 @@ const char *train_span_name(int kind);
 gyre_status_t train_trace_write(const char *path, const train_record_t *record, const train_watched_t *step,
                                 size_t steps);
 
-/* Floating-point operations per second of all ranks together, measured for a moment. Collective. */
+/* Which kernel's clock this rank reads: the same on ranks of one host. */
+uint64_t train_host_clock(void);
+
+/* Floating-point operations per second that the cores of all ranks can do together, measured for a moment; at rank 0, zero
+ * elsewhere. Collective. */
 gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops);
+/* The same from what the ranks told: [ranks] of {host, rate as the bits of a double, 1,024 bits of processors}. */
+double train_peak_sum(const uint64_t *told, size_t ranks);
 
 /* ---- the terminal (rank 0) ---------------------------------------------------------------------------------- */
 

@@ -1,0 +1,350 @@
+/* model/hf_read.c: Hugging Face's files, mapped, into rows of the parameter table. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "collectives/kernels.h"
+#include "model/hf.h"
+
+#define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
+#define INDEX        "model.safetensors.index.json"
+#define SINGLE       "model.safetensors"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "safetensors is little-endian: add byte swaps here");
+
+typedef struct {
+    char *path;
+    const unsigned char *map; /* NULL: not mapped */
+    size_t bytes, data;       /* of the file; where its tensors begin */
+    json_t *header;
+} file_t;
+
+struct model_hf {
+    char *path; /* as asked for */
+    file_t *file;
+    size_t files;
+};
+
+/* ---- one file -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    size_t bytes; /* of an element */
+} type_t;
+static const type_t types[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}};
+
+/* A tensor that is not read may have any type; its offsets must be sound all the same. */
+static gyre_status_t check_entry(const file_t *file, const char *name, const json_t *entry)
+{
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    json_int_t from = json_integer_value(json_array_get(offsets, 0)),
+               to = json_integer_value(json_array_get(offsets, 1));
+    if (!json_is_string(json_object_get(entry, "dtype")) || !json_is_array(json_object_get(entry, "shape")) ||
+        json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
+        !json_is_integer(json_array_get(offsets, 1)) || from < 0 || to < from ||
+        (size_t)to > file->bytes - file->data)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: the tensor %.80s has no type, no shape, or offsets outside of the file",
+                         file->path, name);
+    return GYRE_OK;
+}
+
+static gyre_status_t read_header(file_t *file)
+{
+    uint64_t length = 0;
+    if (file->bytes >= sizeof length)
+        memcpy(&length, file->map, sizeof length);
+    if (length < 2 || length > HEADER_LIMIT || length > file->bytes - sizeof length)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s is not a safetensors file: its header would be %llu bytes of %zu", file->path,
+                         (unsigned long long)length, file->bytes);
+    json_error_t error;
+    file->header =
+        json_loadb((const char *)file->map + sizeof length, length, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(file->header))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s", file->path,
+                         file->header ? "the header is not an object" : error.text);
+    file->data = sizeof length + (size_t)length;
+    const char *name;
+    json_t *entry;
+    json_object_foreach(file->header, name, entry)
+    {
+        gyre_status_t status = strcmp(name, "__metadata__") == 0 ? GYRE_OK : check_entry(file, name, entry);
+        if (status != GYRE_OK)
+            return status;
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t open_file(file_t *file)
+{
+    struct stat info;
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
+                               file->path);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 8) {
+        close(fd);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: it is no file of 8 bytes or more",
+                         file->path);
+    }
+    void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int err = errno;
+    close(fd);
+    if (map == MAP_FAILED)
+        return gyre_fail_errno(GYRE_ERR_IO, err, "cannot map %s", file->path);
+    file->map = map;
+    file->bytes = (size_t)info.st_size;
+    return read_header(file);
+}
+
+/* ---- the folder ---------------------------------------------------------------------------------------------------- */
+
+static char *join(const char *folder, const char *name)
+{
+    size_t bytes = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", folder, name);
+    return path;
+}
+
+static gyre_status_t add_file(model_hf_t *hf, char *path)
+{
+    file_t *grown = path ? realloc(hf->file, (hf->files + 1) * sizeof *grown) : NULL;
+    if (!grown) {
+        free(path);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path);
+    }
+    hf->file = grown;
+    hf->file[hf->files] = (file_t){.path = path};
+    return open_file(&hf->file[hf->files++]);
+}
+
+/* The files that the index names, each once. */
+static gyre_status_t open_shards(model_hf_t *hf, const char *index_path)
+{
+    json_t *index = NULL, *map;
+    gyre_status_t status = base_json_read(index_path, &index);
+    if (status != GYRE_OK)
+        return status;
+    map = json_object_get(index, "weight_map");
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s has no weight_map", index_path);
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (status != GYRE_OK)
+            break;
+        if (!name || strchr(name, '/') || name[0] == '.') {
+            status = gyre_fail(GYRE_ERR_FORMAT, "%s: the file of %.80s is not a name in this folder",
+                               index_path, tensor);
+            break;
+        }
+        int known = 0;
+        for (size_t i = 0; i < hf->files; i++) {
+            const char *base = strrchr(hf->file[i].path, '/');
+            known |= strcmp(base ? base + 1 : hf->file[i].path, name) == 0;
+        }
+        if (!known)
+            status = add_file(hf, join(hf->path, name));
+    }
+    json_decref(index);
+    return status;
+}
+
+gyre_status_t model_hf_open(const char *path, model_hf_t **out)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
+                               path);
+    model_hf_t *hf = calloc(1, sizeof *hf);
+    char *single = join(path, SINGLE), *index = join(path, INDEX);
+    if (!hf || !single || !index || !(hf->path = strdup(path))) {
+        free(hf);
+        free(single);
+        free(index);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
+    }
+    gyre_status_t status;
+    if (!S_ISDIR(info.st_mode))
+        status = add_file(hf, strdup(path));
+    else if (access(single, F_OK) == 0)
+        status = add_file(hf, strdup(single));
+    else if (access(index, F_OK) == 0)
+        status = open_shards(hf, index);
+    else
+        status = gyre_fail(GYRE_ERR_NOT_FOUND, "%s holds neither " SINGLE " nor " INDEX, path);
+    free(single);
+    free(index);
+    if (status != GYRE_OK) {
+        model_hf_close(hf);
+        return status;
+    }
+    *out = hf;
+    return GYRE_OK;
+}
+
+void model_hf_close(model_hf_t *hf)
+{
+    if (!hf)
+        return;
+    for (size_t i = 0; i < hf->files; i++) {
+        json_decref(hf->file[i].header);
+        if (hf->file[i].map)
+            munmap((void *)hf->file[i].map, hf->file[i].bytes);
+        free(hf->file[i].path);
+    }
+    free(hf->file);
+    free(hf->path);
+    free(hf);
+}
+
+gyre_status_t model_hf_config(const char *folder, model_config_t *out)
+{
+    json_t *object = NULL;
+    char *path = join(folder, "config.json");
+    if (!path)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", folder);
+    gyre_status_t status = base_json_read(path, &object);
+    if (status == GYRE_OK)
+        status = model_config_from_json(object, path, out);
+    json_decref(object);
+    free(path);
+    return status;
+}
+
+/* ---- a tensor --------------------------------------------------------------------------------------------------------- */
+
+static const json_t *find_name(const model_hf_t *hf, const char *name, const file_t **file)
+{
+    for (size_t i = 0; i < hf->files; i++) {
+        const json_t *entry = json_object_get(hf->file[i].header, name);
+        if (entry) {
+            *file = &hf->file[i];
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Under its name, or without the name's first part. */
+static const json_t *find_tensor(const model_hf_t *hf, const char *name, const file_t **file)
+{
+    const json_t *entry = find_name(hf, name, file);
+    const char *dot = strchr(name, '.');
+    return entry || !dot ? entry : find_name(hf, dot + 1, file);
+}
+
+static void decode(const unsigned char *from, const char *type, float *to, size_t count)
+{
+    if (strcmp(type, "F32") == 0) {
+        memcpy(to, from, count * sizeof *to);
+        return;
+    }
+    int brain = strcmp(type, "BF16") == 0;
+    for (size_t i = 0; i < count; i++) {
+        unsigned short half;
+        memcpy(&half, from + 2 * i, sizeof half);
+        to[i] = brain ? coll_bfloat_to_float(half) : coll_half_to_float(half);
+    }
+}
+
+/* The tensor's elements in the file's order: malloc'd. */
+static gyre_status_t read_tensor(const model_hf_t *hf, const model_tensor_t *want, float **out)
+{
+    const file_t *file = NULL;
+    const json_t *entry = find_tensor(hf, want->name, &file);
+    if (!entry)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture",
+                         hf->path, want->name);
+    const char *type = json_string_value(json_object_get(entry, "dtype"));
+    const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
+    size_t count = want->shape[0] * want->shape[1], bytes = 0;
+    int fits = json_array_size(shape) == want->dims;
+    for (size_t d = 0; fits && d < want->dims; d++)
+        fits = json_integer_value(json_array_get(shape, d)) == (json_int_t)want->shape[d];
+    if (!fits) {
+        char *text = json_dumps(shape, JSON_COMPACT);
+        gyre_status_t status =
+            gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %.60s; this model needs [%zu%s%.0zu]", want->name,
+                      file->path, text ? text : "of another shape", want->shape[0],
+                      want->dims == 2 ? ", " : "", want->dims == 2 ? want->shape[1] : 0);
+        free(text);
+        return status;
+    }
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        bytes = strcmp(types[i].name, type) == 0 ? types[i].bytes : bytes;
+    if (bytes == 0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s in %s is %s: F32, BF16 and F16 are read; convert it first",
+                         want->name, file->path, type);
+    size_t from = (size_t)json_integer_value(json_array_get(offsets, 0));
+    size_t to = (size_t)json_integer_value(json_array_get(offsets, 1));
+    if (to - from != count * bytes)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s: shape and offsets do not go together", want->name,
+                         file->path);
+    float *values = malloc(count * sizeof *values);
+    if (!values)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s of %s", want->name, file->path);
+    decode(file->map + file->data + from, type, values, count);
+    *out = values;
+    return GYRE_OK;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+gyre_status_t model_hf_read(const model_hf_t *hf, const model_params_t *params, const model_param_t *row,
+                            size_t first, size_t count, float *to)
+{
+    const model_family_t family = model_config_family(&params->config);
+    model_param_t source = *row;
+    model_tensor_t tensor;
+    if (row->kind == MODEL_HEAD && row->twin) { /* the same weights */
+        source.kind = MODEL_WTE;
+        model_row_name(family, MODEL_WTE, 0, source.name);
+    }
+    float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);
+    if (!whole)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", row->name);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && model_row_tensor(params, family, &source, i, &tensor); i++) {
+        float *values = NULL;
+        status = read_tensor(hf, &tensor, &values);
+        if (status == GYRE_OK)
+            model_tensor_to_whole(&tensor, values, whole, row->shape[1]);
+        free(values);
+    }
+    for (size_t i = 0; status == GYRE_OK && i < count;) {
+        size_t run = base_min_size(model_param_run(row, first + i), count - i);
+        memcpy(to + i, whole + model_param_place(row, first + i), run * sizeof *to);
+        i += run;
+    }
+    free(whole);
+    return status;
+}
+
+gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat)
+{
+    model_hf_t *hf = NULL;
+    gyre_status_t status = model_hf_open(path, &hf);
+    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        if (row->alias == MODEL_NONE)
+            status = model_hf_read(hf, params, row, row->first, row->count, flat + row->offset);
+    }
+    model_hf_close(hf);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* tests/fuzz/fuzz_tokenizer.c: merges.txt, .tiktoken and tokenizer.json. What opens gives back every text. The first byte says
+ * under which pattern the rest is opened. */
+#include "model/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
+
+static void round_trip(const model_tokenizer_t *tokenizer, model_encoder_t *encoder, const uint8_t *text,
+                       size_t size)
+{
+    const model_token_t *ids;
+    unsigned char *back;
+    size_t count, length;
+    if (model_encode(encoder, text, size, &ids, &count) != GYRE_OK)
+        return; /* a pattern may give up */
+    FUZZ_CHECK(count <= size);
+    FUZZ_CHECK(model_decode(tokenizer, ids, count, &back, &length) == GYRE_OK);
+    FUZZ_CHECK(length == size && (size == 0 || memcmp(back, text, size) == 0));
+    free(back);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const prefix[] = {"", "gpt2:", "cl100k:", "o200k:"};
+    static const char probe[] = "It's 12345 \xe4\xb8\xad\xff\xc3\n\n  don't \t THE end.";
+    fuzz_input_t in = {data, size};
+    model_tokenizer_t *tokenizer = NULL;
+    model_encoder_t *encoder = NULL;
+    char spec[64];
+    unsigned kind = fuzz_byte(&in) % 4;
+    snprintf(spec, sizeof(spec), "%s%s", prefix[kind], fuzz_file(in.at, in.left));
+    if (model_tokenizer_open(spec, &tokenizer) != GYRE_OK)
+        return 0;
+    FUZZ_CHECK(model_encoder_create(tokenizer, &encoder) == GYRE_OK);
+    round_trip(tokenizer, encoder, (const uint8_t *)probe, sizeof(probe) - 1);
+    round_trip(tokenizer, encoder, in.at, in.left < 4096 ? in.left : 4096);
+    model_encoder_destroy(encoder);
+    model_tokenizer_destroy(tokenizer);
+    return 0;
+}
