@@ -27,7 +27,7 @@ static const struct {
     {"gpt2", "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s+(?!\\S)|\\s+"},
     {"cl100k",
      "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|"
-     "\\s++\\z|\\s*[\\r\\n]|\\s+(?!\\S)|\\s"},
+     "\\s++(?!\\p{Any})|\\s*[\\r\\n]|\\s+(?!\\S)|\\s"},
     {"o200k", "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
               "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
               "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
@@ -46,41 +46,74 @@ const char *tokenizer_pattern(const char *name)
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}" \
     "\\x{3000}"
 
-/* \s and \S by what they mean here; caller frees. NULL: no memory, or (*why) \S in a class, which has no such word. */
+/* Why the escape \c is refused, whose meaning differs between engines; NULL: it is not. */
+static const char *refuse_escape(char c, int depth)
+{
+    if (!c)
+        return "it ends with \\";
+    if (c == 'S' && depth > 0)
+        return "\\S within [] is not supported";
+    if (c == 'b' && depth > 0) /* backspace, for everybody */
+        return NULL;
+    return strchr("wWbBhHvVRXZGKNOyYQE", c)
+               ? "\\w, \\b, \\h and what else differs between engines is not supported"
+               : NULL;
+}
+
+/* Why the group or anchor that begins here is refused. */
+static const char *refuse_outside(const char *p)
+{
+    if (*p == '^' || *p == '$')
+        return "^ and $ are not supported: they mean lines to one engine and texts to another";
+    if (p[0] == '(' && p[1] == '?')
+        for (p += 2; (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '-'; p++)
+            if (*p != 'i' && *p != '-')
+                return "of the flags only (?i) is supported";
+    return NULL;
+}
+
+/* The pattern as PCRE2 is to see it; caller frees. Patterns of tokenizer.json are Oniguruma's: \s and \S are spelt out, sets
+ * within sets, which are their union, are joined, and what means something else in PCRE2 is refused. NULL: *why. */
 static char *spell_out(const char *pattern, const char **why)
 {
     size_t room = strlen(pattern) * (sizeof SPACES + 4) + 1, used = 0;
     char *out = malloc(room);
-    int class = 0;
-    *why = "no memory";
-    for (const char *p = pattern; out && *p; p++) {
-        if (*p == '\\' && (p[1] == 's' || (p[1] == 'S' && !class))) {
-            used += (size_t)snprintf(out + used, room - used, class ? "%s%s" : "[%s%s]",
-                                     p[1] == 'S' ? "^" : "", SPACES);
+    int depth = 0; /* of sets */
+    *why = out ? NULL : "no memory";
+    for (const char *p = pattern; !*why && *p; p++) {
+        if (*p == '\\' && !(*why = refuse_escape(p[1], depth))) {
             p++;
-        } else if (*p == '\\' && p[1] == 'S') {
-            *why = "\\S within [] is not supported";
-            free(out);
-            return NULL;
-        } else {
-            if (*p == '\\' && p[1])
-                out[used++] = *p++;
-            else if (*p == '[' && !class) {
-                class = 1;
-                out[used++] = *p++; /* a ] that comes first is one of the class */
-                if (*p == '^')
-                    out[used++] = *p++;
-                if (*p != ']') {
-                    p--;
-                    continue;
-                }
-            } else if (*p == ']' && class)
-                class = 0;
+            if (*p == 's' || *p == 'S')
+                used += (size_t)snprintf(out + used, room - used, depth > 0 ? "%s%s" : "[%s%s]",
+                                         *p == 'S' ? "^" : "", SPACES);
+            else {
+                out[used++] = '\\';
+                out[used++] = *p;
+            }
+        } else if (*p == '[' && depth++ == 0) {
+            out[used++] = '[';
+            if (p[1] == '^')
+                out[used++] = *++p;
+            if (p[1] == ']') { /* one of the set */
+                out[used++] = '\\';
+                out[used++] = *++p;
+            }
+        } else if (*p == '[') {
+            if (p[1] == ':' || p[1] == '^')
+                *why = "[^...] and [:...:] within a set are not supported";
+        } else if (*p == ']' && depth > 0) {
+            if (--depth == 0)
+                out[used++] = ']';
+        } else if (depth > 0 && p[0] == '&' && p[1] == '&') {
+            *why = "&& within a set is not supported";
+        } else if (!*why && (depth > 0 || !(*why = refuse_outside(p))))
             out[used++] = *p;
-        }
     }
-    if (out)
-        out[used] = 0;
+    if (*why) {
+        free(out);
+        return NULL;
+    }
+    out[used] = 0;
     return out;
 }
 

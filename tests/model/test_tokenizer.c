@@ -515,6 +515,60 @@ static void refused(void **state)
     assert_int_equal(model_tokenizer_open(folder, &tokenizer), GYRE_ERR_INVALID);
 }
 
+/* Patterns are written for another engine: what the two take otherwise is refused or translated. */
+static void patterns(void **state)
+{
+    (void)state;
+    const struct {
+        const char *regex, *word; /* as in JSON; NULL: accepted */
+    } pattern[] = {{"a\\\\b", "differs between engines"},
+                   {"[\\\\w]", "differs between engines"},
+                   {"^a", "^ and $"},
+                   {"a$", "^ and $"},
+                   {"(?m:a)", "only (?i)"},
+                   {"(?i:a)(?-i:b)(?=c)(?!d)(?<=e)", NULL},
+                   {"[a[^b]]", "within a set"},
+                   {"[[:alpha:]]", "within a set"},
+                   {"[a&&b]", "within a set"},
+                   {"[^\\\\S]", "within []"},
+                   {"a\\\\", "ends with"},
+                   {"[$^&]", NULL},
+                   {"[]x]", NULL},
+                   {"[x", "pattern"}};
+    static char changed[70000];
+    const char *from =
+                   "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}",
+               *place = strstr(json, from);
+    assert_non_null(place);
+    for (size_t i = 0; i <= sizeof pattern / sizeof *pattern; i++) {
+        int last = i == sizeof pattern / sizeof *pattern; /* a set within a set, as BLOOM has it */
+        snprintf(
+            changed, sizeof changed,
+            "%.*s\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":"
+            "{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"use_regex\":false}]}%s",
+            (int)(place - json), json, last ? " ?[^(\\\\s|[.,])]+" : pattern[i].regex, place + strlen(from));
+        put("pattern.json", changed);
+        model_tokenizer_t *tokenizer = NULL;
+        gyre_status_t status = model_tokenizer_open(at("pattern.json"), &tokenizer);
+        if (!last && pattern[i].word) {
+            if (status == GYRE_OK || !strstr(gyre_last_error(), pattern[i].word))
+                fail_msg("'%s': %d, '%s'", pattern[i].regex, (int)status, gyre_last_error());
+            continue;
+        }
+        assert_int_equal(status, GYRE_OK);
+        model_encoder_t *encoder = NULL;
+        const model_token_t *ids;
+        size_t count;
+        assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
+        if (last) { /* "ab" "." "c" "|" "ab" ")" "ab": nowhere "abc" */
+            assert_int_equal(model_encode(encoder, "ab.c|ab)ab", 10, &ids, &count), GYRE_OK);
+            assert_int_equal(count, 7);
+        }
+        model_encoder_destroy(encoder);
+        model_tokenizer_destroy(tokenizer);
+    }
+}
+
 /* Steps of Split, whole pieces first, and added tokens that come of text. */
 static void json_features(void **state)
 {
@@ -565,7 +619,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(like_the_reference), cmocka_unit_test(decodes_to_itself), cmocka_unit_test(not_utf8),
         cmocka_unit_test(long_piece),         cmocka_unit_test(one_identity),      cmocka_unit_test(refused),
-        cmocka_unit_test(json_features),
+        cmocka_unit_test(json_features),      cmocka_unit_test(patterns),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -41,6 +41,7 @@ PATTERNS = {
         r"""\p{N}{1,3}""", r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""", r"""\s*[\r\n]+""", r"""\s+(?!\S)""", r"""\s+"""]),
 }
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 PLAIN = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
 ORDER = PLAIN + [b for b in range(256) if b not in PLAIN]
 LETTER = {b: chr(b) if b in PLAIN else chr(256 + i - len(PLAIN)) for i, b in enumerate(ORDER)}
@@ -157,12 +158,14 @@ def main():
             print("tiktoken is not installed: not compared with it")
         if tokenizers:
             level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-            steps = {"type": "Sequence", "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": SPLIT}, "behavior": "Isolated", "invert": False}, {**level, "use_regex": False}]}
+            steps, bloom = ({"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+                {**level, "use_regex": False}]} for regex in (SPLIT, BLOOM))
             flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
             ends = [{"id": end, "content": "<|endoftext|>", "special": True, **flags}]
             more = [{"id": end + 1 + i, "content": c, "special": False, **flags} for i, c in enumerate(["  ", "the\n", "the\n "])]
-            for name, pre, added, whole in (("ByteLevel", level, ends, False), ("Split", steps, ends + more, True)):
+            for name, pre, added, whole in (("ByteLevel", level, ends, False), ("Split", steps, ends + more, True),
+                                             ("BLOOM", bloom, ends, False)):
                 path = put("tokenizer.json", json.dumps({
                     "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
                     "pre_tokenizer": pre, "post_processor": None, "decoder": level,
