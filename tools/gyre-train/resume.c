@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/config_json.h"
 #include "model/snapshot.h"
 #include "tools/gyre-train/train.h"
 
@@ -49,11 +50,57 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
                   "seconds", real(state->seconds), "progress", real(state->progress), "first_val",
                   real(state->first_val), "final_val", real(state->final_val), "options", options, "data",
                   "bytes", (json_int_t)parts->data->bytes, "xxh3", hex(parts->data->hash));
+    json_t *model = NULL;
+    bad |= !run || model_config_to_json(&parts->params->config, &model) != GYRE_OK ||
+           json_object_set_new(run, "model", model) != 0;
+    const optim_scaler_t *scaler = &state->scaler;
+    if (!bad && scaler->scale > 0.0)
+        bad = json_object_set_new(run, "scaler",
+                                  json_pack("{s:o, s:I, s:I, s:I}", "scale", real(scaler->scale), "good",
+                                            (json_int_t)scaler->good, "left", (json_int_t)scaler->left,
+                                            "skipped", (json_int_t)scaler->skipped)) != 0;
     if (run && bad) {
         json_decref(run);
         run = NULL;
     }
     return run;
+}
+
+int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
+{
+    const char *scale;
+    json_int_t good, left, skipped;
+    if (json_unpack((json_t *)run, "{s:{s:s, s:I, s:I, s:I}}", "scaler", "scale", &scale, "good", &good,
+                    "left", &left, "skipped", &skipped) != 0)
+        return 0;
+    *scaler = (optim_scaler_t){.scale = strtod(scale, NULL),
+                               .good = (uint64_t)good,
+                               .left = (uint64_t)left,
+                               .skipped = (uint64_t)skipped};
+    return scaler->scale > 0.0 && good >= 0 && left >= 0 && skipped >= 0;
+}
+
+/* What shapes of rows do not tell: activations, norms, masks. */
+static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run, const char *at)
+{
+    const json_t *then = json_object_get(run, "model");
+    json_t *now = NULL;
+    gyre_status_t status = model_config_to_json(&parts->params->config, &now);
+    const char *key;
+    json_t *value;
+    if (status == GYRE_OK && !json_is_object(then))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the model was", at);
+    json_object_foreach(now, key, value)
+    {
+        if (status == GYRE_OK && !json_equal(value, json_object_get(then, key)))
+            status = gyre_fail(
+                GYRE_ERR_INVALID,
+                "the model differs from that in %s in \"%s\": give the --model that the run was begun "
+                "with, or another --checkpoint folder for another model",
+                at, key);
+    }
+    json_decref(now);
+    return status;
 }
 
 /* The first option that differs from the checkpoint's. */
@@ -242,6 +289,8 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
 {
     state->step = found->step;
     gyre_status_t status = compare_options(parts, found->run, found->at);
+    if (status == GYRE_OK)
+        status = compare_model(parts, found->run, found->at);
     if (status == GYRE_OK)
         status = get_state(found->run, found->at, state);
     if (status == GYRE_OK)

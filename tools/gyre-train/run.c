@@ -134,12 +134,14 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
 
 static train_state_t state_of(const train_run_t *run)
 {
+    const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
     return (train_state_t){.step = run->next,
                            .ranks = (uint64_t)gyre_comm_size(run->comm),
                            .seconds = elapsed(run),
                            .progress = run->progress,
                            .first_val = run->record.first_val,
-                           .final_val = run->record.final_val};
+                           .final_val = run->record.final_val,
+                           .scaler = scaler ? *scaler : (optim_scaler_t){0}};
 }
 
 static int log_file(const train_run_t *run)

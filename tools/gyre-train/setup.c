@@ -139,9 +139,27 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                                     .beta2 = o->beta2,
                                                     .epsilon = 1e-8,
                                                     .weight_decay = o->weight_decay},
-                                          .clip = o->clip},
+                                          .clip = o->clip,
+                                          .grad16 = o->grad_type,
+                                          .offload = o->offload,
+                                          .scaler = {.start = o->loss_scale,
+                                                     .interval = o->loss_scale_interval,
+                                                     .hysteresis = o->loss_scale_hysteresis}},
+                                 .precision = (model_precision_t)o->precision,
                                  .recompute = (model_recompute_t)o->recompute,
                                  .seed = o->seed};
+}
+
+/* Options that contradict one another. */
+static gyre_status_t check_precision(const train_options_t *o)
+{
+    static const char *const scaling[] = {"loss-scale", "loss-scale-interval", "loss-scale-hysteresis"};
+    for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++)
+        if (o->precision != MODEL_FLOAT16 && train_options_given(o, scaling[i]))
+            return gyre_fail(GYRE_ERR_INVALID, "--%s is for --precision fp16 only", scaling[i]);
+    if (o->grad_type && o->precision == MODEL_FLOAT32)
+        return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
+    return GYRE_OK;
 }
 
 /* Every rank knows the data, and the number of ranks. */
@@ -150,7 +168,9 @@ static gyre_status_t check_input(train_run_t *run)
     const pipe_train_config_t config = config_of(run);
     size_t ranks = (size_t)gyre_comm_size(run->comm);
     const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks);
-    gyre_status_t status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
+    gyre_status_t status = check_precision(run->options);
+    if (status == GYRE_OK)
+        status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)
         status = optim_batch_check(&config.batch, layout.dp);
     if (status == GYRE_OK)
@@ -303,8 +323,12 @@ static gyre_status_t visit(void *user, train_visit_t what, train_range_fn fn, vo
 
 static gyre_status_t loaded(void *user, uint64_t steps, const json_t *run)
 {
-    (void)run;
-    return optim_zero_loaded(pipe_train_zero(((train_run_t *)user)->train), steps, NULL);
+    optim_zero_t *zero = pipe_train_zero(((train_run_t *)user)->train);
+    optim_scaler_t scaler;
+    int found = train_resume_scaler(run, &scaler);
+    if (optim_zero_scaler(zero) && !found)
+        return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
+    return optim_zero_loaded(zero, steps, found ? &scaler : NULL);
 }
 
 train_parts_t train_parts_of(train_run_t *run)

@@ -31,6 +31,7 @@
 #include "model/spans.h"
 #include "model/tokenizer.h"
 #include "optim/saver.h"
+#include "optim/scaler.h"
 #include "pipeline/layout.h"
 
 /* Room for options in the table. */
@@ -53,6 +54,10 @@ typedef struct {
     double dropout;
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
     int schedule, sequence_parallel, recompute, equal_shares; /* pipe_kind_t, .., model_recompute_t, .. */
+    char *offload;
+    int precision, grad_type; /* model_precision_t; 1: 16 bits */
+    double loss_scale;
+    uint64_t loss_scale_interval, loss_scale_hysteresis;
     uint64_t batch, steps, warmup, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
@@ -264,6 +269,7 @@ typedef struct {
     uint64_t ranks;           /* that wrote the checkpoint */
     double seconds, progress; /* of training so far; the part of the time limit that is gone */
     double first_val, final_val;
+    optim_scaler_t scaler; /* of the loss; scale 0: there is none */
 } train_state_t;
 
 /* A rank's weights and optimiser state, whatever the layout: ranges of canonical rows. */
@@ -293,6 +299,9 @@ typedef struct {
 
 /* The index's object for this state; NULL: no memory. */
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state);
+
+/* The scaler in what train_resume_describe said: 1, or 0 if there is none. */
+int train_resume_scaler(const json_t *run, optim_scaler_t *scaler);
 
 /* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with other
