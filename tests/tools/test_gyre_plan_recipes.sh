@@ -46,6 +46,10 @@ run "$P" memory --recipe $R/bloom-176b.json
 check "a table" grep -qE '^ +0 +5\+e +3982551552 +12 +7.418' "$W/out"
 check "the state" grep -q '7.5000 bytes per parameter' "$W/out"
 
+plan memory --recipe $R/mt-nlg-530b.json --trainer
+want "gyre-train's own" 0
+check "35 stages" json 'len(d["trainer"]) == 35 and all(s["weights"] > 0 for s in d["trainer"])'
+
 # --- tables of measured runs ---
 SWEEP=(--recipe "$R/bloom-176b.json" --rows docs/data/bloom-sweep.txt --fit '31,33,79,80,84')
 plan time "${SWEEP[@]}" --inter 6.25

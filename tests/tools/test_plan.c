@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "tools/gyre-plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
+#include "optim/shard.h"
 
 #define GIB    1073741824.0
 #define SBH    (2048ul * 12288)     /* of GPT-3 175B, a sequence */
@@ -90,6 +92,36 @@ static void state_bytes(void **state)
                     assert_true(fabs(7.5 * each - printed[zero]) < 0.051);
                 }
             }
+}
+
+/* gyre-train's own plan holds what the formulas say: whole parts exactly, shards up to the unit that they are cut in. */
+static void trainer(void **state)
+{
+    (void)state;
+    const size_t psi = 124439808;
+    for (size_t zero = 0; zero < 4; zero++)
+        for (size_t n = 1; n <= 8; n += 7) {
+            char text[128];
+            plan_base_t base;
+            model_params_t *whole = NULL;
+            size_t bytes[OPTIM_MEMORY_KINDS];
+            snprintf(text, sizeof text,
+                     "--dtype bf16 --grad-dtype fp32 --zero %zu --dp %zu --global-batch %zu", zero, n, 4 * n);
+            plan_question_t q = question(text, &base);
+            assert_int_equal(plan_trainer_table(&q.recipe, &whole), GYRE_OK);
+            assert_int_equal(plan_trainer(&q.recipe, &base, whole, 0, 1 << 22, bytes), GYRE_OK);
+            plan_memory_t m = memory(text, 0);
+            const size_t slack =
+                64 * OPTIM_SHARD_UNIT * 18; /* of each bucket, and of the wide ones alone in theirs */
+            assert_in_range(bytes[OPTIM_MEMORY_WEIGHTS], m.weights,
+                            m.weights + (zero == 3 && n > 1 ? slack : 0));
+            assert_in_range(bytes[OPTIM_MEMORY_GRADIENTS], m.gradients,
+                            m.gradients + (zero >= 2 && n > 1 ? slack : 0));
+            size_t rest = bytes[OPTIM_MEMORY_MASTER] + bytes[OPTIM_MEMORY_MOMENTS];
+            assert_in_range(rest, m.optimizer, m.optimizer + (zero >= 1 && n > 1 ? slack : 0));
+            assert_int_equal(bytes[OPTIM_MEMORY_ACCUMULATION] >= 2 * 4 * psi, 1); /* log2 of 4 sequences */
+            model_params_destroy(whole);
+        }
 }
 
 #define GPT3 "--recipe examples/recipes/gpt-3-175b.json "
@@ -313,9 +345,10 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_bytes),     cmocka_unit_test(activations), cmocka_unit_test(in_flight),
-        cmocka_unit_test(bloom),           cmocka_unit_test(volumes),     cmocka_unit_test(bubbles),
-        cmocka_unit_test(published_times), cmocka_unit_test(fits),        cmocka_unit_test(errors),
+        cmocka_unit_test(state_bytes), cmocka_unit_test(trainer),         cmocka_unit_test(activations),
+        cmocka_unit_test(in_flight),   cmocka_unit_test(bloom),           cmocka_unit_test(volumes),
+        cmocka_unit_test(bubbles),     cmocka_unit_test(published_times), cmocka_unit_test(fits),
+        cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tools/gyre-plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
 
 #define GIB 1073741824.0
+#define MIB 1048576.0
 
 static const char help[] =
     "usage: gyre-plan memory [--recipe FILE] [flags]\n"
@@ -18,6 +20,11 @@ static const char help[] =
     "those of the rank with the largest data-parallel shard.\n"
     "\n"
     "  --bucket-bytes N        of a gradient bucket (default 26214400)\n"
+    "  --trainer               also prints what gyre-train itself will hold of weights and optimizer state, "
+    "by the plan\n"
+    "                          that it makes: with sums over a rank's sequences, which keep results the same "
+    "in every\n"
+    "                          layout\n"
     "  --rows TABLE            measured runs, as of gyre-plan time --rows; column memory is GB per rank, -1 "
     "where a run\n"
     "                          was out of memory; prints the estimate of each beside it\n"
@@ -44,7 +51,13 @@ static json_t *stage_json(size_t stage, const plan_memory_t *m)
                      (json_int_t)m->buffers, "total", (json_int_t)m->total);
 }
 
-static void print_stage(size_t stage, const plan_memory_t *m)
+/* In which sizes like the largest are printed. */
+static double unit(size_t largest)
+{
+    return (double)largest < GIB / 2 ? MIB : GIB;
+}
+
+static void print_stage(size_t stage, const plan_memory_t *m, double size)
 {
     const double bytes[] = {(double)m->weights,     (double)m->gradients, (double)m->optimizer,
                             (double)m->activations, (double)m->ends,      (double)m->working,
@@ -52,7 +65,7 @@ static void print_stage(size_t stage, const plan_memory_t *m)
     printf("%5zu %6zu%s%s %14zu %9zu", stage, m->holds.layers, m->holds.embed ? "+e" : "  ",
            m->holds.head ? "+h" : "  ", m->parameters, m->in_flight);
     for (size_t i = 0; i < sizeof bytes / sizeof bytes[0]; i++)
-        printf(" %10.3f", bytes[i] / GIB);
+        printf(" %10.3f", bytes[i] / size);
     putchar('\n');
 }
 
@@ -87,6 +100,39 @@ static double fit_reserve(const plan_question_t *q, const plan_rows_t *rows)
     return n ? plan_errors(between, n).median : q->machine.reserve;
 }
 
+typedef struct {
+    double *error; /* [errors] of rows that were measured and not fitted */
+    size_t errors, failed, called, falsely;
+    json_t *list;
+} seen_t;
+
+static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, double reserve, seen_t *seen)
+{
+    const pipe_layout_t *l = &row->recipe.layout;
+    const plan_software_t software = software_of(q, row);
+    plan_memory_t m = {0};
+    plan_memory_worst(&row->recipe, &row->base, &software, &m);
+    double bytes = (double)m.total + reserve;
+    int out = bytes > q->machine.memory;
+    printf("%5zu %6zu %6zu %4zu %3zu %3zu %5zu %10.1f %10.1f ", i + 1, row->recipe.model.layers,
+           row->recipe.model.hidden, l->dp, l->tp, l->pp, l->micro_batch,
+           (double)(m.weights + m.gradients + m.optimizer) / GIB, bytes / GIB);
+    if (row->memory < 0.0) {
+        printf("%10s %8s\n", "none left", out ? "called" : "missed");
+        seen->failed++;
+        seen->called += out ? 1 : 0;
+    } else {
+        double part = bytes / GIB / row->memory - 1.0;
+        printf("%10.0f %+8.1f%s\n", row->memory, 100.0 * part, out ? "  called out of memory" : "");
+        if (!fitted(q, i + 1))
+            seen->error[seen->errors++] = fabs(part);
+        seen->falsely += out ? 1 : 0;
+    }
+    json_array_append_new(seen->list,
+                          json_pack("{s:I, s:f, s:f, s:b}", "row", (json_int_t)(i + 1), "estimate", bytes,
+                                    "measured", row->memory, "out_of_memory", out));
+}
+
 /* Measured runs: the estimate and what the driver takes beside what was seen; the machine's memory beside those that failed. */
 static int table(const plan_question_t *q)
 {
@@ -94,88 +140,135 @@ static int table(const plan_question_t *q)
     int code = plan_rows_read(q, &rows);
     if (code != PLAN_OK)
         return code;
-    double *error = calloc(rows.rows, sizeof *error), reserve = fit_reserve(q, &rows);
-    json_t *list = json_array();
-    size_t errors = 0, failed = 0, called = 0, false_calls = 0;
+    seen_t seen = {.error = calloc(rows.rows, sizeof *seen.error), .list = json_array()};
+    if (!seen.error || !seen.list) {
+        fprintf(stderr, "gyre-plan memory: no memory left\n");
+        free(seen.error);
+        json_decref(seen.list);
+        plan_rows_free(&rows);
+        return PLAN_FAILED;
+    }
+    double reserve = fit_reserve(q, &rows);
     printf("%5s %6s %6s %4s %3s %3s %5s %10s %10s %10s %8s\n", "row", "layers", "hidden", "dp", "tp", "pp",
            "micro", "state", "estimate", "measured", "error %");
-    for (size_t i = 0; error && i < rows.rows; i++) {
-        const plan_row_t *row = &rows.row[i];
-        const pipe_layout_t *l = &row->recipe.layout;
-        const plan_software_t software = software_of(q, row);
-        plan_memory_t m = {0};
-        if (row->memory == 0.0)
-            continue;
-        plan_memory_worst(&row->recipe, &row->base, &software, &m);
-        double bytes = (double)m.total + reserve;
-        int out = bytes > q->machine.memory;
-        printf("%5zu %6zu %6zu %4zu %3zu %3zu %5zu %10.1f %10.1f ", i + 1, row->recipe.model.layers,
-               row->recipe.model.hidden, l->dp, l->tp, l->pp, l->micro_batch,
-               (double)(m.weights + m.gradients + m.optimizer) / GIB, bytes / GIB);
-        if (row->memory < 0.0) {
-            printf("%10s %8s\n", "none left", out ? "called" : "missed");
-            failed++;
-            called += out ? 1 : 0;
-        } else {
-            double part = bytes / GIB / row->memory - 1.0;
-            printf("%10.0f %+8.1f%s\n", row->memory, 100.0 * part, out ? "  called out of memory" : "");
-            if (!fitted(q, i + 1))
-                error[errors++] = fabs(part);
-            false_calls += out ? 1 : 0;
-        }
-        json_array_append_new(list, json_pack("{s:I, s:f, s:f, s:b}", "row", (json_int_t)(i + 1), "estimate",
-                                              bytes, "measured", row->memory, "out_of_memory", out));
-    }
-    plan_errors_t e = plan_errors(error, errors);
+    for (size_t i = 0; i < rows.rows; i++)
+        if (rows.row[i].memory > 0.0 || rows.row[i].memory < 0.0)
+            compare(q, i, &rows.row[i], reserve, &seen);
+    plan_errors_t e = plan_errors(seen.error, seen.errors);
     printf("\n%.2f GiB for driver and allocator; %zu rows in GiB, median error %.1f %%, 90 %% of them within "
-           "%.1f %%; %zu of %zu that were out "
-           "of memory called, "
-           "%zu called falsely\n",
-           reserve / GIB, e.rows, 100.0 * e.median, 100.0 * e.ninety, called, failed, false_calls);
-    free(error);
+           "%.1f %%; "
+           "%zu of %zu that were out of memory called, %zu called falsely\n",
+           reserve / GIB, e.rows, 100.0 * e.median, 100.0 * e.ninety, seen.called, seen.failed, seen.falsely);
+    free(seen.error);
     plan_rows_free(&rows);
-    return plan_json_write(q, json_pack("{s:s, s:o, s:f, s:I, s:I, s:I}", "version", GYRE_VERSION, "rows",
-                                        list, "median", e.median, "out_of_memory", (json_int_t)failed,
-                                        "called", (json_int_t)called, "falsely", (json_int_t)false_calls));
+    return plan_json_write(q,
+                           json_pack("{s:s, s:o, s:f, s:I, s:I, s:I}", "version", GYRE_VERSION, "rows",
+                                     seen.list, "median", e.median, "out_of_memory", (json_int_t)seen.failed,
+                                     "called", (json_int_t)seen.called, "falsely", (json_int_t)seen.falsely));
+}
+
+/* ---- one run ------------------------------------------------------------------------------------------------------- */
+
+static void print_head(const plan_memory_t *worst)
+{
+    printf("\n%5s %-10s %14s %9s %10s %10s %10s %10s %10s %10s %10s %6s %s\n", "stage", "layers",
+           "parameters", "in flight", "weights", "gradients", "optimizer", "activat.", "ends", "working",
+           "buffers", "total", unit(worst->total) == GIB ? "GiB" : "MiB");
+}
+
+static void print_worst(const plan_question_t *q, size_t at, const plan_memory_t *worst)
+{
+    double state = (double)(worst->weights + worst->gradients + worst->optimizer), size = unit(worst->total);
+    printf("\nmost on stage %zu: %.3f %s", at, (double)worst->total / size, size == GIB ? "GiB" : "MiB");
+    if (q->have_machine)
+        printf(" and %.1f GiB that the driver takes; %s has %.0f GiB%s", q->machine.reserve / GIB,
+               q->machine.name, q->machine.memory / GIB,
+               (double)worst->total + q->machine.reserve > q->machine.memory ? ": out of memory" : "");
+    printf("\nstate: %.4f bytes per parameter\n", state / (double)worst->parameters);
+}
+
+/* What gyre-train itself will hold: a table of stages, and the same as JSON; NULL after an error. */
+static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
+{
+    model_params_t *whole = NULL;
+    json_t *stages = json_array();
+    size_t bytes[OPTIM_MEMORY_KINDS];
+    if (plan_trainer_table(&q->recipe, &whole) != GYRE_OK) {
+        json_decref(stages);
+        return NULL;
+    }
+    printf("\nweights and optimizer state in gyre-train, MiB (buckets of %zu bytes)\n%5s", q->memory.bucket,
+           "stage");
+    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        printf(" %12s", optim_memory_name((optim_memory_t)k));
+    printf(" %12s\n", "total");
+    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
+        size_t total = 0;
+        json_t *stage = json_object();
+        if (plan_trainer(&q->recipe, base, whole, s, q->memory.bucket, bytes) != GYRE_OK) {
+            json_decref(stage);
+            json_decref(stages);
+            stages = NULL;
+            break;
+        }
+        printf("%5zu", s);
+        for (int k = 0; k < OPTIM_MEMORY_KINDS; k++) {
+            printf(" %12.3f", (double)bytes[k] / MIB);
+            json_object_set_new(stage, optim_memory_name((optim_memory_t)k),
+                                json_integer((json_int_t)bytes[k]));
+            total += bytes[k];
+        }
+        printf(" %12.3f\n", (double)total / MIB);
+        json_array_append_new(stages, stage);
+    }
+    model_params_destroy(whole);
+    return stages;
+}
+
+static int one(const plan_question_t *q)
+{
+    plan_base_t base;
+    plan_memory_t worst = {0};
+    if (plan_base(&q->recipe, &base) != GYRE_OK)
+        return PLAN_FAILED;
+    size_t at = plan_memory_worst(&q->recipe, &base, &q->memory, &worst);
+    plan_print_recipe(&q->recipe, &base);
+    print_head(&worst);
+    json_t *stages = json_array();
+    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
+        plan_memory_t m;
+        plan_memory(&q->recipe, &base, s, &q->memory, &m);
+        print_stage(s, &m, unit(worst.total));
+        json_array_append_new(stages, stage_json(s, &m));
+    }
+    print_worst(q, at, &worst);
+    json_t *root = plan_json_recipe(&q->recipe, &base);
+    if (root)
+        json_object_update_new(root,
+                               json_pack("{s:o, s:I, s:o, s:b}", "stages", stages, "worst", (json_int_t)at,
+                                         "worst_stage", stage_json(at, &worst), "fits",
+                                         (double)worst.total + q->machine.reserve <= q->machine.memory));
+    else
+        json_decref(stages);
+    if (q->trainer) {
+        json_t *list = trainer(q, &base);
+        if (!list) {
+            json_decref(root);
+            return PLAN_FAILED;
+        }
+        if (!root || json_object_set_new(root, "trainer", list)) {
+            json_decref(root);
+            root = NULL; /* plan_json_write says so */
+        }
+    }
+    return plan_json_write(q, root);
 }
 
 int plan_memory_question(int argc, char **argv)
 {
     plan_question_t q;
-    plan_base_t base;
     int code = plan_question(argc, argv, PLAN_FOR_MEMORY, help, &q);
     if (code != PLAN_OK)
         return code < 0 ? PLAN_OK : code;
-    if (q.rows)
-        return table(&q);
-    if (plan_base(&q.recipe, &base) != GYRE_OK)
-        return PLAN_FAILED;
-    plan_print_recipe(&q.recipe, &base);
-    printf("\n%5s %-10s %14s %9s %10s %10s %10s %10s %10s %10s %10s %10s\n", "stage", "layers", "parameters",
-           "in flight", "weights", "gradients", "optimizer", "activations", "ends", "working", "buffers",
-           "total GiB");
-    json_t *stages = json_array();
-    plan_memory_t worst = {0};
-    size_t at = plan_memory_worst(&q.recipe, &base, &q.memory, &worst);
-    for (size_t s = 0; s < q.recipe.layout.pp; s++) {
-        plan_memory_t m;
-        plan_memory(&q.recipe, &base, s, &q.memory, &m);
-        print_stage(s, &m);
-        json_array_append_new(stages, stage_json(s, &m));
-    }
-    double state = (double)(worst.weights + worst.gradients + worst.optimizer);
-    printf("\nmost on stage %zu: %.3f GiB", at, (double)worst.total / GIB);
-    if (q.have_machine)
-        printf(" and %.1f GiB that the driver takes; %s has %.0f GiB%s", q.machine.reserve / GIB,
-               q.machine.name, q.machine.memory / GIB,
-               (double)worst.total + q.machine.reserve > q.machine.memory ? ": out of memory" : "");
-    printf("\nstate: %.4f bytes per parameter\n", state / (double)worst.parameters);
-    json_t *root = plan_json_recipe(&q.recipe, &base);
-    if (root)
-        json_object_update_new(root, json_pack("{s:o, s:I, s:o, s:b}", "stages", stages, "worst",
-                                               (json_int_t)at, "worst_stage", stage_json(at, &worst), "fits",
-                                               (double)worst.total + q.machine.reserve <= q.machine.memory));
-    else
-        json_decref(stages);
-    return plan_json_write(&q, root);
+    return q.rows ? table(&q) : one(&q);
 }

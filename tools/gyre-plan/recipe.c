@@ -43,7 +43,7 @@ static const char layout_help[] =
     "  --recompute none|selective|full\n"
     "                          other degrees, and so on; schedules: gpipe 1f1b interleaved zb-h1 zb-v\n";
 
-typedef enum { COUNT, REAL_, TEXT, CHOICE } kind_t;
+typedef enum { COUNT, REAL_, TEXT, CHOICE, SWITCH } kind_t;
 typedef struct {
     const char *name;
     int id;
@@ -85,6 +85,7 @@ enum {
     OVERLAP,
     BUCKET,
     EXTRA,
+    TRAINER,
     RESERVE,
     JSON,
     ROWS,
@@ -127,6 +128,7 @@ static const flag_t flags[FLAGS] = {
     [OVERLAP] = {"overlap", OVERLAP, REAL_, 0, 1, 0},
     [BUCKET] = {"bucket-bytes", BUCKET, COUNT, 0, 1e15, PLAN_FOR_MEMORY | PLAN_FOR_SEARCH},
     [EXTRA] = {"extra", EXTRA, COUNT, 0, 64, PLAN_FOR_MEMORY | PLAN_FOR_SEARCH},
+    [TRAINER] = {"trainer", TRAINER, SWITCH, 0, 0, PLAN_FOR_MEMORY},
     [RESERVE] = {"reserve", RESERVE, REAL_, 0, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_SEARCH},
     [JSON] = {"json", JSON, TEXT, 0, 0, 0},
     [ROWS] = {"rows", ROWS, TEXT, 0, 0, PLAN_FOR_TIME | PLAN_FOR_MEMORY},
@@ -203,7 +205,9 @@ static int collect(int argc, char **argv, plan_for_t what, const char *help, giv
             find_flag(arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2), (int)what);
         if (!flag)
             return usage(argv[0], "there is no flag %s%s", arg, "");
-        const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (flag->kind == SWITCH && equals)
+            return usage(argv[0], "--%s takes no value%s", flag->name, "");
+        const char *value = equals ? equals + 1 : flag->kind == SWITCH ? "" : i + 1 < argc ? argv[++i] : NULL;
         if (!value)
             return usage(argv[0], "--%s wants a value%s", flag->name, "");
         int code = take(argv[0], flag, value, given);
@@ -398,6 +402,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     q.memory.extra = count_of(&given, EXTRA, 0);
     q.gpus = count_of(&given, GPUS, q.recipe.layout.tp * q.recipe.layout.pp * q.recipe.layout.dp);
     q.top = count_of(&given, TOP, q.top);
+    q.trainer = given.text[TRAINER] != NULL;
     q.one_schedule = given.text[SCHEDULE] != NULL;
     q.json = given.text[JSON];
     q.rows = given.text[ROWS];

@@ -13,6 +13,7 @@ typedef struct {
     int have_machine; /* 0: none was named, by flag or recipe */
     plan_machine_t machine;
     plan_software_t memory;
+    int trainer;      /* of memory: gyre-train's own, too */
     const char *json; /* NULL: no file */
     /* of time */
     const char *rows;
