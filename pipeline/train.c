@@ -58,10 +58,13 @@ static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, s
     return (size_t)mb % chunk->in_flight * train->work.micro + j;
 }
 
-/* 1 if this rank's column has no such sequence: it takes part in what is collective, and that is all. */
-static int is_idle(const pipe_train_t *train, int mb, size_t j)
+/* Sequence j of micro-batch mb is this column's *i-th. 0: it has none there, and takes part in what is collective, that is
+ * all: columns with fewer sequences are idle in the first ones, so that all end together (optim_zero_idle). */
+static int has_sequence(const pipe_train_t *train, int mb, size_t j, size_t *i)
 {
-    return (size_t)mb * train->work.micro + j >= train->work.count;
+    size_t at = (size_t)mb * train->work.micro + j, idle = train->longest - train->work.count;
+    *i = at - idle;
+    return at >= idle;
 }
 
 static const float *part(const void *tensor, const pipe_train_t *train, size_t j)
@@ -81,13 +84,14 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
     const chunk_t *chunk = &train->chunk[chunk_index];
     gyre_status_t status = GYRE_OK;
     for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
-        if (is_idle(train, mb, j)) {
+        size_t i;
+        if (!has_sequence(train, mb, j, &i)) {
             if (out)
                 memset(part_out(out, train, j), 0, train->boundary * sizeof(float));
-            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, 0);
+            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD);
             continue;
         }
-        size_t index = work->first + ((size_t)mb * work->micro + j) * work->step;
+        size_t index = work->first + i * work->step;
         model_sequence_t sequence = {.sequence = index, .step = work->number};
         if (chunk->embed || chunk->head || train->whole->config.prefix) {
             sequence.prefix = work->fetch(work->user, index, train->tokens, train->targets);
@@ -111,10 +115,11 @@ static gyre_status_t backward(void *user, int chunk_index, int mb, const void *d
     gyre_status_t status = GYRE_OK;
     (void)flags; /* the stage was told at its creation whether passes are split */
     for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
-        if (is_idle(train, mb, j)) {
+        size_t i;
+        if (!has_sequence(train, mb, j, &i)) {
             if (d_in)
                 memset(part_out(d_in, train, j), 0, train->boundary * sizeof(float));
-            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, 1);
+            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD);
         } else {
             status = model_stage_backward_f32(chunk->stage, slot_of(train, chunk, mb, j), train->work.scale,
                                               part(d_out, train, j), part_out(d_in, train, j));
@@ -129,9 +134,13 @@ static gyre_status_t backward_weight(void *user, int chunk_index, int mb, unsign
     const chunk_t *chunk = &train->chunk[chunk_index];
     gyre_status_t status = GYRE_OK;
     (void)flags;
-    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++)
-        if (!is_idle(train, mb, j))
+    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
+        size_t i;
+        if (has_sequence(train, mb, j, &i))
             status = model_stage_backward_weight_f32(chunk->stage, slot_of(train, chunk, mb, j));
+        else
+            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD_WEIGHT);
+    }
     return status;
 }
 
