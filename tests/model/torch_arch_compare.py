@@ -1,0 +1,576 @@
+#!/usr/bin/python3
+"""Every architecture against PyTorch: a random small model of each, written as Hugging Face's files by Python, read by Gyre.
+Loss and the gradients of all tensors are compared with modules written here from the papers and, where `transformers` is
+installed and has the class, with that class, too. Gyre's export of the same weights is compared bit for bit, and loaded
+by `transformers` unmodified.
+
+Both sides compute in double; gradients travel as float. Loss agrees to 1e-10 relative, each tensor's gradient to 1e-6 (norm of
+the difference over norm of PyTorch's). `transformers` computes rotary angles, some softmaxes and ALiBi in float: 1e-6, 1e-5.
+"""
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    print("SKIP: PyTorch is not installed (Debian: apt-get install python3-torch)")
+    sys.exit(77)
+try:
+    import transformers
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+except ImportError:
+    transformers = None
+
+LOSS_TOLERANCE = 1e-10
+TOLERANCE = 1e-6
+B, T, V = 2, 12, 37
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+def write_safetensors(path, tensors):
+    header, offset = {}, 0
+    for name, tensor in tensors.items():
+        size = 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for tensor in tensors.values():
+            file.write(tensor.to(torch.float32).contiguous().numpy().tobytes())
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        values = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32)
+        tensors[name] = values.reshape(entry["shape"]).clone()
+    return tensors
+
+
+def read_folder(folder):
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if not os.path.exists(index):
+        return read_safetensors(os.path.join(folder, "model.safetensors"))
+    with open(index, encoding="utf-8") as file:
+        names = set(json.load(file)["weight_map"].values())
+    return {k: v for name in sorted(names) for k, v in read_safetensors(os.path.join(folder, name)).items()}
+
+
+# ---- the parts of a decoder, as the papers have them ------------------------------------------------------------------
+
+ACTIVATIONS = {
+    "gelu_new": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))),
+    "gelu": lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2))),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu": torch.relu,
+    "silu": lambda x: x * torch.sigmoid(x),
+}
+
+
+def layer_norm(x, w, name, eps=1e-5):
+    return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], eps)
+
+
+def rms_norm(x, w, name, eps):
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w[name + ".weight"]
+
+
+def linear(x, w, name):
+    """[out, in], as torch.nn.Linear."""
+    y = x @ w[name + ".weight"].T
+    return y + w[name + ".bias"] if name + ".bias" in w else y
+
+
+def conv(x, w, name):
+    """[in, out], as GPT-2."""
+    y = x @ w[name + ".weight"]
+    return y + w[name + ".bias"] if name + ".bias" in w else y
+
+
+def rotate(x, dim, theta=10000.0, neighbours=False):
+    """x [.., T, D]: the first dim channels turn."""
+    half = dim // 2
+    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * theta ** (-torch.arange(half, dtype=x.dtype) / half)
+    cos, sin = angle.cos(), angle.sin()
+    a, b = (x[..., 0:dim:2], x[..., 1:dim:2]) if neighbours else (x[..., :half], x[..., half:dim])
+    p, q = a * cos - b * sin, b * cos + a * sin
+    turned = torch.stack((p, q), -1).flatten(-2) if neighbours else torch.cat((p, q), -1)
+    return torch.cat((turned, x[..., dim:]), -1)
+
+
+def alibi_slopes(heads):
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
+    return torch.tensor(slopes, dtype=torch.float64)
+
+
+def heads_of(x, heads):
+    """[B, T, H D] -> [B, H, T, D]"""
+    return x.reshape(B, T, heads, -1).transpose(1, 2)
+
+
+def attend(q, k, v, prefix=None, slopes=None):
+    """[B, H, T, D] each; prefix: positions of each sequence that see one another."""
+    if k.shape[1] < q.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+    if slopes is not None:
+        distance = torch.arange(T)[None, :] - torch.arange(T)[:, None]
+        scores = scores + slopes[:, None, None] * distance
+    mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1, 1)
+    for i, n in enumerate(prefix or []):
+        mask[i, 0, :n, :n] = True
+    scores = scores.masked_fill(~mask, float("-inf"))
+    return (scores.softmax(3) @ v).transpose(1, 2).reshape(B, T, -1)
+
+
+def experts(x, c, gate, run, balance):
+    """Mixtral's router for every sequence apart, without limits on an expert's positions."""
+    probabilities = (x @ gate).softmax(-1)
+    weights, choice = probabilities.topk(c["k"], -1)
+    weights = weights / weights.sum(-1, keepdim=True)
+    y = torch.zeros_like(x)
+    for e in range(c["experts"]):
+        share = (weights * (choice == e)).sum(-1)
+        y = y + share[..., None] * run(e, x)
+    chosen = F.one_hot(choice, c["experts"]).to(x.dtype).sum(2).mean(1)
+    balance.append((c["experts"] * chosen * probabilities.mean(1)).sum(-1).mean())
+    return y
+
+
+# ---- architectures: config.json, tensors, forward ----------------------------------------------------------------------
+
+def normal(generator, *shape, mean=0.0):
+    return (mean + 0.3 * torch.randn(*shape, generator=generator)).to(torch.float32)
+
+
+class Architecture:
+    """name, config, shapes {tensor: shape}; a tensor named ..norm..weight or ln is drawn around 1."""
+    prefix = None
+
+    def __init__(self, name, config, shapes, forward, prefix=None, balance=0.0, hf=True):
+        self.name, self.config, self.shapes, self.forward = name, config, shapes, forward
+        self.prefix, self.balance, self.hf = prefix, balance, hf
+
+    def weights(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        gains = ("norm", "ln_", "ln1", "ln2")
+        return {name: normal(generator, *shape, mean=1.0 if len(shape) == 1 and name.endswith("weight") and
+                             any(g in name for g in gains) else 0.0) for name, shape in self.shapes.items()}
+
+
+def vector(name, n):
+    return {name + ".weight": (n,), name + ".bias": (n,)}
+
+
+def matrix(name, rows, columns, bias):
+    return {name + ".weight": (rows, columns), name + ".bias": (bias,)}
+
+
+L, C, H = 2, 24, 6
+D = C // H
+
+
+def gpt2_shapes(hidden=4 * C, gated=False):
+    shapes = {"transformer.wte.weight": (V, C), "transformer.wpe.weight": (T, C), **vector("transformer.ln_f", C)}
+    wide = 2 * hidden if gated else hidden
+    for i in range(L):
+        at = f"transformer.h.{i}."
+        shapes.update({**vector(at + "ln_1", C), **matrix(at + "attn.c_attn", C, 3 * C, 3 * C),
+                       **matrix(at + "attn.c_proj", C, C, C), **vector(at + "ln_2", C),
+                       **matrix(at + "mlp.c_fc", C, wide, wide), **matrix(at + "mlp.c_proj", hidden, C, C)})
+    return shapes
+
+
+def gpt2(activation, top_query=False):
+    def forward(w, tokens, prefix, balance):
+        x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"]
+        for i in range(L):
+            at = f"transformer.h.{i}."
+            y = layer_norm(x, w, at + "ln_1")
+            q, k, v = conv(y, w, at + "attn.c_attn").split(C, 2)
+            if top_query and i == L - 1:
+                table = w[at + "attn.wqe.weight"].expand(B, T, C)
+                q = conv(table, w, at + "attn.c_attn").split(C, 2)[0]
+            x = x + conv(attend(heads_of(q, H), heads_of(k, H), heads_of(v, H)), w, at + "attn.c_proj")
+            y = ACTIVATIONS[activation](conv(layer_norm(x, w, at + "ln_2"), w, at + "mlp.c_fc"))
+            x = x + conv(y, w, at + "mlp.c_proj")
+        return layer_norm(x, w, "transformer.ln_f") @ w["transformer.wte.weight"].T
+    return forward
+
+
+def opt(w, tokens, prefix, balance):
+    x = w["model.decoder.embed_tokens.weight"][tokens] + w["model.decoder.embed_positions.weight"][2:2 + T]
+    for i in range(L):
+        at = f"model.decoder.layers.{i}."
+        y = layer_norm(x, w, at + "self_attn_layer_norm")
+        q, k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), H) for n in "qkv")
+        x = x + linear(attend(q, k, v), w, at + "self_attn.out_proj")
+        y = torch.relu(linear(layer_norm(x, w, at + "final_layer_norm"), w, at + "fc1"))
+        x = x + linear(y, w, at + "fc2")
+    return layer_norm(x, w, "model.decoder.final_layer_norm") @ w["model.decoder.embed_tokens.weight"].T
+
+
+def opt_shapes():
+    shapes = {"model.decoder.embed_tokens.weight": (V, C), "model.decoder.embed_positions.weight": (T + 2, C),
+              **vector("model.decoder.final_layer_norm", C)}
+    for i in range(L):
+        at = f"model.decoder.layers.{i}."
+        shapes.update({**vector(at + "self_attn_layer_norm", C), **vector(at + "final_layer_norm", C),
+                       **matrix(at + "fc1", 2 * C, C, 2 * C), **matrix(at + "fc2", C, 2 * C, C)})
+        for n in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            shapes.update(matrix(at + "self_attn." + n, C, C, C))
+    return shapes
+
+
+def by_head(x):
+    """BLOOM's and GPT-NeoX's q, k, v: [B, T, H, 3, D]"""
+    return (x.reshape(B, T, H, 3, D)[:, :, :, i].transpose(1, 2) for i in range(3))
+
+
+def bloom(w, tokens, prefix, balance):
+    x = layer_norm(w["transformer.word_embeddings.weight"][tokens], w, "transformer.word_embeddings_layernorm")
+    for i in range(L):
+        at = f"transformer.h.{i}."
+        q, k, v = by_head(linear(layer_norm(x, w, at + "input_layernorm"), w, at + "self_attention.query_key_value"))
+        x = x + linear(attend(q, k, v, slopes=alibi_slopes(H)), w, at + "self_attention.dense")
+        y = ACTIVATIONS["gelu_new"](linear(layer_norm(x, w, at + "post_attention_layernorm"), w, at + "mlp.dense_h_to_4h"))
+        x = x + linear(y, w, at + "mlp.dense_4h_to_h")
+    return layer_norm(x, w, "transformer.ln_f") @ w["transformer.word_embeddings.weight"].T
+
+
+def neox(w, tokens, prefix, balance):
+    x = w["gpt_neox.embed_in.weight"][tokens]
+    for i in range(L):
+        at = f"gpt_neox.layers.{i}."
+        q, k, v = by_head(linear(layer_norm(x, w, at + "input_layernorm"), w, at + "attention.query_key_value"))
+        attended = linear(attend(rotate(q, 2), rotate(k, 2), v), w, at + "attention.dense")
+        y = ACTIVATIONS["gelu"](linear(layer_norm(x, w, at + "post_attention_layernorm"), w, at + "mlp.dense_h_to_4h"))
+        x = x + attended + linear(y, w, at + "mlp.dense_4h_to_h")
+    return layer_norm(x, w, "gpt_neox.final_layer_norm") @ w["embed_out.weight"].T
+
+
+def joined_shapes(layer, attention, top):
+    shapes = dict(top)
+    for i in range(L):
+        at = layer % i
+        shapes.update({**vector(at + "input_layernorm", C), **vector(at + "post_attention_layernorm", C),
+                       **matrix(at + attention + ".query_key_value", 3 * C, C, 3 * C),
+                       **matrix(at + attention + ".dense", C, C, C), **matrix(at + "mlp.dense_h_to_4h", 4 * C, C, 4 * C),
+                       **matrix(at + "mlp.dense_4h_to_h", C, 4 * C, C)})
+    return shapes
+
+
+def llama(eps, kv, moe=None):
+    def forward(w, tokens, prefix, balance):
+        x = w["model.embed_tokens.weight"][tokens]
+        for i in range(L):
+            at = f"model.layers.{i}."
+            y = rms_norm(x, w, at + "input_layernorm", eps)
+            q = heads_of(linear(y, w, at + "self_attn.q_proj"), H)
+            k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), kv) for n in "kv")
+            x = x + linear(attend(rotate(q, D), rotate(k, D), v), w, at + "self_attn.o_proj")
+            y = rms_norm(x, w, at + "post_attention_layernorm", eps)
+            if moe:
+                def run(e, z, at=at + "block_sparse_moe.experts."):
+                    gate = ACTIVATIONS["silu"](linear(z, w, at + f"{e}.w1"))
+                    return linear(gate * linear(z, w, at + f"{e}.w3"), w, at + f"{e}.w2")
+                x = x + experts(y, moe, w[at + "block_sparse_moe.gate.weight"].T, run, balance)
+            else:
+                gate = ACTIVATIONS["silu"](linear(y, w, at + "mlp.gate_proj"))
+                x = x + linear(gate * linear(y, w, at + "mlp.up_proj"), w, at + "mlp.down_proj")
+        head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+        return rms_norm(x, w, "model.norm", eps) @ head.T
+    return forward
+
+
+def llama_shapes(kv, ffn, tied=False, moe=None):
+    shapes = {"model.embed_tokens.weight": (V, C), "model.norm.weight": (C,)}
+    if not tied:
+        shapes["lm_head.weight"] = (V, C)
+    for i in range(L):
+        at = f"model.layers.{i}."
+        shapes.update({at + "input_layernorm.weight": (C,), at + "post_attention_layernorm.weight": (C,),
+                       at + "self_attn.q_proj.weight": (C, C), at + "self_attn.k_proj.weight": (kv * D, C),
+                       at + "self_attn.v_proj.weight": (kv * D, C), at + "self_attn.o_proj.weight": (C, C)})
+        if moe:
+            shapes[at + "block_sparse_moe.gate.weight"] = (moe["experts"], C)
+            for e in range(moe["experts"]):
+                shapes.update({at + f"block_sparse_moe.experts.{e}.w1.weight": (ffn, C),
+                               at + f"block_sparse_moe.experts.{e}.w2.weight": (C, ffn),
+                               at + f"block_sparse_moe.experts.{e}.w3.weight": (ffn, C)})
+        else:
+            shapes.update({at + "mlp.gate_proj.weight": (ffn, C), at + "mlp.up_proj.weight": (ffn, C),
+                           at + "mlp.down_proj.weight": (C, ffn)})
+    return shapes
+
+
+def glm(w, tokens, prefix, balance):
+    """GLM-130B: DeepNorm, rotary positions, GeGLU, open attention within the prefix. The gradient of the embedding is a tenth."""
+    table, alpha, ffn = w["transformer.wte.weight"], math.sqrt(2 * L), 2 * C
+    x = (0.1 * table + 0.9 * table.detach())[tokens]
+    for i in range(L):
+        at = f"transformer.h.{i}."
+        q, k, v = (heads_of(y, H) for y in conv(x, w, at + "attn.c_attn").split(C, 2))
+        attended = attend(rotate(q, D), rotate(k, D), v, prefix)
+        x = layer_norm(alpha * x + conv(attended, w, at + "attn.c_proj"), w, at + "ln_1")
+        gate, up = conv(x, w, at + "mlp.c_fc").split(ffn, 2)
+        y = conv(ACTIVATIONS["gelu"](gate) * up, w, at + "mlp.c_proj")
+        x = layer_norm(alpha * x + y, w, at + "ln_2")
+    return x @ table.T
+
+
+def glm_shapes():
+    shapes = gpt2_shapes(2 * C, gated=True)
+    return {name: shape for name, shape in shapes.items() if "wpe" not in name and "ln_f" not in name}
+
+
+def megatron_moe(w, tokens, prefix, balance):
+    """What Megatron can mix: a quarter of each head rotates in neighbouring pairs, RMSNorm, and experts with GELU."""
+    x = w["transformer.wte.weight"][tokens]
+    for i in range(L):
+        at = f"transformer.h.{i}."
+        y = rms_norm(x, w, at + "ln_1", 1e-5)
+        q, k, v = conv(y, w, at + "attn.c_attn").split((C, C // 3, C // 3), 2)
+        q, k, v = heads_of(q, H), heads_of(k, H // 3), heads_of(v, H // 3)
+        turned = attend(rotate(q, 2, neighbours=True), rotate(k, 2, neighbours=True), v)
+        x = x + conv(turned, w, at + "attn.c_proj")
+        y = rms_norm(x, w, at + "ln_2", 1e-5)
+
+        def run(e, z, at=at + "mlp.experts."):
+            fc, proj = w[at + "c_fc.weight"].reshape(4, C, C), w[at + "c_proj.weight"].reshape(4, C, C)
+            return ACTIVATIONS["gelu"](z @ fc[e]) @ proj[e]
+        x = x + experts(y, {"experts": 4, "k": 2}, w[at + "mlp.router.weight"], run, balance)
+    return rms_norm(x, w, "transformer.ln_f", 1e-5) @ w["lm_head.weight"].T
+
+
+def megatron_moe_shapes():
+    shapes = {"transformer.wte.weight": (V, C), "lm_head.weight": (V, C), "transformer.ln_f.weight": (C,)}
+    for i in range(L):
+        at = f"transformer.h.{i}."
+        shapes.update({at + "ln_1.weight": (C,), at + "ln_2.weight": (C,), at + "attn.c_attn.weight": (C, C + 2 * C // 3),
+                       at + "attn.c_proj.weight": (C, C), at + "mlp.router.weight": (C, 4),
+                       at + "mlp.experts.c_fc.weight": (4 * C, C), at + "mlp.experts.c_proj.weight": (4 * C, C)})
+    return shapes
+
+
+def architectures():
+    gpt2_config = {"vocab_size": V, "n_positions": T, "n_layer": L, "n_embd": C, "n_head": H,
+                   "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+    llama_config = {"vocab_size": V, "max_position_embeddings": T, "num_hidden_layers": L, "hidden_size": C,
+                    "num_attention_heads": H, "num_key_value_heads": 2, "intermediate_size": 20, "hidden_act": "silu",
+                    "rms_norm_eps": 1e-6, "bos_token_id": 0, "eos_token_id": 0}
+    moe = {"experts": 4, "k": 2}
+    top_query = {f"transformer.h.{L - 1}.attn.wqe.weight": (T, C)}
+    yield Architecture("GPT-2", {"model_type": "gpt2", **gpt2_config}, gpt2_shapes(), gpt2("gelu_new"))
+    yield Architecture("OPT", {"model_type": "opt", "vocab_size": V, "max_position_embeddings": T, "num_hidden_layers": L,
+                               "hidden_size": C, "word_embed_proj_dim": C, "num_attention_heads": H, "ffn_dim": 2 * C,
+                               "activation_function": "relu", "dropout": 0.0, "attention_dropout": 0.0,
+                               "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}, opt_shapes(), opt)
+    yield Architecture("BLOOM", {"model_type": "bloom", "vocab_size": V, "seq_length": T, "n_layer": L, "hidden_size": C,
+                                 "n_head": H, "hidden_dropout": 0.0, "attention_dropout": 0.0, "pad_token_id": 0,
+                                 "bos_token_id": 0, "eos_token_id": 0},
+                       joined_shapes("transformer.h.%d.", "self_attention",
+                                     {"transformer.word_embeddings.weight": (V, C), **vector("transformer.ln_f", C),
+                                      **vector("transformer.word_embeddings_layernorm", C)}), bloom)
+    yield Architecture("GPT-NeoX", {"model_type": "gpt_neox", "vocab_size": V, "max_position_embeddings": T,
+                                    "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
+                                    "intermediate_size": 4 * C, "hidden_act": "gelu", "rotary_pct": 0.5,
+                                    "rotary_emb_base": 10000, "use_parallel_residual": True,
+                                    "tie_word_embeddings": False, "hidden_dropout": 0.0, "attention_dropout": 0.0,
+                                    "bos_token_id": 0, "eos_token_id": 0},
+                       joined_shapes("gpt_neox.layers.%d.", "attention",
+                                     {"gpt_neox.embed_in.weight": (V, C), "embed_out.weight": (V, C),
+                                      **vector("gpt_neox.final_layer_norm", C)}), neox)
+    yield Architecture("LLaMA", {"model_type": "llama", "tie_word_embeddings": False, **llama_config},
+                       llama_shapes(2, 20), llama(1e-6, 2))
+    yield Architecture("LLaMA, tied", {"model_type": "llama", "tie_word_embeddings": True, **llama_config},
+                       llama_shapes(2, 20, tied=True), llama(1e-6, 2))
+    yield Architecture("Mixtral", {"model_type": "mixtral", "tie_word_embeddings": False, **llama_config,
+                                   "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2,
+                                   "router_aux_loss_coef": 0.0, "sliding_window": None},
+                       llama_shapes(2, 20, moe=moe), llama(1e-6, 2, moe))
+    yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
+                                    "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
+                                    "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,
+                       prefix=[5, 0], hf=False)
+    yield Architecture("CodeGeeX", {"model_type": "codegeex", **gpt2_config}, {**gpt2_shapes(), **top_query},
+                       gpt2("quick_gelu", top_query=True), hf=False)
+    yield Architecture("MT-NLG", {"model_type": "megatron_gpt", "vocab_size": V, "max_position_embeddings": T,
+                                  "num_layers": L, "hidden_size": C, "num_attention_heads": H,
+                                  "ffn_hidden_size": 4 * C, "activation_function": "gelu_new"},
+                       gpt2_shapes(), gpt2("gelu_new"), hf=False)
+    yield Architecture("Megatron, experts", {"model_type": "megatron_gpt", "vocab_size": V, "max_position_embeddings": T,
+                                             "num_layers": L, "hidden_size": C, "num_attention_heads": H,
+                                             "num_query_groups": 2, "ffn_hidden_size": C, "add_bias_linear": False,
+                                             "activation_function": "gelu", "normalization": "RMSNorm",
+                                             "position_embedding_type": "rope", "rotary_percent": 0.5,
+                                             "rotary_interleaved": True, "num_experts": 4, "moe_router_topk": 2,
+                                             "moe_aux_loss_coeff": 0.3, "moe_expert_capacity_factor": 2.0,
+                                             "untie_embeddings_and_output_weights": True},
+                       megatron_moe_shapes(), megatron_moe, balance=0.3, hf=False)
+
+
+# ---- the comparison ----------------------------------------------------------------------------------------------------
+
+def loss_of(logits, targets, prefix):
+    """Mean over sequences of the mean over the positions that learn: those behind the prefix."""
+    losses = F.cross_entropy(logits.reshape(B * T, -1), targets.reshape(-1), reduction="none").reshape(B, T)
+    return torch.stack([losses[i, n:].mean() for i, n in enumerate(prefix or [0] * B)]).mean()
+
+
+class Report:
+    def __init__(self):
+        self.failed = 0
+
+    def check(self, what, error, limit):
+        if not error <= limit:
+            print(f"FAILED: {what}: {error:.2e}, more than {limit}")
+            self.failed += 1
+        return error
+
+
+def relative(mine, reference):
+    return ((mine.double() - reference).norm() / reference.norm().clamp_min(1e-300)).item()
+
+
+def gradients_differ(report, label, mine, reference):
+    """Largest relative difference. Biases of k have a gradient of zero but for rounding: none where neither has any."""
+    worst = 0.0
+    if mine.keys() != reference.keys():
+        print(f"FAILED: {label}: tensors {sorted(mine.keys() ^ reference.keys())} are on one side only")
+        report.failed += 1
+    for name in mine.keys() & reference.keys():
+        if reference[name].norm() < 1e-12 and mine[name].norm() < 1e-12:
+            continue
+        worst = max(worst, report.check(f"{label}: gradient of {name}", relative(mine[name], reference[name]), TOLERANCE))
+    return worst
+
+
+def run_gyre(folder):
+    build = os.environ.get("B", "build")
+    done = subprocess.run([os.path.join(build, "tests/model/mp_hf"), folder], check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def compare(arch, folder, report):
+    weights = arch.weights(hash_of(arch.name))
+    generator = torch.Generator().manual_seed(5)
+    tokens, targets = (torch.randint(2, V, (B, T), generator=generator) for _ in range(2))
+    write_safetensors(os.path.join(folder, "model.safetensors"), weights)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(arch.config, file)
+    with open(os.path.join(folder, "sequences.json"), "w", encoding="utf-8") as file:
+        json.dump([{"tokens": tokens[i].tolist(), "targets": targets[i].tolist(),
+                    "prefix": arch.prefix[i] if arch.prefix else 0} for i in range(B)], file)
+    answer = run_gyre(folder)
+    mine = read_folder(os.path.join(folder, "gradients"))
+
+    w = {name: tensor.double().requires_grad_() for name, tensor in weights.items()}
+    balance = []
+    loss = loss_of(arch.forward(w, tokens, arch.prefix, balance), targets, arch.prefix)
+    auxiliary = arch.balance * sum(balance) if arch.balance else torch.zeros(())
+    (loss + auxiliary).backward()
+    error = report.check(f"{arch.name}: loss", abs(answer["loss"] - loss.item()) / loss.item(), LOSS_TOLERANCE)
+    report.check(f"{arch.name}: balance loss", abs(answer["balance"] - auxiliary.item()), LOSS_TOLERANCE)
+    worst = gradients_differ(report, arch.name, mine, {name: t.grad for name, t in w.items()})
+    print(f"{arch.name:18} loss {loss.item():.6f}: {error:.1e}, {len(w)} gradients: {worst:.1e}")
+
+    exported = read_folder(os.path.join(folder, "export"))
+    if exported.keys() != weights.keys() or any(not torch.equal(exported[n], weights[n]) for n in weights):
+        print(f"FAILED: {arch.name}: the export differs from what was imported")
+        report.failed += 1
+    if transformers and arch.hf:
+        compare_transformers(arch, folder, answer, mine, tokens, targets, report)
+
+
+def stacked(gradients):
+    """What `transformers` 5 names otherwise in memory than in files: experts are one tensor for all, gate and up one below
+    the other, and GPT-NeoX's head is called as all others."""
+    made = {"lm_head.weight": gradients["embed_out.weight"]} if "embed_out.weight" in gradients else {}
+    for i in range(L):
+        at, to = f"model.layers.{i}.block_sparse_moe.", f"model.layers.{i}.mlp."
+        if at + "gate.weight" not in gradients:
+            continue
+        w1, w2, w3 = ([gradients[at + f"experts.{e}.w{n}.weight"] for e in range(4)] for n in (1, 2, 3))
+        made[to + "gate.weight"] = gradients[at + "gate.weight"]
+        made[to + "experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(w1, w3)])
+        made[to + "experts.down_proj"] = torch.stack(w2)
+    return made
+
+
+def compare_transformers(arch, folder, answer, mine, tokens, targets, report):
+    """`transformers` on the original files, and on Gyre's export, which it must load unmodified."""
+    logits = []
+    options = {"experts_implementation": "eager"} if "num_local_experts" in arch.config else {}
+    mine = {**mine, **stacked(mine)}
+    for path in (folder, os.path.join(folder, "export")):
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float64, attn_implementation="eager", output_loading_info=True, **options)
+        lacking = [name for name in info["missing_keys"] if "lm_head" not in name]
+        if lacking or info["unexpected_keys"] or info["mismatched_keys"]:
+            print(f"FAILED: {arch.name}: transformers could not use {path}: {info}")
+            report.failed += 1
+        model.eval()
+        logits.append(model(tokens).logits)
+        if path == folder:
+            loss = loss_of(logits[0], targets, None)
+            loss.backward()
+            # rotary angles are float there, whatever the type
+            error = report.check(f"{arch.name}: loss of transformers", abs(answer["loss"] - loss.item()) / loss.item(), 1e-6)
+            worst, count = 0.0, 0
+            for name, tensor in model.named_parameters():
+                if name not in mine:
+                    print(f"FAILED: {arch.name}: transformers has {name}, Gyre has not")
+                    report.failed += 1
+                elif tensor.grad.norm() > 1e-6: # k's bias has none, but for rounding of a softmax that is float there
+                    worst = max(worst, report.check(f"{arch.name}: transformers' gradient of {name}",
+                                                    relative(mine[name], tensor.grad), 1e-5))
+                    count += 1
+    saved = os.path.join(folder, "saved") # by transformers, in its own words
+    model.float().save_pretrained(saved)
+    os.link(os.path.join(folder, "sequences.json"), os.path.join(saved, "sequences.json"))
+    if run_gyre(saved)["loss"] != answer["loss"]:
+        print(f"FAILED: {arch.name}: Gyre has another loss with what transformers saved")
+        report.failed += 1
+    if not torch.equal(logits[0], logits[1]):
+        print(f"FAILED: {arch.name}: transformers computes other logits from the export")
+        report.failed += 1
+    print(f"{'':18} transformers {transformers.__version__}: loss {error:.1e}, {count} gradients: {worst:.1e}; both load the other's")
+
+
+def hash_of(name):
+    return sum((i + 1) * ord(c) for i, c in enumerate(name))
+
+
+def main():
+    torch.set_num_threads(1)
+    report = Report()
+    for arch in architectures():
+        with tempfile.TemporaryDirectory() as folder:
+            compare(arch, folder, report)
+    if not transformers:
+        print("`transformers` is not installed: compared with this file's own modules only")
+    print(f"PyTorch {torch.__version__}: {'all agree' if report.failed == 0 else f'{report.failed} differ'}")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
