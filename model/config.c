@@ -75,8 +75,9 @@ static gyre_status_t check_features(const model_config_t *c)
                          c->rotary_dim, c->head_dim);
     if (c->experts > 0 && c->top_k > c->experts)
         return gyre_fail(GYRE_ERR_INVALID, "top_k %zu: there are %zu experts", c->top_k, c->experts);
-    if (!(c->dropout >= 0.0 && c->dropout < 1.0))
-        return gyre_fail(GYRE_ERR_INVALID, "dropout %g: it must lie in 0 up to 1", c->dropout);
+    if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
+        return gyre_fail(GYRE_ERR_INVALID, "dropout %g, attn_dropout %g: they must lie in 0 up to 1",
+                         c->dropout, c->attn_dropout);
     if (c->parallel && c->post_norm)
         return gyre_fail(GYRE_ERR_INVALID, "parallel and post_norm together: no model has both");
     return GYRE_OK;

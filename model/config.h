@@ -59,12 +59,13 @@ typedef struct {
     int prefix;    /* the mask is open within a sequence's prefix (GLM) */
     int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
 
-    size_t experts;  /* E; 0: a dense MLP */
-    size_t top_k;    /* experts per token; 0: 2 */
-    double capacity; /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
-    double balance;  /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: none */
-    double dropout;  /* probability, of embeddings and both residual branches; 0: none */
-    double init_std; /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */
+    size_t experts;      /* E; 0: a dense MLP */
+    size_t top_k;        /* experts per token; 0: 2 */
+    double capacity;     /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
+    double balance;      /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: none */
+    double dropout;      /* probability, of embeddings and both residual branches; 0: none */
+    double attn_dropout; /* the same of attention's weights */
+    double init_std;     /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */
 } model_config_t;
 
 /* Checks every extent and every divisibility; INVALID names the value and the way out. */

@@ -219,7 +219,6 @@ static gyre_status_t read_rotary(model_config_t *c, model_family_t family, const
 static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const char *where)
 {
     static const char *const names[] = {"resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout"};
-    static const char *const attention[] = {"attn_pdrop", "attention_dropout"};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_t *value = json_object_get(object, names[i]);
@@ -237,16 +236,6 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
             c->dropout = p;
             first = names[i];
         }
-    }
-    for (size_t i = 0; i < sizeof attention / sizeof attention[0]; i++) {
-        double p = 0.0;
-        gyre_status_t status = number(object, attention[i], where, &p);
-        if (status != GYRE_OK)
-            return status;
-        if (p > 0.0)
-            log_info("%s: %s %g is passed over: embeddings and residual branches have dropout here, "
-                     "attention has none",
-                     where, attention[i], p);
     }
     return GYRE_OK;
 }
@@ -484,7 +473,8 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
         [MODEL_FAMILY_GPT_NEOX] = {"hidden_dropout", NULL, "attention_dropout"}};
     for (int i = 0; i < 3; i++)
         if (dropouts[kind][i]) /* absent they would be 0.1 to `transformers` */
-            bad |= json_object_set_new(object, dropouts[kind][i], json_real(i == 2 ? 0.0 : c->dropout));
+            bad |= json_object_set_new(object, dropouts[kind][i],
+                                       json_real(i == 2 ? c->attn_dropout : c->dropout));
     if (bad) {
         json_decref(object);
         return NULL;

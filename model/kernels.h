@@ -34,7 +34,7 @@ const char *model_matmul_kind(void);
 double model_alibi_slope(size_t h, size_t H);
 
 /* Which numbers a tensor's dropout takes: a function of the run's seed, the sequence, the step, and the place in the model
- * (layer, and site below 4: 0 the embedding, 1 attention's branch, 2 the MLP's). *below: of 2^32, for a probability. */
+ * (layer, and site below 4: 0 the embedding, 1 attention's branch, 2 the MLP's, 3 attention's weights). *below: of 2^32, for a probability. */
 void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t layer, unsigned site,
                        uint32_t key[4]);
 uint32_t model_dropout_below(double probability);

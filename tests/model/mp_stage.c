@@ -115,6 +115,7 @@ static const shape_t shapes[] = {
       .top_k = 3,
       .capacity = 1.0, /* some positions are dropped */
       .balance = 0.1,
+      .attn_dropout = 0.2,
       .dropout = 0.1}},
     {"CodeGeeX",
      {.vocab = 40,

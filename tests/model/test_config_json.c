@@ -64,7 +64,8 @@ static void published(void **state)
         " \"vocab_size\": 50257}",
         MODEL_FAMILY_GPT2);
     assert_true(c.hidden == 768 && c.heads == 12 && c.layers == 12 && c.seq == 1024 && c.ffn == 3072);
-    assert_true(c.leaves == 4 && c.vocab == 50257 && c.vocab_padded == 50260 && c.dropout == 0.1);
+    assert_true(c.leaves == 4 && c.vocab == 50257 && c.vocab_padded == 50260 && c.dropout == 0.1 &&
+                c.attn_dropout == 0.1);
     assert_true(!c.untied && c.pos == MODEL_POS_LEARNED && c.act == MODEL_ACT_GELU_TANH &&
                 c.init_std == 0.02);
 

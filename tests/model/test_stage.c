@@ -149,6 +149,7 @@ static void architectures(void **state)
                                   .leaves = 2,
                                   .pos = MODEL_POS_ALIBI,
                                   .embed_norm = 1,
+                                  .attn_dropout = 0.2,
                                   .dropout = 0.1};
     check_gradients("BLOOM", &bloom, (model_stage_config_t){0});
     check_gradients("BLOOM, split", &bloom,
