@@ -22,10 +22,13 @@ static void table(void **state)
     (void)state;
     model_params_t *params = NULL;
     assert_int_equal(model_params_create(&config, &params), GYRE_OK);
-    assert_int_equal(params->rows, 3 * 12 + 4);
+    assert_int_equal(params->rows, 1 + 3 * 12 + 4); /* the first: the head's share of the tied embedding */
     size_t C = config.hidden, offset = 0;
     assert_int_equal(params->total, 3 * (12 * C * C + 13 * C) + 2 * C + (config.seq + config.vocab) * C);
-    for (size_t r = 0; r < params->rows; r++) {
+    assert_int_equal(params->row[0].kind, MODEL_HEAD);
+    assert_int_equal(params->row[0].alias, params->rows - 1);
+    assert_int_equal(params->row[0].offset, params->row[params->rows - 1].offset);
+    for (size_t r = 1; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
         assert_int_equal(row->offset, offset);
         offset += row->count;
@@ -33,8 +36,8 @@ static void table(void **state)
         assert_int_equal(row->decay, row->dims == 2);
         assert_true(row->cut < (int)row->dims);
     }
-    assert_string_equal(params->row[0].name, "transformer.ln_f.weight");
-    assert_string_equal(params->row[2].name, "transformer.h.2.mlp.c_proj.weight");
+    assert_string_equal(params->row[1].name, "transformer.ln_f.weight");
+    assert_string_equal(params->row[3].name, "transformer.h.2.mlp.c_proj.weight");
     assert_string_equal(params->row[params->rows - 1].name, "transformer.wte.weight");
     const model_param_t *qkv = &params->row[model_params_find(params, MODEL_ATTN_QKV_W, 1)];
     assert_string_equal(qkv->name, "transformer.h.1.attn.c_attn.weight");

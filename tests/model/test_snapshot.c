@@ -56,15 +56,17 @@ static int end(void **unused)
     return rmdir(folder); /* fails if a test left something */
 }
 
-/* Whole rows [from, to). */
+/* Whole rows [from, to) that have a place of their own: all but a tied head. */
 static size_t rows_of(float *const *part, size_t from, size_t to, model_range_t *range)
 {
+    size_t n = 0;
     for (size_t r = from; r < to; r++) {
         size_t at = params->row[r].offset;
-        range[r - from] = (model_range_t){
-            .row = r, .count = params->row[r].count, .part = {part[0] + at, part[1] + at, part[2] + at}};
+        if (params->row[r].alias == MODEL_NONE)
+            range[n++] = (model_range_t){
+                .row = r, .count = params->row[r].count, .part = {part[0] + at, part[1] + at, part[2] + at}};
     }
-    return to - from;
+    return n;
 }
 
 /* Two writers, each half of the rows. */

@@ -1,5 +1,4 @@
-/* A stage alone: gradients against central differences in double, the decoder that stages replace, order and errors of the
- * store's calls, memory, and the bits of the sums that the BLAS makes. */
+/* A stage alone: gradients against central differences in double, order and errors of the store's calls, refusals, memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +8,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/gpt.h"
 #include "model/plain_store.h"
 #include "model/random.h"
 
@@ -290,48 +288,6 @@ static void shrunk_embedding(void **state)
     unmake(&shrunk);
 }
 
-/* Loss and gradients of the decoder that stages replace: the same formulas in other orders. */
-static void old_decoder(void **state)
-{
-    (void)state;
-    model_config_t old = gpt2;
-    old.leaves = old.vocab_padded = 0;
-    model_config_t config = old;
-    config.leaves = 1;
-    whole_t w = {0};
-    make(&w, &config, (model_stage_config_t){0});
-    model_params_t *params = NULL;
-    model_gpt_t_f64 *gpt = NULL;
-    assert_int_equal(model_params_create(&old, &params), GYRE_OK);
-    assert_int_equal(params->total, w.params->total);
-    double *grad = calloc(params->total, sizeof *grad), **grads = calloc(params->rows, sizeof *grads),
-           loss = 0.0;
-    assert_true(grad && grads);
-    for (size_t r = 0; r < params->rows; r++)
-        grads[r] = grad + params->row[r].offset;
-    assert_int_equal(model_gpt_create_f64(params, w.weights, MODEL_ISA_BEST, &gpt), GYRE_OK);
-    assert_int_equal(model_gpt_forward_f64(gpt, w.tokens, w.targets, old.seq, &loss), GYRE_OK);
-    assert_int_equal(model_gpt_backward_f64(gpt, grads, NULL, NULL), GYRE_OK);
-    assert_true(fabs(loss - loss_of(&w)) < 1e-13);
-    assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_OK);
-    size_t head = model_params_find(w.params, MODEL_HEAD, 0);
-    for (size_t r = 0; r < params->rows; r++) {
-        const model_param_t *mine = &w.params->row[model_params_find(
-            w.params, params->row[r].kind, params->row[r].layer < 0 ? 0 : (size_t)params->row[r].layer)];
-        for (size_t i = 0; i < mine->count; i++) {
-            double got = w.grads[mine->grad + i];
-            if (mine->kind == MODEL_WTE)
-                got += w.grads[w.params->row[head].grad + i];
-            assert_true(fabs(got - grads[r][i]) < 1e-13);
-        }
-    }
-    model_gpt_destroy_f64(gpt);
-    model_params_destroy(params);
-    free(grad);
-    free(grads);
-    unmake(&w);
-}
-
 /* ---- the store's calls ---------------------------------------------------------------------------------------------- */
 
 enum { CALLS = 64 };
@@ -517,9 +473,9 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients),        cmocka_unit_test(architectures), cmocka_unit_test(experts),
-        cmocka_unit_test(shrunk_embedding), cmocka_unit_test(old_decoder),   cmocka_unit_test(calls_in_order),
-        cmocka_unit_test(refusals),         cmocka_unit_test(memory),
+        cmocka_unit_test(gradients),        cmocka_unit_test(architectures),  cmocka_unit_test(experts),
+        cmocka_unit_test(shrunk_embedding), cmocka_unit_test(calls_in_order), cmocka_unit_test(refusals),
+        cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

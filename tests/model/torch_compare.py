@@ -75,7 +75,7 @@ def main():
     build = os.environ.get("B", "build")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([os.path.join(build, "tests/optim/mp_train"), folder], check=True)
+        subprocess.run([os.path.join(build, "tests/pipeline/mp_train"), folder], check=True)
         with open(os.path.join(folder, "steps.json"), encoding="utf-8") as file:
             job = json.load(file)
         start = read_safetensors(os.path.join(folder, "start.safetensors"))

@@ -63,7 +63,7 @@ static void add(optim_saver_t *saver, size_t rank, size_t ranks)
                                      .first = first,
                                      .count = row->count * (rank + 1) / ranks - first,
                                      .part = {state[0] + at, state[1] + at, state[2] + at}};
-        if (range.count > 0)
+        if (range.count > 0 && row->alias == MODEL_NONE) /* a tied head has no place of its own */
             assert_int_equal(optim_saver_add(saver, &range), GYRE_OK);
     }
 }

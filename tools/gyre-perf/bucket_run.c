@@ -113,7 +113,7 @@ static gyre_status_t keep_exposure(bench_t *b, int iteration)
     double total = 0.0, exposed = 0.0;
     gyre_status_t status = gyre_buckets_times(b->buckets, &total, &exposed);
     b->samples[EXPOSED * iters + iteration] = exposed;
-    /* alone nothing travels: optim/ddp.c counts so, too */
+    /* alone nothing travels */
     b->samples[HIDDEN * iters + iteration] =
         total > exposed && gyre_comm_size(b->comm) > 1 ? total - exposed : 0.0;
     return status;

@@ -42,7 +42,8 @@ static int take_gpt2(perf_tensors_t *t)
         return 0;
     int fits = 1;
     for (size_t i = 0; i < params->rows && fits; i++)
-        fits = append(t, params->row[i].count);
+        if (params->row[i].alias == MODEL_NONE) /* the head is the embedding */
+            fits = append(t, params->row[i].count);
     model_params_destroy(params);
     return fits;
 }

@@ -1,0 +1,302 @@
+/* ranks: 1 2 3 4 */
+/* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights are, to the bit, what one process
+ * computes without any of it: a stage for one sequence after another, the tree over the batch written out, AdamW row by row.
+ * The norm is that of the exact sum of squares.
+ *
+ *   mp_train              checks that, for data parallelism over all ranks and for another layout of them
+ *   mp_train FOLDER       one rank: also writes what tests/model/torch_compare.py compares with PyTorch
+ */
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "model/plain_store.h"
+#include "model/random.h"
+#include "optim/exact.h"
+#include "optim/schedule.h"
+#include "optim/tree.h"
+#include "pipeline/train.h"
+#include "tests/support/mp.h"
+
+#define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
+
+enum { STEPS = 10, SEQ = 32, VOCAB = 64, SEED = 17, EVALUATED = 5 };
+static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+static const optim_schedule_t schedule = {.peak = 0.002, .floor = 0.1, .warmup = 3, .steps = STEPS};
+#define CLIP 1.0
+
+typedef struct {
+    model_config_t shape;
+    optim_batch_t batch;
+    size_t step;
+    const char *folder;
+    json_t *steps;
+
+    /* the reference */
+    model_params_t *params;
+    float *flat, *m, *v; /* [total] */
+    float *grad;         /* [grad_total] */
+    model_plain_store_t_f32 plain;
+    model_stage_t_f32 *stage;
+} job_t;
+
+static float *zeros(size_t n)
+{
+    float *x = calloc(n, sizeof *x);
+    CHECK(x != NULL);
+    return x;
+}
+
+/* A text with structure, so that there is something to learn: runs that count upwards. */
+static size_t fetch(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
+{
+    const job_t *job = user;
+    uint64_t start = model_random_bits(5, MODEL_RANDOM_DATA, (uint32_t)index, job->step);
+    for (size_t t = 0; t <= SEQ; t++) {
+        model_token_t token =
+            (model_token_t)((start + t * (1 + index % 3) + (t % 5 == 4 ? start >> 9 : 0)) % VOCAB);
+        if (t < SEQ)
+            tokens[t] = token;
+        if (t > 0)
+            targets[t - 1] = token;
+    }
+    return 0;
+}
+
+/* ---- the reference ---------------------------------------------------------------------------------------------- */
+
+static void make_reference(job_t *job)
+{
+    const model_tp_t alone = {.size = 1};
+    const model_stage_config_t one = {.layers = job->shape.layers, .embed = 1, .head = 1, .slots = 1};
+    CHECK(model_params_create(&job->shape, &job->params) == GYRE_OK);
+    job->flat = zeros(job->params->total);
+    job->m = zeros(job->params->total);
+    job->v = zeros(job->params->total);
+    job->grad = zeros(job->params->grad_total);
+    model_params_init(job->params, SEED, job->flat);
+    job->plain = (model_plain_store_t_f32){.params = job->params, .weights = job->flat};
+    const model_store_t_f32 store = model_plain_store_f32(&job->plain);
+    CHECK(model_stage_create_f32(job->params, &alone, &one, &store, MODEL_ISA_BASE, &job->stage) == GYRE_OK);
+}
+
+static void free_reference(job_t *job)
+{
+    model_stage_destroy_f32(job->stage);
+    model_params_destroy(job->params);
+    free(job->flat);
+    free(job->m);
+    free(job->v);
+    free(job->grad);
+}
+
+/* Loss of one sequence; its gradients to out, unless it is NULL. */
+static double leaf(job_t *job, size_t index, float *out)
+{
+    model_token_t tokens[SEQ], targets[SEQ];
+    double loss = 0.0;
+    fetch(job, index, tokens, targets);
+    const model_sequence_t sequence = {
+        .tokens = tokens, .targets = targets, .sequence = index, .step = job->step};
+    job->plain.grads = out;
+    CHECK(model_stage_forward_f32(job->stage, 0, &sequence, NULL, NULL, &loss) == GYRE_OK);
+    if (out)
+        CHECK(model_stage_backward_f32(job->stage, 0, 1.0f, NULL, NULL) == GYRE_OK);
+    return loss;
+}
+
+/* Sum of losses and gradients of sequences [first, first + n): the tree as it is defined. */
+static double sum_leaves(job_t *job, size_t first, size_t n, float *out)
+{
+    if (n == 1)
+        return leaf(job, first, out);
+    size_t left = optim_tree_split(n, optim_batch_group(&job->batch));
+    float *right = zeros(job->params->grad_total);
+    double loss = sum_leaves(job, first, left, out);
+    loss = loss + sum_leaves(job, first + left, n - left, right);
+    for (size_t i = 0; i < job->params->grad_total; i++)
+        out[i] = out[i] + right[i];
+    free(right);
+    return loss;
+}
+
+/* The head's share of a tied weight's gradient joins the embedding's. */
+static void join_tied(job_t *job)
+{
+    for (size_t r = 0; r < job->params->rows; r++) {
+        const model_param_t *row = &job->params->row[r];
+        if (row->alias == MODEL_NONE)
+            continue;
+        const model_param_t *wte = &job->params->row[row->alias];
+        for (size_t i = 0; i < row->count; i++)
+            job->grad[wte->grad + i] = job->grad[row->grad + i] + job->grad[wte->grad + i];
+    }
+}
+
+static double norm_of(const job_t *job)
+{
+    static optim_exact_t exact;
+    optim_exact_begin(&exact);
+    for (size_t r = 0; r < job->params->rows; r++)
+        if (job->params->row[r].alias == MODEL_NONE)
+            optim_exact_add(&exact, job->grad + job->params->row[r].grad, job->params->row[r].count);
+    optim_exact_close(&exact);
+    return sqrt(optim_exact_value(exact.word)) * (1.0 / (double)job->batch.batch);
+}
+
+static void update(job_t *job, double norm, double rate)
+{
+    float scale = (float)(1.0 / (double)job->batch.batch * optim_clip_factor(norm, CLIP));
+    const optim_adamw_factors_t f = optim_adamw_factors(&how, job->step + 1, scale, rate);
+    for (size_t r = 0; r < job->params->rows; r++) {
+        const model_param_t *row = &job->params->row[r];
+        if (row->alias == MODEL_NONE)
+            optim_adamw_update(&f, row->decay, job->flat + row->offset, job->m + row->offset,
+                               job->v + row->offset, job->grad + row->grad, row->count);
+    }
+}
+
+/* ---- what PyTorch is compared with --------------------------------------------------------------------------------- */
+
+static void save(const job_t *job, const char *name, const float *flat)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s.safetensors", job->folder, name);
+    CHECK(model_checkpoint_save(path, job->params, flat) == GYRE_OK);
+}
+
+static void dump(job_t *job, double loss, double norm, double rate)
+{
+    char name[32];
+    float *mean = zeros(job->params->total);
+    json_t *batch = json_array();
+    for (size_t b = 0; b < job->batch.batch; b++) {
+        model_token_t tokens[SEQ], targets[SEQ];
+        fetch(job, b, tokens, targets);
+        json_t *row = json_array();
+        for (size_t t = 0; t < SEQ; t++)
+            CHECK(json_array_append_new(row, json_integer(tokens[t])) == 0);
+        CHECK(json_array_append_new(row, json_integer(targets[SEQ - 1])) == 0);
+        CHECK(json_array_append_new(batch, row) == 0);
+    }
+    CHECK(json_array_append_new(job->steps, json_pack("{s:f, s:f, s:f, s:o}", "loss", loss, "norm", norm,
+                                                      "rate", rate, "batch", batch)) == 0);
+    for (size_t r = 0; r < job->params->rows; r++) {
+        const model_param_t *row = &job->params->row[r];
+        for (size_t i = 0; row->alias == MODEL_NONE && i < row->count; i++)
+            mean[row->offset + i] = job->grad[row->grad + i] / (float)job->batch.batch;
+    }
+    snprintf(name, sizeof name, "grad%zu", job->step);
+    save(job, name, mean);
+    free(mean);
+}
+
+static void dump_end(const job_t *job)
+{
+    char path[512];
+    const model_config_t *c = &job->shape;
+    snprintf(path, sizeof path, "%s/steps.json", job->folder);
+    json_t *object =
+        json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:O}", "layers", (int)c->layers, "hidden",
+                  (int)c->hidden, "heads", (int)c->heads, "beta1", how.beta1, "beta2", how.beta2, "epsilon",
+                  how.epsilon, "decay", how.weight_decay, "clip", CLIP, "steps", job->steps);
+    CHECK(object != NULL);
+    CHECK(base_json_write(path, object) == GYRE_OK);
+    json_decref(object);
+    save(job, "end", job->flat);
+}
+
+/* ---- the trainer beside it -------------------------------------------------------------------------------------------- */
+
+static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
+{
+    for (size_t r = 0; r < job->params->rows; r++) {
+        const model_param_t *row = &job->params->row[r];
+        if (row->alias != MODEL_NONE)
+            continue;
+        float *got = zeros(row->count);
+        CHECK(optim_zero_gather_row(pipe_train_zero(train), pipe_train_whole(train), r,
+                                    rank == 0 ? got : NULL) == GYRE_OK);
+        MP_CHECK(rank != 0 || memcmp(got, job->flat + row->offset, row->count * sizeof *got) == 0,
+                 "step %zu: weights of %s", job->step, row->name);
+        free(got);
+    }
+}
+
+static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
+{
+    const pipe_train_config_t config = {.model = job->shape,
+                                        .layout = *layout,
+                                        .batch = job->batch,
+                                        .zero = {.adamw = how, .clip = CLIP, .bucket_bytes = 16384},
+                                        .seed = SEED};
+    pipe_train_t *train = NULL;
+    double first_loss = 0.0;
+    int rank = gyre_comm_rank(world);
+    make_reference(job);
+    CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+    CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
+    compare_weights(job, train, rank);
+    if (job->folder)
+        save(job, "start", job->flat);
+    for (job->step = 0; job->step < STEPS; job->step++) {
+        double rate = optim_schedule_rate(&schedule, job->step, 0.0);
+        pipe_train_step_t step = {.note = {rank == 0 ? 0.1 : 7.0, (double)job->step}};
+        CHECK(pipe_train_step(train, job->step, fetch, job, rate, &step) == GYRE_OK);
+        CHECK(step.note[0] == 0.1);
+        double loss = sum_leaves(job, 0, job->batch.batch, job->grad) / (double)job->batch.batch;
+        MP_CHECK(step.loss == loss, "step %zu: loss %a, one process has %a", job->step, step.loss, loss);
+        join_tied(job);
+        double norm = norm_of(job);
+        MP_CHECK(step.zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step.zero.norm,
+                 norm);
+        if (job->folder)
+            dump(job, loss, norm, rate);
+        update(job, norm, rate);
+        first_loss = job->step == 0 ? loss : first_loss;
+        CHECK(job->step + 1 < STEPS || loss < 0.95 * first_loss);
+        compare_weights(job, train, rank);
+    }
+    double loss = 0.0, each[EVALUATED];
+    CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, &loss) == GYRE_OK);
+    for (size_t i = 0; i < EVALUATED; i++)
+        each[i] = leaf(job, i, NULL);
+    CHECK(loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
+    if (job->folder)
+        dump_end(job);
+    pipe_train_destroy(train);
+    free_reference(job);
+}
+
+int main(int argc, char **argv)
+{
+    gyre_comm_t *world = NULL;
+    CHECK(gyre_init(NULL, &world) == GYRE_OK);
+    base_log_set_level(BASE_LOG_NONE); /* errors are asked for below */
+    size_t ranks = (size_t)gyre_comm_size(world), four = ranks % 4 == 0;
+    job_t job = {.shape = {.vocab = VOCAB, .seq = SEQ, .layers = 2, .hidden = 48, .heads = 4, .leaves = 1},
+                 .batch = {.batch = 8}, /* uneven shares on 3 ranks, and still the bits of one */
+                 .folder = argc > 1 ? argv[1] : NULL,
+                 .steps = json_array()};
+    CHECK(ranks == 1 || !job.folder);
+    const pipe_layout_t data = {.tp = 1, .pp = 1, .zero = 1, .schedule = PIPE_1F1B};
+    run(&job, world, &data);
+    job.folder = NULL;
+    job.shape.leaves = 4;
+    job.batch.batch = 6;
+    const pipe_layout_t mixed = {
+        .tp = ranks % 2 ? 1 : 2, .pp = four ? 2 : 1, .zero = 2, .micro_batch = 2, .schedule = PIPE_1F1B};
+    run(&job, world, &mixed);
+
+    const pipe_train_config_t odd = {
+        .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};
+    pipe_train_t *train = NULL;
+    CHECK(pipe_train_create(world, &odd, &train) == GYRE_ERR_INVALID);
+    json_decref(job.steps);
+    CHECK(gyre_finalize(world) == GYRE_OK);
+    return 0;
+}
