@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "model/checkpoint.h"
-#include "model/names.h"
+#include "model/hf.h"
 
 #define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
 #define PREFIX       "transformer."
@@ -189,8 +189,6 @@ typedef struct {
     const char *path;
     int fd;
     json_t *header;
-    size_t data;  /* where the data begins */
-    size_t bytes; /* of the data */
 } file_t;
 
 static void file_close(file_t *file)
@@ -250,8 +248,6 @@ static gyre_status_t file_open(const char *path, file_t *file)
                                file->header ? "the header is not an object" : error.text);
     }
     free(text);
-    file->data = sizeof length + (size_t)length;
-    file->bytes = size - base_min_size(size, file->data);
     if (status != GYRE_OK)
         file_close(file);
     return status;
@@ -265,45 +261,20 @@ static const json_t *find(const file_t *file, const char *name)
     return entry || strncmp(name, PREFIX, prefix) != 0 ? entry : json_object_get(file->header, name + prefix);
 }
 
-static const struct {
-    const char *name;
-    size_t bytes;
-} type[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}};
-enum { F32, BF16, F16, TYPES };
-
-/* Where a tensor is, and of which type. */
-static gyre_status_t locate(const file_t *file, const char *name, size_t dims, size_t shape[2], size_t *begin,
-                            int *kind)
+/* The shape of a matrix. */
+static gyre_status_t find_shape(const file_t *file, const char *name, size_t shape[2])
 {
-    const json_t *entry = find(file, name);
+    const json_t *entry = find(file, name), *extents = json_object_get(entry, "shape");
     if (!entry)
         return gyre_fail(GYRE_ERR_FORMAT,
                          "the checkpoint %s holds no tensor %s: it is not of this kind of model", file->path,
                          name);
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    const json_t *extents = json_object_get(entry, "shape"),
-                 *offsets = json_object_get(entry, "data_offsets");
-    for (*kind = 0; *kind < TYPES && (!dtype || strcmp(dtype, type[*kind].name) != 0);)
-        ++*kind;
-    if (*kind == TYPES)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %s: only F32, BF16 and F16 are read; convert it first",
-                         name, file->path, dtype ? dtype : "without a type");
-    if (!json_is_array(extents) || json_array_size(extents) != dims)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s has %zu dimensions, not %zu", name, file->path,
-                         json_array_size(extents), dims);
-    size_t bytes = type[*kind].bytes;
-    for (size_t d = 0; d < dims; d++) {
+    for (size_t d = 0; d < 2; d++) {
         json_int_t extent = json_integer_value(json_array_get(extents, d));
-        shape[d] = extent > 0 ? (size_t)extent : 0;
-        if (!base_mul(bytes, shape[d], &bytes))
-            bytes = 0;
+        if (json_array_size(extents) != 2 || extent <= 0)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is no matrix", name, file->path);
+        shape[d] = (size_t)extent;
     }
-    json_int_t from = json_integer_value(json_array_get(offsets, 0)),
-               to = json_integer_value(json_array_get(offsets, 1));
-    if (bytes == 0 || from < 0 || to < from || (size_t)to > file->bytes || (size_t)(to - from) != bytes)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s: shape, offsets and file size do not go together", name,
-                         file->path);
-    *begin = (size_t)from;
     return GYRE_OK;
 }
 
@@ -326,14 +297,13 @@ static gyre_status_t find_heads(const file_t *file, size_t *heads)
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
 {
     file_t file;
-    size_t wte[2] = {0}, wpe[2] = {0}, begin, layers = 0, heads = 0;
-    int kind;
+    size_t wte[2] = {0}, wpe[2] = {0}, layers = 0, heads = 0;
     gyre_status_t status = file_open(path, &file);
     if (status != GYRE_OK)
         return status;
-    status = locate(&file, PREFIX "wte.weight", 2, wte, &begin, &kind);
+    status = find_shape(&file, PREFIX "wte.weight", wte);
     if (status == GYRE_OK)
-        status = locate(&file, PREFIX "wpe.weight", 2, wpe, &begin, &kind);
+        status = find_shape(&file, PREFIX "wpe.weight", wpe);
     if (status == GYRE_OK) {
         char name[64];
         do
@@ -351,127 +321,7 @@ gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
     return status;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------ */
-
-struct model_checkpoint {
-    char *path;
-    file_t file;
-    const model_params_t *params;
-    model_family_t family;
-    float *whole, *piece; /* room for the largest row */
-};
-
-void model_checkpoint_close(model_checkpoint_t *checkpoint)
-{
-    if (!checkpoint)
-        return;
-    file_close(&checkpoint->file);
-    free(checkpoint->whole);
-    free(checkpoint->path);
-    free(checkpoint);
-}
-
-static gyre_status_t locate_piece(const model_checkpoint_t *checkpoint, const model_tensor_t *tensor,
-                                  size_t *begin, int *kind)
-{
-    size_t shape[2] = {1, 1};
-    gyre_status_t status = locate(&checkpoint->file, tensor->name, tensor->dims, shape, begin, kind);
-    if (status == GYRE_OK && (shape[0] != tensor->shape[0] || shape[1] != tensor->shape[1]))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is [%zu, %zu]; this model needs [%zu, %zu]", tensor->name,
-                         checkpoint->path, shape[0], shape[1], tensor->shape[0], tensor->shape[1]);
-    return status;
-}
-
-gyre_status_t model_checkpoint_open(const char *path, const model_params_t *params, model_checkpoint_t **out)
-{
-    model_checkpoint_t *c = calloc(1, sizeof *c);
-    size_t room = largest_row(params), begin;
-    model_tensor_t tensor;
-    int kind;
-    if (!c)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
-    c->file.fd = -1;
-    c->params = params;
-    c->family = model_config_family(&params->config);
-    gyre_status_t status = (c->path = strdup(path)) && (c->whole = malloc(2 * room * sizeof(float)))
-                               ? file_open(c->path, &c->file)
-                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
-    if (status != GYRE_OK) { /* a file that was not opened is closed */
-        c->file = (file_t){.fd = -1};
-        model_checkpoint_close(c);
-        return status;
-    }
-    c->piece = c->whole + room;
-    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
-        for (size_t i = 0;
-             status == GYRE_OK && model_row_tensor(params, c->family, &params->row[r], i, &tensor); i++)
-            status = locate_piece(c, &tensor, &begin, &kind);
-    if (status != GYRE_OK) {
-        model_checkpoint_close(c);
-        return status;
-    }
-    *out = c;
-    return GYRE_OK;
-}
-
-/* IEEE binary16; every value has one in fp32. */
-static float from_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-    float value;
-    uint32_t bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
-    memcpy(&value, &bits, sizeof value);
-    if (exponent == 0) /* zero or subnormal: fraction * 2^-24 */
-        value = (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
-    return value;
-}
-
-/* count elements of 16 bits, which lie at the end of the room for as many floats, become floats. */
-static void widen(float *piece, size_t count, int kind)
-{
-    const unsigned char *from = (const unsigned char *)piece + 2 * count;
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, from + 2 * i, sizeof half);
-        uint32_t bits = (uint32_t)half << 16;
-        if (kind == F16)
-            piece[i] = from_half(half);
-        else
-            memcpy(&piece[i], &bits, sizeof bits);
-    }
-}
-
-gyre_status_t model_checkpoint_row(model_checkpoint_t *c, size_t r, float *canonical)
-{
-    const model_param_t *row = &c->params->row[r];
-    model_tensor_t tensor;
-    size_t begin = 0;
-    int kind = F32;
-    gyre_status_t status = GYRE_OK;
-    memset(c->whole, 0, row->leaves * row->leaf_count * sizeof *c->whole); /* the vocabulary's padding */
-    for (size_t i = 0; status == GYRE_OK && model_row_tensor(c->params, c->family, row, i, &tensor); i++) {
-        size_t count = tensor.rows * tensor.columns;
-        status = locate_piece(c, &tensor, &begin, &kind);
-        if (status == GYRE_OK)
-            status = read_at(&c->file, (char *)c->piece + (kind == F32 ? 0 : 2 * count),
-                             count * type[kind].bytes, c->file.data + begin);
-        if (status == GYRE_OK && kind != F32)
-            widen(c->piece, count, kind);
-        if (status == GYRE_OK)
-            model_tensor_to_whole(&tensor, c->piece, c->whole, row->shape[1]);
-    }
-    if (status == GYRE_OK)
-        model_param_from_file(row, c->whole, canonical);
-    return status;
-}
-
 gyre_status_t model_checkpoint_load(const char *path, const model_params_t *params, float *flat)
 {
-    model_checkpoint_t *checkpoint = NULL;
-    gyre_status_t status = model_checkpoint_open(path, params, &checkpoint);
-    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
-        if (params->row[r].alias == MODEL_NONE)
-            status = model_checkpoint_row(checkpoint, r, flat + params->row[r].offset);
-    model_checkpoint_close(checkpoint);
-    return status;
+    return model_hf_load(path, params, flat);
 }

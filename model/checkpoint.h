@@ -1,8 +1,8 @@
 /* model/checkpoint.h: the weights of a whole model as one safetensors file, under Hugging Face's names, so that other tools
- * read them and theirs are read (model/names.h).
+ * read them (model/names.h; model/hf.h for folders, and for reading).
  *
  * The file: u64 header bytes, JSON header {name: {dtype, shape, data_offsets}, __metadata__}, data; little-endian
- * (https://github.com/huggingface/safetensors). F32 is written; F32, BF16 and F16 are read. The number of heads,
+ * (https://github.com/huggingface/safetensors). The number of heads,
  * which no shape tells, stands in the metadata as "n_head". Tables of parameters are whole ones. */
 #ifndef MODEL_CHECKPOINT_H
 #define MODEL_CHECKPOINT_H
@@ -31,15 +31,7 @@ gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum);
 /* The shape of the model in the file; heads is 0 if the file does not say. NOT_FOUND, IO, FORMAT (n_head is no number, too). */
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config);
 
-typedef struct model_checkpoint model_checkpoint_t;
-/* Opens it for this table. Every tensor must be there in its shape; GPT-2's names may lack the prefix "transformer.", as in
- * its own files; other tensors are ignored. NOT_FOUND, IO, NO_MEMORY; FORMAT names the tensor. */
-gyre_status_t model_checkpoint_open(const char *path, const model_params_t *params, model_checkpoint_t **out);
-/* Canonical row `row` of the table, not that of a tied head. IO, FORMAT: the file ends early. */
-gyre_status_t model_checkpoint_row(model_checkpoint_t *checkpoint, size_t row, float *canonical);
-void model_checkpoint_close(model_checkpoint_t *checkpoint);
-
-/* All rows into flat [params->total]. On failure part of it may be overwritten. */
+/* All rows into flat [params->total], canonical rows where the table says: model_hf_load of a file. */
 gyre_status_t model_checkpoint_load(const char *path, const model_params_t *params, float *flat);
 
 #endif
