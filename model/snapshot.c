@@ -523,6 +523,22 @@ static time_t last_change(const char *path)
     return newest;
 }
 
+/* 1: the process is no more, or only its parent has not taken note yet (in containers nobody may ever). */
+static int is_gone(long pid)
+{
+    char path[48], stat[256] = "";
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        return 1;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *in = fopen(path, "re");
+    size_t n = in ? fread(stat, 1, sizeof stat - 1, in) : 0;
+    if (in)
+        fclose(in);
+    stat[n] = 0;
+    const char *name_end = strrchr(stat, ')'); /* "PID (NAME) STATE ..." */
+    return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
+}
+
 /* Nobody is at work on the hidden folder `name`: its process is gone, as far as that can be seen from here (its name ends
  * in -HOST-PID), or has done nothing for long. A process that has our number is not the one that made it. */
 static int is_abandoned(const char *path, const char *name)
@@ -533,8 +549,7 @@ static int is_abandoned(const char *path, const char *name)
     size_t n = strlen(host);
     if (dash && (size_t)(dash - name) > n && strncmp(dash - n, host, n) == 0) {
         long pid = strtol(dash + 1, &end, 10);
-        if (end > dash + 1 && !*end && pid > 0 &&
-            (pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH)))
+        if (end > dash + 1 && !*end && pid > 0 && (pid == (long)getpid() || is_gone(pid)))
             return 1;
     }
     return time(NULL) - last_change(path) > ABANDONED_S;

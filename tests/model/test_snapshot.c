@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,24 @@ static void left_overs(void **unused)
     assert_int_equal(model_snapshot_remove(folder, 4), GYRE_OK);
 }
 
+/* A process that is no more, but of which its parent has not heard. */
+static void unburied(void **unused)
+{
+    (void)unused;
+    char path[PATH_MAX];
+    siginfo_t info;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_true(pid > 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    hidden(9, "new", (long)pid, path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(entries(), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static void set_age(const char *path, time_t seconds)
 {
     const struct timespec then[2] = {{time(NULL) - seconds, 0}, {time(NULL) - seconds, 0}};
@@ -483,9 +502,10 @@ static void probes(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),   cmocka_unit_test(names),    cmocka_unit_test(left_overs),
-        cmocka_unit_test(live_writers), cmocka_unit_test(restored), cmocka_unit_test(damage),
-        cmocka_unit_test(nonsense),     cmocka_unit_test(sums),     cmocka_unit_test(probes),
+        cmocka_unit_test(round_trip), cmocka_unit_test(names),        cmocka_unit_test(left_overs),
+        cmocka_unit_test(unburied),   cmocka_unit_test(live_writers), cmocka_unit_test(restored),
+        cmocka_unit_test(damage),     cmocka_unit_test(nonsense),     cmocka_unit_test(sums),
+        cmocka_unit_test(probes),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

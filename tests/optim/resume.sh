@@ -2,7 +2,6 @@
 # tests/optim/resume.sh: checkpoints of a training run. Whatever ends a run (kill -9 of a rank, of all, a signal), the same
 # command goes on from the newest good checkpoint, on any number of ranks, and its log and weights are those of the
 # run that nothing ended, byte for byte. What is damaged is named and passed over; what cannot be written stops nothing.
-#   TEST_LONG=1: 60 random moments to die at instead of 5.
 # deadline: 240
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
@@ -37,8 +36,6 @@ rewind() {
         [ "$step" -le "$1" ] || rm -r "$(printf %s/step-%012d "$CK" "$step")"
     done
 }
-# nobody TEXT: no process trains on it any more
-nobody() { ! grep -qsa -- "$1" /proc/[0-9]*/cmdline 2>/dev/null; }
 
 # ---- the run that nothing ends
 train 1
@@ -260,37 +257,4 @@ grep -oE 'checkpoint of step [0-9]+: written' "$W/err" | sort >"$W/written"
 check "each is written" [ "$(wc -l <"$W/written")" -ge 50 ]
 check "none is written twice" [ -z "$(uniq -d "$W/written")" ]
 
-# ---- random moments to die at
-moments=5
-[ -z "${TEST_LONG:-}" ] || moments=60
-RANDOM=${SEED:-$$}
-echo "random moments: SEED=${SEED:-$$}"
-fresh
-deaths=0
-ends=0
-while [ $deaths -lt $moments ]; do
-    ranks=$((1 + RANDOM % 4))
-    setsid "$UCX_RUN" -n $ranks --timeout 25 --kill-grace 1 "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" \
-        --checkpoint "$CK" --checkpoint-every 3 --resume >"$W/out" 2>"$W/err" &
-    pid=$!
-    sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
-    # one of the ranks, or all of them with their launcher
-    victim=$pid
-    [ $((RANDOM % 2)) = 0 ] || victim=$(pgrep -f -- "^$TRAIN .*$W/text" | shuf -n 1)
-    if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then
-        deaths=$((deaths + 1))
-    fi
-    { wait $pid; } 2>/dev/null
-    rc=$?
-    until_true 5 nobody "$W/text"
-    if [ $rc = 0 ]; then # it was over before
-        ends=$((ends + 1))
-        same "after $deaths deaths"
-        fresh
-    fi
-done
-train 2 --checkpoint "$CK" --checkpoint-every 3 --resume
-want "after $deaths deaths" 0
-same "after $deaths deaths"
-echo "$deaths deaths, $((ends + 1)) runs"
 finish
