@@ -16,22 +16,45 @@ static int wants_sample(const train_run_t *run)
     return run->options->sample_tokens > 0 && run->tokenizer;
 }
 
-gyre_status_t train_gather(train_run_t *run)
+static gyre_status_t gather_row(void *user, size_t row, float *canonical)
+{
+    train_run_t *run = user;
+    if (run->rank == 0 && !canonical)
+        return GYRE_ERR_NO_MEMORY; /* as model_checkpoint_stream has said */
+    return optim_zero_gather_row(pipe_train_zero(run->train), pipe_train_whole(run->train), row,
+                                 run->rank == 0 ? canonical : NULL);
+}
+
+/* The sample is drawn by rank 0 alone. */
+static gyre_status_t gather_all(train_run_t *run)
 {
     const model_params_t *whole = pipe_train_whole(run->train);
-    uint64_t wanted = run->options->save || wants_sample(run);
-    gyre_status_t status = gyre_broadcast(&wanted, &wanted, 1, GYRE_UINT64, 0, run->comm);
-    if (status != GYRE_OK || !wanted)
-        return status;
+    gyre_status_t status = GYRE_OK;
     if (run->rank == 0 && !(run->weights = calloc(whole->total, sizeof *run->weights)))
-        status = gyre_fail(GYRE_ERR_NO_MEMORY,
-                           "no memory for the whole model, which --save and --sample-tokens need "
-                           "on rank 0: leave both out (--sample-tokens 0)");
+        status =
+            gyre_fail(GYRE_ERR_NO_MEMORY,
+                      "no memory for the whole model, which --sample-tokens needs on rank 0: leave it out "
+                      "(--sample-tokens 0)");
     for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++)
         if (whole->row[r].alias == MODEL_NONE)
-            status = optim_zero_gather_row(pipe_train_zero(run->train), whole, r,
-                                           run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
+            status = gather_row(run, r, run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
     return status;
+}
+
+gyre_status_t train_gather(train_run_t *run)
+{
+    uint64_t wanted[2] = {run->options->save != NULL, (uint64_t)wants_sample(run)};
+    gyre_status_t status = gyre_broadcast(wanted, wanted, 2, GYRE_UINT64, 0, run->comm);
+    if (status == GYRE_OK && wanted[0]) {
+        gyre_status_t written = model_checkpoint_stream(run->rank == 0 ? run->options->save : NULL,
+                                                        pipe_train_whole(run->train), gather_row, run);
+        if (run->rank == 0 &&
+            written == GYRE_ERR_IO) /* told at the end, with the other outputs; the ranks are well */
+            run->written = written;
+        else
+            status = written;
+    }
+    return status == GYRE_OK && wanted[1] ? gather_all(run) : status;
 }
 
 static gyre_status_t make_sample(train_run_t *run)
@@ -116,8 +139,7 @@ gyre_status_t train_leave_results(train_run_t *run)
     const train_watched_t *watched;
     size_t steps = train_timeline_steps(run->timeline, &watched);
     status[RECORD] = train_record_finish(&run->record);
-    if (options->save)
-        status[WEIGHTS] = model_checkpoint_save(options->save, pipe_train_whole(run->train), run->weights);
+    status[WEIGHTS] = run->written;
     if (run->saver)
         status[CHECKPOINT] = finish_saving(run);
     if (wants_sample(run))

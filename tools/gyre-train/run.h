@@ -19,7 +19,9 @@ typedef struct {
     model_data_t *data;
     pipe_train_t *train;
     model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
-    float *weights; /* rank 0, at the end: the whole model, canonical rows in the order of the whole table */
+    float
+        *weights; /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
+    gyre_status_t written; /* what became of --save */
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
     double progress;       /* part of the time limit that is gone, as rank 0 told it last */
@@ -48,7 +50,7 @@ gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *
 /* The run as checkpoints see it. */
 train_parts_t train_parts_of(train_run_t *run);
 
-/* Whole weights to rank 0, if something there needs them. Collective. */
+/* The weights, row by row, to rank 0's --save, and all of them there if a sample needs them. Collective. */
 gyre_status_t train_gather(train_run_t *run);
 void train_print_start(const train_run_t *run);
 /* Rank 0, behind the job: sample, weights, report, what the terminal says. What went wrong with one output is no reason to

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
+#include "model/hf.h"
 #include "model/config_json.h"
 #include "model/flops.h"
 #include "tools/gyre-train/run.h"
@@ -328,7 +329,11 @@ static gyre_status_t loaded(void *user, uint64_t steps, const json_t *run)
     int found = train_resume_scaler(run, &scaler);
     if (optim_zero_scaler(zero) && !found)
         return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
-    return optim_zero_loaded(zero, steps, found ? &scaler : NULL);
+    if (found && scaler.skipped > steps)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "the checkpoint says that more updates were skipped than there were steps");
+    /* AdamW counts the updates that were made */
+    return optim_zero_loaded(zero, found ? steps - scaler.skipped : steps, found ? &scaler : NULL);
 }
 
 train_parts_t train_parts_of(train_run_t *run)
@@ -342,29 +347,28 @@ train_parts_t train_parts_of(train_run_t *run)
 
 /* ---- weights to begin with --------------------------------------------------------------------------------------------- */
 
-/* A rank's part of a row, out of the whole file. */
+typedef struct {
+    const model_params_t *whole;
+    model_hf_t *file;
+} source_t;
+
+/* A rank's part of a row. */
 static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
 {
-    const train_run_t *run = user;
-    const model_params_t *whole = pipe_train_whole(run->train);
-    memcpy(range->weight, run->weights + whole->row[range->global].offset + range->first,
-           range->count * sizeof *range->weight);
+    const source_t *source = user;
     memset(range->exp_avg, 0, range->count * sizeof *range->exp_avg);
     memset(range->exp_avg_sq, 0, range->count * sizeof *range->exp_avg_sq);
-    return GYRE_OK;
+    return model_hf_read(source->file, source->whole, &source->whole->row[range->global], range->first,
+                         range->count, range->weight);
 }
 
 static gyre_status_t load(train_run_t *run)
 {
-    const model_params_t *whole = pipe_train_whole(run->train);
-    if (!(run->weights = malloc(whole->total * sizeof *run->weights)))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the %zu weights of %s", whole->total,
-                         run->options->load);
-    gyre_status_t status = model_checkpoint_load(run->options->load, whole, run->weights);
+    source_t source = {.whole = pipe_train_whole(run->train)};
+    gyre_status_t status = model_hf_open(run->options->load, &source.file);
     if (status == GYRE_OK)
-        status = optim_zero_state(pipe_train_zero(run->train), OPTIM_STATE_LOAD, load_range, run);
-    free(run->weights);
-    run->weights = NULL;
+        status = optim_zero_state(pipe_train_zero(run->train), OPTIM_STATE_LOAD, load_range, &source);
+    model_hf_close(source.file);
     return status;
 }
 
