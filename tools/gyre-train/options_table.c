@@ -91,6 +91,8 @@ const train_row_t train_rows[] = {
      "of a gradient bucket (K, M, G allowed); 0: Gyre's default", TRAIN_FREE},
     {TRAIN_PARALLELISM, "progress-thread", TRAIN_SWITCH, AT(progress_thread), "0", 0, 1, "",
      "a thread drives communication beside backward", TRAIN_FREE},
+    {TRAIN_PARALLELISM, "keep-weights", TRAIN_SWITCH, AT(keep_weights), "0", 0, 1, "",
+     "gathered (ZeRO 3) or expanded (16 bits) ones stay until the update", TRAIN_FREE},
     {TRAIN_PARALLELISM, "offload", TRAIN_TEXT, AT(offload), NULL, 0, 0, "DIR",
      "master weights and moments live in a file there, not in memory", TRAIN_FREE},
     {TRAIN_PRECISION, "precision", TRAIN_CHOICE, AT(precision), "fp32", 0, 0, "fp32|bf16|fp16",

@@ -142,6 +142,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                                     .weight_decay = o->weight_decay},
                                           .clip = o->clip,
                                           .grad16 = o->grad_type,
+                                          .keep = o->keep_weights,
                                           .offload = o->offload,
                                           .scaler = {.start = o->loss_scale,
                                                      .interval = o->loss_scale_interval,

@@ -54,6 +54,7 @@ typedef struct {
     double dropout;
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
     int schedule, sequence_parallel, recompute, equal_shares; /* pipe_kind_t, .., model_recompute_t, .. */
+    int keep_weights;
     char *offload;
     int precision, grad_type; /* model_precision_t; 1: 16 bits */
     double loss_scale;
