@@ -112,6 +112,7 @@ static void same_features(const model_config_t *a, const model_config_t *b)
     assert_int_equal(a->experts > 0, b->experts > 0);
     assert_int_equal(a->top_k, b->top_k);
     assert_true(a->dropout == b->dropout);
+    assert_true(a->attn_dropout == b->attn_dropout);
     assert_int_equal(a->heads * b->kv_heads, b->heads * a->kv_heads);
     assert_int_equal(a->head_dim * b->rotary_dim, b->head_dim * a->rotary_dim);
     assert_true(fabs((double)a->ffn / (double)a->hidden / ((double)b->ffn / (double)b->hidden) - 1) < 0.05);

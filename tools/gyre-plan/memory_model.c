@@ -70,7 +70,7 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
         *whole += 4 * c->experts;
     }
     /* softmax; with dropout its mask and what is left */
-    *scores = (e + drop * (1 + e)) * c->heads * c->seq;
+    *scores = (e + (c->attn_dropout > 0.0 ? 1 + e : 0)) * c->heads * c->seq;
 }
 
 size_t plan_layer_bytes(const pipe_recipe_t *r, model_recompute_t recompute)
