@@ -16,6 +16,7 @@
 
 #include "model/kernels.h"
 #include "model/params.h"
+#include "model/spans.h"
 
 /* The tensor-parallel group of a rank. */
 typedef struct {

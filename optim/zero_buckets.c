@@ -11,7 +11,8 @@ static void under_way_ends(optim_zero_t *zero)
     if (zero->oldest == zero->next && zero->under_way_since) {
         base_time_t now = base_now();
         zero->under_way += now - zero->under_way_since;
-        model_spans_add(zero->spans, MODEL_SPAN_TRAVEL, zero->under_way_since, now, -1, -1);
+        if (!zero_alone(zero)) /* then nothing travels */
+            model_spans_add(zero->spans, MODEL_SPAN_TRAVEL, zero->under_way_since, now, -1, -1);
         zero->under_way_since = 0;
     }
 }

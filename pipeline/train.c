@@ -436,6 +436,23 @@ static void add_spans(const pipe_train_t *train, model_spans_t *spans)
     }
 }
 
+/* Whoever computes or communicates in a step notes it. */
+static void watch(pipe_train_t *train, model_spans_t *spans)
+{
+    for (size_t c = 0; c < train->layout.chunks; c++)
+        model_stage_watch_f32(train->chunk[c].stage, spans);
+    optim_zero_watch(train->zero, spans);
+}
+
+/* Nanoseconds that this thread has spent in collectives of its tensor-parallel group so far. */
+static base_time_t tensor_time(const pipe_train_t *train)
+{
+    base_time_t sum = 0;
+    for (size_t c = 0; c < train->layout.chunks; c++)
+        sum += model_stage_exposed_f32(train->chunk[c].stage);
+    return sum;
+}
+
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out)
 {
@@ -450,20 +467,21 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
                            .micro = train->layout.micro_batch,
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
+    base_time_t tensor = tensor_time(train);
+    watch(train, out->spans);
     gyre_status_t status = pipe_executor_step(train->executor);
-    if (status != GYRE_OK)
-        return status;
-    add_spans(train, out->spans);
+    if (status == GYRE_OK)
+        add_spans(train, out->spans);
     base_time_t reducing = model_spans_now(out->spans);
     if (gyre_comm_rank(train->world) == 0)
         memcpy(train->loss + batch, out->note, sizeof out->note);
-    /* one rank has each loss, and the others zero: sums are exact */
-    status = gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
-    base_time_t updating = model_spans_now(out->spans);
-    model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, updating, -1, -1);
+    if (status == GYRE_OK) /* one rank has each loss, and the others zero: sums are exact */
+        status =
+            gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+    model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, model_spans_now(out->spans), -1, -1);
     if (status == GYRE_OK)
         status = optim_zero_finish(train->zero, 1.0 / (double)batch, rate, &out->zero);
-    model_spans_add(out->spans, MODEL_SPAN_OPTIMISER, updating, model_spans_now(out->spans), -1, -1);
+    watch(train, NULL);
     if (status != GYRE_OK)
         return status;
     out->loss = optim_tree_sum(train->loss, batch, optim_batch_group(&train->batch)) / (double)batch;
@@ -472,6 +490,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     pipe_executor_report(train->executor, &report);
     out->pipe_busy_s = report.busy_s;
     out->pipe_wait_s = report.wait_s;
+    out->tensor_s = (double)(tensor_time(train) - tensor) * 1e-9;
     return GYRE_OK;
 }
 

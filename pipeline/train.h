@@ -43,6 +43,7 @@ typedef struct {
     double note[PIPE_NOTES];         /* in: world rank 0's word to all ranks; out: that word, on every rank */
     optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
     double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
+    double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
 } pipe_train_step_t;
 
 /* Forward, backward and update number `step` (0-based; it keys dropout) at learning rate `rate`. Collective over world. */

@@ -116,7 +116,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     run->progress = step.note[1];
     *stop = step.note[0] != 0.0;
     double seconds = (double)(base_now() - start) * 1e-9;
-    double waited = step.zero.exposed_s + step.pipe_wait_s;
+    double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s;
     *out = (train_step_t){.step = ++run->next,
                           .loss = step.loss,
                           .grad_norm = step.zero.norm,
