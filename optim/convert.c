@@ -23,10 +23,19 @@ __attribute__((target("avx,f16c"))) static size_t expand_f16c(const uint16_t *fr
     return i;
 }
 
+/* Asked once: CPUID leaves a virtual machine, which takes longer than a whole row. */
 static int has_f16c(void)
 {
-    unsigned a, b, c, d; /* F16C has no name that every compiler's __builtin_cpu_supports knows */
-    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    enum { UNKNOWN, NO, YES };
+    static int answer;
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (known == UNKNOWN) {
+        unsigned a, b, c, d; /* F16C has no name that every compiler's __builtin_cpu_supports knows */
+        int is = __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+        known = is ? YES : NO;
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return known == YES;
 }
 #else
 static size_t round_f16c(const float *from, uint16_t *to, size_t n)
