@@ -15,6 +15,7 @@
 struct optim_stack {
     size_t leaves, group, levels;
     void (*add)(float *out, const float *a, const float *b, size_t n);
+    optim_round_fn round;     /* may be NULL */
     float *level[MAX_LEVELS]; /* [length] each */
 };
 
@@ -69,7 +70,8 @@ size_t optim_stack_levels(size_t leaves, size_t group)
     return most;
 }
 
-gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_stack_t **out)
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
+                                 optim_stack_t **out)
 {
     size_t bytes;
     if (!base_mul(length, sizeof(float), &bytes))
@@ -79,6 +81,7 @@ gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, opt
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stack of gradients");
     stack->leaves = leaves;
     stack->group = group;
+    stack->round = round;
     stack->add = model_kernels_f32(MODEL_ISA_BEST)->add;
     for (size_t levels = optim_stack_levels(leaves, group); stack->levels < levels; stack->levels++)
         if (!(stack->level[stack->levels] = malloc(bytes ? bytes : 1))) {
@@ -109,22 +112,33 @@ float *optim_stack_place(optim_stack_t *stack, size_t i)
     return joins == 0 && i + 1 < stack->leaves ? stack->level[held] : NULL;
 }
 
+static void join(const optim_stack_t *stack, float *out, const float *left, const float *right, size_t count)
+{
+    stack->add(out, left, right, count);
+    if (stack->round)
+        stack->round(out, count);
+}
+
 void optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
     size_t held, joins;
     find(stack->leaves, stack->group, i, &held, &joins);
-    while (joins-- > 0) { /* nothing to do for a leaf that was computed in place */
+    if (stack->round)
+        stack->round(value, count);
+    while (joins-- > 0) { /* nothing to add for a leaf that was computed in place */
         float *left = stack->level[--held] + offset;
-        stack->add(joins == 0 ? left : value, left, value, count);
+        join(stack, joins == 0 ? left : value, left, value, count);
     }
 }
 
 void optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
 {
     size_t held, joins;
+    if (stack->round && stack->leaves > 0)
+        stack->round(value, count);
     if (stack->leaves < 2)
         return;
     find(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
     while (held-- > 0)
-        stack->add(value, stack->level[held] + offset, value, count);
+        join(stack, value, stack->level[held] + offset, value, count);
 }

@@ -21,8 +21,11 @@ double optim_tree_sum(const double *leaf, size_t n, size_t group);
  * left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;
 
-/* For `leaves` vectors of `length` floats. NO_MEMORY, OVERFLOW. */
-gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_stack_t **out);
+/* For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a type of fewer bits
+ * does (the value is still a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
+typedef void (*optim_round_fn)(float *x, size_t n);
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
+                                 optim_stack_t **out);
 void optim_stack_destroy(optim_stack_t *stack);
 /* Vectors of `length` floats that it holds: a pure function of leaves and group. */
 size_t optim_stack_levels(size_t leaves, size_t group);

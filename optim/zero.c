@@ -31,6 +31,15 @@ static void count_tied(optim_zero_t *zero, optim_memory_t kind, size_t bytes)
     zero->bytes[OPTIM_MEMORY_TIED] += bytes;
 }
 
+/* 16-bit gradients are rounded at every node of the tree, inside a rank as the reduction does between ranks. */
+static optim_round_fn rounding(const zero_plan_t *plan)
+{
+    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
+    if (!plan->config.grad16)
+        return NULL;
+    return plan->config.precision == MODEL_BFLOAT16 ? k->round_bf16 : k->round_fp16;
+}
+
 static gyre_status_t take_gradients(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
@@ -63,7 +72,7 @@ static gyre_status_t take_gradients(optim_zero_t *zero)
     }
     if (status == GYRE_OK)
         status = optim_stack_create(plan->config.share, plan->config.group, plan->params->grad_total,
-                                    &zero->stack);
+                                    rounding(plan), &zero->stack);
     if (status == GYRE_OK)
         zero->bytes[OPTIM_MEMORY_ACCUMULATION] += optim_stack_levels(plan->config.share, plan->config.group) *
                                                   plan->params->grad_total * sizeof(float);

@@ -35,8 +35,8 @@ typedef struct {
     /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits, beside fp32 master
      * weights that are updated. */
     model_precision_t precision;
-    /* 1: gradients of the batch are held and reduced in the 16 bits of `precision`; sums over the sequences of a rank stay in
-     * fp32. 0: fp32. */
+    /* 1: gradients of the batch are held and reduced in the 16 bits of `precision`, rounded at every node of the tree over the
+     * sequences, inside a rank (where sums are kept as floats) as between ranks. 0: fp32. */
     int grad16;
     /* Weights of a unit (the rows of a layer, or those before or behind the layers) that had to be gathered (stage 3) or
      * expanded (16 bits) are, with 0, dropped when the model releases them; with 1, kept until the weights change: memory

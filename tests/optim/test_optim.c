@@ -121,7 +121,7 @@ static void stack_follows_the_tree(void **state)
     for (size_t n = 1; n <= MOST; n++) {
         float leaf[LENGTH][MOST], value[LENGTH];
         optim_stack_t *stack = NULL;
-        assert_int_equal(optim_stack_create(n, 1, LENGTH, &stack), GYRE_OK);
+        assert_int_equal(optim_stack_create(n, 1, LENGTH, NULL, &stack), GYRE_OK);
         size_t bits = 0;
         while ((n - 1) >> bits)
             bits++;
@@ -159,7 +159,7 @@ static void groups_are_trees_of_trees(void **state)
         for (size_t groups = 1; groups * group <= 60; groups++) {
             size_t n = groups * group;
             optim_stack_t *stack = NULL;
-            assert_int_equal(optim_stack_create(n, group, 1, &stack), GYRE_OK);
+            assert_int_equal(optim_stack_create(n, group, 1, NULL, &stack), GYRE_OK);
             for (size_t i = 0; i < n; i++) {
                 float *place = optim_stack_place(stack, i), *to = place ? place : &value;
                 *to = leaf[i] = (float)(normal(21, n * 100 + i) * pow(10.0, (double)(i % 7)));
@@ -173,6 +173,42 @@ static void groups_are_trees_of_trees(void **state)
             assert_memory_equal(&value, &want, sizeof want);
             optim_stack_destroy(stack);
         }
+}
+
+static void to_integers(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = nearbyintf(x[i]);
+}
+
+/* Rounding at every node: leaves, and each sum of two. */
+static float rounded_tree(const float *leaf, size_t n)
+{
+    size_t half = 1;
+    if (n == 1)
+        return nearbyintf(leaf[0]);
+    while (2 * half < n)
+        half *= 2;
+    return nearbyintf(rounded_tree(leaf, half) + rounded_tree(leaf + half, n - half));
+}
+
+static void every_node_is_rounded(void **state)
+{
+    (void)state;
+    float leaf[20], value;
+    for (size_t n = 1; n <= 20; n++) {
+        optim_stack_t *stack = NULL;
+        assert_int_equal(optim_stack_create(n, 1, 1, to_integers, &stack), GYRE_OK);
+        for (size_t i = 0; i < n; i++) {
+            float *place = optim_stack_place(stack, i), *to = place ? place : &value;
+            *to = leaf[i] = 1.25f + 0.5f * (float)(i % 3);
+            if (i + 1 < n)
+                optim_stack_push(stack, i, to, 0, 1);
+        }
+        optim_stack_finish(stack, &value, 0, 1);
+        assert_true(value == rounded_tree(leaf, n));
+        optim_stack_destroy(stack);
+    }
 }
 
 /* Shares lie side by side, and joined over the ranks they are the sum of one rank, for every batch, every number of groups
@@ -241,6 +277,7 @@ int main(void)
         cmocka_unit_test(stack_follows_the_tree),
         cmocka_unit_test(groups_are_trees_of_trees),
         cmocka_unit_test(groups_for_24),
+        cmocka_unit_test(every_node_is_rounded),
         cmocka_unit_test(shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
