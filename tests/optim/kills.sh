@@ -2,7 +2,7 @@
 # tests/optim/kills.sh: kill -9 at random moments of runs that write a checkpoint every three steps, each start in another layout; a rank or
 # all of them die, also while shards are written, while rank 0 puts them together, and at the start. In the end log and
 # weights are those of the run that nothing ended.
-#   TEST_LONG=1: 200 moments instead of 4.  SEED=N: the same choices again (not the same moments).
+#   TEST_LONG=1: 200 moments instead of 4; MOMENTS=N: so many.  SEED=N: the same choices again (not the same moments).
 # deadline: 120
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
@@ -13,8 +13,8 @@ done >"$W/text"
 RUN=(--data "$W/text" --layers 4 --hidden 32 --heads 4 --seq 32 --batch 8 --leaves 4 --steps 60 --eval-every 20 --eval-sequences 4
     --warmup 4 --sample-tokens 0 --report none --progress none --log "$W/log" --save "$W/st")
 layouts=("1 " "2 " "4 --zero 3" "4 --tp 4" "4 --pp 4" "4 --tp 2 --pp 2 --sequence-parallel" "3 --zero 2" "4 --pp 2 --zero 1 --schedule zb-v" "2 --zero 1")
-moments=4
-[ -z "${TEST_LONG:-}" ] || moments=200
+moments=${MOMENTS:-4}
+[ -z "${TEST_LONG:-}" ] || moments=${MOMENTS:-200}
 
 curve() { sed -nE '/"step"/{s/,"seconds".*//;s/,"tokens_per_second".*//;p}' "$1"; }
 same() { # NAME

@@ -176,6 +176,23 @@ check "they are gone on with" grep -q '"resumed":40' "$W/log"
 same "only rank 1 sees checkpoints"
 check "rank 0 writes where it is" [ -d "$CK.0/step-000000000060" ]
 
+# ---- state in shards needs a disk that all share, and says so; a shard that is damaged is found by whoever checks it
+run "$UCX_RUN" -n 2 --timeout 25 sh -c 'exec "$@" --checkpoint "$0.$GYRE_RANK.zero"' "$CK" "$TRAIN" "${MODEL[@]}" --zero 1
+want "shards without a shared disk" 2 "rank 1 on .* does not see the checkpoint folder .* of rank 0.*: put --checkpoint on a disk that all hosts share"
+fresh
+train 2 "${KEEP[@]}" --zero 3
+want "two shards" 0
+same "two shards"
+check "each rank writes" [ "$(echo "$CK"/step-000000000060/*.safetensors | wc -w)" = 2 ]
+check "nothing else is in a checkpoint" [ "$(ls -A "$CK/step-000000000060" | wc -l)" = 3 ]
+printf X | dd of="$CK/step-000000000060/shard-00001.safetensors" bs=1 seek=20000 conv=notrunc status=none
+rm -r "$W/st"
+train 3 "${KEEP[@]}" --zero 2 --resume
+want "a damaged shard" 0 "shard-00001.safetensors is damaged: its checksum is" "the checkpoint of step 60 in $CK is not used"
+check "a damaged shard: told once" [ "$(grep -c 'is damaged' "$W/err")" = 1 ]
+check "a damaged shard: the one before is taken" grep -q '"resumed":55,"ranks":3' "$W/log"
+same "a damaged shard"
+
 # ---- another run is not gone on with
 differ() { # NAME PATTERN OPTION...
     local name=$1 pattern=$2
