@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
 
 #include "model/config_json_tables.inc"
 
@@ -42,6 +41,10 @@ static int family_has(const family_t *family, const char *field)
     return 0;
 }
 
+/* `where` of a reading whose errors nobody is told: whether a family can say something is a question, not a failure. */
+static const char unheard[] = "";
+#define COMPLAIN(where, ...) ((where) == unheard ? gyre_fail_quiet(__VA_ARGS__) : gyre_fail(__VA_ARGS__))
+
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Value as text for a message: cut off when long. */
@@ -57,7 +60,7 @@ static gyre_status_t bad_value(gyre_status_t status, const char *where, const ch
 {
     char text[80];
     text_of(value, text, sizeof text);
-    return gyre_fail(status, "%s: %s is %s: %s", where, key, text, what);
+    return COMPLAIN(where, status, "%s: %s is %s: %s", where, key, text, what);
 }
 
 static gyre_status_t read_word(const json_t *value, const word_t *words, const char *where, const char *key,
@@ -207,9 +210,9 @@ static gyre_status_t read_rotary(model_config_t *c, model_family_t family, const
         (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
         status = bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_type", type, "Gyre has \"default\" only");
     if (status == GYRE_OK && (share <= 0.0 || share > 1.0))
-        status = gyre_fail(GYRE_ERR_FORMAT,
-                           "%s: the share of a head that rotates is %g: it must lie above 0, up to 1", where,
-                           share);
+        status = COMPLAIN(where, GYRE_ERR_FORMAT,
+                          "%s: the share of a head that rotates is %g: it must lie above 0, up to 1", where,
+                          share);
     if (status == GYRE_OK && share < 1.0)
         c->rotary_dim = (size_t)((double)model_config_complete(c).head_dim * share);
     return status;
@@ -305,9 +308,9 @@ static gyre_status_t read_own(model_config_t *c, const json_t *object, const cha
         if (known)
             continue;
         if (!field)
-            return gyre_fail(GYRE_ERR_FORMAT,
-                             "%s: %s is no field of Gyre's configuration (model/config.h lists them)", where,
-                             key);
+            return COMPLAIN(where, GYRE_ERR_FORMAT,
+                            "%s: %s is no field of Gyre's configuration (model/config.h lists them)", where,
+                            key);
         gyre_status_t status = read_field(c, field, value, where, key, 0);
         if (status != GYRE_OK)
             return status;
@@ -326,8 +329,8 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
         return read_own(c, object, where, 1);
     if (kind == MODEL_FAMILY_GLM) {
         if (json_object_get(object, "rms_norm_eps"))
-            return gyre_fail(
-                GYRE_ERR_UNSUPPORTED,
+            return COMPLAIN(
+                where, GYRE_ERR_UNSUPPORTED,
                 "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
                 "features one by one with model_type \"gyre\"",
                 where);
@@ -358,7 +361,7 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
     const char *type = json_string_value(json_object_get(object, "model_type"));
     char known[200] = "";
     if (!json_is_object(object))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object", where);
+        return COMPLAIN(where, GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object", where);
     for (int f = 0; f < MODEL_FAMILIES; f++) {
         if (type && strcmp(type, families[f].name) == 0) {
             *out = (model_family_t)f;
@@ -368,9 +371,9 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
         snprintf(known + n, sizeof known - n, "%s%s", f ? ", " : "", families[f].name);
     }
     if (!type)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where, known);
-    return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s", where, type,
-                     known);
+        return COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where, known);
+    return COMPLAIN(where, GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s", where, type,
+                    known);
 }
 
 size_t model_config_leaves(const model_config_t *config)
@@ -392,7 +395,7 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, mo
         status = read_family(&c, family, object, where);
     const json_t *own = json_object_get(object, "gyre");
     if (status == GYRE_OK && own && !json_is_object(own))
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s: gyre must be an object", where);
+        status = COMPLAIN(where, GYRE_ERR_FORMAT, "%s: gyre must be an object", where);
     if (status == GYRE_OK && own)
         status = read_own(&c, own, where, 0);
     if (status == GYRE_OK && c.leaves == 0)
@@ -482,13 +485,10 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
     return object;
 }
 
-/* What `object` means, read quietly; 0: it is none. */
+/* What `object` means; 0: it is none. */
 static int read_back(model_family_t family, const json_t *object, model_config_t *out)
 {
-    int level = base_log_limit;
-    base_log_set_level(BASE_LOG_NONE);
-    gyre_status_t status = read_family(out, family, object, "");
-    base_log_set_level((base_log_level_t)level);
+    gyre_status_t status = read_family(out, family, object, unheard);
     *out = model_config_complete(out);
     return status == GYRE_OK;
 }

@@ -16,7 +16,7 @@ typedef struct model_hf model_hf_t;
 /* The configuration in FOLDER/config.json (model_config_from_json). */
 gyre_status_t model_hf_config(const char *folder, model_config_t *out);
 
-/* `path`: such a folder, or one safetensors file. Files are mapped, not read. Every tensor of every header is checked: type,
+/* `path`: such a folder, or one safetensors file. Headers are read. Every tensor of every header is checked: type,
  * shape, offsets and file size go together, none twice. NOT_FOUND, IO, FORMAT, NO_MEMORY. */
 gyre_status_t model_hf_open(const char *path, model_hf_t **out);
 void model_hf_close(model_hf_t *hf);

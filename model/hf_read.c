@@ -1,11 +1,10 @@
-/* model/hf_read.c: Hugging Face's files, mapped, into rows of the parameter table. */
+/* model/hf_read.c: Hugging Face's files into rows of the parameter table. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,8 +23,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 typedef struct {
     char *path;
-    const unsigned char *map; /* NULL: not mapped */
-    size_t bytes, data;       /* of the file; where its tensors begin */
+    int fd;
+    size_t bytes, data; /* of the file; where its tensors begin */
     json_t *header;
 } file_t;
 
@@ -59,18 +58,43 @@ static gyre_status_t check_entry(const file_t *file, const char *name, const jso
     return GYRE_OK;
 }
 
+static gyre_status_t read_at(const file_t *file, void *to, size_t bytes, size_t at)
+{
+    char *p = to;
+    while (bytes > 0) {
+        ssize_t n = pread(file->fd, p, base_min_size(bytes, (size_t)1 << 30), (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", file->path);
+        if (n == 0)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s ends early", file->path);
+        p += n;
+        at += (size_t)n;
+        bytes -= (size_t)n;
+    }
+    return GYRE_OK;
+}
+
 static gyre_status_t read_header(file_t *file)
 {
     uint64_t length = 0;
-    if (file->bytes >= sizeof length)
-        memcpy(&length, file->map, sizeof length);
-    if (length < 2 || length > HEADER_LIMIT || length > file->bytes - sizeof length)
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "%s is not a safetensors file: its header would be %llu bytes of %zu", file->path,
-                         (unsigned long long)length, file->bytes);
-    json_error_t error;
-    file->header =
-        json_loadb((const char *)file->map + sizeof length, length, JSON_REJECT_DUPLICATES, &error);
+    gyre_status_t status = read_at(file, &length, sizeof length, 0);
+    if (status == GYRE_OK && (length < 2 || length > HEADER_LIMIT || length > file->bytes - sizeof length))
+        status =
+            gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: its header would be %llu bytes of %zu",
+                      file->path, (unsigned long long)length, file->bytes);
+    char *text = status == GYRE_OK ? malloc(length) : NULL;
+    if (status == GYRE_OK && !text)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
+    if (status == GYRE_OK)
+        status = read_at(file, text, length, sizeof length);
+    json_error_t error = {.text = ""};
+    if (status == GYRE_OK)
+        file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (status != GYRE_OK)
+        return status;
     if (!json_is_object(file->header))
         return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s", file->path,
                          file->header ? "the header is not an object" : error.text);
@@ -79,7 +103,7 @@ static gyre_status_t read_header(file_t *file)
     json_t *entry;
     json_object_foreach(file->header, name, entry)
     {
-        gyre_status_t status = strcmp(name, "__metadata__") == 0 ? GYRE_OK : check_entry(file, name, entry);
+        status = strcmp(name, "__metadata__") == 0 ? GYRE_OK : check_entry(file, name, entry);
         if (status != GYRE_OK)
             return status;
     }
@@ -89,21 +113,13 @@ static gyre_status_t read_header(file_t *file)
 static gyre_status_t open_file(file_t *file)
 {
     struct stat info;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0)
         return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
                                file->path);
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 8) {
-        close(fd);
+    if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 8)
         return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: it is no file of 8 bytes or more",
                          file->path);
-    }
-    void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int err = errno;
-    close(fd);
-    if (map == MAP_FAILED)
-        return gyre_fail_errno(GYRE_ERR_IO, err, "cannot map %s", file->path);
-    file->map = map;
     file->bytes = (size_t)info.st_size;
     return read_header(file);
 }
@@ -127,7 +143,7 @@ static gyre_status_t add_file(model_hf_t *hf, char *path)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path);
     }
     hf->file = grown;
-    hf->file[hf->files] = (file_t){.path = path};
+    hf->file[hf->files] = (file_t){.path = path, .fd = -1};
     return open_file(&hf->file[hf->files++]);
 }
 
@@ -204,8 +220,8 @@ void model_hf_close(model_hf_t *hf)
         return;
     for (size_t i = 0; i < hf->files; i++) {
         json_decref(hf->file[i].header);
-        if (hf->file[i].map)
-            munmap((void *)hf->file[i].map, hf->file[i].bytes);
+        if (hf->file[i].fd >= 0)
+            close(hf->file[i].fd);
         free(hf->file[i].path);
     }
     free(hf->file);
@@ -249,18 +265,23 @@ static const json_t *find_tensor(const model_hf_t *hf, const char *name, const f
     return entry || !dot ? entry : find_name(hf, dot + 1, file);
 }
 
-static void decode(const unsigned char *from, const char *type, float *to, size_t count)
+/* `count` elements at `at` of a file, into to [count]. */
+static gyre_status_t decode(const file_t *file, size_t at, const char *type, float *to, size_t count)
 {
-    if (strcmp(type, "F32") == 0) {
-        memcpy(to, from, count * sizeof *to);
-        return;
-    }
+    if (strcmp(type, "F32") == 0)
+        return read_at(file, to, count * sizeof *to, at);
+    enum { PIECE = 4096 };
     int brain = strcmp(type, "BF16") == 0;
-    for (size_t i = 0; i < count; i++) {
-        unsigned short half;
-        memcpy(&half, from + 2 * i, sizeof half);
-        to[i] = brain ? coll_bfloat_to_float(half) : coll_half_to_float(half);
+    unsigned short half[PIECE];
+    for (size_t i = 0, n; i < count; i += n) {
+        n = base_min_size(PIECE, count - i);
+        gyre_status_t status = read_at(file, half, n * sizeof *half, at + i * sizeof *half);
+        if (status != GYRE_OK)
+            return status;
+        for (size_t j = 0; j < n; j++)
+            to[i + j] = brain ? coll_bfloat_to_float(half[j]) : coll_half_to_float(half[j]);
     }
+    return GYRE_OK;
 }
 
 /* The tensor's elements in the file's order: malloc'd. */
@@ -299,7 +320,11 @@ static gyre_status_t read_tensor(const model_hf_t *hf, const model_tensor_t *wan
     float *values = malloc(count * sizeof *values);
     if (!values)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s of %s", want->name, file->path);
-    decode(file->map + file->data + from, type, values, count);
+    gyre_status_t status = decode(file, file->data + from, type, values, count);
+    if (status != GYRE_OK) {
+        free(values);
+        return status;
+    }
     *out = values;
     return GYRE_OK;
 }

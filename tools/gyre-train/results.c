@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
+#include "model/hf.h"
 #include "model/sample.h"
 #include "tools/gyre-train/run.h"
+
+#define SHARD_BYTES ((size_t)5000000000) /* of a file of an exported model, as `transformers` cuts them */
 
 /* A sample of text needs the tokenizer, which rank 0 has or has not. */
 static int wants_sample(const train_run_t *run)
@@ -41,13 +45,51 @@ static gyre_status_t gather_all(train_run_t *run)
     return status;
 }
 
+int train_saves_folder(const train_options_t *options)
+{
+    size_t n = options->save ? strlen(options->save) : 0;
+    return n > 0 && options->save[n - 1] == '/';
+}
+
+/* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same order. */
+static gyre_status_t save_folder(train_run_t *run)
+{
+    const model_params_t *whole = pipe_train_whole(run->train);
+    model_hf_writer_t *writer = NULL;
+    size_t largest = 0;
+    for (size_t r = 0; r < whole->rows; r++)
+        largest = base_max_size(largest, whole->row[r].count);
+    float *row = malloc(largest * sizeof *row);
+    if (!row)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
+                         largest);
+    gyre_status_t status = GYRE_OK,
+                  written = model_hf_create(run->options->save, whole, MODEL_HF_F32, SHARD_BYTES, &writer);
+    for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
+        if (whole->row[r].alias != MODEL_NONE)
+            continue;
+        status = gather_row(run, r, row); /* also when nothing can be written: the others take part */
+        if (status == GYRE_OK && written == GYRE_OK)
+            written = model_hf_write(writer, r, row);
+    }
+    free(row);
+    if (status != GYRE_OK || written != GYRE_OK) {
+        model_hf_abandon(writer);
+        return status != GYRE_OK ? status : written;
+    }
+    return model_hf_finish(writer);
+}
+
 gyre_status_t train_gather(train_run_t *run)
 {
     uint64_t wanted[2] = {run->options->save != NULL, (uint64_t)wants_sample(run)};
     gyre_status_t status = gyre_broadcast(wanted, wanted, 2, GYRE_UINT64, 0, run->comm);
     if (status == GYRE_OK && wanted[0]) {
-        gyre_status_t written = model_checkpoint_stream(run->rank == 0 ? run->options->save : NULL,
-                                                        pipe_train_whole(run->train), gather_row, run);
+        int folder = run->rank == 0 && train_saves_folder(run->options);
+        gyre_status_t written = folder
+                                    ? save_folder(run)
+                                    : model_checkpoint_stream(run->rank == 0 ? run->options->save : NULL,
+                                                              pipe_train_whole(run->train), gather_row, run);
         if (run->rank == 0 &&
             written == GYRE_ERR_IO) /* told at the end, with the other outputs; the ranks are well */
             run->written = written;

@@ -53,6 +53,8 @@ train_parts_t train_parts_of(train_run_t *run);
 /* The weights, row by row, to rank 0's --save, and all of them there if a sample needs them. Collective. */
 gyre_status_t train_gather(train_run_t *run);
 void train_print_start(const train_run_t *run);
+/* 1: --save names a folder, for the model in Hugging Face's form. */
+int train_saves_folder(const train_options_t *options);
 /* Rank 0, behind the job: sample, weights, report, what the terminal says. What went wrong with one output is no reason to
  * lose the others. Returns the first failure. */
 gyre_status_t train_leave_results(train_run_t *run);

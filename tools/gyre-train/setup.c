@@ -2,39 +2,55 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
-#include "model/hf.h"
 #include "model/config_json.h"
 #include "model/flops.h"
+#include "model/hf.h"
 #include "tools/gyre-train/run.h"
 
 /* ---- the model's shape --------------------------------------------------------------------------------------- */
 
-/* A config.json of Hugging Face's. Flags that speak of the shape contradict it, but for --seq, which may be shorter. */
+/* 1: a model in Hugging Face's form: a folder with config.json and weights. */
+static int is_folder(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Hugging Face's config.json: --model, or that in the folder which --load names. Flags that speak of the shape contradict it,
+ * but for --seq, which may be shorter. */
 static gyre_status_t shape_of_file(const train_options_t *options, const model_data_t *data,
                                    model_config_t *shape)
 {
     static const char *const others[] = {"layers", "hidden", "heads", "vocab", "load"};
-    json_error_t error;
-    json_t *object = json_load_file(options->model, 0, &error);
-    if (!object)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s (line %d)", options->model, error.text, error.line);
-    gyre_status_t status = model_config_from_json(object, options->model, shape);
-    json_decref(object);
+    const char *path = options->model ? options->model : options->load,
+               *flag = options->model ? "model" : "load";
+    gyre_status_t status = GYRE_OK;
+    if (options->model) {
+        json_error_t error;
+        json_t *object = json_load_file(path, 0, &error);
+        if (!object)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: %s (line %d)", path, error.text, error.line);
+        status = model_config_from_json(object, path, shape);
+        json_decref(object);
+    } else {
+        status = model_hf_config(path, shape);
+    }
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
-        if (train_options_given(options, others[i]))
-            status = gyre_fail(GYRE_ERR_INVALID, "--%s beside --model: %s says what the model is", others[i],
-                               options->model);
+        if (train_options_given(options, others[i]) && strcmp(others[i], flag) != 0)
+            status = gyre_fail(GYRE_ERR_INVALID, "--%s beside --%s: %s says what the model is", others[i],
+                               flag, path);
     if (status == GYRE_OK && data->vocab > shape->vocab)
         status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
-                           options->data, data->vocab - 1, options->model, shape->vocab);
+                           options->data, data->vocab - 1, path, shape->vocab);
     if (status == GYRE_OK && train_options_given(options, "seq") && options->seq > shape->seq)
         status = gyre_fail(GYRE_ERR_INVALID, "--seq %llu: %s has %zu positions",
-                           (unsigned long long)options->seq, options->model, shape->seq);
+                           (unsigned long long)options->seq, path, shape->seq);
     if (status == GYRE_OK && train_options_given(options, "seq"))
         shape->seq = options->seq;
     return status;
@@ -45,7 +61,7 @@ static gyre_status_t shape_of_file(const train_options_t *options, const model_d
 static gyre_status_t find_shape(const train_options_t *options, const model_data_t *data,
                                 model_config_t *shape)
 {
-    if (options->model)
+    if (options->model || is_folder(options->load))
         return shape_of_file(options, data, shape);
     *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
                               .seq = options->seq,
@@ -204,6 +220,14 @@ static gyre_status_t check_input(train_run_t *run)
     return GYRE_OK;
 }
 
+/* A folder for the model in Hugging Face's form, which ends in a slash. */
+static gyre_status_t check_folder(const char *path)
+{
+    return mkdir(path, 0777) == 0 || is_folder(path)
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_IO, "cannot make the folder %s: name another one with --save", path);
+}
+
 /* Better known now than at the end of the run. */
 static gyre_status_t check_writable(const char *path, const char *flag)
 {
@@ -220,7 +244,8 @@ static gyre_status_t open_outputs(train_run_t *run)
     if (status == GYRE_OK)
         status = check_writable(options->trace, "trace");
     if (status == GYRE_OK)
-        status = check_writable(options->save, "save");
+        status =
+            train_saves_folder(options) ? check_folder(options->save) : check_writable(options->save, "save");
     if (status == GYRE_OK && options->checkpoint)
         status = train_resume_open(options, &run->resuming);
     return status == GYRE_OK ? train_record_open(&run->record, options) : status;
