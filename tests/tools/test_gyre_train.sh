@@ -80,6 +80,27 @@ want "a range the wrong way round" 2 "--trace-steps 6:4: wants FROM:TO"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --trace "$W"
 want "a trace where a folder is" 1 "cannot write $W: .*--trace"
 
+run "$UCX_RUN" -n 4 "$TRAIN" "${SMALL[@]}" --steps 4 --tp 2 --pp 2 --layers 2 --schedule zb-h1 --trace "$W/cube.json" --trace-steps 2:3 \
+    --report "$W/cube.html"
+want "a trace of tensor and pipeline parallelism" 0
+check "has what they do" python3 tests/tools/trace.py "$W/cube.json" 4 2 3 forward backward "weight gradient" "wait for a stage" \
+    "tensor parallel" reduce optimiser
+check "the page has, too" python3 tests/tools/page.py "$W/cube.html" "Step 3 on every rank" Memory "zb-h1" "stage 1" \
+    "waiting for pipeline neighbours"
+
+# ---- steps that overflow
+run "$TRAIN" "${SMALL[@]}" --steps 6 --precision fp16 --loss-scale 16777216 --log "$W/half.jsonl" --tensorboard "$W/half" \
+    --report "$W/half.html"
+want "fp16 that overflows" 0 "step 6/6 .* [1-6] skipped "
+check "the log says which" python3 - "$W/half.jsonl" <<'PY'
+import json, sys
+steps = [line for line in map(json.loads, open(sys.argv[1])) if "step" in line]
+assert steps[0]["skipped"] is True and steps[0]["grad_norm"] is None and steps[0]["loss_scale"] == 16777216
+assert steps[-1]["loss_scale"] < 16777216
+PY
+check "and so do the events" python3 tests/tools/events.py "$W/half" "$W/half.jsonl"
+check "and the page" python3 tests/tools/page.py "$W/half.html" "left out, since gradients overflowed" "loss scale"
+
 # ---- MFU
 mfu() { # OPTION...: the last step's, and the operations per second that it is of
     run "$TRAIN" "${SMALL[@]}" --steps 3 --report none --log "$W/mfu.jsonl" "$@"

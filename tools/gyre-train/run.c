@@ -207,6 +207,8 @@ static gyre_status_t train(train_run_t *run)
         status = optim_zero_verify(pipe_train_zero(run->train));
     if (status == GYRE_OK)
         status = optim_zero_digest(pipe_train_zero(run->train), &run->record.hash);
+    if (status == GYRE_OK) /* the first steps may have taken some */
+        status = train_gather_memory(run);
     run->interrupted = interrupted;
     return status == GYRE_OK ? train_gather(run) : status;
 }

@@ -47,6 +47,9 @@ gyre_status_t train_set_up(train_run_t *run);
  * happened to others only is told by the lowest of them. Collective. */
 gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
 
+/* Bytes of each kind on each rank, as the arenas say now, to the record. Collective. */
+gyre_status_t train_gather_memory(train_run_t *run);
+
 /* The run as checkpoints see it. */
 train_parts_t train_parts_of(train_run_t *run);
 

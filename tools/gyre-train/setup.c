@@ -432,8 +432,7 @@ static gyre_status_t make_train(train_run_t *run)
     return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
 }
 
-/* Bytes of each kind on each rank, as the arenas say. */
-static gyre_status_t gather_memory(train_run_t *run)
+gyre_status_t train_gather_memory(train_run_t *run)
 {
     enum { KINDS = OPTIM_MEMORY_KINDS + 1 };
     train_memory_t *memory = &run->record.memory;
@@ -454,6 +453,7 @@ static gyre_status_t gather_memory(train_run_t *run)
         free(all);
         return status;
     }
+    free(memory->bytes);
     memory->bytes = all;
     memory->kinds = KINDS;
     memory->ranks = ranks;
@@ -474,7 +474,7 @@ static gyre_status_t set_up_record(train_run_t *run)
         (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
     record->layout = *pipe_train_layout(run->train);
     record->peak_flops = options->peak_flops;
-    gyre_status_t status = gather_memory(run);
+    gyre_status_t status = train_gather_memory(run);
     if (status == GYRE_OK && !(options->peak_flops > 0.0))
         status = train_peak_measure(run->comm, &record->peak_flops);
     if (status == GYRE_OK && (options->report || options->trace))
