@@ -82,21 +82,6 @@ static void leaf(const job_t *job, const trial_t *t, size_t sequence, double sca
     }
 }
 
-static void sum_leaves(const job_t *job, const trial_t *t, size_t first, size_t n, double scale, float *out)
-{
-    if (n == 1) {
-        leaf(job, t, first, scale, out);
-        return;
-    }
-    size_t left = optim_tree_split(n, optim_batch_group(&job->batch)), total = job->whole->grad_total;
-    float *right = zeros(total);
-    sum_leaves(job, t, first, left, scale, out);
-    sum_leaves(job, t, first + left, n - left, scale, right);
-    for (size_t i = 0; i < total; i++)
-        out[i] = out[i] + right[i];
-    free(right);
-}
-
 static void round_all(model_precision_t precision, float *x, size_t n)
 {
     uint16_t half;
@@ -106,27 +91,23 @@ static void round_all(model_precision_t precision, float *x, size_t n)
     }
 }
 
-/* With 16-bit gradients each data-parallel rank's sum is rounded, and so is every sum of two. */
-static void sum_ranks(const job_t *job, const trial_t *t, size_t rank, size_t n, double scale, float *out)
+/* 16-bit gradients are rounded at every node. */
+static void sum_leaves(const job_t *job, const trial_t *t, size_t first, size_t n, double scale, float *out)
 {
     size_t total = job->whole->grad_total;
     if (n == 1) {
-        size_t first, share;
-        optim_batch_share(&job->batch, t->dp, rank, &first, &share);
-        for (size_t i = 0; share == 0 && i < total; i++)
-            out[i] = -0.0f;
-        if (share > 0)
-            sum_leaves(job, t, first, share, scale, out);
+        leaf(job, t, first, scale, out);
     } else {
-        size_t left = optim_tree_split(n, 1);
+        size_t left = optim_tree_split(n, optim_batch_group(&job->batch));
         float *right = zeros(total);
-        sum_ranks(job, t, rank, left, scale, out);
-        sum_ranks(job, t, rank + left, n - left, scale, right);
+        sum_leaves(job, t, first, left, scale, out);
+        sum_leaves(job, t, first + left, n - left, scale, right);
         for (size_t i = 0; i < total; i++)
             out[i] = out[i] + right[i];
         free(right);
     }
-    round_all(t->zero.precision, out, total);
+    if (t->zero.grad16)
+        round_all(t->zero.precision, out, total);
 }
 
 static void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
@@ -135,10 +116,7 @@ static void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler,
     double scale = t->zero.precision == MODEL_FLOAT16 ? scaler->scale : 1.0;
     size_t total = job->whole->grad_total;
     float *grad = zeros(total);
-    if (t->zero.grad16)
-        sum_ranks(job, t, 0, t->dp, scale, grad);
-    else
-        sum_leaves(job, t, 0, t->batch, scale, grad);
+    sum_leaves(job, t, 0, t->batch, scale, grad);
     size_t head = model_params_find(job->whole, MODEL_HEAD, 0),
            wte = model_params_find(job->whole, MODEL_WTE, 0);
     const model_param_t *h = &job->whole->row[head], *e = &job->whole->row[wte];
