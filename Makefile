@@ -147,7 +147,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-long check-reshard check-verbs fuzz format demo bench bench-peers install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -267,6 +267,7 @@ help:
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
+	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 90 layouts, in each precision: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 23 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
@@ -303,6 +304,9 @@ check-launch: all $(SETUP_LAUNCH_STAMP)
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh
+
+check-recipes: all $(SETUP_PYTHON_STAMP)
+	@B='$(B)' /usr/bin/python3 tests/layouts/recipes $(if $(ONLY),-k '$(ONLY)')
 
 check-layouts: all $(SETUP_PYTHON_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/layouts/check $(if $(ONLY),-k '$(ONLY)')

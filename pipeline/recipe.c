@@ -15,7 +15,7 @@
 
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
-static const char *const curves[] = {"constant", "linear", "cosine"};
+static const char *const curves[] = {"cosine", "linear", "constant"};
 static const char *const balances[] = {"layers", "embedding"};
 
 static int find(const char *const *names, size_t count, const char *name)
@@ -36,7 +36,7 @@ const char *pipe_precision_name(model_precision_t precision)
     return precisions[precision];
 }
 
-const char *pipe_curve_name(pipe_curve_t curve)
+const char *pipe_curve_name(optim_curve_t curve)
 {
     return curves[curve];
 }
@@ -80,7 +80,7 @@ static gyre_status_t read_name(const char *where, const char *section, const key
         size_t count;
     } choice[] = {[RECOMPUTE] = {recomputes, "none, selective, full", 3},
                   [PRECISION] = {precisions, "fp32, bf16, fp16", 3},
-                  [CURVE] = {curves, "constant, linear, cosine", 3},
+                  [CURVE] = {curves, "cosine, linear, constant", 3},
                   [BALANCE] = {balances, "layers, embedding", 2}};
     if (key->kind == SCHEDULE)
         return pipe_kind_parse(text, key->out);
@@ -93,7 +93,7 @@ static gyre_status_t read_name(const char *where, const char *section, const key
     else if (key->kind == PRECISION)
         *(model_precision_t *)key->out = (model_precision_t)found;
     else if (key->kind == CURVE)
-        *(pipe_curve_t *)key->out = (pipe_curve_t)found;
+        *(optim_curve_t *)key->out = (optim_curve_t)found;
     else
         *(int *)key->out = found;
     return GYRE_OK;
@@ -282,7 +282,7 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
                                      .eps = 1e-8,
                                      .weight_decay = 0.1,
                                      .clip = 1.0,
-                                     .curve = PIPE_CURVE_COSINE}};
+                                     .curve = OPTIM_CURVE_COSINE}};
     const key_t_ top[] = {{"model", OBJECT, NULL, 0, 0},     {"layout", OBJECT, NULL, 0, 0},
                           {"precision", OBJECT, NULL, 0, 0}, {"optimizer", OBJECT, NULL, 0, 0},
                           {"hardware", OBJECT, NULL, 0, 0},  {"source", TEXT, NULL, 0, 0},

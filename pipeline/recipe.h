@@ -9,16 +9,15 @@
 
 #include "model/stage.h"
 #include "optim/batch.h"
+#include "optim/schedule.h"
 #include "pipeline/layout.h"
-
-typedef enum { PIPE_CURVE_CONSTANT, PIPE_CURVE_LINEAR, PIPE_CURVE_COSINE } pipe_curve_t;
 
 /* Sequences, not steps or tokens: those change their meaning while the batch ramps up. */
 typedef struct {
     double lr, min_lr, beta1, beta2, eps;
     double weight_decay; /* decoupled, on matrices */
     double clip;         /* largest norm of the gradient; 0: no clipping */
-    pipe_curve_t curve;  /* from lr down to min_lr */
+    optim_curve_t curve; /* from lr down to min_lr */
     size_t warmup;       /* sequences from 0 up to lr */
     size_t decay;        /* sequences, warm-up among them, until min_lr */
     size_t ramp_start, ramp_step,
@@ -48,10 +47,10 @@ typedef struct {
     size_t nodes, per_node;             /* 0: not said */
 } pipe_recipe_t;
 
-/* "none" "selective" "full"; "fp32" "bf16" "fp16"; "constant" "linear" "cosine". */
+/* "none" "selective" "full"; "fp32" "bf16" "fp16"; "cosine" "linear" "constant". */
 const char *pipe_recompute_name(model_recompute_t recompute);
 const char *pipe_precision_name(model_precision_t precision);
-const char *pipe_curve_name(pipe_curve_t curve);
+const char *pipe_curve_name(optim_curve_t curve);
 /* 1, or 0: no such name. */
 int pipe_recompute_parse(const char *name, model_recompute_t *out);
 int pipe_precision_parse(const char *name, model_precision_t *out);

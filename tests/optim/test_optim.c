@@ -100,6 +100,16 @@ static void schedule(void **state)
     assert_true(fabs(optim_schedule_rate(&s, 3, 0.9) - 0.8) < 1e-12);  /* warm-up is by steps */
     const optim_schedule_t none = {.peak = 1.0, .floor = 0.0, .warmup = 0, .steps = 0};
     assert_true(fabs(optim_schedule_rate(&none, 0, 0.0) - 1.0) < 1e-12);
+    optim_schedule_t other = s;
+    other.curve = OPTIM_CURVE_LINEAR;
+    assert_true(fabs(optim_schedule_rate(&other, 0, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 35, 0.0) - 1.55) <
+                1e-12); /* the cosine is still above that */
+    assert_true(fabs(optim_schedule_rate(&other, 110, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 5000, 0.0) - 0.2) < 1e-12);
+    other.curve = OPTIM_CURVE_CONSTANT;
+    assert_true(fabs(optim_schedule_rate(&other, 4, 0.0) - 1.0) < 1e-12);
+    assert_true(optim_schedule_rate(&other, 5000, 1.0) == 2.0);
 }
 
 /* The contract's tree, written as it is defined. */

@@ -10,7 +10,7 @@ SMALL=(--data "$W/text" --layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --ev
 # ---- flags
 run "$TRAIN" --help
 want "--help" 0
-for group in Model Data Run Optimiser Parallelism "Evaluation and sample" Checkpoints Output; do
+for group in Recipe Model Data Run Optimiser Parallelism Precision "Evaluation and sample" Checkpoints Output; do
     check "--help has the group $group" grep -qx "$group:" "$W/out"
 done
 check "no line of --help is too long" [ "$(awk 'length > 118' "$W/out" | wc -l)" = 0 ]

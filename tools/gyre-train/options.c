@@ -337,6 +337,8 @@ int train_options_parse(int argc, char **argv, train_options_t *options, int spe
         if (status >= 0)
             return status;
     }
+    if (train_recipe_apply(options) != GYRE_OK)
+        return TRAIN_USAGE; /* it has said why */
     int status = check_checkpoint(options, speak);
     if (status >= 0)
         return status;

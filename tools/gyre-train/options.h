@@ -15,6 +15,7 @@ typedef enum {
 
 /* Order and headings of --help. */
 typedef enum {
+    TRAIN_RECIPE,
     TRAIN_MODEL,
     TRAIN_DATA,
     TRAIN_RUN,

@@ -3,6 +3,7 @@
 #include "tools/gyre-train/options.h"
 
 const char *const train_group_names[TRAIN_GROUPS] = {
+    [TRAIN_RECIPE] = "Recipe",
     [TRAIN_MODEL] = "Model",
     [TRAIN_DATA] = "Data",
     [TRAIN_RUN] = "Run",
@@ -16,6 +17,10 @@ const char *const train_group_names[TRAIN_GROUPS] = {
 
 #define AT(field) offsetof(train_options_t, field)
 const train_row_t train_rows[] = {
+    {TRAIN_RECIPE, "recipe", TRAIN_TEXT, AT(recipe), NULL, 0, 0, "FILE",
+     "model, layout, precision, optimiser and batch of a published run; flags win", TRAIN_FREE},
+    {TRAIN_RECIPE, "scale", TRAIN_CHOICE, AT(scale), "full", 0, 0, "full|tiny",
+     "tiny: the same architecture and shape of layout on up to 8 local ranks", TRAIN_FREE},
     {TRAIN_MODEL, "layers", TRAIN_COUNT, AT(layers), "2", 1, 4096, "N", "transformer layers", TRAIN_SHAPE},
     {TRAIN_MODEL, "hidden", TRAIN_COUNT, AT(hidden), "128", 1, 65536, "N", "channels; a multiple of heads",
      TRAIN_SHAPE},
@@ -55,12 +60,18 @@ const train_row_t train_rows[] = {
      "learning rate at the end, as a part of lr", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "warmup", TRAIN_COUNT, AT(warmup), "40", 0, 1e12, "STEPS",
      "linear rise of the learning rate", TRAIN_CURVE},
+    {TRAIN_OPTIMISER, "lr-schedule", TRAIN_CHOICE, AT(lr_schedule), "cosine", 0, 0, "cosine|linear|constant",
+     "from behind warm-up down to min-lr", TRAIN_CURVE},
+    {TRAIN_OPTIMISER, "lr-decay", TRAIN_COUNT, AT(lr_decay), "0", 0, 1e15, "STEPS",
+     "until min-lr, warm-up among them; 0: --steps", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "weight-decay", TRAIN_REAL, AT(weight_decay), "0.1", 0, 100, "X",
      "decoupled, on matrices", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "beta1", TRAIN_REAL, AT(beta1), "0.9", 0, 0.999999, "X", "AdamW's first moment",
      TRAIN_CURVE},
     {TRAIN_OPTIMISER, "beta2", TRAIN_REAL, AT(beta2), "0.99", 0, 0.999999999, "X", "AdamW's second moment",
      TRAIN_CURVE},
+    {TRAIN_OPTIMISER, "epsilon", TRAIN_REAL, AT(epsilon), "1e-08", 0, 1, "X",
+     "AdamW's, beside the root of the second moment", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "clip", TRAIN_REAL, AT(clip), "1", 0, 1e12, "X",
      "largest gradient norm; 0: no clipping", TRAIN_CURVE},
     {TRAIN_PARALLELISM, "tp", TRAIN_COUNT, AT(tp), "1", 1, 1024, "N",
@@ -77,6 +88,8 @@ const train_row_t train_rows[] = {
      "gpipe|1f1b|interleaved|zb-h1|zb-v", "of the pipeline", TRAIN_FREE},
     {TRAIN_PARALLELISM, "chunks", TRAIN_COUNT, AT(chunks), "0", 0, 64, "N",
      "stages per pipeline rank; 0: 2 for interleaved and zb-v, else 1", TRAIN_FREE},
+    {TRAIN_PARALLELISM, "balance", TRAIN_CHOICE, AT(balance), "layers", 0, 0, "layers|embedding",
+     "of pipeline ranks; embedding: it and the head count as a layer each", TRAIN_FREE},
     {TRAIN_PARALLELISM, "micro-batch", TRAIN_COUNT, AT(micro_batch), "1", 1, 1048576, "SEQUENCES",
      "that go through the pipeline together", TRAIN_FREE},
     {TRAIN_PARALLELISM, "recompute", TRAIN_CHOICE, AT(recompute), "none", 0, 0, "none|selective|full",
@@ -99,8 +112,10 @@ const train_row_t train_rows[] = {
      "of weights and activations; 16 bits keep fp32 master weights", TRAIN_CURVE},
     {TRAIN_PRECISION, "grad-type", TRAIN_CHOICE, AT(grad_type), "fp32", 0, 0, "fp32|16",
      "of gradients that are held and travel; 16: as --precision", TRAIN_CURVE},
-    {TRAIN_PRECISION, "loss-scale", TRAIN_REAL, AT(loss_scale), "65536", 1, 16777216, "X",
+    {TRAIN_PRECISION, "loss-scale", TRAIN_REAL, AT(loss_scale), "65536", 1e-6, 1e18, "X",
      "of fp16 at the beginning, a power of two", TRAIN_CURVE},
+    {TRAIN_PRECISION, "loss-scale-min", TRAIN_REAL, AT(loss_scale_min), "1", 1e-12, 1e18, "X",
+     "the least that it may become, a power of two", TRAIN_CURVE},
     {TRAIN_PRECISION, "loss-scale-interval", TRAIN_COUNT, AT(loss_scale_interval), "1000", 1, 1e9, "STEPS",
      "without overflow, behind which it doubles", TRAIN_CURVE},
     {TRAIN_PRECISION, "loss-scale-hysteresis", TRAIN_COUNT, AT(loss_scale_hysteresis), "2", 1, 1000, "N",

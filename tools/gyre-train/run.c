@@ -182,8 +182,11 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
 static gyre_status_t train(train_run_t *run)
 {
     const train_options_t *options = run->options;
-    const optim_schedule_t schedule = {
-        .peak = options->lr, .floor = options->min_lr, .warmup = options->warmup, .steps = options->steps};
+    const optim_schedule_t schedule = {.peak = options->lr,
+                                       .floor = options->min_lr,
+                                       .warmup = options->warmup,
+                                       .steps = options->lr_decay ? options->lr_decay : options->steps,
+                                       .curve = (optim_curve_t)options->lr_schedule};
     train_step_t step = {0};
     gyre_status_t status = GYRE_OK;
     run->start = base_now();

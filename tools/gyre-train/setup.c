@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "model/checkpoint.h"
 #include "model/config_json.h"
@@ -22,25 +23,37 @@ static int is_folder(const char *path)
     return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Hugging Face's config.json: --model, or that in the folder which --load names. Flags that speak of the shape contradict it,
- * but for --seq, which may be shorter. */
+static gyre_status_t read_config(const char *path, model_config_t *shape)
+{
+    json_t *object;
+    gyre_status_t status = base_json_read(path, &object);
+    if (status != GYRE_OK)
+        return status;
+    status = model_config_from_json(object, path, shape);
+    json_decref(object);
+    return status;
+}
+
+static gyre_status_t read_recipe(const train_options_t *options, model_config_t *shape)
+{
+    pipe_recipe_t recipe;
+    gyre_status_t status = train_recipe_read(options, &recipe);
+    if (status == GYRE_OK)
+        *shape = recipe.model;
+    return status;
+}
+
+/* Hugging Face's config.json: --model, that in a recipe, or that in the folder which --load names. Flags that speak of the shape
+ * contradict it, but for --seq, which may be shorter. */
 static gyre_status_t shape_of_file(const train_options_t *options, const model_data_t *data,
                                    model_config_t *shape)
 {
     static const char *const others[] = {"layers", "hidden", "heads", "vocab", "load"};
-    const char *path = options->model ? options->model : options->load,
-               *flag = options->model ? "model" : "load";
-    gyre_status_t status = GYRE_OK;
-    if (options->model) {
-        json_error_t error;
-        json_t *object = json_load_file(path, 0, &error);
-        if (!object)
-            return gyre_fail(GYRE_ERR_FORMAT, "%s: %s (line %d)", path, error.text, error.line);
-        status = model_config_from_json(object, path, shape);
-        json_decref(object);
-    } else {
-        status = model_hf_config(path, shape);
-    }
+    const char *path = options->recipe ? options->recipe : options->model ? options->model : options->load;
+    const char *flag = options->recipe ? "recipe" : options->model ? "model" : "load";
+    gyre_status_t status = options->recipe  ? read_recipe(options, shape)
+                           : options->model ? read_config(path, shape)
+                                            : model_hf_config(path, shape);
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
         if (train_options_given(options, others[i]) && strcmp(others[i], flag) != 0)
             status = gyre_fail(GYRE_ERR_INVALID, "--%s beside --%s: %s says what the model is", others[i],
@@ -61,7 +74,7 @@ static gyre_status_t shape_of_file(const train_options_t *options, const model_d
 static gyre_status_t find_shape(const train_options_t *options, const model_data_t *data,
                                 model_config_t *shape)
 {
-    if (options->model || is_folder(options->load))
+    if (options->recipe || options->model || is_folder(options->load))
         return shape_of_file(options, data, shape);
     *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
                               .seq = options->seq,
@@ -149,18 +162,21 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                             .schedule = (pipe_kind_t)o->schedule,
                                             .zero = (int)o->zero,
                                             .sequence = o->sequence_parallel,
-                                            .micro_batch = o->micro_batch},
+                                            .micro_batch = o->micro_batch,
+                                            .balance = o->balance},
                                  .batch = {.batch = o->batch, .groups = o->groups, .equal = o->equal_shares},
                                  .zero = {.bucket_bytes = o->bucket_bytes,
                                           .adamw = {.beta1 = o->beta1,
                                                     .beta2 = o->beta2,
-                                                    .epsilon = 1e-8,
+                                                    .epsilon = o->epsilon,
                                                     .weight_decay = o->weight_decay},
                                           .clip = o->clip,
                                           .grad16 = o->grad_type,
                                           .keep = o->keep_weights,
                                           .offload = o->offload,
                                           .scaler = {.start = o->loss_scale,
+                                                     .min = o->loss_scale_min,
+                                                     .max = fmax(o->loss_scale, 0x1p24),
                                                      .interval = o->loss_scale_interval,
                                                      .hysteresis = o->loss_scale_hysteresis}},
                                  .precision = (model_precision_t)o->precision,
@@ -171,7 +187,8 @@ static pipe_train_config_t config_of(const train_run_t *run)
 /* Options that contradict one another. */
 static gyre_status_t check_precision(const train_options_t *o)
 {
-    static const char *const scaling[] = {"loss-scale", "loss-scale-interval", "loss-scale-hysteresis"};
+    static const char *const scaling[] = {"loss-scale", "loss-scale-interval", "loss-scale-hysteresis",
+                                          "loss-scale-min"};
     for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++)
         if (o->precision != MODEL_FLOAT16 && train_options_given(o, scaling[i]))
             return gyre_fail(GYRE_ERR_INVALID, "--%s is for --precision fp16 only", scaling[i]);
@@ -279,6 +296,7 @@ static gyre_status_t prepare(train_run_t *run)
     options->heads = run->shape.heads;
     options->seq = run->shape.seq;
     options->leaves = run->shape.leaves;
+    options->dropout = run->shape.dropout;
     if (status == GYRE_OK)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)

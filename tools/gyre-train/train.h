@@ -1,6 +1,7 @@
 /* tools/gyre-train/train.h: what the parts of gyre-train share.
  *
  *   options.c   flags and config file, by the table of options_table.c
+ *   recipe.c    what --recipe says
  *   setup.c     from options to a run that is ready
  *   run.c       the run: steps, evaluation, checkpoints
  *   results.c   what it leaves: sample, weights, report
@@ -33,20 +34,24 @@
 #include "optim/saver.h"
 #include "optim/scaler.h"
 #include "pipeline/layout.h"
+#include "pipeline/recipe.h"
 
 /* Room for options in the table. */
 enum { TRAIN_OPTIONS = 128 };
 /* --progress */
 enum { TRAIN_PROGRESS_AUTO, TRAIN_PROGRESS_BAR, TRAIN_PROGRESS_LINES, TRAIN_PROGRESS_NONE };
 
+/* --scale */
+enum { TRAIN_SCALE_FULL, TRAIN_SCALE_TINY };
+
 enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 
 /* ---- options --------------------------------------------------------------------------------------------- */
 
-/* Values as given by flags, then the config file, then defaults. Strings: NULL where there is none. steps is
+/* Values as given by flags, then the config file, then the recipe, then defaults. Strings: NULL where there is none. steps is
  * UINT64_MAX where only the clock ends the run. */
 typedef struct {
-    char *model, *data, *valid_data, *tokenizer;
+    char *recipe, *model, *data, *valid_data, *tokenizer;
     char *log, *tensorboard, *trace, *trace_steps, *report, *save, *load, *config, *prompt, *checkpoint,
         *may_change;
     uint64_t layers, hidden, heads, seq, vocab;
@@ -56,12 +61,14 @@ typedef struct {
     int schedule, sequence_parallel, recompute, equal_shares; /* pipe_kind_t, .., model_recompute_t, .. */
     int keep_weights;
     char *offload;
+    int scale, balance;       /* TRAIN_SCALE_; pipe_layout_t.balance */
     int precision, grad_type; /* model_precision_t; 1: 16 bits */
-    double loss_scale;
+    double loss_scale, loss_scale_min;
     uint64_t loss_scale_interval, loss_scale_hysteresis;
-    uint64_t batch, steps, warmup, seed, bucket_bytes;
+    int lr_schedule; /* optim_curve_t */
+    uint64_t batch, steps, warmup, lr_decay, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
-    double lr, min_lr, weight_decay, clip, beta1, beta2, temperature, time_limit;
+    double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon, temperature, time_limit;
     double peak_flops;
     int progress_thread, resume;
     int data_format, sampling;          /* model_tokens_format_t, model_sampling_t */
@@ -73,6 +80,11 @@ typedef struct {
  * answered on stdout, an error has been told on stderr if `speak`). */
 int train_options_parse(int argc, char **argv, train_options_t *options, int speak);
 void train_options_free(train_options_t *options);
+/* recipe.c: fills in what neither flags nor config file say from --recipe, at its --scale. NOT_FOUND, IO, FORMAT, INVALID: it is
+ * no recipe that can be trained, or a flag contradicts it; told. Does nothing without --recipe. */
+gyre_status_t train_recipe_apply(train_options_t *options);
+/* The recipe at its --scale; options->recipe is not NULL. */
+gyre_status_t train_recipe_read(const train_options_t *options, pipe_recipe_t *out);
 /* The option whose name is nearest to `name` in edits; NULL if none is near. */
 const char *train_options_nearest(const char *name);
 /* 1 if the option was given by flag or config file. */

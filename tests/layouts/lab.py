@@ -1,0 +1,61 @@
+"""tests/layouts/lab.py: one training run after the other, and whether they have the same bits.
+
+What decides is what the log and the weights' file hold: loss, gradient norm and validation loss of every step in hexadecimal,
+and the sum of the bytes of the final weights.
+"""
+import hashlib
+import json
+import os
+import subprocess
+
+QUIET = "--sample-tokens 0 --report none --progress none".split()
+DEADLINE_S = 120
+
+
+class Lab:
+    """Runs of `steps` steps with the programs of `build`, whose files are in `folder`."""
+
+    def __init__(self, build, folder, steps):
+        self.build, self.folder, self.steps = build, folder, steps
+        self.text = os.path.join(folder, "text")
+        with open(self.text, "w", encoding="utf-8") as out:
+            for i in range(3000):
+                out.write(f"the {i * i % 97} quick brown foxes jump over {i % 13} lazy dogs\n")
+
+    def train(self, ranks, words):
+        """(run, None), or (None, error). `words`: the options of gyre-train."""
+        log, weights = os.path.join(self.folder, "log"), os.path.join(self.folder, "weights")
+        for path in (log, weights):
+            if os.path.exists(path):
+                os.remove(path)
+        command = [self.build + "/bin/ucx-run", "-n", str(ranks), "--timeout", str(DEADLINE_S),
+                   self.build + "/bin/gyre-train", "--data", self.text, "--steps", str(self.steps), *QUIET,
+                   "--log", log, "--save", weights, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S + 20, check=False)
+        if done.returncode:
+            return None, f"exit {done.returncode}: {(done.stderr.strip() or done.stdout.strip())[-400:]}"
+        with open(log, encoding="utf-8") as lines:
+            lines = [json.loads(line) for line in lines]
+        steps = [line for line in lines if "loss_hex" in line]
+        if len(steps) != self.steps:
+            return None, f"the log has {len(steps)} steps, not {self.steps}"
+        with open(weights, "rb") as data:
+            return Run(lines[0]["config"], steps, hashlib.sha256(data.read()).hexdigest()), None
+
+
+class Run:
+    """What the log says: `options` (as text), `steps`; `weights`: the sum of the file."""
+
+    WHAT = ("loss", "gradient norm", "validation loss", "loss scale")
+
+    def __init__(self, options, steps, weights):
+        self.options, self.steps, self.weights = options, steps, weights
+        self.bits = [(s["loss_hex"], s["grad_norm_hex"], s.get("val_loss_hex", s.get("val_loss")), s["loss_scale"]) for s in steps]
+
+    def differs(self, other):
+        """The first difference in words, or None."""
+        for i, (mine, theirs) in enumerate(zip(self.bits, other.bits)):
+            for what, a, b in zip(self.WHAT, mine, theirs):
+                if a != b:
+                    return f"step {i + 1}: {what}: {a} there, {b} here"
+        return None if self.weights == other.weights else "the final weights differ, loss and norms do not"

@@ -1,0 +1,51 @@
+#!/bin/bash
+# tests/tools/test_gyre_train_recipe.sh: what --recipe says is what is trained, flags win, contradictions are told. That the
+# recipes train, and to which bits: tests/layouts/recipes.
+# deadline: 60
+. "$(dirname "$0")/../support/lib.sh"
+unset "${!GYRE_@}"
+RECIPES=examples/recipes
+DEADLINE=20
+TRAIN=$B/bin/gyre-train
+TINY=(--scale tiny --data README.md --steps 1 --sample-tokens 0 --eval-sequences 1 --report none --log "$W/log")
+
+# What the log says that options were: what, NAME=VALUE...
+is() {
+    local what=$1
+    shift
+    check "$what: $*" python3 - "$W/log" "$@" <<'PY'
+import json, sys
+config = json.loads(open(sys.argv[1]).readline())["config"]
+wrong = [pair + ", but " + config[pair.split("=")[0]] for pair in sys.argv[2:] if config[pair.split("=")[0]] != pair.split("=")[1]]
+assert not wrong, wrong
+PY
+}
+
+run "$UCX_RUN" -n 8 "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]}"
+want "a recipe in its own layout" 0
+is "OPT" tp=2 pp=1 dp=4 zero=3 recompute=full micro-batch=2 batch=8 precision=fp16 grad-type=16 loss-scale=4 \
+    loss-scale-min=0.25 loss-scale-hysteresis=1 lr-schedule=linear lr-decay=200 warmup=10 beta2=0.95 dropout=0.1 hidden=64
+run "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]}" --tp 1 --batch 4 --lr 0.5 --precision bf16 --zero 1 --steps 1
+want "flags win" 0
+is "what is not said follows" tp=1 dp=0 zero=1 batch=4 groups=0 lr=0.5 min-lr=0.1 precision=bf16 grad-type=fp32 \
+    loss-scale=65536 lr-decay=400 beta2=0.95
+printf '{"recipe": "%s", "scale": "tiny", "tp": 1, "clip": 7}' $RECIPES/bloom-176b.json >"$W/config"
+run "$TRAIN" --config "$W/config" --pp 1 "${TINY[@]:2}"
+want "by a config file" 0 "bloom-176b.json: its batch grows from 4 sequences on; here it is 8 from the first step"
+is "and its keys win" tp=1 pp=1 clip=7 precision=bf16 balance=layers
+
+run "$UCX_RUN" -n 2 "$TRAIN" --recipe $RECIPES/glm-130b.json "${TINY[@]}"
+want "too few ranks" 2 "tp 2 x pp 2 x dp 2 does not make 2 ranks; the nearest that works on 2 ranks: --tp 1 --pp 1 --dp 2"
+run "$TRAIN" --scale tiny
+want "a scale of nothing" 2 "--scale is that of a --recipe: name its file"
+run "$TRAIN" --recipe $RECIPES/llama-7b.json --layers 3
+want "another shape" 2 "--layers beside --recipe: .*llama-7b.json says what the model is"
+run "$TRAIN" --recipe "$W/none.json"
+want "no file" 2 "none.json"
+printf '{"model": {"model_type": "gpt2"}, "layuot": {}}' >"$W/slip"
+run "$TRAIN" --recipe "$W/slip"
+want "a slip in a recipe" 2 'a recipe has no "layuot"'
+printf '{"model": {"model_type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}, "optimizer": {"lr": 1e-4, "min_lr": 1e-3}}' >"$W/rates"
+run "$TRAIN" --recipe "$W/rates"
+want "rates that rise" 2 "optimizer.min_lr is 0.001, more than lr, 0.0001"
+finish

@@ -1,0 +1,119 @@
+/* tools/gyre-train/recipe.c: what --recipe says, where flags and config file do not.
+ *
+ * A recipe counts in sequences (pipeline/recipe.h), options count in steps: what goes by sequences is divided by the batch. */
+#include <math.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "tools/gyre-train/train.h"
+
+gyre_status_t train_recipe_read(const train_options_t *options, pipe_recipe_t *out)
+{
+    pipe_recipe_t full;
+    gyre_status_t status = pipe_recipe_load(options->recipe, &full);
+    if (status == GYRE_OK)
+        *out = options->scale == TRAIN_SCALE_TINY ? pipe_recipe_tiny(&full) : full;
+    return status;
+}
+
+/* Steps of `batch` sequences in which so many are through; at least one, if there is any. */
+static uint64_t steps_of(size_t sequences, uint64_t batch)
+{
+    return sequences / batch + (sequences % batch != 0);
+}
+
+#define OPEN(name) (!train_options_given(o, name))
+#define TAKE(name, field, value) \
+    do {                         \
+        if (OPEN(name))          \
+            (field) = (value);   \
+    } while (0)
+
+static void take_layout(train_options_t *o, const pipe_recipe_t *r)
+{
+    const pipe_layout_t *l = &r->layout;
+    /* behind another --tp or --pp, --dp is what the ranks leave over; chunks are the schedule's */
+    int own = OPEN("tp") && OPEN("pp");
+    int own_form = OPEN("pp") && OPEN("schedule");
+    TAKE("dp", o->dp, own ? l->dp : 0);
+    TAKE("tp", o->tp, l->tp);
+    TAKE("chunks", o->chunks, own_form ? l->chunks : 0);
+    TAKE("balance", o->balance, OPEN("pp") ? l->balance : 0);
+    TAKE("schedule", o->schedule, OPEN("pp") ? (int)l->schedule : PIPE_1F1B);
+    TAKE("pp", o->pp, l->pp);
+    TAKE("zero", o->zero, (uint64_t)l->zero);
+    TAKE("sequence-parallel", o->sequence_parallel, l->sequence);
+    TAKE("micro-batch", o->micro_batch, l->micro_batch);
+    TAKE("recompute", o->recompute, (int)r->recompute);
+    TAKE("groups", o->groups, OPEN("batch") ? r->batch.groups : 0);
+    TAKE("batch", o->batch, r->batch.batch);
+}
+
+static void take_precision(train_options_t *o, const pipe_recipe_t *r)
+{
+    const pipe_precision_t *p = &r->precision;
+    if (!OPEN("precision")) /* gradients and loss scale go with it */
+        return;
+    o->precision = (int)p->type;
+    TAKE("grad-type", o->grad_type, p->type != MODEL_FLOAT32 && p->grad == p->type);
+    if (p->scale > 0.0)
+        TAKE("loss-scale", o->loss_scale, p->scale);
+    if (p->scale_min > 0.0)
+        TAKE("loss-scale-min", o->loss_scale_min, p->scale_min);
+    if (p->scale_window > 0)
+        TAKE("loss-scale-interval", o->loss_scale_interval, p->scale_window);
+    if (p->scale_hysteresis > 0)
+        TAKE("loss-scale-hysteresis", o->loss_scale_hysteresis, p->scale_hysteresis);
+}
+
+static void take_optimizer(train_options_t *o, const pipe_recipe_t *r)
+{
+    const pipe_optimizer_t *p = &r->optimizer;
+    TAKE("min-lr", o->min_lr, p->lr > 0.0 ? p->min_lr / p->lr : 0.0);
+    TAKE("lr", o->lr, p->lr);
+    TAKE("lr-schedule", o->lr_schedule, (int)p->curve);
+    TAKE("lr-decay", o->lr_decay, steps_of(p->decay, o->batch));
+    TAKE("warmup", o->warmup, steps_of(p->warmup, o->batch));
+    TAKE("beta1", o->beta1, p->beta1);
+    TAKE("beta2", o->beta2, p->beta2);
+    TAKE("epsilon", o->epsilon, p->eps);
+    TAKE("weight-decay", o->weight_decay, p->weight_decay);
+    TAKE("clip", o->clip, p->clip);
+    if (p->decay > 0)
+        TAKE("steps", o->steps, steps_of(p->decay, o->batch));
+}
+
+/* What says the same as the recipe, otherwise. */
+static gyre_status_t check_contradictions(const train_options_t *o)
+{
+    static const char *const others[] = {"model", "load", "layers", "hidden", "heads", "vocab"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (train_options_given(o, others[i]))
+            return gyre_fail(GYRE_ERR_INVALID, "--%s beside --recipe: %s says what the model is", others[i],
+                             o->recipe);
+    return GYRE_OK;
+}
+
+gyre_status_t train_recipe_apply(train_options_t *o)
+{
+    pipe_recipe_t recipe;
+    if (!o->recipe && train_options_given(o, "scale"))
+        return gyre_fail(GYRE_ERR_INVALID, "--scale is that of a --recipe: name its file");
+    if (!o->recipe)
+        return GYRE_OK;
+    gyre_status_t status = check_contradictions(o);
+    if (status == GYRE_OK)
+        status = train_recipe_read(o, &recipe);
+    if (status != GYRE_OK)
+        return status;
+    if (recipe.optimizer.lr > 0.0 && recipe.optimizer.min_lr > recipe.optimizer.lr)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: optimizer.min_lr is %g, more than lr, %g", o->recipe,
+                         recipe.optimizer.min_lr, recipe.optimizer.lr);
+    take_layout(o, &recipe); /* the batch among it, by which the others are counted */
+    take_precision(o, &recipe);
+    take_optimizer(o, &recipe);
+    if (recipe.optimizer.ramp_start && OPEN("batch"))
+        log_warning("%s: its batch grows from %zu sequences on; here it is %llu from the first step",
+                    o->recipe, recipe.optimizer.ramp_start, (unsigned long long)o->batch);
+    return GYRE_OK;
+}
