@@ -45,6 +45,7 @@ typedef struct {
     const model_token_t *tokens, *targets;
     size_t prefix; /* with config.prefix: positions 0 .. prefix - 1 see one another */
     uint64_t sequence, step;
+    int evaluate; /* 1: no dropout, for a loss of validation; logits never have any */
 } model_sequence_t;
 
 /* Rows first .. first + rows - 1 of the table (all gradients of one layer, or of what stands before or behind the layers)

@@ -25,6 +25,7 @@ typedef struct {
     size_t micro;       /* sequences of a micro-batch */
     uint64_t number;    /* of the training step */
     float scale;
+    int evaluate; /* 1: losses of validation, without dropout */
 } work_t;
 
 struct pipe_train {
@@ -92,7 +93,7 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
             continue;
         }
         size_t index = work->first + i * work->step;
-        model_sequence_t sequence = {.sequence = index, .step = work->number};
+        model_sequence_t sequence = {.sequence = index, .step = work->number, .evaluate = work->evaluate};
         if (chunk->embed || chunk->head || train->whole->config.prefix) {
             sequence.prefix = work->fetch(work->user, index, train->tokens, train->targets);
             sequence.tokens = train->tokens;
@@ -527,7 +528,8 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
                            .count = count > train->place.dp ? (count - train->place.dp - 1) / dp + 1 : 0,
                            .micro = 1,
                            .number = 0,
-                           .scale = 1.0f};
+                           .scale = 1.0f,
+                           .evaluate = 1};
     train->longest = rounds;
     status = pipe_executor_step(train->evaluator);
     train->longest = longest;

@@ -260,6 +260,29 @@ static void experts(void **state)
     check_gradients("experts behind a post-norm", &c, (model_stage_config_t){.split = 1});
 }
 
+/* Validation and logits see the model without dropout of any kind: to the bit what one that has none computes. */
+static void no_dropout_in_evaluation(void **state)
+{
+    (void)state;
+    whole_t plain = {0}, dropping = {0};
+    double out[2][6 * 11];
+    model_config_t c = gpt2;
+    make(&plain, &c, (model_stage_config_t){0});
+    c.dropout = 0.5;
+    c.attn_dropout = 0.5;
+    make(&dropping, &c, (model_stage_config_t){.seed = 9, .recompute = MODEL_RECOMPUTE_FULL});
+    double loss = loss_of(&plain);
+    assert_true(loss_of(&dropping) != loss);
+    dropping.sequence.evaluate = 1;
+    assert_true(loss_of(&dropping) == loss);
+    dropping.sequence.evaluate = 0;
+    assert_int_equal(model_stage_logits_f64(plain.stage, &plain.sequence, NULL, out[0]), GYRE_OK);
+    assert_int_equal(model_stage_logits_f64(dropping.stage, &dropping.sequence, NULL, out[1]), GYRE_OK);
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    unmake(&plain);
+    unmake(&dropping);
+}
+
 /* The embedding's gradient is shrunk, and only that; a prefix must leave something to learn. */
 static void shrunk_embedding(void **state)
 {
@@ -473,9 +496,10 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients),        cmocka_unit_test(architectures),  cmocka_unit_test(experts),
-        cmocka_unit_test(shrunk_embedding), cmocka_unit_test(calls_in_order), cmocka_unit_test(refusals),
-        cmocka_unit_test(memory),
+        cmocka_unit_test(gradients),        cmocka_unit_test(architectures),
+        cmocka_unit_test(experts),          cmocka_unit_test(no_dropout_in_evaluation),
+        cmocka_unit_test(shrunk_embedding), cmocka_unit_test(calls_in_order),
+        cmocka_unit_test(refusals),         cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,13 @@ check "the same sample" diff <(sed 's/r1.html//' "$W/sample1") <(sed 's/r2.html/
 loss=$(sed -nE 's/^validation loss +([0-9.]+).*/\1/p' "$W/sample1")
 final=$(printf %.4f "$(sed -nE '$s/.*"val_loss":([0-9.]+).*/\1/p' "$W/one.jsonl")") # rounded as the summary is
 check "its loss ($loss) is the one it ended with ($final)" [ "$loss" = "$final" ]
+run "$TRAIN" --data "$W/text" --load "$W/one.st" --steps 0 --sample-tokens 60 --eval-sequences 9 --report none --dropout 0.5 \
+    --log "$W/dropout.jsonl"
+want "evaluates a model that is trained with dropout" 0
+check "the sample sees none" diff <(grep -vE '^(report|log) ' "$W/sample1") <(grep -vE '^(report|log) ' "$W/out")
+check "and validation sees none" diff <(sed -nE '$s/.*"val_loss":([^,]+),.*/\1/p' "$W/one.jsonl") \
+    <(sed -nE '$s/.*"val_loss":([^,]+),.*/\1/p' "$W/dropout.jsonl")
+
 check "the report is a page with its drawing inside" grep -q '<svg' "$W/r1.html"
 check "the report fetches nothing" bash -c "! grep -qE '(src|href)=' '$W/r1.html'"
 
