@@ -147,7 +147,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -276,6 +276,7 @@ help:
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
 	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run; tables, JSON, plots in build/bench/"
+	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
 	@echo "make lib, tools, tests, examples     parts of it"
@@ -322,6 +323,14 @@ demo: all
 bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/bench.py --bin $(B)/bin --out $(B)/bench $(if $(filter-out 0,$(QUICK)),--quick) \
 	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
+
+# A training step beside plain loops and PyTorch.
+bench-train: all $(B)/bench/plain_gpt $(SETUP_PYTHON_STAMP)
+	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS))
+$(B)/bench/plain_gpt: bench/plain_gpt.c
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) -std=gnu17 -O3 -march=native -ffast-math -fopenmp -Wall -Wextra $< -lm -o $@
 
 # ---- Gyre beside its peers: bench/ -----------------------------------------------------------------------
 # One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator
