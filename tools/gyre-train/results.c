@@ -180,10 +180,10 @@ gyre_status_t train_leave_results(train_run_t *run)
     gyre_status_t status[OUTPUTS] = {GYRE_OK};
     const train_watched_t *watched;
     size_t steps = train_timeline_steps(run->timeline, &watched);
-    status[RECORD] = train_record_finish(&run->record);
     status[WEIGHTS] = run->written;
     if (run->saver)
-        status[CHECKPOINT] = finish_saving(run);
+        status[CHECKPOINT] = finish_saving(run); /* which syncs the log that the next line closes */
+    status[RECORD] = train_record_finish(&run->record);
     if (wants_sample(run))
         status[SAMPLE] = make_sample(run);
     if (options->report)

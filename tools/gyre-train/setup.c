@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/settings.h"
 #include "model/checkpoint.h"
 #include "model/config_json.h"
 #include "model/flops.h"
@@ -164,7 +165,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                             .sequence = o->sequence_parallel,
                                             .micro_batch = o->micro_batch,
                                             .balance = o->balance},
-                                 .batch = {.batch = o->batch, .groups = o->groups, .equal = o->equal_shares},
+                                 .batch = {.batch = o->batch, .groups = o->groups, .equal = o->variant},
                                  .zero = {.bucket_bytes = o->bucket_bytes,
                                           .adamw = {.beta1 = o->beta1,
                                                     .beta2 = o->beta2,
@@ -227,8 +228,11 @@ static gyre_status_t check_input(train_run_t *run)
         log_warning(
             "batch %zu on %zu data-parallel ranks: the longest share is %zu, so that the bits are those of "
             "every layout; equal shares: --groups %zu (other bits, the same in every layout that it suits) "
-            "or --equal-shares (other bits)",
+            "or --invariant off (bits of this number of ranks alone)",
             batch, layout.dp, longest, layout.dp);
+    if (ranks > 1 && base_setting_string(SET_ORDER)[0] == 'f')
+        log_warning("GYRE_ORDER=fast: sums over ranks may have other bits in other layouts; unset it for the "
+                    "same bits");
     if (!optim_batch_invariant(&config.batch, layout.dp))
         log_warning("batch %zu in equal shares on %zu data-parallel ranks: the curve is not the same bits as "
                     "in other "

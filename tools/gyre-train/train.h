@@ -58,7 +58,8 @@ typedef struct {
     uint64_t leaves;
     double dropout;
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
-    int schedule, sequence_parallel, recompute, equal_shares; /* pipe_kind_t, .., model_recompute_t, .. */
+    int schedule, sequence_parallel, recompute;
+    int variant; /* --invariant off */
     int keep_weights;
     char *offload;
     int scale, balance;       /* TRAIN_SCALE_; pipe_layout_t.balance */
