@@ -68,7 +68,7 @@ static gyre_status_t take_gradients(optim_zero_t *zero)
     }
     if (status == GYRE_OK && plan->staging) {
         status = zero_take(zero, OPTIM_MEMORY_BUCKETS, plan->staging * sizeof(float), 0, &memory);
-        zero->staging[0].memory = memory;
+        zero->staging = memory;
     }
     if (status == GYRE_OK)
         status = optim_stack_create(plan->config.share, plan->config.group, plan->params->grad_total,
@@ -241,8 +241,7 @@ void optim_zero_destroy(optim_zero_t *zero)
         gyre_comm_destroy(zero->gather_comm);
     for (size_t i = 0; i < zero->pooled; i++)
         gyre_mem_free(zero->pool[i]);
-    for (size_t i = 0; i < ZERO_STAGING; i++)
-        free(zero->staging[i].memory);
+    free(zero->staging);
     gyre_mem_free(zero->weights);
     gyre_mem_free(zero->grads);
     optim_stack_destroy(zero->stack);

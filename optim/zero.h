@@ -46,8 +46,9 @@ typedef struct {
     optim_adamw_config_t adamw;
     double clip;                  /* largest gradient norm; 0: no clipping */
     optim_scaler_config_t scaler; /* of MODEL_FLOAT16; zeros: defaults */
-    size_t
-        verify_steps; /* replicated rows are compared with their replicas once in so many steps, some in each; 0: 16 */
+    /* Replicated state is compared with its replicas once in so many steps, a part of each row in each; 0: 16. Weights that each
+     * update makes anew (stages 1 and 2, 16 bits) are compared whole in every step. */
+    size_t verify_steps;
     const char *
         offload; /* folder in which moments and master weights live, in a file without a name; NULL: in memory */
 } optim_zero_config_t;
@@ -130,11 +131,14 @@ double optim_zero_loss_scale(const optim_zero_t *zero);
 typedef struct {
     double norm; /* of the batch's mean gradient, before clipping; not finite: the step was skipped */
     int skipped; /* 1: some gradient was not finite; nothing has changed but the loss scale (MODEL_FLOAT16) */
-    double
-        exposed_s; /* since the step before: this thread moved gradients or weights over dp, or waited for them */
-    double hidden_s; /* gradients were under way while it did something else */
+    /* Since optim_zero_begin, or since the step before where it is not called: this thread moved gradients or weights over dp,
+     * or waited for them; gradients were under way while it did something else; elements sent. */
+    double exposed_s, hidden_s;
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
 } optim_zero_step_t;
+
+/* A step begins: what was gathered, sent and waited for since the last one (an evaluation's) is not its own. Local. */
+void optim_zero_begin(optim_zero_t *zero);
 
 /* Ends a step, in which every row got the gradients of `share` sequences: waits for the buckets, joins tied rows, norm,
  * clipping, AdamW at `rate` on gradients * scale (1/batch; the loss scale is taken off here), gathers of weights (which

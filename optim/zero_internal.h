@@ -9,7 +9,6 @@
 #include "optim/zero_plan.h"
 
 #define ZERO_NO_BUFFER SIZE_MAX
-#define ZERO_STAGING   8    /* units whose gradients are being computed at a time */
 #define ZERO_BLOCK     4096 /* elements that are converted at a time, on the stack */
 
 /* What a bucket does in this step, beside the plan's zero_bucket_t. */
@@ -32,11 +31,6 @@ typedef struct {
     size_t requests;
     gyre_request_t **request; /* [max_unit_buckets] */
 } zero_entry_t;
-
-typedef struct {
-    size_t first, rows, pending; /* pending 0: free */
-    float *memory;               /* [max_unit] */
-} zero_staging_t;
 
 struct optim_zero {
     zero_plan_t plan;
@@ -67,7 +61,9 @@ struct optim_zero {
 
     size_t *seen;   /* [rows] sequences in this step */
     float **placed; /* [rows] */
-    zero_staging_t staging[ZERO_STAGING];
+    float
+        *staging; /* [max_unit] fp32 gradients of one unit without a place of their own; NULL: all have one */
+    size_t staged;       /* rows in it that are not ready yet */
     zero_entry_t *entry; /* [units], `entries` of them with memory */
     size_t entries;
     gyre_request_t **requests; /* [units, max_unit_buckets] */

@@ -203,6 +203,12 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     return status;
 }
 
+void optim_zero_begin(optim_zero_t *zero)
+{
+    memset(zero->sent, 0, sizeof zero->sent);
+    zero->under_way = zero->exposed = 0;
+}
+
 void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)
 {
     zero->spans = spans;

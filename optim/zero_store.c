@@ -262,36 +262,14 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
 
 /* ---- gradients -------------------------------------------------------------------------------------------------------------- */
 
-/* Fp32 memory for rows of one unit whose gradient has no place of its own yet. */
-static gyre_status_t stage_rows(optim_zero_t *zero, size_t first, size_t rows, zero_staging_t **out)
+/* Takes the staging memory for `rows` rows of one unit, until they are ready: a model makes one unit's gradients at a time. */
+static gyre_status_t stage_rows(optim_zero_t *zero, size_t first, size_t rows)
 {
-    for (size_t i = 0; i < ZERO_STAGING; i++) {
-        zero_staging_t *s = &zero->staging[i];
-        if (s->pending)
-            continue;
-        if (!s->memory) {
-            void *memory;
-            gyre_status_t status =
-                zero_take(zero, OPTIM_MEMORY_BUCKETS, zero->plan.max_unit * sizeof(float), 0, &memory);
-            if (status != GYRE_OK)
-                return status;
-            s->memory = memory;
-        }
-        *s = (zero_staging_t){.first = first, .rows = rows, .pending = rows, .memory = s->memory};
-        *out = s;
-        return GYRE_OK;
-    }
-    return gyre_fail(GYRE_ERR_INVALID, "gradients of more than %d units are being computed at a time",
-                     ZERO_STAGING);
-}
-
-static void unstage(optim_zero_t *zero, size_t r)
-{
-    for (size_t i = 0; i < ZERO_STAGING; i++) {
-        zero_staging_t *s = &zero->staging[i];
-        if (s->pending && r >= s->first && r < s->first + s->rows)
-            s->pending--;
-    }
+    if (zero->staged > 0)
+        return gyre_fail(GYRE_ERR_INVALID, "place of %s: %zu rows that were given a place are not ready",
+                         zero->plan.params->row[first].name, zero->staged);
+    zero->staged = rows;
+    return GYRE_OK;
 }
 
 static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, float **grad)
@@ -308,9 +286,8 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
         return gyre_fail(GYRE_ERR_INVALID, "%s: a gradient of sequence %zu, and this rank's share is %zu",
                          row[first].name, i, share);
     float *stack = i + 1 < share ? optim_stack_place(zero->stack, i) : NULL;
-    zero_staging_t *staging = NULL;
     int direct = !plan->config.grad16 && (i + 1 == share || plan->pool == 0);
-    if (!stack && !direct && (status = stage_rows(zero, first, rows, &staging)) != GYRE_OK)
+    if (!stack && !direct && (status = stage_rows(zero, first, rows)) != GYRE_OK)
         return status;
     for (size_t r = first; r < first + rows; r++) {
         size_t b = plan->bucket_of[r];
@@ -319,8 +296,8 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
                              row[r].name, zero->seen[r], row[first].name, i);
         if (stack) {
             zero->placed[r] = stack + row[r].grad;
-        } else if (staging) {
-            zero->placed[r] = staging->memory + (row[r].grad - row[first].grad);
+        } else if (!direct) {
+            zero->placed[r] = zero->staging + (row[r].grad - row[first].grad);
         } else {
             if ((status = zero_bucket_open(zero, b)) != GYRE_OK)
                 return status;
@@ -329,6 +306,11 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
         grad[r - first] = zero->placed[r];
     }
     return GYRE_OK;
+}
+
+static int is_staged(const optim_zero_t *zero, const float *placed)
+{
+    return zero->staging && placed >= zero->staging && placed < zero->staging + zero->plan.max_unit;
 }
 
 /* Row r's gradient of the last sequence: joined with those before, in its bucket. */
@@ -346,8 +328,6 @@ static gyre_status_t complete(optim_zero_t *zero, size_t r)
                     (uint16_t *)(void *)zero->run[b].data + (row->grad - zero->plan.bucket[b].grad),
                     row->count);
     }
-    unstage(zero, r);
-    zero->placed[r] = NULL;
     return zero_bucket_ready(zero, b);
 }
 
@@ -361,13 +341,13 @@ static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
         if (!zero->placed[r])
             return gyre_fail(GYRE_ERR_INVALID, "%s is ready, and was given no place", row[r].name);
         size_t i = zero->seen[r]++;
-        if (i + 1 == zero->plan.config.share) {
+        if (i + 1 == zero->plan.config.share)
             status = complete(zero, r);
-        } else {
+        else
             optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, row[r].count);
-            unstage(zero, r);
-            zero->placed[r] = NULL;
-        }
+        if (is_staged(zero, zero->placed[r]))
+            zero->staged--;
+        zero->placed[r] = NULL;
     }
     return status == GYRE_OK ? zero_progress(zero) : status;
 }

@@ -1,7 +1,10 @@
 /* optim/zero_verify.c: replicas of the same weights must hold the same bits; who does not is named.
  *
- * Every step hashes another slice of each row, so that the cost is spread evenly. What travels is one hash and its complement, of
- * which the minimum over the group is taken: they belong together only if all are equal. Only then, hashes by row. */
+ * State that lives on from step to step is hashed slice by slice, another slice of each row in every step, so that the cost is
+ * spread evenly: a flipped bit stays until its slice comes up. Weights that each update makes anew (the all-gather of stages 1
+ * and 2, rounding from master weights) are hashed whole in every step: by the next one a flipped bit would be gone, and what it
+ * did to the gradients would not. What travels is one hash and its complement, of which the minimum over the group is taken:
+ * they belong together only if all are equal. Only then, hashes by row. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +31,13 @@ static int replicated(const optim_zero_t *zero, group_t group, size_t r)
     return group == GROUP_DP ? zero->plan.config.stage < 3 : group == GROUP_TP ? row->cut < 0 : row->twin;
 }
 
+/* 1 if every update makes the weights anew, from another rank's or from master weights. */
+static int made_anew(const optim_zero_t *zero)
+{
+    int stage = zero->plan.config.stage;
+    return zero_half(zero) || (!zero_alone(zero) && (stage == 1 || stage == 2));
+}
+
 /* Slice `part` of `parts` of n elements. */
 static uint64_t hash_slice(const char *data, size_t n, size_t bytes, size_t part, size_t parts, uint64_t seed)
 {
@@ -43,14 +53,14 @@ static uint64_t hash_row(const optim_zero_t *zero, group_t group, size_t r, size
     const model_param_t *row = &plan->params->row[r];
     const zero_bucket_t *k = &plan->bucket[plan->bucket_of[r]];
     uint64_t hash = 0;
-    size_t lo, hi;
+    size_t lo, hi, weight_part = made_anew(zero) ? 0 : part, weight_parts = made_anew(zero) ? 1 : parts;
     int held = zero_row_part(zero, r, &lo, &hi);
     if (plan->config.stage < 3)
         hash = hash_slice(zero->weights + row->offset * plan->weight_bytes, row->count, plan->weight_bytes,
-                          part, parts, hash);
+                          weight_part, weight_parts, hash);
     else if (held)
         hash = hash_slice(zero->weights + (k->at + lo - k->first) * plan->weight_bytes, hi - lo,
-                          plan->weight_bytes, part, parts, hash);
+                          plan->weight_bytes, weight_part, weight_parts, hash);
     if (!held || (group == GROUP_DP && plan->config.stage > 0))
         return hash;
     const float *state[] = {zero->master, zero->m, zero->v};

@@ -469,6 +469,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
     base_time_t tensor = tensor_time(train);
+    optim_zero_begin(train->zero);
     watch(train, out->spans);
     gyre_status_t status = pipe_executor_step(train->executor);
     if (status == GYRE_OK)
