@@ -47,6 +47,12 @@ gyre_status_t optim_scaler_check(const optim_scaler_config_t *c)
     return GYRE_OK;
 }
 
+int optim_scaler_valid(const optim_scaler_t *scaler)
+{
+    return power_of_two(scaler->scale) && scaler->scale >= OPTIM_SCALE_LEAST &&
+           scaler->scale <= OPTIM_SCALE_MOST;
+}
+
 void optim_scaler_begin(optim_scaler_t *scaler, const optim_scaler_config_t *config)
 {
     *scaler = (optim_scaler_t){.scale = config->start, .left = config->hysteresis};
@@ -61,7 +67,7 @@ void optim_scaler_update(optim_scaler_t *scaler, const optim_scaler_config_t *co
             scaler->left--;
         else /* from now on each overflow shrinks it, until it has grown again */
             scaler->scale = fmax(scaler->scale * config->backoff, config->min);
-    } else if (++scaler->good == config->interval) {
+    } else if (++scaler->good >= config->interval) {
         scaler->good = 0;
         scaler->left = config->hysteresis;
         scaler->scale = fmin(scaler->scale * config->growth, config->max);

@@ -28,10 +28,16 @@ typedef struct {
     uint64_t skipped; /* steps in all */
 } optim_scaler_t;
 
+/* No run begins or ends with a scale beyond these. */
+#define OPTIM_SCALE_LEAST 0x1p-64
+#define OPTIM_SCALE_MOST  0x1p64
+
 /* `config` with zeros replaced by what they mean. */
 optim_scaler_config_t optim_scaler_complete(const optim_scaler_config_t *config);
 /* INVALID: a value that is no power of two, or out of range; the text names it. `config` is complete. */
 gyre_status_t optim_scaler_check(const optim_scaler_config_t *config);
+/* 1: its scale can be that of a run, as read from a checkpoint: a finite power of two in range. */
+int optim_scaler_valid(const optim_scaler_t *scaler);
 void optim_scaler_begin(optim_scaler_t *scaler, const optim_scaler_config_t *config);
 /* After a step: overflowed 1: some gradient of some rank was not finite. `config` is complete. */
 void optim_scaler_update(optim_scaler_t *scaler, const optim_scaler_config_t *config, int overflowed);

@@ -1,4 +1,5 @@
 /* tests/optim/test_scaler.c: the loss scale's steps up and down. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,6 +49,23 @@ static void test_ends(void **unused)
     assert_true(s.scale == 1.0);
 }
 
+/* A state that was saved with a longer interval grows at once, and not never. */
+static void test_read_back(void **unused)
+{
+    (void)unused;
+    const optim_scaler_config_t given = {.interval = 10}, c = optim_scaler_complete(&given);
+    optim_scaler_t s = {.scale = 4.0, .good = 500, .left = 1};
+    optim_scaler_update(&s, &c, 0);
+    assert_true(s.scale == 8.0 && s.good == 0);
+    const double bad[] = {0.0, -2.0, 3.0, NAN, INFINITY, 0x1p-65, 0x1p65};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        s.scale = bad[i];
+        assert_false(optim_scaler_valid(&s));
+    }
+    for (s.scale = 0x1p-64; s.scale <= 0x1p64; s.scale *= 2.0)
+        assert_true(optim_scaler_valid(&s));
+}
+
 static void test_refused(void **unused)
 {
     (void)unused;
@@ -65,6 +83,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_read_back),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

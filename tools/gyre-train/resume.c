@@ -77,7 +77,7 @@ int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
                                .good = (uint64_t)good,
                                .left = (uint64_t)left,
                                .skipped = (uint64_t)skipped};
-    return scaler->scale > 0.0 && good >= 0 && left >= 0 && skipped >= 0;
+    return optim_scaler_valid(scaler) && good >= 0 && left >= 0 && skipped >= 0;
 }
 
 /* What shapes of rows do not tell: activations, norms, masks. */
