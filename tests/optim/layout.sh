@@ -145,6 +145,10 @@ run "$TRAIN" --data "$W/text" "${SMALL[@]}" --report "$W/no/r.html"
 want "report in no folder" 1 "cannot write $W/no/r.html.*--report"
 run "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200
 want "a run that blows up" 1 "no longer finite.*--lr"
+for scale in 65536 4; do
+    run "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200 --precision fp16 --loss-scale $scale
+    want "a run in fp16 that blows up, loss scale $scale" 1 "step [0-9]+: (the loss is|gradients are) not finite.*scale.*--lr"
+done
 run "$UCX_RUN" -n 3 "$TRAIN" --data "$W/text" "${SMALL[@]}" --batch 2
 want "more ranks than sequences" 2 "a batch of 2 sequences cannot feed dp 3"
 check "told once" [ "$(grep -c 'cannot feed' "$W/err")" = 1 ]

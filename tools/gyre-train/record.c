@@ -68,6 +68,18 @@ static gyre_status_t cut(train_record_t *record, off_t bytes)
     return GYRE_OK;
 }
 
+/* A number as `format` writes it, or null; `behind` follows it. */
+__attribute__((format(printf, 3, 0))) static void put_number(FILE *out, const char *name, const char *format,
+                                                             double value, const char *behind)
+{
+    fprintf(out, "\"%s\":", name);
+    if (isfinite(value))
+        fprintf(out, format, value);
+    else
+        fputs("null", out);
+    fputs(behind, out);
+}
+
 static gyre_status_t write_first_line(train_record_t *record, const train_options_t *options,
                                       const model_data_t *data)
 {
@@ -80,12 +92,9 @@ static gyre_status_t write_first_line(train_record_t *record, const train_option
     json_decref(object);
     if (!text)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the first line of the log");
-    fprintf(
-        record->log,
-        "{\"config\":%s,\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,\"unigram_entropy\":%"
-        ".17g}\n",
-        text, record->ranks, record->parameters, (unsigned long long)data->bytes, data->files,
-        record->unigram);
+    fprintf(record->log, "{\"config\":%s,\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,", text,
+            record->ranks, record->parameters, (unsigned long long)data->bytes, data->files);
+    put_number(record->log, "unigram_entropy", "%.17g", record->unigram, "}\n");
     free(text);
     return written(record);
 }
@@ -134,7 +143,7 @@ static int read_step(const json_t *line, double tokens, train_step_t *step)
     double rate = json_number_value(json_object_get(line, "tokens_per_second"));
     double scale = number_of(line, "loss_scale");
     *step = (train_step_t){.step = (uint64_t)json_integer_value(number),
-                           .loss = json_number_value(json_object_get(line, "loss")),
+                           .loss = number_of(line, "loss"),
                            .grad_norm = number_of(line, "grad_norm"),
                            .lr = json_number_value(json_object_get(line, "lr")),
                            .val = number_of(line, "val_loss"),
@@ -227,17 +236,20 @@ static void write_step(train_record_t *record, const train_step_t *step)
     fprintf(out, "{\"step\":%llu,", (unsigned long long)step->step);
     put_exact(out, "loss", step->loss);
     if (!isnan(step->val))
-        fprintf(out, "\"val_loss\":%.17g,", step->val);
+        put_number(out, "val_loss", "%.17g", step->val, ",");
     put_exact(out, "grad_norm", step->grad_norm);
-    fprintf(out, "\"lr\":%.17g,\"loss_scale\":%.17g,\"skipped\":%s,\"tokens_per_second\":%.1f,", step->lr,
-            step->loss_scale, step->skipped ? "true" : "false",
-            (double)record->tokens_per_step / fmax(step->seconds, 1e-9));
+    put_number(out, "lr", "%.17g", step->lr, ",");
+    put_number(out, "loss_scale", "%.17g", step->loss_scale, ",");
+    fprintf(out, "\"skipped\":%s,", step->skipped ? "true" : "false");
+    put_number(out, "tokens_per_second", "%.1f", (double)record->tokens_per_step / fmax(step->seconds, 1e-9),
+               ",");
     if (!isnan(step->mfu))
-        fprintf(out, "\"mfu\":%.4f,", step->mfu);
+        put_number(out, "mfu", "%.4f", step->mfu, ",");
     if (!isnan(step->bubble))
-        fprintf(out, "\"bubble\":%.4f,", step->bubble);
-    fprintf(out, "\"compute_s\":%.6f,\"exposed_s\":%.6f,\"hidden_s\":%.6f}\n", step->compute_s,
-            step->exposed_s, step->hidden_s);
+        put_number(out, "bubble", "%.4f", step->bubble, ",");
+    put_number(out, "compute_s", "%.6f", step->compute_s, ",");
+    put_number(out, "exposed_s", "%.6f", step->exposed_s, ",");
+    put_number(out, "hidden_s", "%.6f", step->hidden_s, "}\n");
 }
 
 gyre_status_t train_record_step(train_record_t *record, train_step_t *step)
@@ -263,10 +275,10 @@ static gyre_status_t finish_log(train_record_t *record)
 {
     if (!record->log)
         return record->log_status;
-    fprintf(record->log,
-            "{\"steps\":%llu,\"val_loss\":%.17g,\"weights_hash\":\"%016llx\",\"seconds\":%.3f}\n",
-            (unsigned long long)record->done, record->final_val, (unsigned long long)record->hash,
-            record->seconds);
+    fprintf(record->log, "{\"steps\":%llu,", (unsigned long long)record->done);
+    put_number(record->log, "val_loss", "%.17g", record->final_val, ",");
+    fprintf(record->log, "\"weights_hash\":\"%016llx\",", (unsigned long long)record->hash);
+    put_number(record->log, "seconds", "%.3f", record->seconds, "}\n");
     gyre_status_t status = written(record);
     if (status == GYRE_OK && fclose(record->log) != 0)
         status = record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");

@@ -10,6 +10,10 @@
 #include "optim/schedule.h"
 #include "tools/gyre-train/run.h"
 
+/* With a loss scale: so many steps in a row whose loss is not finite are a run that will learn nothing more. The loss does
+ * not depend on the scale, so a smaller one mends none of them. */
+#define UNSOUND_STEPS 20
+
 static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
@@ -89,6 +93,42 @@ static void take_notes(const train_run_t *run, double longest_step, pipe_train_s
     step->note[1] = part < 1.0 ? part : 1.0;
 }
 
+/* An error that all ranks come to by themselves, since all know the same: rank 0 tells it. */
+#define DIVERGED(run, ...)                                                          \
+    ((run)->agreed = 1, (run)->rank == 0 ? gyre_fail(GYRE_ERR_INVALID, __VA_ARGS__) \
+                                         : gyre_fail_quiet(GYRE_ERR_INVALID, __VA_ARGS__))
+
+/* Whether this step's numbers are those of a run that goes on. `before`: the loss scale's state in front of it; NULL: there
+ * is none. An overflow that a smaller scale may end is no error. */
+static gyre_status_t check_sound(train_run_t *run, const pipe_train_step_t *step,
+                                 const optim_scaler_t *before)
+{
+    unsigned long long number = (unsigned long long)run->next + 1;
+    double lr = run->options->lr, least = run->options->loss_scale_min;
+    run->unsound = isfinite(step->loss) ? 0 : run->unsound + 1;
+    if (!before && (!isfinite(step->loss) || !isfinite(step->zero.norm)))
+        return DIVERGED(run,
+                        "step %llu: the loss (%g) or the gradient's norm (%g) is no longer finite: take a "
+                        "smaller --lr (it is %g), a longer --warmup or --clip 1",
+                        number, step->loss, step->zero.norm, lr);
+    if (before && run->unsound >= UNSOUND_STEPS)
+        return DIVERGED(
+            run,
+            "step %llu: the loss is not finite (%g) for the %dth step in a row, which no loss scale "
+            "(it is %g) can help: take a smaller --lr (it is %g), a longer --warmup or --precision "
+            "bf16",
+            number, step->loss, UNSOUND_STEPS, before->scale, lr);
+    if (before && step->zero.skipped && before->scale <= least && before->left <= 1)
+        return DIVERGED(
+            run,
+            "step %llu: gradients are not finite (the loss is %g) though the loss scale (%g) is the least "
+            "that it "
+            "may be: take a smaller --lr (it is %g), a longer --warmup, a smaller --loss-scale-min or "
+            "--precision bf16",
+            number, step->loss, before->scale, lr);
+    return GYRE_OK;
+}
+
 /* One update. *stop: rank 0 wants it to be the last. */
 static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, train_step_t *out, int *stop)
 {
@@ -96,23 +136,15 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     pipe_train_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};
     take_notes(run, out->seconds, &step);
     double rate = optim_schedule_rate(schedule, run->next, run->progress);
-    int scaled = optim_zero_scaler(pipe_train_zero(run->train)) != NULL; /* which takes care of overflows */
-    double loss_scale = optim_zero_loss_scale(pipe_train_zero(run->train));
+    const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
+    const optim_scaler_t before = scaler ? *scaler : (optim_scaler_t){.scale = 1.0};
     gyre_status_t status = pipe_train_step(run->train, run->next, fetch_train, run, rate, &step);
     if (status == GYRE_OK)
         status = run->fetched;
+    if (status == GYRE_OK)
+        status = check_sound(run, &step, scaler ? &before : NULL);
     if (status != GYRE_OK)
         return status;
-    if (!scaled && (!isfinite(step.loss) || !isfinite(step.zero.norm))) {
-        run->agreed = 1;
-        if (run->rank != 0)
-            return gyre_fail_quiet(GYRE_ERR_INVALID, "the loss is no longer finite");
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "step %llu: the loss (%g) or the gradient's norm (%g) is no longer finite: take a smaller "
-            "--lr (it is %g), a longer --warmup or --clip 1",
-            (unsigned long long)run->next + 1, step.loss, step.zero.norm, run->options->lr);
-    }
     run->progress = step.note[1];
     *stop = step.note[0] != 0.0;
     double seconds = (double)(base_now() - start) * 1e-9;
@@ -126,7 +158,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
                           .compute_s = seconds > waited ? seconds - waited : 0.0,
                           .exposed_s = waited,
                           .hidden_s = step.zero.hidden_s,
-                          .loss_scale = loss_scale,
+                          .loss_scale = before.scale,
                           .skipped = step.zero.skipped,
                           .bubble = pipe_train_layout(run->train)->pp > 1 ? step.pipe_wait_s / seconds : NAN};
     return train_timeline_end(run->timeline, run->next);

@@ -34,6 +34,7 @@ typedef struct {
     gyre_status_t saved;   /* the last checkpoint */
     gyre_status_t fetched; /* the first sequence of this rank that could not be read */
     int interrupted;       /* a signal ended the run */
+    uint64_t unsound;      /* steps in a row whose loss was not finite */
     int agreed;            /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_progress_t bar;
