@@ -1,11 +1,14 @@
 /* model/config.c: what a configuration must fulfil, and what its zeros mean. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "base/error.h"
 #include "model/config.h"
 
-#define LIMIT 1048576u /* of any extent: products' sizes are ints in the BLAS */
+/* Of any extent, so that no product of three of them overflows and no search below takes long. What the BLAS takes as the
+ * width of a matrix is an int, and has a limit of its own: check_widths. */
+#define LIMIT 1048576u
 
 model_config_t model_config_complete(const model_config_t *config)
 {
@@ -34,7 +37,51 @@ size_t model_config_capacity(const model_config_t *config)
     return slots < 1.0 ? 1 : slots < (double)c.seq ? (size_t)slots : c.seq;
 }
 
-/* INVALID unless `part` divides `whole`; names the nearest that work. */
+typedef struct {
+    const char *name;
+    size_t value, least, most;
+} extent_t;
+
+static gyre_status_t check_extents(const extent_t *extent, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (extent[i].value < extent[i].least || extent[i].value > extent[i].most)
+            return gyre_fail(GYRE_ERR_INVALID, "%s is %zu: it must lie in %zu..%zu", extent[i].name,
+                             extent[i].value, extent[i].least, extent[i].most);
+    return GYRE_OK;
+}
+
+/* What is given, of which the rest is made: the arithmetic of model_config_complete stays small. */
+static gyre_status_t check_given(const model_config_t *c)
+{
+    const extent_t extent[] = {{"vocab", c->vocab, 1, LIMIT},   {"seq", c->seq, 1, LIMIT},
+                               {"layers", c->layers, 1, LIMIT}, {"hidden", c->hidden, 1, LIMIT},
+                               {"heads", c->heads, 1, LIMIT},   {"leaves", c->leaves, 0, LIMIT}};
+    return check_extents(extent, sizeof extent / sizeof extent[0]);
+}
+
+/* Columns of the weights of a complete configuration. */
+static gyre_status_t check_widths(const model_config_t *c)
+{
+    const extent_t extent[] = {{"kv_heads", c->kv_heads, 1, LIMIT},
+                               {"head_dim", c->head_dim, 1, LIMIT},
+                               {"ffn", c->ffn, 1, LIMIT},
+                               {"vocab_padded", c->vocab_padded, 1, 2 * LIMIT},
+                               {"pos_offset", c->pos_offset, 0, LIMIT},
+                               {"rotary_dim", c->rotary_dim, 1, LIMIT},
+                               {"experts", c->experts, 0, LIMIT},
+                               {"top_k", c->top_k, 1, LIMIT}};
+    gyre_status_t status = check_extents(extent, sizeof extent / sizeof extent[0]);
+    if (status != GYRE_OK)
+        return status;
+    const extent_t width[] = {
+        {"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
+        {"(heads + 2 kv_heads) * head_dim", (c->heads + 2 * c->kv_heads) * c->head_dim, 1, INT_MAX},
+        {"ffn of both halves of a gate", (c->gated ? 2 : 1) * c->ffn, 1, INT_MAX}};
+    return check_extents(width, sizeof width / sizeof width[0]);
+}
+
+/* INVALID unless `part` divides `whole`, both within the limits; names the nearest that work. */
 static gyre_status_t divides(const char *whole_name, size_t whole, const char *part_name, size_t part)
 {
     if (whole % part == 0)
@@ -85,22 +132,15 @@ static gyre_status_t check_features(const model_config_t *c)
 
 gyre_status_t model_config_check(const model_config_t *config)
 {
-    const struct {
-        const char *name;
-        size_t value;
-    } extent[] = {{"vocab", config->vocab},
-                  {"seq", config->seq},
-                  {"layers", config->layers},
-                  {"hidden", config->hidden},
-                  {"heads", config->heads}};
-    for (size_t i = 0; i < sizeof extent / sizeof extent[0]; i++)
-        if (extent[i].value < 1 || extent[i].value > LIMIT)
-            return gyre_fail(GYRE_ERR_INVALID, "%s is %zu: it must lie in 1..%u", extent[i].name,
-                             extent[i].value, LIMIT);
+    gyre_status_t status = check_given(config);
+    if (status != GYRE_OK)
+        return status;
     if (config->head_dim == 0 && config->hidden % config->heads != 0)
         return divides("hidden", config->hidden, "heads", config->heads);
     const model_config_t c = model_config_complete(config);
-    gyre_status_t status = divides("heads", c.heads, "kv_heads", c.kv_heads);
+    status = check_widths(&c);
+    if (status == GYRE_OK)
+        status = divides("heads", c.heads, "kv_heads", c.kv_heads);
     if (status == GYRE_OK)
         status = check_leaves(&c);
     return status == GYRE_OK ? check_features(&c) : status;

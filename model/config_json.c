@@ -203,6 +203,8 @@ static gyre_status_t read_rotary(model_config_t *c, model_family_t family, const
     if (status == GYRE_OK)
         status = number(object, "rotary_percent", where, &share);
     if (status == GYRE_OK)
+        status = number(object, "partial_rotary_factor", where, &share);
+    if (status == GYRE_OK)
         status = number(rope, "partial_rotary_factor", where, &share);
     if (status == GYRE_OK)
         status = number(rope, "rope_theta", where, &c->rope_theta);
@@ -213,8 +215,14 @@ static gyre_status_t read_rotary(model_config_t *c, model_family_t family, const
         status = COMPLAIN(where, GYRE_ERR_FORMAT,
                           "%s: the share of a head that rotates is %g: it must lie above 0, up to 1", where,
                           share);
-    if (status == GYRE_OK && share < 1.0)
-        c->rotary_dim = (size_t)((double)model_config_complete(c).head_dim * share);
+    if (status != GYRE_OK || share == 1.0)
+        return status;
+    size_t head_dim = model_config_complete(c).head_dim;
+    c->rotary_dim = (size_t)((double)head_dim * share);
+    if (c->rotary_dim == 0 && head_dim > 0) /* 0 would mean: all of them */
+        status = COMPLAIN(where, GYRE_ERR_FORMAT,
+                          "%s: the share of a head that rotates is %g, which leaves none of its %zu channels",
+                          where, share, head_dim);
     return status;
 }
 

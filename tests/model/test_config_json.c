@@ -158,6 +158,54 @@ static void published(void **state)
     assert_true(c.pos == MODEL_POS_ALIBI && c.post_norm && c.norm == MODEL_NORM_RMS);
 }
 
+/* A share of the head, wherever it stands. */
+static void rotary_share(void **state)
+{
+    (void)state;
+    model_config_t c = accept("{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 1,"
+                              " \"num_attention_heads\": 4, \"intermediate_size\": 64, \"vocab_size\": 9,"
+                              " \"partial_rotary_factor\": 0.5}",
+                              MODEL_FAMILY_MEGATRON_GPT);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.rotary_dim, 8);
+}
+
+/* Extents from a file: refused at once, whatever they are. */
+static void bounded(void **state)
+{
+    (void)state;
+    const model_config_t good = {.vocab = 64, .seq = 8, .layers = 1, .hidden = 8, .heads = 2};
+    const struct {
+        const char *name;
+        size_t at;
+    } field[] = {{"ffn", offsetof(model_config_t, ffn)},
+                 {"kv_heads", offsetof(model_config_t, kv_heads)},
+                 {"head_dim", offsetof(model_config_t, head_dim)},
+                 {"leaves", offsetof(model_config_t, leaves)},
+                 {"vocab_padded", offsetof(model_config_t, vocab_padded)},
+                 {"experts", offsetof(model_config_t, experts)},
+                 {"top_k", offsetof(model_config_t, top_k)},
+                 {"rotary_dim", offsetof(model_config_t, rotary_dim)},
+                 {"pos_offset", offsetof(model_config_t, pos_offset)}};
+    const size_t far[] = {2305843009213693951u, SIZE_MAX, 2097153, (size_t)1 << 63};
+    base_log_set_level(BASE_LOG_NONE);
+    assert_int_equal(model_config_check(&good), GYRE_OK);
+    for (size_t i = 0; i < sizeof field / sizeof field[0]; i++)
+        for (size_t k = 0; k < sizeof far / sizeof far[0]; k++) {
+            model_config_t c = good;
+            c.leaves = 2;
+            memcpy((char *)&c + field[i].at, &far[k], sizeof far[k]);
+            assert_int_equal(model_config_check(&c), GYRE_ERR_INVALID);
+            assert_non_null(strstr(gyre_last_error(), field[i].name));
+            assert_non_null(strstr(gyre_last_error(), "it must lie in"));
+        }
+    model_config_t c = good;
+    c.heads = c.kv_heads = 65536;
+    c.head_dim = 32768;
+    assert_int_equal(model_config_check(&c), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "heads * head_dim is 2147483648"));
+}
+
 static void refuse(const char *text, gyre_status_t want, const char *say)
 {
     model_config_t c = {.vocab = 77};
@@ -203,6 +251,13 @@ static void refused(void **state)
         "{\"model_type\": \"opt\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2,"
         " \"vocab_size\": 9, \"word_embed_proj_dim\": 4}",
         GYRE_ERR_UNSUPPORTED, "word_embed_proj_dim is 4");
+    refuse(
+        "{\"model_type\": \"opt\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2,"
+        " \"vocab_size\": 9, \"layerdrop\": 0.1}",
+        GYRE_ERR_UNSUPPORTED, "layerdrop is 0.1");
+    refuse(LLAMA(", \"partial_rotary_factor\": 0.1"), GYRE_ERR_FORMAT, "leaves none of its 4 channels");
+    refuse(LLAMA(", \"gyre\": {\"ffn\": 2305843009213693951, \"leaves\": 2}"), GYRE_ERR_INVALID,
+           "ffn is 2305843009213693951");
     refuse("{\"model_type\": \"glm\", \"rms_norm_eps\": 1e-6}", GYRE_ERR_UNSUPPORTED, "GLM-4");
     refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");
@@ -210,6 +265,7 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(rotary_share),
+                                       cmocka_unit_test(bounded), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
