@@ -77,9 +77,8 @@ static int check_tensor(const pipe_layout_t *l, const model_config_t *model, cha
                  l->tp, c.leaves);
         return 0;
     }
-    if (l->sequence && c.seq % c.leaves != 0) {
-        snprintf(why, WHY, "sequence parallelism: seq %zu is not divisible by the %zu leaves", c.seq,
-                 c.leaves);
+    if (l->sequence && l->tp > 1 && c.seq % l->tp != 0) {
+        snprintf(why, WHY, "sequence parallelism: seq %zu is not divisible by tp %zu", c.seq, l->tp);
         return 0;
     }
     return 1;
@@ -153,8 +152,8 @@ static size_t stand_ins(const pipe_layout_t *l, pipe_layout_t out[4])
     return n;
 }
 
-/* The legal layout with the fewest changes: each halving or doubling of a degree counts one, and so does
- * another schedule. */
+/* The legal layout with the fewest changes: each halving or doubling of a degree counts one, and so do
+ * another schedule and leaving sequence parallelism out. */
 static int nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
                    const optim_batch_t *batch, pipe_layout_t *best)
 {
@@ -162,16 +161,18 @@ static int nearest(const pipe_layout_t *asked, const model_config_t *model, size
     char why[WHY];
     pipe_layout_t form[4];
     size_t forms = stand_ins(asked, form);
-    for (size_t f = 0; f < forms; f++)
+    for (size_t f = 0; f < forms * (asked->sequence ? 2 : 1); f++)
         for (size_t tp = 1; tp <= ranks; tp *= 2)
             for (size_t pp = 1; tp * pp <= ranks && pp <= model->layers; pp++) {
-                pipe_layout_t l = form[f];
+                pipe_layout_t l = form[f % forms];
+                l.sequence = asked->sequence && f < forms;
                 l.tp = tp;
                 l.pp = pp;
                 l.dp = ranks / (tp * pp);
                 l.zero = l.zero < 0 ? 0 : l.zero > 3 ? 3 : l.zero;
                 double distance = apart(tp, asked->tp) + apart(pp, asked->pp) + apart(l.dp, asked->dp) +
-                                  (l.schedule != asked->schedule || l.chunks != asked->chunks);
+                                  (l.schedule != asked->schedule || l.chunks != asked->chunks) +
+                                  (l.sequence != asked->sequence);
                 if (distance < least && pipe_layout_works(&l, model, ranks, batch, why)) {
                     least = distance;
                     *best = l;
@@ -198,6 +199,7 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
         snprintf(form, sizeof form, " --schedule %s --chunks %zu", pipe_kind_name(near.schedule),
                  near.chunks);
     return gyre_fail(GYRE_ERR_INVALID,
-                     "%s; the nearest that works on %zu ranks: --tp %zu --pp %zu --dp %zu%s", why, ranks,
-                     near.tp, near.pp, near.dp, form);
+                     "%s; the nearest that works on %zu ranks: --tp %zu --pp %zu --dp %zu%s%s", why, ranks,
+                     near.tp, near.pp, near.dp, form,
+                     near.sequence != layout->sequence ? ", without --sequence-parallel" : "");
 }

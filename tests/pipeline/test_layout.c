@@ -48,6 +48,22 @@ static void rules(void **state)
     refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1");
 }
 
+/* Shards of positions: as many as tensor ranks, whatever the leaves. */
+static void sequence_parallel(void **state)
+{
+    (void)state;
+    model_config_t odd = model;
+    odd.seq = 18; /* divisible by 2, not by the 4 leaves */
+    pipe_layout_t l = pipe_layout_complete(&(pipe_layout_t){.tp = 2, .sequence = 1}, 2);
+    assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_OK);
+    odd.seq = 17;
+    assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "seq 17 is not divisible by tp 2"));
+    assert_non_null(strstr(gyre_last_error(), "--tp 2 --pp 1 --dp 1, without --sequence-parallel"));
+    l = pipe_layout_complete(&(pipe_layout_t){.tp = 1, .sequence = 1}, 2); /* nothing to shard */
+    assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_OK);
+}
+
 static void nothing_works(void **state)
 {
     (void)state;
@@ -112,9 +128,8 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules),
-        cmocka_unit_test(nothing_works),
-        cmocka_unit_test(places_and_layers),
+        cmocka_unit_test(rules),         cmocka_unit_test(sequence_parallel),
+        cmocka_unit_test(nothing_works), cmocka_unit_test(places_and_layers),
         cmocka_unit_test(balanced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
