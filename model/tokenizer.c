@@ -312,14 +312,29 @@ static gyre_status_t make_bytes(model_tokenizer_t *tokenizer)
     return status == GYRE_OK ? tokenizer_merges(tokenizer, 0) : status;
 }
 
+/* Of all that decides which tokens a text becomes: the pattern, the bytes of every id, merges in their order, whether a piece
+ * that is a token is taken apart, and which added tokens come of text. */
 static uint64_t hash_of(const model_tokenizer_t *tokenizer)
 {
     uint64_t hash = tokenizer_split_hash(tokenizer->split, tokenizer->vocab);
+    uint64_t sizes[] = {tokenizer->merges, tokenizer->whole_first != 0, tokenizer->added_count};
+    hash = base_hash64(sizes, sizeof sizes, hash);
     for (size_t id = 0; id < tokenizer->vocab; id++) {
         const tokenizer_token_t *token = &tokenizer->token[id];
         if (token->there)
             hash = base_hash64(tokenizer->blob + token->at, token->count, hash + id);
     }
+    uint64_t merges = 0; /* the table's order depends on its size; a sum has none */
+    for (size_t i = 0; i < tokenizer->pair_slots; i++)
+        if (tokenizer->pair_rank[i] != TOKENIZER_NONE) {
+            uint64_t merge[] = {tokenizer->pair_rank[i], tokenizer->pair[i]};
+            merges += base_hash64(merge, sizeof merge, 0);
+        }
+    hash = base_hash64(&merges, sizeof merges, hash);
+    uint64_t added = 0; /* any order: no two have the same text */
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        added += base_hash64(&tokenizer->added[i].id, sizeof tokenizer->added[i].id, 0);
+    hash = base_hash64(&added, sizeof added, hash);
     return hash ? hash : 1; /* 0 means unknown */
 }
 

@@ -30,7 +30,9 @@ void model_tokenizer_destroy(model_tokenizer_t *tokenizer);
 const char *model_tokenizer_name(const model_tokenizer_t *tokenizer); /* "bytes", "gpt2", a file's name */
 size_t model_tokenizer_vocab(const model_tokenizer_t *tokenizer);     /* ids are below */
 int64_t model_tokenizer_eot(const model_tokenizer_t *tokenizer);      /* between documents; -1: it has none */
-/* Of the bytes of all ids and of the pattern: the same for the same tokenizer from whatever file. */
+/* Of all that decides which tokens a text becomes: the bytes of all ids, the pattern, merges in their order, added tokens that
+ * come of text. A list of merges and the same list in a tokenizer.json are one tokenizer; a .tiktoken file, which takes a piece
+ * that is a token whole and merges by ids, is another. */
 uint64_t model_tokenizer_hash(const model_tokenizer_t *tokenizer);
 /* The bytes of `id`, borrowed; *count of them. NULL: there is no such id. */
 const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, model_token_t id,
