@@ -180,12 +180,12 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
         return status;
     base_time_t begin = model_spans_now(zero->spans);
     sum_squares(zero);
-    base_time_t middle = model_spans_now(zero->spans);
+    base_time_t middle = base_now();
     model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, middle, -1, -1);
     if ((status = agree(zero, drifted, word)) != GYRE_OK)
         return status;
+    zero_exposed(zero, MODEL_SPAN_REDUCE, middle);
     begin = model_spans_now(zero->spans);
-    model_spans_add(zero->spans, MODEL_SPAN_REDUCE, middle, begin, -1, -1);
     if (word[WORD_DRIFTED] && drifted)
         return gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift);
     if (word[WORD_DRIFTED])

@@ -474,13 +474,15 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     gyre_status_t status = pipe_executor_step(train->executor);
     if (status == GYRE_OK)
         add_spans(train, out->spans);
-    base_time_t reducing = model_spans_now(out->spans);
+    base_time_t reducing = base_now();
     if (gyre_comm_rank(train->world) == 0)
         memcpy(train->loss + batch, out->note, sizeof out->note);
     if (status == GYRE_OK) /* one rank has each loss, and the others zero: sums are exact */
         status =
             gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
-    model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, model_spans_now(out->spans), -1, -1);
+    base_time_t joined = base_now();
+    model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, joined, -1, -1);
+    out->join_s = (double)(joined - reducing) * 1e-9;
     if (status == GYRE_OK)
         status = optim_zero_finish(train->zero, 1.0 / (double)batch, rate, &out->zero);
     watch(train, NULL);

@@ -42,6 +42,7 @@ typedef struct {
     model_spans_t *spans;            /* in: where this rank notes what it does; NULL: nobody asks */
     double note[PIPE_NOTES];         /* in: world rank 0's word to all ranks; out: that word, on every rank */
     optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
+    double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
     double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
     double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
 } pipe_train_step_t;

@@ -148,7 +148,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     run->progress = step.note[1];
     *stop = step.note[0] != 0.0;
     double seconds = (double)(base_now() - start) * 1e-9;
-    double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s;
+    double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s + step.join_s;
     *out = (train_step_t){.step = ++run->next,
                           .loss = step.loss,
                           .grad_norm = step.zero.norm,
@@ -309,7 +309,8 @@ static int exit_code(gyre_status_t status, int trained)
 {
     if (status == GYRE_OK)
         return TRAIN_OK;
-    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT;
+    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT ||
+                status == GYRE_ERR_UNSUPPORTED;
     return input && !trained ? TRAIN_USAGE : TRAIN_ERROR;
 }
 

@@ -198,6 +198,25 @@ static gyre_status_t check_precision(const train_options_t *o)
     return GYRE_OK;
 }
 
+/* What is asked for and has no effect in this layout is told. */
+static void tell_idle(const train_options_t *o, const pipe_layout_t *l)
+{
+    const struct {
+        const char *flag;
+        int idle;
+        const char *why;
+    } rule[] = {
+        {"schedule", l->pp == 1, "--pp is 1"},
+        {"sequence-parallel", o->sequence_parallel && l->tp == 1, "--tp is 1"},
+        {"zero", l->zero > 0 && l->dp == 1, "there is one data-parallel rank"},
+        {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
+         "only --zero 3 and 16-bit weights gather or expand any"},
+    };
+    for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
+        if (rule[i].idle && train_options_given(o, rule[i].flag))
+            log_warning("--%s has no effect here: %s", rule[i].flag, rule[i].why);
+}
+
 /* Every rank knows the data, and the number of ranks. */
 static gyre_status_t check_input(train_run_t *run)
 {
@@ -213,6 +232,7 @@ static gyre_status_t check_input(train_run_t *run)
         status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
     if (status != GYRE_OK)
         return status;
+    tell_idle(run->options, &layout);
     size_t idle = 0, longest = 0;
     for (size_t d = 0; d < layout.dp; d++) {
         size_t first, count;
