@@ -234,14 +234,14 @@ static gyre_status_t call_back(pipe_executor_t *e, const pipe_step_t *step)
     }
 }
 
-/* A callback's error: said here with its place, to all ranks. */
+/* A callback's error, which has told it: here it gets its place, for all ranks. */
 static gyre_status_t callback_failed(pipe_executor_t *e, const pipe_action_t *a, gyre_status_t status)
 {
     const char *why = gyre_last_error();
     snprintf(e->story, sizeof e->story, "pipeline rank %d: %s of stage %d (chunk %d), micro-batch %d: %s%s%s",
              e->rank, pipe_op_name(a->op), pipe_stage_of(&e->shape, e->rank, a->chunk), a->chunk,
              a->micro_batch, gyre_status_string(status), *why ? ": " : "", why);
-    return gyre_fail(status, "%s", e->story);
+    return gyre_fail_quiet(status, "%s", e->story);
 }
 
 static gyre_status_t compute(pipe_executor_t *e, const pipe_step_t *step)

@@ -15,6 +15,12 @@ typedef struct {
     int embed, head;
 } chunk_t;
 
+/* Micro-batches of one sequence that go through the pipeline together in an evaluation; many enough for its bubble. */
+enum { EVALUATED = 32 };
+
+/* What travels behind the losses: rank 0's notes, and two numbers of ranks. */
+enum { WORD_UNREAD = PIPE_NOTES, WORD_STOP, WORDS };
+
 /* What the callbacks of the present step or evaluation work on. */
 typedef struct {
     pipe_fetch_fn fetch;
@@ -37,12 +43,12 @@ struct pipe_train {
     optim_zero_t *zero;
     chunk_t *chunk; /* [layout.chunks] */
     pipe_executor_t *executor, *evaluator;
-    size_t evaluator_rounds;
     size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
     size_t boundary;                 /* elements of one sequence between stages */
-    double *loss;                    /* [batch + PIPE_NOTES] */
+    double *loss;                    /* [batch + WORDS] */
     model_token_t *tokens, *targets; /* [seq] */
     work_t work;
+    gyre_status_t unread; /* the first sequence of this step that could not be read */
 };
 
 /* ---- callbacks ----------------------------------------------------------------------------------------------- */
@@ -78,6 +84,28 @@ static float *part_out(void *tensor, const pipe_train_t *train, size_t j)
     return tensor ? (float *)tensor + j * train->boundary : NULL;
 }
 
+/* What cannot be read is zeros, so that this rank goes on with the others until all hear of it. */
+static void read_sequence(pipe_train_t *train, size_t index, size_t *prefix)
+{
+    size_t bytes = train->whole->config.seq * sizeof *train->tokens;
+    gyre_status_t status = train->work.fetch(train->work.user, index, train->tokens, train->targets, prefix);
+    if (status == GYRE_OK)
+        return;
+    memset(train->tokens, 0, bytes);
+    memset(train->targets, 0, bytes);
+    *prefix = 0;
+    if (train->unread == GYRE_OK)
+        train->unread = status;
+}
+
+/* This rank's error, or that of others, which they have told. */
+static gyre_status_t unread(const pipe_train_t *train, double ranks)
+{
+    if (train->unread != GYRE_OK || ranks == 0.0)
+        return train->unread;
+    return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
+}
+
 static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in, void *out)
 {
     pipe_train_t *train = user;
@@ -95,7 +123,7 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
         size_t index = work->first + i * work->step;
         model_sequence_t sequence = {.sequence = index, .step = work->number, .evaluate = work->evaluate};
         if (chunk->embed || chunk->head || train->whole->config.prefix) {
-            sequence.prefix = work->fetch(work->user, index, train->tokens, train->targets);
+            read_sequence(train, index, &sequence.prefix);
             sequence.tokens = train->tokens;
             sequence.targets = train->targets;
         }
@@ -328,13 +356,14 @@ static void find_shares(pipe_train_t *train)
             train->share = share;
         }
     }
+    train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
 }
 
 static gyre_status_t take_memory(pipe_train_t *train)
 {
     size_t seq = train->whole->config.seq;
     train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
-    train->loss = calloc(train->batch.batch + PIPE_NOTES, sizeof *train->loss);
+    train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
     train->tokens = calloc(seq, sizeof *train->tokens);
     train->targets = calloc(seq, sizeof *train->targets);
     if (!train->chunk || !train->loss || !train->tokens || !train->targets)
@@ -457,7 +486,7 @@ static base_time_t tensor_time(const pipe_train_t *train)
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out)
 {
-    size_t batch = train->batch.batch, words = batch + PIPE_NOTES;
+    size_t batch = train->batch.batch, words = batch + WORDS;
     memset(train->loss, 0, words * sizeof *train->loss);
     train->work = (work_t){.fetch = fetch,
                            .user = user,
@@ -468,6 +497,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
                            .micro = train->layout.micro_batch,
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
+    train->unread = GYRE_OK;
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
     watch(train, out->spans);
@@ -477,12 +507,19 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     base_time_t reducing = base_now();
     if (gyre_comm_rank(train->world) == 0)
         memcpy(train->loss + batch, out->note, sizeof out->note);
+    train->loss[batch + WORD_UNREAD] = train->unread != GYRE_OK;
+    train->loss[batch + WORD_STOP] = out->stop != 0;
     if (status == GYRE_OK) /* one rank has each loss, and the others zero: sums are exact */
         status =
             gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
     base_time_t joined = base_now();
     model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, joined, -1, -1);
     out->join_s = (double)(joined - reducing) * 1e-9;
+    out->stop = train->loss[batch + WORD_STOP] > 0.0;
+    if (status == GYRE_OK) {
+        status = unread(train, train->loss[batch + WORD_UNREAD]);
+        out->unread = status != GYRE_OK;
+    }
     if (status == GYRE_OK)
         status = optim_zero_finish(train->zero, 1.0 / (double)batch, rate, &out->zero);
     watch(train, NULL);
@@ -498,46 +535,52 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     return GYRE_OK;
 }
 
-/* Sequences are dealt out to the columns one by one; each is a micro-batch. */
-gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
-                                  double *loss)
+/* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them. They are dealt out
+ * to the columns one by one; each is a micro-batch. */
+static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
+                                   size_t count, double *each)
 {
-    size_t dp = train->layout.dp, rounds = (count + dp - 1) / dp, longest = train->longest;
-    gyre_status_t status = GYRE_OK;
-    if (count == 0) {
-        *loss = NAN;
-        return GYRE_OK;
-    }
-    if (train->evaluator_rounds != rounds) {
-        pipe_executor_destroy(train->evaluator);
-        train->evaluator = NULL;
-        train->evaluator_rounds = 0;
-        size_t padded = rounds;
-        if (train->layout.schedule == PIPE_INTERLEAVED) /* a whole number of rounds through the pipeline */
-            padded = (rounds + train->layout.pp - 1) / train->layout.pp * train->layout.pp;
-        status = make_executor(train, padded, 1, 1, &train->evaluator);
-        if (status != GYRE_OK)
-            return status;
-        train->evaluator_rounds = rounds;
-    }
-    double *each = calloc(count, sizeof *each);
-    if (!each)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
+    size_t dp = train->layout.dp, longest = train->longest;
     train->work = (work_t){.fetch = fetch,
                            .user = user,
                            .loss = each,
-                           .first = train->place.dp,
+                           .first = first + train->place.dp,
                            .step = dp,
                            .count = count > train->place.dp ? (count - train->place.dp - 1) / dp + 1 : 0,
                            .micro = 1,
                            .number = 0,
                            .scale = 1.0f,
                            .evaluate = 1};
-    train->longest = rounds;
-    status = pipe_executor_step(train->evaluator);
+    train->longest = (count + dp - 1) / dp;
+    gyre_status_t status = pipe_executor_step(train->evaluator);
     train->longest = longest;
+    return status;
+}
+
+gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
+                                  double *loss)
+{
+    size_t at_once = train->layout.dp * EVALUATED;
+    *loss = NAN;
+    if (count == 0)
+        return GYRE_OK;
+    if (!train->evaluator) {
+        gyre_status_t status = make_executor(train, EVALUATED, 1, 1, &train->evaluator);
+        if (status != GYRE_OK)
+            return status;
+    }
+    double *each = calloc(count + 1, sizeof *each);
+    if (!each)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
+    train->unread = GYRE_OK;
+    gyre_status_t status = GYRE_OK;
+    for (size_t at = 0; status == GYRE_OK && at < count; at += at_once)
+        status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
+    each[count] = train->unread != GYRE_OK;
     if (status == GYRE_OK)
-        status = gyre_all_reduce(each, each, count, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+        status = gyre_all_reduce(each, each, count + 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+    if (status == GYRE_OK)
+        status = unread(train, each[count]);
     if (status == GYRE_OK)
         *loss = optim_tree_sum(each, count, 1) / (double)count;
     free(each);
@@ -549,19 +592,9 @@ const model_params_t *pipe_train_whole(const pipe_train_t *train)
     return train->whole;
 }
 
-const model_params_t *pipe_train_local(const pipe_train_t *train)
-{
-    return train->local;
-}
-
 optim_zero_t *pipe_train_zero(pipe_train_t *train)
 {
     return train->zero;
-}
-
-pipe_executor_t *pipe_train_executor(pipe_train_t *train)
-{
-    return train->executor;
 }
 
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train)
@@ -569,16 +602,15 @@ const pipe_layout_t *pipe_train_layout(const pipe_train_t *train)
     return &train->layout;
 }
 
-pipe_place_t pipe_train_place(const pipe_train_t *train)
-{
-    return train->place;
-}
-
 size_t pipe_train_activation_bytes(const pipe_train_t *train)
 {
     pipe_report_t report;
     pipe_executor_report(train->executor, &report);
     size_t bytes = report.buffer_bytes;
+    if (train->evaluator) {
+        pipe_executor_report(train->evaluator, &report);
+        bytes += report.buffer_bytes;
+    }
     for (size_t c = 0; c < train->layout.chunks; c++) {
         size_t workspace;
         bytes += model_stage_bytes_f32(train->chunk[c].stage, &workspace);

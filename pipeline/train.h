@@ -25,9 +25,11 @@ typedef struct {
 
 typedef struct pipe_train pipe_train_t;
 
-/* Writes sequence `index` of the present global batch (or validation set) to tokens, targets [seq]; returns its prefix
- * (model_sequence_t), 0 where the model has none. Called on the ranks that hold the first or the last stage. */
-typedef size_t (*pipe_fetch_fn)(void *user, size_t index, model_token_t *tokens, model_token_t *targets);
+/* Writes sequence `index` of the present global batch (or validation set) to tokens, targets [seq], and to *prefix
+ * (model_sequence_t), 0 before, that of a model that has prefixes. Called on the ranks that hold the first or the last
+ * stage. An error, which has been told, ends the step on all ranks before it changes anything. */
+typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_token_t *tokens,
+                                       model_token_t *targets, size_t *prefix);
 
 /* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
  * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
@@ -38,11 +40,13 @@ void pipe_train_release(pipe_train_t *train);
 
 #define PIPE_NOTES 2
 typedef struct {
-    double loss;                     /* mean over the global batch, nats per token */
-    model_spans_t *spans;            /* in: where this rank notes what it does; NULL: nobody asks */
-    double note[PIPE_NOTES];         /* in: world rank 0's word to all ranks; out: that word, on every rank */
-    optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
-    double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
+    double loss;             /* mean over the global batch, nats per token */
+    model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
+    int stop;                /* in: this rank wants it to be the last; out: some rank does */
+    int unread;              /* out, with an error: a sequence could not be read; all ranks have the error */
+    double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
+    optim_zero_step_t zero;  /* norm, skipped, traffic and the times of data parallelism */
+    double join_s;           /* of this rank: joining the losses, and waiting for the slowest there */
     double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
     double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
 } pipe_train_step_t;
@@ -55,14 +59,10 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
 gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
                                   double *loss);
 
-/* What it is made of; all borrowed. The whole table; this rank's slice; weights and state; the executor of the steps (NULL
- * on ranks whose data-parallel column has no sequence). */
+/* What it is made of; all borrowed. The whole table; weights and state; the layout. */
 const model_params_t *pipe_train_whole(const pipe_train_t *train);
-const model_params_t *pipe_train_local(const pipe_train_t *train);
 optim_zero_t *pipe_train_zero(pipe_train_t *train);
-pipe_executor_t *pipe_train_executor(pipe_train_t *train);
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train); /* complete */
-pipe_place_t pipe_train_place(const pipe_train_t *train);
 /* Bytes of activations (slots and workspace) and of boundary tensors. */
 size_t pipe_train_activation_bytes(const pipe_train_t *train);
 

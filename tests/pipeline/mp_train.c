@@ -52,7 +52,8 @@ static float *zeros(size_t n)
 }
 
 /* A text with structure, so that there is something to learn: runs that count upwards. */
-static size_t fetch(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
+static gyre_status_t fetch(void *user, size_t index, model_token_t *tokens, model_token_t *targets,
+                           size_t *prefix)
 {
     const job_t *job = user;
     uint64_t start = model_random_bits(5, MODEL_RANDOM_DATA, (uint32_t)index, job->step);
@@ -64,7 +65,8 @@ static size_t fetch(void *user, size_t index, model_token_t *tokens, model_token
         if (t > 0)
             targets[t - 1] = token;
     }
-    return 0;
+    *prefix = 0;
+    return GYRE_OK;
 }
 
 /* ---- the reference ---------------------------------------------------------------------------------------------- */
@@ -99,7 +101,8 @@ static double leaf(job_t *job, size_t index, float *out)
 {
     model_token_t tokens[SEQ], targets[SEQ];
     double loss = 0.0;
-    fetch(job, index, tokens, targets);
+    size_t prefix;
+    CHECK(fetch(job, index, tokens, targets, &prefix) == GYRE_OK);
     const model_sequence_t sequence = {
         .tokens = tokens, .targets = targets, .sequence = index, .step = job->step};
     job->plain.grads = out;
@@ -176,7 +179,8 @@ static void dump(job_t *job, double loss, double norm, double rate)
     json_t *batch = json_array();
     for (size_t b = 0; b < job->batch.batch; b++) {
         model_token_t tokens[SEQ], targets[SEQ];
-        fetch(job, b, tokens, targets);
+        size_t prefix;
+        CHECK(fetch(job, b, tokens, targets, &prefix) == GYRE_OK);
         json_t *row = json_array();
         for (size_t t = 0; t < SEQ; t++)
             CHECK(json_array_append_new(row, json_integer(tokens[t])) == 0);

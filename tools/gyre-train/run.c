@@ -37,13 +37,6 @@ static void watch_signals(void)
 
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
-/* A sequence that cannot be read is one of whatever ids, and an error behind the step. */
-static void note_fetched(train_run_t *run, gyre_status_t status)
-{
-    if (run->fetched == GYRE_OK)
-        run->fetched = status;
-}
-
 /* With a prefix mask: a part of each sequence, drawn anew, is seen as a whole. */
 static size_t prefix_of(const train_run_t *run, uint64_t step, size_t index)
 {
@@ -54,28 +47,29 @@ static size_t prefix_of(const train_run_t *run, uint64_t step, size_t index)
     return (size_t)(part * (double)run->shape.seq);
 }
 
-static size_t fetch_train(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
+static gyre_status_t fetch_train(void *user, size_t index, model_token_t *tokens, model_token_t *targets,
+                                 size_t *prefix)
 {
     train_run_t *run = user;
     const model_data_step_t step = {
         .seed = run->options->seed, .step = run->next, .samples = run->next * run->options->batch};
-    note_fetched(run, model_data_train(run->data, &step, index, tokens, targets));
-    return prefix_of(run, run->next, index);
+    *prefix = prefix_of(run, run->next, index);
+    return model_data_train(run->data, &step, index, tokens, targets);
 }
 
-static size_t fetch_val(void *user, size_t index, model_token_t *tokens, model_token_t *targets)
+static gyre_status_t fetch_val(void *user, size_t index, model_token_t *tokens, model_token_t *targets,
+                               size_t *prefix)
 {
     train_run_t *run = user;
     size_t all = model_data_validation_count(run->data);
     size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
-    note_fetched(run, model_data_validation(run->data, place < all ? place : all - 1, tokens, targets));
-    return prefix_of(run, 0, index);
+    *prefix = prefix_of(run, 0, index);
+    return model_data_validation(run->data, place < all ? place : all - 1, tokens, targets);
 }
 
 static gyre_status_t evaluate(train_run_t *run, double *loss)
 {
-    gyre_status_t status = pipe_train_evaluate(run->train, fetch_val, run, run->val_count, loss);
-    return status == GYRE_OK ? run->fetched : status;
+    return pipe_train_evaluate(run->train, fetch_val, run, run->val_count, loss);
 }
 
 /* Seconds of training, of all processes of this run. */
@@ -89,7 +83,8 @@ static void take_notes(const train_run_t *run, double longest_step, pipe_train_s
 {
     double limit = run->options->time_limit;
     double part = limit > 0.0 ? elapsed(run) / limit : 0.0;
-    step->note[0] = interrupted || (limit > 0.0 && elapsed(run) + longest_step >= limit);
+    step->stop = interrupted != 0;
+    step->note[0] = (limit > 0.0 && elapsed(run) + longest_step >= limit);
     step->note[1] = part < 1.0 ? part : 1.0;
 }
 
@@ -139,14 +134,14 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
     const optim_scaler_t before = scaler ? *scaler : (optim_scaler_t){.scale = 1.0};
     gyre_status_t status = pipe_train_step(run->train, run->next, fetch_train, run, rate, &step);
-    if (status == GYRE_OK)
-        status = run->fetched;
+    if (step.unread)
+        run->agreed = 1;
     if (status == GYRE_OK)
         status = check_sound(run, &step, scaler ? &before : NULL);
     if (status != GYRE_OK)
         return status;
     run->progress = step.note[1];
-    *stop = step.note[0] != 0.0;
+    *stop = step.stop || step.note[0] != 0.0;
     double seconds = (double)(base_now() - start) * 1e-9;
     double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s + step.join_s;
     *out = (train_step_t){.step = ++run->next,
@@ -157,7 +152,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
                           .seconds = seconds,
                           .compute_s = seconds > waited ? seconds - waited : 0.0,
                           .exposed_s = waited,
-                          .hidden_s = step.zero.hidden_s,
+                          .hidden_s = fmin(step.zero.hidden_s, fmax(seconds - waited, 0.0)),
                           .loss_scale = before.scale,
                           .skipped = step.zero.skipped,
                           .bubble = pipe_train_layout(run->train)->pp > 1 ? step.pipe_wait_s / seconds : NAN};

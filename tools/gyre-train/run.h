@@ -32,7 +32,6 @@ typedef struct {
     optim_saver_t *saver;  /* with --checkpoint, where this rank has something to write */
     uint64_t saved_step;   /* of the last checkpoint that was begun; 0: none */
     gyre_status_t saved;   /* the last checkpoint */
-    gyre_status_t fetched; /* the first sequence of this rank that could not be read */
     int interrupted;       /* a signal ended the run */
     uint64_t unsound;      /* steps in a row whose loss was not finite */
     int agreed;            /* an error is that of every rank: nobody waits for one that fails alone */
