@@ -30,32 +30,101 @@ typedef struct {
 
 struct model_hf {
     char *path; /* as asked for */
+    const model_params_t *params;
+    model_family_t family;
     file_t *file;
     size_t files;
 };
 
 /* ---- one file -------------------------------------------------------------------------------------------------- */
 
+/* Bytes of an element. A type that is not here is not read, and says nothing of its tensors' sizes. */
+static size_t type_bytes(const char *type)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } known[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2},  {"F64", 8},     {"I64", 8},
+                 {"U64", 8}, {"I32", 4},  {"U32", 4},  {"I16", 2},     {"U16", 2},
+                 {"I8", 1},  {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].name, type) == 0)
+            return known[i].bytes;
+    return 0;
+}
+
+static int is_read(const char *type)
+{
+    return strcmp(type, "F32") == 0 || strcmp(type, "BF16") == 0 || strcmp(type, "F16") == 0;
+}
+
+/* Bytes of a tensor; 0: its shape is none. */
+static int bytes_of(const json_t *shape, size_t element, size_t *bytes)
+{
+    *bytes = element;
+    for (size_t d = 0; d < json_array_size(shape); d++) {
+        const json_t *size = json_array_get(shape, d);
+        if (!json_is_integer(size) || json_integer_value(size) < 0 ||
+            !base_mul(*bytes, (size_t)json_integer_value(size), bytes))
+            return 0;
+    }
+    return 1;
+}
+
 typedef struct {
-    const char *name;
-    size_t bytes; /* of an element */
-} type_t;
-static const type_t types[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2}};
+    size_t from, to;
+    const char *name; /* in the header */
+} extent_t;
 
 /* A tensor that is not read may have any type; its offsets must be sound all the same. */
-static gyre_status_t check_entry(const file_t *file, const char *name, const json_t *entry)
+static gyre_status_t check_entry(const file_t *file, const char *name, const json_t *entry, extent_t *out)
 {
-    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *offsets = json_object_get(entry, "data_offsets"), *shape = json_object_get(entry, "shape");
+    const char *type = json_string_value(json_object_get(entry, "dtype"));
     json_int_t from = json_integer_value(json_array_get(offsets, 0)),
                to = json_integer_value(json_array_get(offsets, 1));
-    if (!json_is_string(json_object_get(entry, "dtype")) || !json_is_array(json_object_get(entry, "shape")) ||
-        json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
-        !json_is_integer(json_array_get(offsets, 1)) || from < 0 || to < from ||
-        (size_t)to > file->bytes - file->data)
+    size_t bytes, element;
+    if (!type || !json_is_array(shape) || json_array_size(offsets) != 2 ||
+        !json_is_integer(json_array_get(offsets, 0)) || !json_is_integer(json_array_get(offsets, 1)) ||
+        from < 0 || to < from || (size_t)to > file->bytes - file->data)
         return gyre_fail(GYRE_ERR_FORMAT,
                          "%s: the tensor %.80s has no type, no shape, or offsets outside of the file",
                          file->path, name);
+    element = type_bytes(type);
+    if (!bytes_of(shape, element, &bytes) || (element > 0 && bytes != (size_t)(to - from)))
+        return gyre_fail(GYRE_ERR_FORMAT, "%.80s in %s: shape and offsets do not go together", name,
+                         file->path);
+    *out = (extent_t){(size_t)from, (size_t)to, name};
     return GYRE_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const extent_t *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
+}
+
+static gyre_status_t check_header(const file_t *file)
+{
+    size_t count = 0;
+    gyre_status_t status = GYRE_OK;
+    extent_t *extent = calloc(json_object_size(file->header) + 1, sizeof *extent);
+    if (!extent)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
+    const char *name;
+    json_t *entry;
+    json_object_foreach(file->header, name, entry)
+    {
+        if (status == GYRE_OK && strcmp(name, "__metadata__") != 0)
+            status = check_entry(file, name, entry, &extent[count++]);
+    }
+    qsort(extent, count, sizeof *extent, by_place);
+    for (size_t i = 1; status == GYRE_OK && i < count; i++)
+        if (extent[i].from < extent[i - 1].to)
+            status = gyre_fail(GYRE_ERR_FORMAT, "%s: the tensors %.80s and %.80s overlap", file->path,
+                               extent[i - 1].name, extent[i].name);
+    free(extent);
+    return status;
 }
 
 static gyre_status_t read_at(const file_t *file, void *to, size_t bytes, size_t at)
@@ -99,15 +168,7 @@ static gyre_status_t read_header(file_t *file)
         return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s", file->path,
                          file->header ? "the header is not an object" : error.text);
     file->data = sizeof length + (size_t)length;
-    const char *name;
-    json_t *entry;
-    json_object_foreach(file->header, name, entry)
-    {
-        status = strcmp(name, "__metadata__") == 0 ? GYRE_OK : check_entry(file, name, entry);
-        if (status != GYRE_OK)
-            return status;
-    }
-    return GYRE_OK;
+    return check_header(file);
 }
 
 static gyre_status_t open_file(file_t *file)
@@ -143,8 +204,19 @@ static gyre_status_t add_file(model_hf_t *hf, char *path)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path);
     }
     hf->file = grown;
-    hf->file[hf->files] = (file_t){.path = path, .fd = -1};
-    return open_file(&hf->file[hf->files++]);
+    file_t *file = &hf->file[hf->files++];
+    *file = (file_t){.path = path, .fd = -1};
+    gyre_status_t status = open_file(file);
+    const char *name;
+    json_t *entry;
+    json_object_foreach(file->header, name, entry)
+    {
+        for (size_t i = 0; status == GYRE_OK && hf->file + i < file; i++)
+            if (strcmp(name, "__metadata__") != 0 && json_object_get(hf->file[i].header, name))
+                status = gyre_fail(GYRE_ERR_FORMAT, "%s and %s both hold a tensor %.80s", hf->file[i].path,
+                                   file->path, name);
+    }
+    return status;
 }
 
 /* The files that the index names, each once. */
@@ -181,7 +253,7 @@ static gyre_status_t open_shards(model_hf_t *hf, const char *index_path)
     return status;
 }
 
-gyre_status_t model_hf_open(const char *path, model_hf_t **out)
+gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out)
 {
     struct stat info;
     if (stat(path, &info) != 0)
@@ -195,6 +267,8 @@ gyre_status_t model_hf_open(const char *path, model_hf_t **out)
         free(index);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     }
+    hf->params = params;
+    hf->family = model_config_family(&params->config);
     gyre_status_t status;
     if (!S_ISDIR(info.st_mode))
         status = add_file(hf, strdup(path));
@@ -284,8 +358,14 @@ static gyre_status_t decode(const file_t *file, size_t at, const char *type, flo
     return GYRE_OK;
 }
 
-/* The tensor's elements in the file's order: malloc'd. */
-static gyre_status_t read_tensor(const model_hf_t *hf, const model_tensor_t *want, float **out)
+typedef struct {
+    const file_t *file;
+    const char *type;
+    size_t at; /* in the file */
+} found_t;
+
+/* Where the tensor is, if it is what is wanted. */
+static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *want, found_t *out)
 {
     const file_t *file = NULL;
     const json_t *entry = find_tensor(hf, want->name, &file);
@@ -294,7 +374,6 @@ static gyre_status_t read_tensor(const model_hf_t *hf, const model_tensor_t *wan
                          hf->path, want->name);
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
-    size_t count = want->shape[0] * want->shape[1], bytes = 0;
     int fits = json_array_size(shape) == want->dims;
     for (size_t d = 0; fits && d < want->dims; d++)
         fits = json_integer_value(json_array_get(shape, d)) == (json_int_t)want->shape[d];
@@ -307,51 +386,82 @@ static gyre_status_t read_tensor(const model_hf_t *hf, const model_tensor_t *wan
         free(text);
         return status;
     }
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        bytes = strcmp(types[i].name, type) == 0 ? types[i].bytes : bytes;
-    if (bytes == 0)
+    if (!is_read(type))
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s in %s is %s: F32, BF16 and F16 are read; convert it first",
                          want->name, file->path, type);
-    size_t from = (size_t)json_integer_value(json_array_get(offsets, 0));
-    size_t to = (size_t)json_integer_value(json_array_get(offsets, 1));
-    if (to - from != count * bytes)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s in %s: shape and offsets do not go together", want->name,
-                         file->path);
-    float *values = malloc(count * sizeof *values);
-    if (!values)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s of %s", want->name, file->path);
-    gyre_status_t status = decode(file, file->data + from, type, values, count);
-    if (status != GYRE_OK) {
-        free(values);
-        return status;
-    }
-    *out = values;
+    *out = (found_t){.file = file,
+                     .type = type,
+                     .at = file->data + (size_t)json_integer_value(json_array_get(offsets, 0))};
     return GYRE_OK;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
-gyre_status_t model_hf_read(const model_hf_t *hf, const model_params_t *params, const model_param_t *row,
-                            size_t first, size_t count, float *to)
+/* 1 if a row is one tensor (out), whose elements lie in the file as they do in the row-major whole of the row. */
+static int is_plain(const model_hf_t *hf, const model_param_t *row, model_tensor_t *out)
 {
-    const model_family_t family = model_config_family(&params->config);
+    model_tensor_t second;
+    return !model_row_tensor(hf->params, hf->family, row, 1, &second) &&
+           model_row_tensor(hf->params, hf->family, row, 0, out) && out->order == MODEL_ORDER_PLAIN &&
+           out->row == 0 && out->column == 0 && out->columns == row->shape[1];
+}
+
+/* The range alone. What is behind the tensor is the vocabulary's padding. */
+static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tensor, const model_param_t *row,
+                                size_t first, size_t count, float *to)
+{
+    found_t found = {0};
+    size_t there = tensor->rows * tensor->columns;
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    for (size_t i = 0, run; status == GYRE_OK && i < count; i += run) {
+        size_t place = model_param_place(row, first + i);
+        run = base_min_size(model_param_run(row, first + i), count - i);
+        size_t held = place < there ? base_min_size(run, there - place) : 0;
+        memset(to + i + held, 0, (run - held) * sizeof *to);
+        status = decode(found.file, found.at + place * type_bytes(found.type), found.type, to + i, held);
+    }
+    return status;
+}
+
+/* A tensor into its block of the row-major whole. */
+static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tensor, float *whole, size_t ld)
+{
+    found_t found = {0};
+    size_t count = tensor->shape[0] * tensor->shape[1];
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    if (status != GYRE_OK)
+        return status;
+    float *values = malloc(count * sizeof *values);
+    if (!values)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s of %s", tensor->name, found.file->path);
+    status = decode(found.file, found.at, found.type, values, count);
+    if (status == GYRE_OK)
+        model_tensor_to_whole(tensor, values, whole, ld);
+    free(values);
+    return status;
+}
+
+gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size_t first, size_t count,
+                            float *to)
+{
+    enum { RANGE = 1024 }; /* elements that are worth a read of their own */
     model_param_t source = *row;
     model_tensor_t tensor;
     if (row->kind == MODEL_HEAD && row->twin) { /* the same weights */
         source.kind = MODEL_WTE;
-        model_row_name(family, MODEL_WTE, 0, source.name);
+        model_row_name(hf->family, MODEL_WTE, 0, source.name);
     }
+    if (count == 0)
+        return GYRE_OK;
+    if (is_plain(hf, &source, &tensor) && model_param_run(row, first) >= base_min_size(count, RANGE))
+        return read_range(hf, &tensor, row, first, count, to);
     float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);
     if (!whole)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", row->name);
     gyre_status_t status = GYRE_OK;
-    for (size_t i = 0; status == GYRE_OK && model_row_tensor(params, family, &source, i, &tensor); i++) {
-        float *values = NULL;
-        status = read_tensor(hf, &tensor, &values);
-        if (status == GYRE_OK)
-            model_tensor_to_whole(&tensor, values, whole, row->shape[1]);
-        free(values);
-    }
+    for (size_t i = 0; status == GYRE_OK && model_row_tensor(hf->params, hf->family, &source, i, &tensor);
+         i++)
+        status = read_whole(hf, &tensor, whole, row->shape[1]);
     for (size_t i = 0; status == GYRE_OK && i < count;) {
         size_t run = base_min_size(model_param_run(row, first + i), count - i);
         memcpy(to + i, whole + model_param_place(row, first + i), run * sizeof *to);
@@ -364,11 +474,11 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_params_t *params, 
 gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat)
 {
     model_hf_t *hf = NULL;
-    gyre_status_t status = model_hf_open(path, &hf);
+    gyre_status_t status = model_hf_open(path, params, &hf);
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
         if (row->alias == MODEL_NONE)
-            status = model_hf_read(hf, params, row, row->first, row->count, flat + row->offset);
+            status = model_hf_read(hf, row, row->first, row->count, flat + row->offset);
     }
     model_hf_close(hf);
     return status;

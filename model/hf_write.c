@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -189,11 +190,29 @@ static gyre_status_t write_config(const model_hf_writer_t *w)
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
+/* What a reader would find of an older model, config.json first: without it nobody takes the rest for a model. */
+static gyre_status_t remove_older(const char *folder)
+{
+    static const char *const names[] = {"config.json", "model.safetensors.index.json", "model.safetensors"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
+            return gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
+        if (unlink(path) != 0 && errno != ENOENT)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot remove %s, which the new model is to replace",
+                                   path);
+    }
+    return GYRE_OK;
+}
+
 gyre_status_t model_hf_create(const char *folder, const model_params_t *params, model_hf_type_t type,
                               size_t shard_bytes, model_hf_writer_t **out)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the folder %s", folder);
+    gyre_status_t status = remove_older(folder);
+    if (status != GYRE_OK)
+        return status;
     model_hf_writer_t *w = calloc(1, sizeof *w);
     if (!w || !(w->folder = strdup(folder))) {
         free(w);
@@ -202,7 +221,7 @@ gyre_status_t model_hf_create(const char *folder, const model_params_t *params, 
     w->params = params;
     w->family = model_config_family(&params->config);
     w->type = type;
-    gyre_status_t status = plan(w, shard_bytes);
+    status = plan(w, shard_bytes);
     if (status != GYRE_OK) {
         model_hf_abandon(w);
         return status;

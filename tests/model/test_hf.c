@@ -49,6 +49,7 @@ static const family_t families[] = {
     {MODEL_FAMILY_CODEGEEX, {SHAPE, .leaves = 2, .act = MODEL_ACT_GELU_FAST, .top_query = 1}},
     {MODEL_FAMILY_MEGATRON_GPT, {SHAPE, .leaves = 2, .experts = 4, .ffn = 10}},
     {MODEL_FAMILY_GYRE, {SHAPE, .leaves = 2, .norm = MODEL_NORM_RMS, .prefix = 1}},
+    {MODEL_FAMILY_OPT, {SHAPE, .leaves = 1, .act = MODEL_ACT_RELU, .pos_offset = 2}},
 };
 
 /* Weights with a name each: rows behind the vocabulary are zero, as an import leaves them. */
@@ -92,10 +93,11 @@ static void there_and_back(void **state)
             assert_int_equal(model_hf_load(folder, again, back), GYRE_OK);
             assert_memory_equal(flat, back, params->total * sizeof *flat);
 
-            for (size_t rank = 0; rank < 2;
-                 rank++) { /* what a rank of two holds, a stage without the embedding */
+            for (size_t rank = 0; rank < again->config.leaves;
+                 rank++) { /* what a rank of as many as leaves holds, a stage without the embedding */
                 const unsigned char has[2] = {0, 1};
-                const model_slice_t slice = {.tp_rank = rank, .tp_size = 2, .has = has, .head = 1};
+                const model_slice_t slice = {
+                    .tp_rank = rank, .tp_size = again->config.leaves, .has = has, .head = 1};
                 model_params_t *part = NULL;
                 assert_int_equal(model_params_slice(again, &slice, &part), GYRE_OK);
                 memset(back, 0xff, params->total * sizeof *back);
@@ -207,6 +209,16 @@ static void write_file(const char *name, const char *header, size_t data)
     assert_int_equal(fclose(file), 0);
 }
 
+static void write_text(const char *name, const char *text)
+{
+    char path[256];
+    path_of(path, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void refuse(gyre_status_t want, const char *say)
 {
     static const model_config_t config = {
@@ -243,20 +255,31 @@ static void wrong_files(void **state)
     write_file("model.safetensors",
                "{\"ln_f.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 16);
     refuse(GYRE_ERR_FORMAT, "shape and offsets do not go together");
+    write_file("model.safetensors",
+               "{" LNF ",\"b\":{\"dtype\":\"I64\",\"shape\":[2,2],\"data_offsets\":[8,32]}}", 40);
+    refuse(GYRE_ERR_FORMAT, "b in"); /* not read, and wrong all the same */
+    write_file("model.safetensors",
+               "{" LNF ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[7,11]}}", 16);
+    refuse(GYRE_ERR_FORMAT, "transformer.ln_f.weight and b overlap");
+    write_file("one", "{" LNF "}", 8);
+    write_file("two", "{" LNF "}", 8);
+    write_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"one\", \"b\": \"two\"}}");
+    refuse(GYRE_ERR_FORMAT, "both hold a tensor transformer.ln_f.weight");
     write_file("model.safetensors", "[1,2]", 0);
     refuse(GYRE_ERR_FORMAT, "not a safetensors file");
-    path_of(path, "model.safetensors.index.json");
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("{\"weight_map\": {\"a\": \"../x\"}}", file);
-    fclose(file);
+    write_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x\"}}");
     refuse(GYRE_ERR_FORMAT, "not a name in this folder");
 
-    /* an export that is left in the middle has no config.json, and its order is checked */
+    /* an export that is left in the middle has no config.json, not even an older one, and its order is checked */
+    write_text("config.json", "{}");
+    write_text("model.safetensors", "an older one");
+    write_text("model.safetensors.index.json", "{}");
     model_params_t *params = NULL;
     model_hf_writer_t *writer = NULL;
     float *flat = make(&families[0].config, &params);
     assert_int_equal(model_hf_create(folder, params, MODEL_HF_F32, 0, &writer), GYRE_OK);
+    path_of(path, "model.safetensors.index.json");
+    assert_int_not_equal(access(path, F_OK), 0);
     assert_int_equal(model_hf_write(writer, 0, flat), GYRE_OK); /* the tied head: nothing */
     assert_int_equal(model_hf_write(writer, 2, flat + params->row[2].offset), GYRE_ERR_INVALID);
     assert_int_equal(model_hf_write(writer, 1, flat + params->row[1].offset), GYRE_OK);

@@ -426,14 +426,14 @@ static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
     const source_t *source = user;
     memset(range->exp_avg, 0, range->count * sizeof *range->exp_avg);
     memset(range->exp_avg_sq, 0, range->count * sizeof *range->exp_avg_sq);
-    return model_hf_read(source->file, source->whole, &source->whole->row[range->global], range->first,
-                         range->count, range->weight);
+    return model_hf_read(source->file, &source->whole->row[range->global], range->first, range->count,
+                         range->weight);
 }
 
 static gyre_status_t load(train_run_t *run)
 {
     source_t source = {.whole = pipe_train_whole(run->train)};
-    gyre_status_t status = model_hf_open(run->options->load, &source.file);
+    gyre_status_t status = model_hf_open(run->options->load, source.whole, &source.file);
     if (status == GYRE_OK)
         status = optim_zero_state(pipe_train_zero(run->train), OPTIM_STATE_LOAD, load_range, &source);
     model_hf_close(source.file);
