@@ -176,6 +176,25 @@ cp "$W/text" "$W/text.0"
 run "$UCX_RUN" -n 2 sh -c "exec $TRAIN --report none --data $W/text.\$GYRE_RANK"
 want "a text that rank 1 lacks" 2 "\[1\].*$W/text.1"
 
+# ranks that are told different things: refused before the first collective that would not fit, and by name
+apart() { # NAME PATTERN OPTION-OF-RANK-0 OPTION-OF-RANK-1
+    run "$UCX_RUN" -n 2 --timeout 30 sh -c \
+        "if [ \$GYRE_RANK = 0 ]; then o='$3'; else o='$4'; fi; exec $TRAIN ${SMALL[*]} --data $W/text \$o"
+    want "ranks with different $1" 2 "$2"
+    check "$1: told once" [ "$(grep -cE -- "$2" "$W/err")" = 1 ]
+    check "$1: nobody died" bash -c "! grep -qE 'died|dead|lost|abort' '$W/err'"
+}
+sed 's/verse/Verse/' "$W/text" >"$W/text.other" # as long, and half as like
+apart "--lr" "--lr is 0.003 on rank 0, but 0.004 on rank 1" "--lr 0.003" "--lr 0.004"
+apart "--tp" "--tp is 1 on rank 0, but 2 on rank 1" "--heads 4 --tp 1" "--heads 4 --tp 2"
+apart "--eval-every" "--eval-every is 5 on rank 0, but 7 on rank 1" "--seed 1" "--eval-every 7"
+apart "--data" "--data is $W/text .*but $W/text.other .* on rank 1" "--seed 1" "--data $W/text.other"
+apart "--trace" "--trace is .* on rank 0, but not given on rank 1" "--trace $W/apart.trace" "--seed 1"
+cp "$W/text" "$W/text.1"
+run "$UCX_RUN" -n 2 --timeout 60 sh -c "exec $TRAIN ${SMALL[*]} --steps 1 --data $W/text.\$GYRE_RANK \
+    --log $W/own.\$GYRE_RANK.jsonl --progress none"
+want "names of files may differ" 0
+
 # a checkpoint without its number of heads is not guessed at
 sed 's/"n_head"/"m_head"/' "$W/one.st" >"$W/headless.st"
 refuse "no heads" "headless.st does not say how many attention heads.*--heads" --load "$W/headless.st" --data "$W/text"

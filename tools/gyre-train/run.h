@@ -47,6 +47,10 @@ gyre_status_t train_set_up(train_run_t *run);
  * happened to others only is told by the lowest of them. Collective. */
 gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
 
+/* alike.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
+ * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */
+gyre_status_t train_compare_ranks(train_run_t *run);
+
 /* Bytes of each kind on each rank, as the arenas say now, to the record. Collective. */
 gyre_status_t train_gather_memory(train_run_t *run);
 

@@ -529,6 +529,8 @@ gyre_status_t train_set_up(train_run_t *run)
     const train_options_t *options = run->options;
     run->record.first_val = run->record.final_val = NAN;
     gyre_status_t status = train_by_all(run, prepare);
+    if (status == GYRE_OK) /* nothing that follows may depend on what ranks were told for themselves */
+        status = train_compare_ranks(run);
     if (status == GYRE_OK && options->checkpoint)
         status = decide(run);
     if (status == GYRE_OK)

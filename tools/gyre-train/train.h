@@ -3,6 +3,7 @@
  *   options.c   flags and config file, by the table of options_table.c
  *   recipe.c    what --recipe says
  *   setup.c     from options to a run that is ready
+ *   alike.c     whether all ranks were given the same run
  *   run.c       the run: steps, evaluation, checkpoints
  *   results.c   what it leaves: sample, weights, report
  *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
