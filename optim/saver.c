@@ -46,7 +46,8 @@ struct optim_saver {
     size_t count, room;
     float *copy; /* [MODEL_RANGE_PARTS * elements], of which used: ranges back to back, each part by part */
     size_t used; /* elements */
-    gyre_status_t added; /* the first range that could not be added */
+    gyre_status_t added; /* of the first range that could not be had or added */
+    char why[512];       /* its text */
     json_t *run;
     int first_sync;
     /* the answer */
@@ -182,7 +183,7 @@ static gyre_status_t write_out(optim_saver_t *saver)
     if (saver->rank == 0) /* what a rank wrote that was late for an attempt which had failed by then */
         model_snapshot_sweep(saver->folder, saver->id, made);
     if (saver->added != GYRE_OK) {
-        (void)gyre_fail_quiet(saver->added, "no memory for what this rank writes of a checkpoint");
+        (void)gyre_fail_quiet(saver->added, "%s", saver->why); /* that of this thread is what others read */
         model_shard_fail(made, saver->rank);
         status = saver->added;
     } else if (saver->count > 0)
@@ -400,11 +401,21 @@ static int make_room(optim_saver_t *saver, size_t count)
     return 1;
 }
 
+void optim_saver_fail(optim_saver_t *saver, gyre_status_t why)
+{
+    if (saver->added != GYRE_OK)
+        return;
+    saver->added = why;
+    snprintf(saver->why, sizeof saver->why, "%s", gyre_last_error());
+}
+
 gyre_status_t optim_saver_add(optim_saver_t *saver, const model_range_t *range)
 {
-    if (!make_room(saver, range->count))
-        return saver->added = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu more elements of a checkpoint",
-                                        range->count);
+    if (!make_room(saver, range->count)) {
+        optim_saver_fail(saver, gyre_fail(GYRE_ERR_NO_MEMORY,
+                                          "no memory for %zu more elements of a checkpoint", range->count));
+        return GYRE_ERR_NO_MEMORY;
+    }
     float *to = saver->copy + MODEL_RANGE_PARTS * saver->used;
     for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
         memcpy(to + p * range->count, range->part[p], range->count * sizeof *to);
@@ -425,15 +436,14 @@ static void set_parts(optim_saver_t *saver)
 
 gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, json_t *run, int first_sync)
 {
-    gyre_status_t status = saver->added;
+    gyre_status_t status = GYRE_IN_PROGRESS;
     pthread_mutex_lock(&saver->mutex);
-    if (saver->busy) {
-        status = GYRE_IN_PROGRESS;
-    } else {
+    if (!saver->busy) {
         if (saver->rank == 0 && !run)
-            status = saver->added =
-                gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the index of the checkpoint of step %llu",
-                          (unsigned long long)step);
+            optim_saver_fail(saver, gyre_fail(GYRE_ERR_NO_MEMORY,
+                                              "no memory for the index of the checkpoint of step %llu",
+                                              (unsigned long long)step));
+        status = saver->added;
         saver->attempt++; /* the same on all ranks, whatever fails on one: the others must hear of it */
         set_parts(saver);
         saver->step = step;

@@ -34,6 +34,9 @@ gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_
 int optim_saver_ready(optim_saver_t *saver, double patience);
 /* Copies one of the ranges that this rank writes, all parts; the saver is ready. NO_MEMORY: the checkpoint will fail. */
 gyre_status_t optim_saver_add(optim_saver_t *saver, const model_range_t *range);
+/* A range could not be had, for the reason that gyre_last_error has: the checkpoint will fail, and rank 0 is told why instead of
+ * waiting for this rank's shard. The saver is ready; optim_saver_save follows as ever. The first reason counts. */
+void optim_saver_fail(optim_saver_t *saver, gyre_status_t why);
 /* The ranges added are the state behind `step`. Rank 0: `run` (stolen; NULL: NO_MEMORY) becomes the index's object; the file
  * behind `first_sync` (-1: none) is on disk before the checkpoint has its name. IN_PROGRESS: the saver is not ready. */
 gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, json_t *run, int first_sync);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "optim/saver.h"
 
@@ -309,6 +310,39 @@ static void together(void **unused)
     assert_int_equal(model_snapshot_remove(folder, 6), GYRE_OK);
 }
 
+/* A rank whose state cannot be read, from its first range or a later one on, says so: rank 0 does not wait for its shard. */
+static void unreadable(void **unused)
+{
+    (void)unused;
+    optim_saver_t *saver[RANKS];
+    uint64_t newest = 0;
+    make_all(saver, 0, 1000.0);
+    for (uint64_t step = 1; step <= 2; step++) {
+        fill(step);
+        for (size_t r = RANKS; r-- > 0;) {
+            assert_int_equal(optim_saver_ready(saver[r], PATIENT), 1);
+            if (r < RANKS - 1 || step == 2)
+                add(saver[r], r, RANKS);
+            if (r == RANKS - 1) {
+                optim_saver_fail(saver[r], gyre_fail(GYRE_ERR_IO, "offload: the disk is gone"));
+                optim_saver_fail(saver[r], gyre_fail(GYRE_ERR_SYSTEM, "a later reason"));
+            }
+            assert_int_equal(optim_saver_save(saver[r], step, r == 0 ? json_object() : NULL, -1),
+                             r == RANKS - 1 ? GYRE_ERR_IO : GYRE_OK);
+        }
+        assert_int_equal(optim_saver_wait(saver[RANKS - 1], PATIENT, NULL), GYRE_ERR_IO);
+        assert_int_equal(optim_saver_wait(saver[0], PATIENT, NULL), GYRE_ERR_IO);
+    }
+    save_all(saver, 3, RANKS); /* and the next one is whole again */
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, &newest), GYRE_OK);
+    assert_int_equal(newest, 3);
+    for (size_t r = 0; r < RANKS; r++)
+        assert_int_equal(optim_saver_destroy(saver[r], PATIENT), 1);
+    HOLDS(3);
+    assert_int_equal(hidden_entries(), 0);
+    assert_int_equal(model_snapshot_remove(folder, 3), GYRE_OK);
+}
+
 /* Waiting for a rank that never comes ends at once when it is given up. */
 static void given_up(void **unused)
 {
@@ -324,8 +358,8 @@ static void given_up(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps), cmocka_unit_test(busy),
-                                       cmocka_unit_test(fails), cmocka_unit_test(together),
-                                       cmocka_unit_test(given_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps),      cmocka_unit_test(busy),
+                                       cmocka_unit_test(fails),      cmocka_unit_test(together),
+                                       cmocka_unit_test(unreadable), cmocka_unit_test(given_up)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -22,6 +22,15 @@ static gyre_status_t add_range(void *user, const model_range_t *range)
     return optim_saver_add(user, range);
 }
 
+/* Copies what this rank writes. What could not be read, from --offload's file, fails the checkpoint. */
+static void add_all(const train_parts_t *parts, optim_saver_t *saver, train_visit_t what, train_range_fn fn,
+                    void *to)
+{
+    gyre_status_t status = parts->ranges.visit(parts->ranges.user, what, fn, to);
+    if (status != GYRE_OK)
+        optim_saver_fail(saver, status);
+}
+
 /* Elements that this rank writes. */
 static gyre_status_t count_owned(const train_parts_t *parts, size_t *elements)
 {
@@ -107,7 +116,7 @@ gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, 
         return GYRE_OK;
     }
     base_time_t start = base_now();
-    (void)parts->ranges.visit(parts->ranges.user, TRAIN_STATE_OWNED, add_range, saver); /* told by _save */
+    add_all(parts, saver, TRAIN_STATE_OWNED, add_range, saver);
     json_t *run = gyre_comm_rank(parts->comm) == 0 ? train_resume_describe(parts, state) : NULL;
     *saved = optim_saver_save(saver, state->step, run, first_sync);
     log_info("checkpoint of step %llu: its copy held training up for %.4f s", (unsigned long long)state->step,
@@ -139,6 +148,6 @@ int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const tra
         alone.elements != parts->params->total || !optim_saver_alone(saver, patience))
         return 0;
     alone.saver = saver;
-    (void)parts->ranges.visit(parts->ranges.user, TRAIN_STATE_HELD, take_range, &alone); /* told by _save */
+    add_all(parts, saver, TRAIN_STATE_HELD, take_range, &alone);
     return optim_saver_save(saver, state->step, train_resume_describe(parts, state), first_sync) == GYRE_OK;
 }
