@@ -59,8 +59,11 @@ typedef struct {
      * or 2 gathered and 2 reduce-scattered; so 8 T C (t - 1) / t elements travel for both passes, either way. The embedding and
      * the head add one of each kind. */
     uint64_t all_reduce, reduce_scatter, all_gather;
-    uint64_t
-        sums; /* all-reduced with sequence parallelism: norms' gradients and biases behind products, [C] each */
+    /* All-reduced beside them. With sequence parallelism: gradients of norms' gains and of biases behind products, [C] each, and
+     * of routers, [C, E] each; and per layer with experts and forward pass, E counts of choices that are all-gathered. Without
+     * it: per layer with experts and backward pass the gradients of the choices' weights, [T, top_k]. Either way: with
+     * top_query the gradient of its embedding, [T, C]. */
+    uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
 } model_traffic_t;
