@@ -169,8 +169,9 @@ typedef struct {
 typedef gyre_status_t (*optim_zero_range_fn)(void *user, const optim_zero_range_t *range);
 typedef enum {
     OPTIM_STATE_OWNED, /* read: every element of the model is visited on exactly one rank of the world (the lowest replica) */
-    OPTIM_STATE_HELD, /* read: all that this rank holds */
-    OPTIM_STATE_LOAD  /* write: all that this rank holds; optim_zero_loaded must follow */
+    OPTIM_STATE_LISTED, /* the same ranges without what is in them: pointers are NULL, and no file is read */
+    OPTIM_STATE_HELD,   /* read: all that this rank holds */
+    OPTIM_STATE_LOAD    /* write: all that this rank holds; optim_zero_loaded must follow */
 } optim_state_t;
 /* Visits ranges in the order of the table; one per row at most. Ends with the first answer that is not GYRE_OK. Local. */
 gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user);

@@ -127,30 +127,31 @@ static int owns(const optim_zero_t *zero, size_t r)
 gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user)
 {
     const zero_plan_t *plan = &zero->plan;
+    int listed = what == OPTIM_STATE_LISTED, owned = listed || what == OPTIM_STATE_OWNED;
     gyre_status_t status = what == OPTIM_STATE_LOAD ? zero_store_forget(zero) : GYRE_OK;
     for (size_t b = 0; status == GYRE_OK && b < plan->buckets; b++) {
         const zero_bucket_t *k = &plan->bucket[b];
-        zero_view_t view;
+        zero_view_t view = {0};
         if (k->alias != MODEL_NONE)
             continue;
-        if ((status = zero_weights_wait(zero, b)) != GYRE_OK ||
-            (status = zero_state_open(zero, b, &view)) != GYRE_OK)
+        if (!listed && ((status = zero_weights_wait(zero, b)) != GYRE_OK ||
+                        (status = zero_state_open(zero, b, &view)) != GYRE_OK))
             return status;
         for (size_t r = k->row; status == GYRE_OK && r < k->row + k->rows; r++) {
             const model_param_t *row = &plan->params->row[r];
             size_t lo, hi;
-            if (!zero_row_part(zero, r, &lo, &hi) || (what == OPTIM_STATE_OWNED && !owns(zero, r)))
+            if (!zero_row_part(zero, r, &lo, &hi) || (owned && !owns(zero, r)))
                 continue;
             const optim_zero_range_t range = {.row = r,
                                               .global = row->global,
                                               .first = row->first + (lo - (row->grad - k->grad)),
                                               .count = hi - lo,
-                                              .weight = view.w + (lo - k->first),
-                                              .exp_avg = view.m + (lo - k->first),
-                                              .exp_avg_sq = view.v + (lo - k->first)};
+                                              .weight = listed ? NULL : view.w + (lo - k->first),
+                                              .exp_avg = listed ? NULL : view.m + (lo - k->first),
+                                              .exp_avg_sq = listed ? NULL : view.v + (lo - k->first)};
             status = fn(user, &range);
         }
-        if (status == GYRE_OK)
+        if (status == GYRE_OK && !listed)
             status = zero_state_close(zero, b, what == OPTIM_STATE_LOAD);
     }
     return status;

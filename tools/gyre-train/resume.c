@@ -219,51 +219,66 @@ static void drop(candidate_t *found)
     found->run = NULL;
 }
 
-/* The owner's object of the run reaches all. A rank that has no memory for it fails alone. */
-static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, uint64_t *hash)
+/* The owner's object of the run reaches all. *kept: NO_MEMORY where it could not be kept, on that rank alone: it has taken part
+ * all the same. */
+static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, uint64_t *hash,
+                              gyre_status_t *kept)
 {
+    char piece[4096];
     int mine = gyre_comm_rank(parts->comm) == found->owner;
     char *text =
         mine && found->snapshot ? json_dumps(model_snapshot_run(found->snapshot), JSON_COMPACT) : NULL;
     uint64_t word[2] = {mine && found->snapshot ? model_snapshot_hash(found->snapshot) : 0,
                         text ? strlen(text) + 1 : 0};
     gyre_status_t status = gyre_broadcast(word, word, 2, GYRE_UINT64, found->owner, parts->comm);
-    if (status == GYRE_OK && !mine && word[1] > 0 && !(text = malloc(word[1])))
-        status =
-            gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what the checkpoint %s says of its run", found->at);
-    if (status == GYRE_OK && word[1] > 0)
-        status = gyre_broadcast(text, text, word[1], GYRE_UINT8, found->owner, parts->comm);
-    if (status == GYRE_OK && text && !(found->run = json_loads(text, 0, NULL)))
-        status =
+    if (status == GYRE_OK && !mine && word[1] > 0)
+        text = malloc(word[1]);
+    for (size_t at = 0, n; status == GYRE_OK && at < word[1]; at += n) {
+        n = word[1] - at < sizeof piece ? word[1] - at : sizeof piece;
+        if (mine)
+            memcpy(piece, text + at, n);
+        status = gyre_broadcast(piece, piece, n, GYRE_UINT8, found->owner, parts->comm);
+        if (text && !mine)
+            memcpy(text + at, piece, n);
+    }
+    if (status == GYRE_OK && word[1] > 0 && (!text || !(found->run = json_loads(text, 0, NULL))))
+        *kept =
             gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what the checkpoint %s says of its run", found->at);
     *hash = word[0];
     free(text);
     return status;
 }
 
-/* Opens it wherever it can be seen. found->run is NULL where its owner cannot open it any more. */
-static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found)
+/* Opens it wherever it can be seen. found->run is NULL where its owner cannot open it any more. *well: no rank failed alone; an
+ * error of one is its answer, and that of others is GYRE_OK. */
+static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int *well)
 {
     const char *folder = parts->options->checkpoint;
     int level = base_log_limit;
     uint64_t hash;
+    gyre_status_t mine = GYRE_OK;
     if (!model_snapshot_path(folder, found->step, found->at, sizeof found->at))
-        return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
+        mine = gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
     if (gyre_comm_rank(parts->comm) != found->owner)
         base_log_set_level(BASE_LOG_NONE); /* who does not see it need not */
-    (void)model_snapshot_open(folder, found->step, &found->snapshot);
+    if (mine == GYRE_OK)
+        (void)model_snapshot_open(folder, found->step, &found->snapshot);
     base_log_set_level((base_log_level_t)level);
-    gyre_status_t status = pass_run(parts, found, &hash);
+    gyre_status_t status = pass_run(parts, found, &hash, &mine);
     if (status != GYRE_OK)
         return status;
-    int64_t sees = found->snapshot && model_snapshot_hash(found->snapshot) == hash;
-    status = gyre_all_reduce(&sees, &sees, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
-    found->shared = sees != 0;
+    enum { FAILED, SEES_NOT, SEES };
+    int64_t least = mine != GYRE_OK                                                   ? FAILED
+                    : found->snapshot && model_snapshot_hash(found->snapshot) == hash ? SEES
+                                                                                      : SEES_NOT;
+    status = gyre_all_reduce(&least, &least, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
+    found->shared = least == SEES;
+    *well = status == GYRE_OK && least != FAILED;
     if (!found->shared && gyre_comm_rank(parts->comm) != found->owner) {
         model_snapshot_close(found->snapshot);
         found->snapshot = NULL;
     }
-    return status;
+    return mine != GYRE_OK ? mine : status;
 }
 
 /* ---- checking and reading it -------------------------------------------------------------------------------------- */
@@ -358,8 +373,8 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
         *well = 0;
         gyre_status_t status = choose(parts, below, &found->owner, &found->step);
         if (status == GYRE_OK && found->owner >= 0)
-            status = look_at(parts, found);
-        if (status != GYRE_OK || found->owner < 0)
+            status = look_at(parts, found, well);
+        if (status != GYRE_OK || !*well) /* the latter also where there is none */
             return status;
         if (!found->run) /* its owner cannot open it any more */
             continue;

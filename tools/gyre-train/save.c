@@ -35,7 +35,7 @@ static void add_all(const train_parts_t *parts, optim_saver_t *saver, train_visi
 static gyre_status_t count_owned(const train_parts_t *parts, size_t *elements)
 {
     *elements = 0;
-    return parts->ranges.visit(parts->ranges.user, TRAIN_STATE_OWNED, count_range, elements);
+    return parts->ranges.visit(parts->ranges.user, TRAIN_STATE_LISTED, count_range, elements);
 }
 
 /* The name under which all write, and a mark in the folder by which they find out whether it is the same for all. */
@@ -74,14 +74,16 @@ gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_s
     unsigned char *writes = calloc((size_t)ranks, 1);
     gyre_status_t mine = writes ? count_owned(parts, &elements)
                                 : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of %d ranks", ranks);
-    if (mine != GYRE_OK) {
+    int well;
+    gyre_status_t status = train_all_well(parts, mine, &well);
+    if (!well) {
         free(writes);
-        return mine;
+        return status;
     }
     unsigned char word = elements > 0;
     mine = share_id(parts, id);
     int sees = model_snapshot_sees(parts->options->checkpoint, id);
-    gyre_status_t status = gyre_all_gather(&word, writes, 1, GYRE_UINT8, parts->comm);
+    status = gyre_all_gather(&word, writes, 1, GYRE_UINT8, parts->comm);
     if (status == GYRE_OK && rank == 0) /* all have looked */
         model_snapshot_sweep(parts->options->checkpoint, id, NULL);
     if (status == GYRE_OK)

@@ -384,9 +384,10 @@ static gyre_status_t visit(void *user, train_visit_t what, train_range_fn fn, vo
 {
     train_run_t *run = user;
     visitor_t visitor = {.fn = fn, .to = to};
-    optim_state_t kind = what == TRAIN_STATE_OWNED  ? OPTIM_STATE_OWNED
-                         : what == TRAIN_STATE_HELD ? OPTIM_STATE_HELD
-                                                    : OPTIM_STATE_LOAD;
+    optim_state_t kind = what == TRAIN_STATE_OWNED    ? OPTIM_STATE_OWNED
+                         : what == TRAIN_STATE_LISTED ? OPTIM_STATE_LISTED
+                         : what == TRAIN_STATE_HELD   ? OPTIM_STATE_HELD
+                                                      : OPTIM_STATE_LOAD;
     return optim_zero_state(pipe_train_zero(run->train), kind, visit_range, &visitor);
 }
 

@@ -290,9 +290,10 @@ typedef struct {
 /* A rank's weights and optimiser state, whatever the layout: ranges of canonical rows. */
 typedef gyre_status_t (*train_range_fn)(void *user, const model_range_t *range);
 typedef enum {
-    TRAIN_STATE_OWNED, /* to be read: every element of the model is visited on one rank only; no tied head */
-    TRAIN_STATE_HELD,  /* to be read: all that this rank holds */
-    TRAIN_STATE_LOAD   /* to be filled: the same */
+    TRAIN_STATE_OWNED,  /* to be read: every element of the model is visited on one rank only; no tied head */
+    TRAIN_STATE_LISTED, /* the same ranges without memory: parts are NULL, nothing is read that could fail */
+    TRAIN_STATE_HELD,   /* to be read: all that this rank holds */
+    TRAIN_STATE_LOAD    /* to be filled: the same */
 } train_visit_t;
 typedef struct {
     void *user;
