@@ -82,7 +82,8 @@ gyre_status_t model_text_open(const char *path, model_text_t **out)
         return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
                                "cannot open the text %s: name a text file or folder", path);
     if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return gyre_fail(GYRE_ERR_INVALID, "%s is neither a file nor a folder: name one with --data", path);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s is neither a file nor a folder: name one with --data or --valid-data", path);
     model_text_t *text = calloc(1, sizeof *text);
     if (!text)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the training text %s", path);
@@ -94,7 +95,8 @@ gyre_status_t model_text_open(const char *path, model_text_t **out)
                             "the folder %s holds no text (%zu files were skipped as binary; links and names "
                             "that begin with a dot are not followed): name another",
                             path, text->skipped)
-                : gyre_fail(GYRE_ERR_FORMAT, "the file %s is empty: name one with text with --data", path);
+                : gyre_fail(GYRE_ERR_FORMAT,
+                            "the file %s is empty: name one with text with --data or --valid-data", path);
     if (status != GYRE_OK) {
         model_text_destroy(text);
         return status;

@@ -278,9 +278,9 @@ static gyre_status_t resolve(const char *path, model_tokens_format_t *format, mo
     else if (strpbrk(path, "*?["))
         status = match(path, files);
     else
-        return gyre_fail_errno(err == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, err,
-                               "cannot open %s: name a text file or folder, or token files, with --data",
-                               path);
+        return gyre_fail_errno(
+            err == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, err,
+            "cannot open %s: name a text file or folder, or token files, with --data or --valid-data", path);
     if (status != GYRE_OK)
         return status;
     if (*format == MODEL_TOKENS_AUTO && (*format = format_of(files->path[0])) == MODEL_TOKENS_AUTO)

@@ -379,13 +379,25 @@ static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
     return GYRE_OK;
 }
 
+static gyre_status_t list_range(void *user, const optim_zero_range_t *range)
+{
+    CHECK(!range->weight && !range->exp_avg && !range->exp_avg_sq);
+    *(uint64_t *)user += range->count;
+    return GYRE_OK;
+}
+
 static void dump_state(job_t *job, optim_zero_t *zero, dump_t *dump)
 {
     size_t total = job->whole->total;
     dump->job = job;
     for (int i = 0; i < 4; i++)
         CHECK((dump->part[i] = calloc(total, sizeof(uint32_t))) != NULL);
+    uint64_t listed = 0, owned = 0;
     MP_OK(optim_zero_state(zero, OPTIM_STATE_OWNED, dump_range, dump));
+    MP_OK(optim_zero_state(zero, OPTIM_STATE_LISTED, list_range, &listed));
+    for (size_t i = 0; i < total; i++)
+        owned += dump->part[3][i] == 1;
+    CHECK(listed == owned);
     for (int i = 0; i < 4; i++)
         MP_OK(
             gyre_all_reduce(dump->part[i], dump->part[i], total, GYRE_UINT32, GYRE_OP(GYRE_SUM), job->world));

@@ -73,6 +73,10 @@ want "a trace" 0
 check "says where it is" grep -q "^trace  *$W/trace.json$" "$W/out"
 check "is one" python3 tests/tools/trace.py "$W/trace.json" 3 4 6 forward backward reduce optimiser
 run "$TRAIN" "${SMALL[@]}" --steps 3 --report none --trace "$W/late.json" --trace-steps 4:6
+want "a trace behind the last step" 2 "--trace-steps 4:6: the run ends with step 3.*--steps"
+run "$TRAIN" "${SMALL[@]}" --valid-data "$W/nope"
+want "no such data for validation" 2 "cannot open $W/nope: .* --valid-data"
+run "$TRAIN" "${SMALL[@]}" --time-limit 0.2 --report none --trace "$W/late.json" --trace-steps 99999999:99999999
 want "a trace of steps that are not made" 1 "no step of --trace-steps was made: the trace $W/late.json is not written"
 check "is not written" [ ! -e "$W/late.json" ]
 run "$TRAIN" "${SMALL[@]}" --trace "$W/late.json" --trace-steps 6:4

@@ -342,12 +342,18 @@ int train_options_parse(int argc, char **argv, train_options_t *options, int spe
     int status = check_checkpoint(options, speak);
     if (status >= 0)
         return status;
-    uint64_t from, to;
+    uint64_t from = 0, to;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to))
         return complain(speak, "--trace-steps ", options->trace_steps,
                         ": wants FROM:TO, such as 10:12, 64 steps at most");
     if (options->time_limit > 0.0 && !train_options_given(options, "steps"))
         options->steps = UINT64_MAX;
+    if (options->trace_steps && from > options->steps) {
+        char why[96];
+        snprintf(why, sizeof why, ": the run ends with step %llu, so none of them is made: see --steps",
+                 (unsigned long long)options->steps);
+        return complain(speak, "--trace-steps ", options->trace_steps, why);
+    }
     if (strcmp(options->report, "none") == 0) {
         free(options->report);
         options->report = NULL;
