@@ -123,7 +123,7 @@ const train_row_t train_rows[] = {
     {TRAIN_EVALUATION, "eval-every", TRAIN_COUNT, AT(eval_every), "100", 0, 1e12, "STEPS",
      "between validations; 0: at the end only", TRAIN_FREE},
     {TRAIN_EVALUATION, "eval-sequences", TRAIN_COUNT, AT(eval_sequences), "256", 1, 1e9, "N",
-     "at most this many, spread over the last tenth", TRAIN_FREE},
+     "at most this many, spread over the validation data", TRAIN_FREE},
     {TRAIN_EVALUATION, "sample-tokens", TRAIN_COUNT, AT(sample_tokens), "400", 0, 1e7, "TOKENS",
      "of text to generate at the end", TRAIN_FREE},
     {TRAIN_EVALUATION, "temperature", TRAIN_REAL, AT(temperature), "0.7", 0, 100, "X",
