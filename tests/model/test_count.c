@@ -233,7 +233,10 @@ static void refused(void **state)
     model_config_t bad = gpt(512, 64, 5, 64, 7);
     assert_int_equal(model_count(&bad, &count), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "heads 4 or 8"));
-    bad = gpt(1048576, 1048576, 1048576, 1048576, 1);
+    bad = gpt(1048576, 1048576, 1048576, 1048576, 1); /* its MLP would be wider than any extent may be */
+    assert_int_equal(model_count(&bad, &count), GYRE_ERR_INVALID);
+    bad = gpt(1048576, 1048576, 1048576, 262144, 1);
+    bad.experts = 1048576;
     assert_int_equal(model_count(&bad, &count), GYRE_ERR_OVERFLOW);
 }
 
