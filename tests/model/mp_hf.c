@@ -195,9 +195,14 @@ int main(int argc, char **argv)
         for_pytorch(argv[1]);
         return 0;
     }
-    gyre_comm_t *world = NULL;
+    gyre_comm_t *world = NULL, *two = NULL; /* as many as the model has leaves */
     MP_OK(gyre_init(NULL, &world));
-    group(world);
+    int rank = gyre_comm_rank(world);
+    MP_OK(gyre_comm_split(world, rank < 2 ? 0 : -1, rank, &two));
+    if (two) {
+        group(two);
+        MP_OK(gyre_comm_destroy(two));
+    }
     MP_OK(gyre_finalize(world));
     return 0;
 }
