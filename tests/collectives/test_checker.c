@@ -1,5 +1,6 @@
 /* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each
  * algorithm, and says where; and accepts and rejects hand-made ones for the right reason. */
+/* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

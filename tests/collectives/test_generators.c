@@ -2,6 +2,7 @@
  * is served, all n from 1 to SWEEP_N, all roots, counts that do not divide, several chunks, in place, out of
  * place and mixed, blocks of different sizes, host maps, both orders.
  * deadline: 300 (a busy machine of two cores) */
+/* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* tests/collectives/test_kernels.c: every instruction set that this machine has against a reference that shares nothing with the
  * kernels: trees by recursion, floats through double, 16-bit rounding by search in the table of all values. */
+/* one thread: TSan has nothing to see */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* A stage alone: gradients against central differences in double, order and errors of the store's calls, refusals, memory. */
+/* one thread: TSan has nothing to see */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
