@@ -36,11 +36,6 @@ const char *pipe_precision_name(model_precision_t precision)
     return precisions[precision];
 }
 
-const char *pipe_curve_name(optim_curve_t curve)
-{
-    return curves[curve];
-}
-
 int pipe_recompute_parse(const char *name, model_recompute_t *out)
 {
     int found = find(recomputes, 3, name);

@@ -47,10 +47,9 @@ typedef struct {
     size_t nodes, per_node;             /* 0: not said */
 } pipe_recipe_t;
 
-/* "none" "selective" "full"; "fp32" "bf16" "fp16"; "cosine" "linear" "constant". */
+/* "none" "selective" "full"; "fp32" "bf16" "fp16". */
 const char *pipe_recompute_name(model_recompute_t recompute);
 const char *pipe_precision_name(model_precision_t precision);
-const char *pipe_curve_name(optim_curve_t curve);
 /* 1, or 0: no such name. */
 int pipe_recompute_parse(const char *name, model_recompute_t *out);
 int pipe_precision_parse(const char *name, model_precision_t *out);

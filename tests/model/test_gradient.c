@@ -9,44 +9,13 @@
 #include <cmocka.h>
 
 #include "model/kernels.h"
-#include "model/random.h"
-
-#define EPS 1e-5
-#define TOL 1e-7
+#include "tests/support/gradient.h"
 
 static const model_kernels_t_f64 *k;
 
 static void fill(double *x, size_t n, uint32_t stream, double scale)
 {
-    for (size_t i = 0; i < n; i++)
-        x[i] = scale * model_random_normal(11, MODEL_RANDOM_DATA, stream, i);
-}
-
-static double dot(const double *a, const double *b, size_t n)
-{
-    double s = 0.0;
-    for (size_t i = 0; i < n; i++)
-        s += a[i] * b[i];
-    return s;
-}
-
-/* f(context) is a scalar that reads x; its central difference in every x[i] must be g[i]. */
-typedef double (*scalar_fn)(void *context);
-static void check(const char *what, scalar_fn f, void *context, double *x, const double *g, size_t n)
-{
-    double worst = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        double keep = x[i];
-        x[i] = keep + EPS;
-        double up = f(context);
-        x[i] = keep - EPS;
-        double down = f(context);
-        x[i] = keep;
-        double want = (up - down) / (2 * EPS);
-        worst = fmax(worst, fabs(want - g[i]) / fmax(1.0, fabs(want)));
-    }
-    print_message("%-28s %.1e\n", what, worst);
-    assert_true(worst < TOL);
+    gradient_fill(x, n, 11, stream, scale);
 }
 
 enum { T = 5, C = 19, V = 23 }; /* lanes (16) have a tail */
@@ -60,7 +29,7 @@ static double norm_scalar(void *context)
 {
     norm_t *n = context;
     k->layernorm(n->y, n->mean, n->rstd, n->x, n->w, n->b, T, C, 1e-5);
-    return dot(n->y, n->dy, T * C);
+    return gradient_dot(n->y, n->dy, T * C);
 }
 
 static void layernorm(void **state)
@@ -78,9 +47,9 @@ static void layernorm(void **state)
     k->layernorm_backward(dx, dw, db, n.dy, n.x, n.w, n.mean, n.rstd, T, C);
     for (size_t i = 0; i < T * C; i++)
         dx[i] -= 100.0;
-    check("layernorm x", norm_scalar, &n, n.x, dx, T * C);
-    check("layernorm weight", norm_scalar, &n, n.w, dw, C);
-    check("layernorm bias", norm_scalar, &n, n.b, db, C);
+    gradient_check("layernorm x", norm_scalar, &n, n.x, dx, T * C);
+    gradient_check("layernorm weight", norm_scalar, &n, n.w, dw, C);
+    gradient_check("layernorm bias", norm_scalar, &n, n.b, db, C);
 }
 
 /* ---- cross-entropy over a vocabulary in two leaves, the second one padded ---- */
@@ -119,7 +88,7 @@ static void cross_entropy(void **state)
     memcpy(d, n.work, sizeof d);
     k->row_softmax_backward(d[0], n.total, n.target, 0, 0.7, T, LEAF, LEAF);
     k->row_softmax_backward(d[1], n.total, n.target, LEAF, 0.7, T, V - LEAF, LEAF);
-    check("cross-entropy", ce_scalar, &n, n.logits[0], d[0], 2 * T * LEAF);
+    gradient_check("cross-entropy", ce_scalar, &n, n.logits[0], d[0], 2 * T * LEAF);
     for (size_t t = 0; t < T; t++) /* no padding has a gradient */
         for (size_t i = V - LEAF; i < LEAF; i++)
             assert_true(d[1][t * LEAF + i] == 0.0);
@@ -134,14 +103,14 @@ static double bias_scalar(void *context)
 {
     rows_t *n = context;
     k->bias_rows(n->y, n->x, n->b, T, C);
-    return dot(n->y, n->dy, T * C);
+    return gradient_dot(n->y, n->dy, T * C);
 }
 
 static double residual_scalar(void *context)
 {
     rows_t *n = context;
     k->residual(n->y, n->x, n->sum, n->b, T, C);
-    return dot(n->y, n->dy, T * C);
+    return gradient_dot(n->y, n->dy, T * C);
 }
 
 static void rows(void **state)
@@ -154,11 +123,11 @@ static void rows(void **state)
     fill(n.sum, T * C, 12, 1.0);
     fill(n.dy, T * C, 14, 1.0);
     k->column_sum(db, n.dy, T, C);
-    check("bias", bias_scalar, &n, n.b, db, C);
-    check("bias, input", bias_scalar, &n, n.x, n.dy, T * C);
-    check("residual, bias", residual_scalar, &n, n.b, db, C);
-    check("residual, input", residual_scalar, &n, n.x, n.dy, T * C);
-    check("residual, sum", residual_scalar, &n, n.sum, n.dy, T * C);
+    gradient_check("bias", bias_scalar, &n, n.b, db, C);
+    gradient_check("bias, input", bias_scalar, &n, n.x, n.dy, T * C);
+    gradient_check("residual, bias", residual_scalar, &n, n.b, db, C);
+    gradient_check("residual, input", residual_scalar, &n, n.x, n.dy, T * C);
+    gradient_check("residual, sum", residual_scalar, &n, n.sum, n.dy, T * C);
 }
 
 static int setup(void **state)

@@ -10,43 +10,13 @@
 #include <cmocka.h>
 
 #include "model/kernels.h"
-#include "model/random.h"
-
-#define EPS 1e-5
-#define TOL 1e-7
+#include "tests/support/gradient.h"
 
 static const model_kernels_t_f64 *k;
 
 static void fill(double *x, size_t n, uint32_t stream, double scale)
 {
-    for (size_t i = 0; i < n; i++)
-        x[i] = scale * model_random_normal(12, MODEL_RANDOM_DATA, stream, i);
-}
-
-static double dot(const double *a, const double *b, size_t n)
-{
-    double s = 0.0;
-    for (size_t i = 0; i < n; i++)
-        s += a[i] * b[i];
-    return s;
-}
-
-typedef double (*scalar_fn)(void *context);
-static void check(const char *what, scalar_fn f, void *context, double *x, const double *g, size_t n)
-{
-    double worst = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        double keep = x[i];
-        x[i] = keep + EPS;
-        double up = f(context);
-        x[i] = keep - EPS;
-        double down = f(context);
-        x[i] = keep;
-        double want = (up - down) / (2 * EPS);
-        worst = fmax(worst, fabs(want - g[i]) / fmax(1.0, fabs(want)));
-    }
-    print_message("%-28s %.1e\n", what, worst);
-    assert_true(worst < TOL);
+    gradient_fill(x, n, 12, stream, scale);
 }
 
 enum { T = 5, C = 19, F = 21, E = 6, K = 3 }; /* lanes (16) have a tail */
@@ -60,7 +30,7 @@ static double norm_scalar(void *context)
 {
     norm_t *n = context;
     k->rmsnorm(n->y, n->rstd, n->x, n->w, T, C, 1e-6);
-    return dot(n->y, n->dy, T * C);
+    return gradient_dot(n->y, n->dy, T * C);
 }
 
 static void rmsnorm(void **state)
@@ -77,10 +47,10 @@ static void rmsnorm(void **state)
     k->rmsnorm_backward(dx, dw, n.dy, n.x, n.w, n.rstd, T, C);
     for (size_t i = 0; i < T * C; i++)
         dx[i] -= 100.0;
-    check("rmsnorm x", norm_scalar, &n, n.x, dx, T * C);
-    check("rmsnorm weight", norm_scalar, &n, n.w, dw, C);
+    gradient_check("rmsnorm x", norm_scalar, &n, n.x, dx, T * C);
+    gradient_check("rmsnorm weight", norm_scalar, &n, n.w, dw, C);
     norm_scalar(&n);
-    double squares = dot(n.x, n.x, C);
+    double squares = gradient_dot(n.x, n.x, C);
     for (size_t c = 0; c < C; c++)
         assert_true(fabs(n.y[c] - n.x[c] * n.w[c] / sqrt(squares / C + 1e-6)) < 1e-14);
 }
@@ -112,14 +82,14 @@ static double act_scalar(void *context)
 {
     act_t *n = context;
     k->act[n->act](n->y, n->x, T * F);
-    return dot(n->y, n->dy, T * F);
+    return gradient_dot(n->y, n->dy, T * F);
 }
 
 static double gated_scalar(void *context)
 {
     act_t *n = context;
     k->gated[n->act](n->y, n->x, T, F);
-    return dot(n->y, n->dy, T * F);
+    return gradient_dot(n->y, n->dy, T * F);
 }
 
 static void activations(void **state)
@@ -133,9 +103,9 @@ static void activations(void **state)
         fill(n.dy, T * F, 6, 1.0);
         memcpy(dx, n.dy, sizeof n.dy);
         k->act_backward[act](dx, dx, n.x, T * F); /* in place is allowed */
-        check("activation", act_scalar, &n, n.x, dx, T * F);
+        gradient_check("activation", act_scalar, &n, n.x, dx, T * F);
         k->gated_backward[act](dx, n.dy, n.x, T, F);
-        check("gated", gated_scalar, &n, n.x, dx, 2 * T * F);
+        gradient_check("gated", gated_scalar, &n, n.x, dx, 2 * T * F);
         k->gated[act](n.y, n.x, T, F);
         for (size_t t = 0; t < T; t++)
             for (size_t i = 0; i < F; i++) {
@@ -187,7 +157,7 @@ static double rope_scalar(void *context)
     rope_t *n = context;
     memcpy(n->y, n->x, sizeof n->y);
     k->rope(n->y, n->turn, T, C, 4, n->interleaved, 0);
-    return dot(n->y, n->dy, T * C);
+    return gradient_dot(n->y, n->dy, T * C);
 }
 
 static void rope(void **state)
@@ -201,7 +171,7 @@ static void rope(void **state)
         fill(n.dy, T * C, 8, 1.0);
         memcpy(dx, n.dy, sizeof dx);
         k->rope(dx, n.turn, T, C, 4, n.interleaved, 1);
-        check(n.interleaved ? "rope, neighbours" : "rope, halves", rope_scalar, &n, n.x, dx, T * C);
+        gradient_check(n.interleaved ? "rope, neighbours" : "rope, halves", rope_scalar, &n, n.x, dx, T * C);
         rope_scalar(&n);
         for (size_t t = 0; t < T; t++)
             for (size_t c = 0; c < C; c++) {
@@ -228,7 +198,7 @@ static double softmax_scalar(void *context)
     softmax_t *n = context;
     memcpy(n->p, n->s, sizeof n->p);
     k->softmax(n->p, V, 0.4, n->slope, n->prefix);
-    return dot(n->p, n->d, V * V);
+    return gradient_dot(n->p, n->d, V * V);
 }
 
 static void softmax(void **state)
@@ -256,7 +226,7 @@ static void softmax(void **state)
         }
         memcpy(ds, n.d, sizeof ds);
         k->softmax_backward(ds, n.p, V, 0.4, n.prefix);
-        check("softmax", softmax_scalar, &n, n.s, ds, V * V);
+        gradient_check("softmax", softmax_scalar, &n, n.s, ds, V * V);
     }
 }
 
@@ -285,9 +255,9 @@ static double route_scalar(void *context)
     route_t *n = context;
     memcpy(n->prob, n->logits, sizeof n->prob);
     k->route(n->prob, n->choice, n->weight, T, E, n->k);
-    double s = dot(n->weight, n->dw, T * n->k);
+    double s = gradient_dot(n->weight, n->dw, T * n->k);
     for (size_t t = 0; t < T; t++)
-        s += dot(n->prob + t * E, n->dp, E);
+        s += gradient_dot(n->prob + t * E, n->dp, E);
     return s;
 }
 
@@ -311,7 +281,7 @@ static void routing(void **state)
                                  : fabs(sum - 1.0) < 1e-14);
         }
         k->route_backward(d, n.prob, n.choice, n.weight, n.dw, n.dp, T, E, n.k);
-        check("router", route_scalar, &n, n.logits, d, T * E);
+        gradient_check("router", route_scalar, &n, n.logits, d, T * E);
         for (size_t i = 0; i < T * E; i++)
             n.logits[i] = 0.5; /* of equals the first */
         route_scalar(&n);

@@ -43,9 +43,6 @@ typedef struct {
 /* Joins the job, opens the data, builds the model in its layout, goes on from a checkpoint. Collective. */
 gyre_status_t train_join(train_run_t *run);
 gyre_status_t train_set_up(train_run_t *run);
-/* What the ranks do for themselves, and agree on: the status of the lowest rank that failed. Only rank 0 speaks; what
- * happened to others only is told by the lowest of them. Collective. */
-gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
 
 /* alike.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
  * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */

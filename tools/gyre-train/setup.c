@@ -114,22 +114,12 @@ static gyre_status_t find_shape(const train_options_t *options, const model_data
     return model_config_check(shape);
 }
 
-/* Leaves where nothing is said: the most up to 4 that divide what is cut. */
-static size_t usual_leaves(const model_config_t *shape)
-{
-    const model_config_t c = model_config_complete(shape);
-    size_t width = c.experts ? c.experts : c.ffn, leaves = 4;
-    while (leaves > 1 && (c.heads % leaves || c.kv_heads % leaves || width % leaves))
-        leaves /= 2;
-    return leaves;
-}
-
 static gyre_status_t complete_shape(const train_options_t *options, model_config_t *shape)
 {
     if (options->leaves > 0)
         shape->leaves = options->leaves;
     else if (shape->leaves == 0)
-        shape->leaves = usual_leaves(shape);
+        shape->leaves = model_config_leaves(shape);
     if (options->leaves > 0)
         shape->vocab_padded = 0; /* anew, for these leaves */
     if (train_options_given(options, "dropout"))
@@ -344,7 +334,9 @@ static gyre_status_t agree(train_run_t *run, gyre_status_t mine)
     return (gyre_status_t)(word & 0xffff);
 }
 
-gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))
+/* What the ranks do for themselves, and agree on: the status of the lowest rank that failed. Only rank 0 speaks; what
+ * happened to others only is told by the lowest of them. Collective. */
+static gyre_status_t by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))
 {
     int level = base_log_limit;
     if (run->rank != 0)
@@ -471,7 +463,7 @@ static gyre_status_t make_train(train_run_t *run)
         status = optim_zero_init(pipe_train_zero(run->train), run->options->seed);
     if (status != GYRE_OK || !run->options->load)
         return status;
-    status = train_by_all(run, load);
+    status = by_all(run, load);
     return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
 }
 
@@ -529,7 +521,7 @@ gyre_status_t train_set_up(train_run_t *run)
 {
     const train_options_t *options = run->options;
     run->record.first_val = run->record.final_val = NAN;
-    gyre_status_t status = train_by_all(run, prepare);
+    gyre_status_t status = by_all(run, prepare);
     if (status == GYRE_OK) /* nothing that follows may depend on what ranks were told for themselves */
         status = train_compare_ranks(run);
     if (status == GYRE_OK && options->checkpoint)
@@ -537,9 +529,9 @@ gyre_status_t train_set_up(train_run_t *run)
     if (status == GYRE_OK)
         status = make_train(run);
     if (status == GYRE_OK && run->resuming)
-        status = train_by_all(run, resume);
+        status = by_all(run, resume);
     if (status == GYRE_OK && options->checkpoint)
-        status = train_by_all(run, make_saver);
+        status = by_all(run, make_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */
         status = optim_zero_verify(pipe_train_zero(run->train));
     if (status != GYRE_OK)

@@ -137,9 +137,14 @@ void train_timeline_destroy(train_timeline_t *timeline)
     free(timeline);
 }
 
+static int watches(const train_timeline_t *timeline, uint64_t step)
+{
+    return timeline && step >= timeline->from && step <= timeline->to;
+}
+
 model_spans_t *train_timeline_begin(train_timeline_t *timeline, uint64_t step)
 {
-    if (!timeline || step < timeline->from || step > timeline->to)
+    if (!watches(timeline, step))
         return NULL;
     timeline->mine.count = 0;
     timeline->mine.dropped = 0;
@@ -185,7 +190,7 @@ static gyre_status_t keep(train_timeline_t *timeline, uint64_t step, model_span_
 
 gyre_status_t train_timeline_end(train_timeline_t *timeline, uint64_t step)
 {
-    if (!train_timeline_watches(timeline, step))
+    if (!watches(timeline, step))
         return GYRE_OK;
     size_t ranks = (size_t)timeline->ranks, sum = 0;
     uint64_t mine = timeline->mine.count * sizeof(model_span_t), *each = NULL;
@@ -214,11 +219,6 @@ gyre_status_t train_timeline_end(train_timeline_t *timeline, uint64_t step)
     free(each);
     free(bytes);
     return status;
-}
-
-int train_timeline_watches(const train_timeline_t *timeline, uint64_t step)
-{
-    return timeline && step >= timeline->from && step <= timeline->to;
 }
 
 size_t train_timeline_steps(const train_timeline_t *timeline, const train_watched_t **step)

@@ -197,7 +197,6 @@ enum { TRAIN_WATCHED = 64 }; /* steps at most */
 gyre_status_t train_timeline_create(gyre_comm_t *comm, const train_options_t *options, uint64_t done,
                                     train_timeline_t **out);
 void train_timeline_destroy(train_timeline_t *timeline);
-int train_timeline_watches(const train_timeline_t *timeline, uint64_t step);
 /* Where the spans of step `step` (1-based) go; NULL: nobody asks for them. `timeline` may be NULL. Not collective. */
 model_spans_t *train_timeline_begin(train_timeline_t *timeline, uint64_t step);
 /* Behind that step: brings them to rank 0. Collective on watched steps, nothing on others. */
