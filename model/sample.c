@@ -46,22 +46,21 @@ static size_t draw(const float *logits, size_t vocab, const model_sample_t *how,
     return best; /* rounding left a sliver behind the last token */
 }
 
-/* All tokens of `count` more, each from the logits of the position before it. The stage works on config.seq positions
- * always; those behind the last token cannot be seen from it. */
+/* All tokens of `count` more, each from the logits of the position before it. The stage's layers work on config.seq positions
+ * always; those behind the last token cannot be seen from it. scratch: [2, vocab]. */
 static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config, const model_sample_t *how,
                           model_token_t *tokens, size_t *length, size_t count, model_token_t *window,
                           float *scratch)
 {
-    float *logits = scratch + config->vocab; /* [seq, vocab] */
+    float *logits = scratch + config->vocab; /* [vocab] */
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; status == GYRE_OK && i < count; i++) {
         size_t n = *length < config->seq ? *length : config->seq;
         const model_sequence_t sequence = {.tokens = window};
         memcpy(window, tokens + *length - n, n * sizeof *window);
-        status = model_stage_logits_f32(stage, &sequence, NULL, logits);
+        status = model_stage_logits_f32(stage, &sequence, NULL, n - 1, 1, logits);
         if (status == GYRE_OK)
-            tokens[(*length)++] =
-                (model_token_t)draw(logits + (n - 1) * config->vocab, config->vocab, how, i, scratch);
+            tokens[(*length)++] = (model_token_t)draw(logits, config->vocab, how, i, scratch);
     }
     return status;
 }
@@ -80,11 +79,12 @@ gyre_status_t model_sample(const model_params_t *whole, const float *weights, co
     const model_tp_t alone = {.size = 1};
     const model_stage_config_t all = {.layers = config->layers, .embed = 1, .head = 1, .slots = 1};
     model_stage_t_f32 *stage = NULL;
-    float *scratch = calloc(config->vocab, (config->seq + 1) * sizeof *scratch);
+    float *scratch = calloc(config->vocab, 2 * sizeof *scratch);
     model_token_t *window = calloc(config->seq, sizeof *window);
-    gyre_status_t status = scratch && window
-                               ? model_stage_create_f32(whole, &alone, &all, &store, MODEL_ISA_BEST, &stage)
-                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu logits", config->vocab);
+    gyre_status_t status =
+        scratch && window
+            ? model_stage_create_f32(whole, &alone, &all, &store, MODEL_ISA_BEST, &stage)
+            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the logits of %zu tokens", config->vocab);
     if (status == GYRE_OK)
         status = grow(stage, config, how, tokens, length, count, window, scratch);
     model_stage_destroy_f32(stage);

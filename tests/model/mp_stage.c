@@ -301,9 +301,12 @@ static void check_logits(const whole_t *w, const model_tp_t *tp)
     make_part(w, tp, &layout, 0, &ours);
     float *want = calloc(c->seq * c->vocab, sizeof(float)), *got = calloc(c->seq * c->vocab, sizeof(float));
     MP_CHECK(want && got, "memory");
-    MP_OK(model_stage_logits_f32(one.stage, &sequence, NULL, want));
-    MP_OK(model_stage_logits_f32(ours.stage, &sequence, NULL, got));
+    MP_OK(model_stage_logits_f32(one.stage, &sequence, NULL, 0, c->seq, want));
+    MP_OK(model_stage_logits_f32(ours.stage, &sequence, NULL, 0, c->seq, got));
     MP_CHECK(want[0] != 0.0f && memcmp(want, got, c->seq * c->vocab * sizeof(float)) == 0, "logits");
+    MP_OK(model_stage_logits_f32(one.stage, &sequence, NULL, c->seq / 2, 1, want));
+    MP_OK(model_stage_logits_f32(ours.stage, &sequence, NULL, c->seq / 2, 1, got));
+    MP_CHECK(want[0] != 0.0f && memcmp(want, got, c->vocab * sizeof(float)) == 0, "logits of a position");
     free_part(&one);
     free_part(&ours);
     free(want);

@@ -277,11 +277,29 @@ static void no_dropout_in_evaluation(void **state)
     dropping.sequence.evaluate = 1;
     assert_true(loss_of(&dropping) == loss);
     dropping.sequence.evaluate = 0;
-    assert_int_equal(model_stage_logits_f64(plain.stage, &plain.sequence, NULL, out[0]), GYRE_OK);
-    assert_int_equal(model_stage_logits_f64(dropping.stage, &dropping.sequence, NULL, out[1]), GYRE_OK);
+    assert_int_equal(model_stage_logits_f64(plain.stage, &plain.sequence, NULL, 0, 6, out[0]), GYRE_OK);
+    assert_int_equal(model_stage_logits_f64(dropping.stage, &dropping.sequence, NULL, 0, 6, out[1]), GYRE_OK);
     assert_memory_equal(out[0], out[1], sizeof out[0]);
     unmake(&plain);
     unmake(&dropping);
+}
+
+/* Logits of one position are those among the logits of all, with a sum's last bits at most apart. */
+static void logits_of_one_position(void **state)
+{
+    (void)state;
+    whole_t w = {0};
+    double all[6 * 11], one[11];
+    make(&w, &gpt2, (model_stage_config_t){0});
+    assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, 0, 6, all), GYRE_OK);
+    for (size_t t = 0; t < 6; t++) {
+        assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, t, 1, one), GYRE_OK);
+        for (size_t v = 0; v < 11; v++)
+            assert_true(fabs(one[v] - all[t * 11 + v]) <= 1e-12);
+    }
+    assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, 6, 1, one), GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, 1, SIZE_MAX, one), GYRE_ERR_INVALID);
+    unmake(&w);
 }
 
 /* The embedding's gradient is shrunk, and only that; a prefix must leave something to learn. */
@@ -497,10 +515,15 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients),        cmocka_unit_test(architectures),
-        cmocka_unit_test(experts),          cmocka_unit_test(no_dropout_in_evaluation),
-        cmocka_unit_test(shrunk_embedding), cmocka_unit_test(calls_in_order),
-        cmocka_unit_test(refusals),         cmocka_unit_test(memory),
+        cmocka_unit_test(gradients),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(no_dropout_in_evaluation),
+        cmocka_unit_test(logits_of_one_position),
+        cmocka_unit_test(shrunk_embedding),
+        cmocka_unit_test(calls_in_order),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
