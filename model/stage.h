@@ -5,7 +5,8 @@
  * sequence parallelism norms, residual stream and dropout live on shards of T / size positions, and each all-reduce becomes
  * a reduce-scatter and an all-gather (Shoeybi et al. 2019; Korthikanti et al. 2022).
  *
- * Bits do not depend on any of that. A stage works on one sequence at a time, and every sum that a layout may cut has
+ * Bits do not depend on any of that. A stage computes one sequence at a time (those of a micro-batch layer by layer, so that a
+ * layer's weights are fetched once for all of them), and every sum that a layout may cut has
  * config.leaves fixed leaves (heads of attention, slices of the MLP, blocks of the vocabulary, blocks of positions), each
  * computed by the same product of the same shape wherever it is, joined in the tree of docs/contract.md: first over the
  * leaves that a rank holds, then over ranks in the collective. */
@@ -33,6 +34,7 @@ typedef struct {
     size_t first, layers; /* first .. first + layers - 1 of the whole model */
     int embed, head;      /* 1: has the embedding in front, final norm + head + loss behind */
     size_t slots;         /* sequences between forward and backward at the same time */
+    size_t together;      /* of them in one call of model_stage_*_batch, at most; 0: 1 */
     model_recompute_t recompute;
     model_precision_t precision; /* MODEL_FLOAT32 for double */
     int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */

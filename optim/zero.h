@@ -10,7 +10,7 @@
  *       0     whole        whole        whole                  all-reduce                                      2
  *       1     whole        whole        shard                  reduce-scatter, all-gather                      2
  *       2     whole        shard        shard                  the same                                        2
- *       3     shard        shard        shard                  reduce-scatter, 2 all-gathers per sequence      3 (share 1)
+ *       3     shard        shard        shard                  reduce-scatter, 2 all-gathers per micro-batch   3 (one)
  *
  * Bits do not depend on the stage, nor on the ranks: gradients are joined in the tree of optim/tree.h over the sequences of
  * the batch, their norm is exact (optim/exact.h), AdamW goes element by element.
@@ -94,7 +94,8 @@ typedef enum {
 const char *optim_traffic_name(optim_traffic_t kind);
 
 /* What rank dp_rank of dp_size holds for this slice, in bytes of each kind, and sends, in elements per step in which stages
- * make `forward` and `backward` passes over all their rows (share of each; with config->keep one pass counts). Pure:
+ * make `forward` and `backward` passes over all their rows (one of each per micro-batch of the longest share; with config->keep
+ * one pass counts). Pure:
  * nothing is allocated but the plan of the buckets. Either array may be NULL. INVALID, NO_MEMORY. */
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
                                  size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
@@ -113,11 +114,11 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
 /* What stages are created with; lives as long as the object. Slots are free to the caller: what counts is that each row's
  * gradients come for the sequences 0 .. share - 1 of this rank in that order.
  *
- * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same order. Where
- * shares differ, all follow the schedule of the largest one, and a rank whose share is smaller by k calls optim_zero_idle
- * in the passes of k sequences of it. Best of the first k: the last sequences, whose gradients set off the reductions, are
- * then in the same place on all ranks; else a rank with fewer may need more buffers for buckets, since it cannot wait for the
- * others while they need it. Evaluation of a number of sequences that ranks do not share evenly does likewise. */
+ * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same order, once for
+ * all sequences of a pass (a micro-batch's). Where shares differ, all follow the schedule of the largest one, and a rank whose
+ * share is smaller by k has no part in k sequences of it: in passes of which it has none it calls optim_zero_idle. Best the
+ * first k: the last sequences, whose gradients set off the reductions, are then in the same place on all ranks; else a rank
+ * with fewer may need more buffers for buckets, since it cannot wait for the others while they need it. Evaluation of a number of sequences that ranks do not share evenly does likewise. */
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
 typedef enum { OPTIM_PASS_FORWARD, OPTIM_PASS_BACKWARD, OPTIM_PASS_BACKWARD_WEIGHT } optim_pass_t;
 /* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it would make it

@@ -7,7 +7,19 @@
 #include "base/error.h"
 #include "pipeline/layout.h"
 
-pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks)
+size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    const optim_batch_t b = optim_batch_complete(batch);
+    size_t longest = 0;
+    for (size_t d = 0; d < layout->dp; d++) {
+        size_t first, share;
+        optim_batch_share(&b, layout->dp, d, &first, &share);
+        longest = base_max_size(longest, share);
+    }
+    return longest;
+}
+
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const optim_batch_t *batch)
 {
     pipe_layout_t l = *layout;
     l.tp = l.tp ? l.tp : 1;
@@ -16,7 +28,9 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks)
         l.dp = base_max_size(1, l.tp > ranks || l.pp > ranks ? 1 : ranks / (l.tp * l.pp));
     if (l.chunks == 0)
         l.chunks = (size_t)pipe_kind_chunks(l.schedule);
-    l.micro_batch = l.micro_batch ? l.micro_batch : 1;
+    if (l.micro_batch == 0 && batch && l.zero == 3 && l.dp > 1 && l.pp == 1)
+        l.micro_batch = pipe_layout_longest(&l, batch);
+    l.micro_batch = base_max_size(1, l.micro_batch);
     return l;
 }
 

@@ -16,14 +16,16 @@ typedef struct {
     size_t tp, pp, dp; /* degrees; dp 0: what the ranks leave over */
     size_t chunks;     /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
     pipe_kind_t schedule;
-    int zero;           /* ZeRO stage 0 .. 3 over the data-parallel group */
-    int sequence;       /* 1: sequence parallelism in the tensor-parallel group */
-    size_t micro_batch; /* sequences that travel through the pipeline together; 0: 1 */
+    int zero;     /* ZeRO stage 0 .. 3 over the data-parallel group */
+    int sequence; /* 1: sequence parallelism in the tensor-parallel group */
+    /* Sequences that travel through the pipeline together. 0: 1; where ZeRO 3 gathers weights for every micro-batch, and
+     * there is no pipeline that wants many of them, the longest share. */
+    size_t micro_batch;
     int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
 } pipe_layout_t;
 
-/* `layout` with zeros replaced by what they mean on `ranks` ranks. */
-pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks);
+/* `layout` with zeros replaced by what they mean on `ranks` ranks. batch NULL: it is not known, micro_batch 0 is 1. */
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const optim_batch_t *batch);
 
 /* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the
  * rule that is broken with both values, and the nearest layout that works. `layout` must be complete. */
@@ -49,6 +51,8 @@ size_t pipe_layout_stages(const pipe_layout_t *layout);
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count);
 
+/* Sequences of the data-parallel rank that has most. */
+size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the share is empty. */
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp);
 

@@ -15,7 +15,7 @@ typedef struct {
     int embed, head;
 } chunk_t;
 
-/* Micro-batches of one sequence that go through the pipeline together in an evaluation; many enough for its bubble. */
+/* Sequences of a column that go through the pipeline together in an evaluation; many enough for its bubble. */
 enum { EVALUATED = 32 };
 
 /* What travels behind the losses: rank 0's notes, and two numbers of ranks. */
@@ -46,7 +46,9 @@ struct pipe_train {
     size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
     size_t boundary;                 /* elements of one sequence between stages */
     double *loss;                    /* [batch + WORDS] */
-    model_token_t *tokens, *targets; /* [seq] */
+    model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
+    model_token_t *tokens, *targets; /* [micro_batch, seq] */
+    double *each;                    /* [micro_batch] their losses */
     work_t work;
     gyre_status_t unread; /* the first sequence of this step that could not be read */
 };
@@ -65,13 +67,12 @@ static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, s
     return (size_t)mb % chunk->in_flight * train->work.micro + j;
 }
 
-/* Sequence j of micro-batch mb is this column's *i-th. 0: it has none there, and takes part in what is collective, that is
- * all: columns with fewer sequences are idle in the first ones, so that all end together (optim_zero_idle). */
-static int has_sequence(const pipe_train_t *train, int mb, size_t j, size_t *i)
+/* How many of a micro-batch's n sequences, the first ones, this column does not have: columns with fewer sequences are idle in
+ * the first ones, so that all end together (optim_zero_idle). */
+static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
 {
-    size_t at = (size_t)mb * train->work.micro + j, idle = train->longest - train->work.count;
-    *i = at - idle;
-    return at >= idle;
+    size_t from = (size_t)mb * train->work.micro, idle = train->longest - train->work.count;
+    return base_min_size(n, idle - base_min_size(idle, from));
 }
 
 static const float *part(const void *tensor, const pipe_train_t *train, size_t j)
@@ -84,16 +85,21 @@ static float *part_out(void *tensor, const pipe_train_t *train, size_t j)
     return tensor ? (float *)tensor + j * train->boundary : NULL;
 }
 
-/* What cannot be read is zeros, so that this rank goes on with the others until all hear of it. */
-static void read_sequence(pipe_train_t *train, size_t index, size_t *prefix)
+/* Sequence `index` into place j of those of a micro-batch. What cannot be read is zeros, so that this rank goes on with the others
+ * until all hear of it. */
+static void read_sequence(pipe_train_t *train, size_t index, size_t j)
 {
-    size_t bytes = train->whole->config.seq * sizeof *train->tokens;
-    gyre_status_t status = train->work.fetch(train->work.user, index, train->tokens, train->targets, prefix);
+    size_t seq = train->whole->config.seq, bytes = seq * sizeof *train->tokens;
+    model_token_t *tokens = train->tokens + j * seq, *targets = train->targets + j * seq;
+    model_sequence_t *sequence = &train->sequence[j];
+    sequence->tokens = tokens;
+    sequence->targets = targets;
+    gyre_status_t status = train->work.fetch(train->work.user, index, tokens, targets, &sequence->prefix);
     if (status == GYRE_OK)
         return;
-    memset(train->tokens, 0, bytes);
-    memset(train->targets, 0, bytes);
-    *prefix = 0;
+    memset(tokens, 0, bytes);
+    memset(targets, 0, bytes);
+    sequence->prefix = 0;
     if (train->unread == GYRE_OK)
         train->unread = status;
 }
@@ -111,28 +117,24 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
     pipe_train_t *train = user;
     const work_t *work = &train->work;
     const chunk_t *chunk = &train->chunk[chunk_index];
-    gyre_status_t status = GYRE_OK;
-    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
-        size_t i;
-        if (!has_sequence(train, mb, j, &i)) {
-            if (out)
-                memset(part_out(out, train, j), 0, train->boundary * sizeof(float));
-            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD);
-            continue;
-        }
-        size_t index = work->first + i * work->step;
-        model_sequence_t sequence = {.sequence = index, .step = work->number, .evaluate = work->evaluate};
-        if (chunk->embed || chunk->head || train->whole->config.prefix) {
-            read_sequence(train, index, &sequence.prefix);
-            sequence.tokens = train->tokens;
-            sequence.targets = train->targets;
-        }
-        double loss = 0.0;
-        status = model_stage_forward_f32(chunk->stage, slot_of(train, chunk, mb, j), &sequence,
-                                         part(in, train, j), part_out(out, train, j), &loss);
-        if (chunk->head && train->place.tp == 0)
-            work->loss[index] = loss;
+    size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
+    if (out && idle > 0)
+        memset(out, 0, idle * train->boundary * sizeof(float));
+    if (idle == n)
+        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD) : GYRE_OK;
+    size_t first = (size_t)mb * work->micro + idle - (train->longest - work->count); /* of this column's */
+    for (size_t j = 0; j < n - idle; j++) {
+        size_t index = work->first + (first + j) * work->step;
+        train->sequence[j] =
+            (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
+        if (chunk->embed || chunk->head || train->whole->config.prefix)
+            read_sequence(train, index, j);
     }
+    gyre_status_t status = model_stage_forward_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle),
+                                                         n - idle, train->sequence, part(in, train, idle),
+                                                         part_out(out, train, idle), train->each);
+    for (size_t j = 0; chunk->head && train->place.tp == 0 && j < n - idle; j++)
+        work->loss[work->first + (first + j) * work->step] = train->each[j];
     return status;
 }
 
@@ -141,36 +143,27 @@ static gyre_status_t backward(void *user, int chunk_index, int mb, const void *d
 {
     pipe_train_t *train = user;
     const chunk_t *chunk = &train->chunk[chunk_index];
-    gyre_status_t status = GYRE_OK;
+    size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
     (void)flags; /* the stage was told at its creation whether passes are split */
-    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
-        size_t i;
-        if (!has_sequence(train, mb, j, &i)) {
-            if (d_in)
-                memset(part_out(d_in, train, j), 0, train->boundary * sizeof(float));
-            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD);
-        } else {
-            status = model_stage_backward_f32(chunk->stage, slot_of(train, chunk, mb, j), train->work.scale,
-                                              part(d_out, train, j), part_out(d_in, train, j));
-        }
-    }
-    return status;
+    if (d_in && idle > 0)
+        memset(d_in, 0, idle * train->boundary * sizeof(float));
+    if (idle == n)
+        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD) : GYRE_OK;
+    return model_stage_backward_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle), n - idle,
+                                          train->work.scale, part(d_out, train, idle),
+                                          part_out(d_in, train, idle));
 }
 
 static gyre_status_t backward_weight(void *user, int chunk_index, int mb, unsigned flags)
 {
     pipe_train_t *train = user;
     const chunk_t *chunk = &train->chunk[chunk_index];
-    gyre_status_t status = GYRE_OK;
+    size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
     (void)flags;
-    for (size_t j = 0; status == GYRE_OK && j < sequences_of(train, mb); j++) {
-        size_t i;
-        if (has_sequence(train, mb, j, &i))
-            status = model_stage_backward_weight_f32(chunk->stage, slot_of(train, chunk, mb, j));
-        else
-            status = optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD_WEIGHT);
-    }
-    return status;
+    if (idle == n)
+        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD_WEIGHT)
+                 : GYRE_OK;
+    return model_stage_backward_weight_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle), n - idle);
 }
 
 /* ---- making it ------------------------------------------------------------------------------------------------- */
@@ -302,6 +295,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
         model_stage_config_t how = {.embed = chunk->embed,
                                     .head = chunk->head,
                                     .slots = chunk->in_flight * train->layout.micro_batch,
+                                    .together = train->layout.micro_batch,
                                     .recompute = config->recompute,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
@@ -347,26 +341,25 @@ static gyre_status_t make_parts(pipe_train_t *train, const pipe_train_config_t *
 
 static void find_shares(pipe_train_t *train)
 {
-    for (size_t d = 0; d < train->layout.dp; d++) {
-        size_t first, share;
-        optim_batch_share(&train->batch, train->layout.dp, d, &first, &share);
-        train->longest = base_max_size(train->longest, share);
-        if (d == train->place.dp) {
-            train->first = first;
-            train->share = share;
-        }
-    }
+    train->longest = pipe_layout_longest(&train->layout, &train->batch);
+    optim_batch_share(&train->batch, train->layout.dp, train->place.dp, &train->first, &train->share);
     train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
 }
 
 static gyre_status_t take_memory(pipe_train_t *train)
 {
-    size_t seq = train->whole->config.seq;
+    size_t micro = train->layout.micro_batch, tokens;
+    if (!base_mul(micro, train->whole->config.seq, &tokens))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "micro-batches of %zu sequences of %zu tokens", micro,
+                         train->whole->config.seq);
     train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
     train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
-    train->tokens = calloc(seq, sizeof *train->tokens);
-    train->targets = calloc(seq, sizeof *train->targets);
-    if (!train->chunk || !train->loss || !train->tokens || !train->targets)
+    train->sequence = calloc(micro, sizeof *train->sequence);
+    train->tokens = calloc(tokens, sizeof *train->tokens);
+    train->targets = calloc(tokens, sizeof *train->targets);
+    train->each = calloc(micro, sizeof *train->each);
+    if (!train->chunk || !train->loss || !train->sequence || !train->tokens || !train->targets ||
+        !train->each)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
     return GYRE_OK;
 }
@@ -374,7 +367,7 @@ static gyre_status_t take_memory(pipe_train_t *train)
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
 {
     size_t ranks = (size_t)gyre_comm_size(world);
-    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks);
+    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, &config->batch);
     gyre_status_t status = model_config_check(&config->model);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &config->model, ranks, &config->batch);
@@ -442,8 +435,10 @@ void pipe_train_destroy(pipe_train_t *train)
     model_params_destroy(train->whole);
     free(train->chunk);
     free(train->loss);
+    free(train->sequence);
     free(train->tokens);
     free(train->targets);
+    free(train->each);
     free(train);
 }
 
@@ -535,8 +530,14 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     return GYRE_OK;
 }
 
+/* Sequences of a micro-batch of an evaluation: one, which keeps the bubble small, but where each costs a gather of the weights. */
+static size_t evaluated_together(const pipe_train_t *train)
+{
+    return train->layout.zero == 3 ? base_min_size(train->layout.micro_batch, EVALUATED) : 1;
+}
+
 /* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them. They are dealt out
- * to the columns one by one; each is a micro-batch. */
+ * to the columns one by one. */
 static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
                                    size_t count, double *each)
 {
@@ -547,7 +548,7 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
                            .first = first + train->place.dp,
                            .step = dp,
                            .count = count > train->place.dp ? (count - train->place.dp - 1) / dp + 1 : 0,
-                           .micro = 1,
+                           .micro = evaluated_together(train),
                            .number = 0,
                            .scale = 1.0f,
                            .evaluate = 1};
@@ -565,7 +566,9 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
     if (count == 0)
         return GYRE_OK;
     if (!train->evaluator) {
-        gyre_status_t status = make_executor(train, EVALUATED, 1, 1, &train->evaluator);
+        size_t micro = evaluated_together(train);
+        gyre_status_t status =
+            make_executor(train, (EVALUATED + micro - 1) / micro, micro, 1, &train->evaluator);
         if (status != GYRE_OK)
             return status;
     }

@@ -393,7 +393,7 @@ static void calls_in_order(void **state)
     w.stage = NULL;
     spy_t spy = {.inner = model_plain_store_f64(&w.plain), .fail_at = SIZE_MAX};
     const model_store_t_f64 store = {spy_acquire, spy_release, spy_place, spy_ready, &spy};
-    const model_stage_config_t how = {.layers = 2, .embed = 1, .head = 1, .slots = 1};
+    model_stage_config_t how = {.layers = 2, .embed = 1, .head = 1, .slots = 1};
     assert_int_equal(model_stage_create_f64(w.params, &alone, &how, &store, MODEL_ISA_BEST, &w.stage),
                      GYRE_OK);
 
@@ -409,17 +409,18 @@ static void calls_in_order(void **state)
     spy.calls = 0;
     assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_OK);
     assert_int_equal(spy.calls, 14);
-    assert_memory_equal(spy.log, "pardpardpardpd", 14);
-    assert_int_equal(spy.next[1], 3);
-    assert_int_equal(spy.next[5], 15);
-    assert_int_equal(spy.next[9], SIZE_MAX);
+    const char *const backward = "apdrapdrapdrpd";
+    assert_memory_equal(spy.log, backward, 14);
+    assert_int_equal(spy.next[0], 3);
+    assert_int_equal(spy.next[4], 15);
+    assert_int_equal(spy.next[8], SIZE_MAX);
     assert_int_equal(spy.first[13], 27);
 
     /* once per forward; whichever call fails ends the pass with its status, and nothing stays acquired */
     assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_ERR_INVALID);
     assert_int_equal(model_stage_backward_weight_f64(w.stage, 0), GYRE_ERR_INVALID);
     for (size_t i = 0; i < 14; i++) {
-        if ("pardpardpardpd"[i] == 'r')
+        if (backward[i] == 'r')
             continue;
         spy.fail_at = SIZE_MAX;
         spy.calls = 0;
@@ -428,9 +429,104 @@ static void calls_in_order(void **state)
         spy.fail_at = i;
         assert_int_equal(model_stage_backward_f64(w.stage, 0, 1.0, NULL, NULL), GYRE_ERR_ABORTED);
         assert_int_equal(spy.held, 0);
-        assert_int_equal(spy.calls, i + 1);
+        assert_int_equal(spy.calls, i + 1 + (i < 12 && backward[i] != 'a'));
     }
+
+    /* two sequences: units are acquired as often, and gradients come one sequence after the other in each */
+    model_stage_destroy_f64(w.stage);
+    how.slots = how.together = 2;
+    assert_int_equal(model_stage_create_f64(w.params, &alone, &how, &store, MODEL_ISA_BEST, &w.stage),
+                     GYRE_OK);
+    const model_sequence_t two[2] = {w.sequence, w.sequence};
+    double loss[2];
+    spy.fail_at = SIZE_MAX;
+    spy.calls = 0;
+    assert_int_equal(model_stage_forward_batch_f64(w.stage, 0, 2, two, NULL, NULL, loss), GYRE_OK);
+    assert_int_equal(spy.calls, 8);
+    assert_memory_equal(spy.log, "arararar", 8);
+    spy.calls = 0;
+    assert_int_equal(model_stage_backward_batch_f64(w.stage, 0, 2, 1.0, NULL, NULL), GYRE_OK);
+    assert_int_equal(spy.calls, 22);
+    assert_memory_equal(spy.log, "apdpdrapdpdrapdpdrpdpd", 22);
     unmake(&w);
+}
+
+/* ---- several sequences in one call -------------------------------------------------------------------------------------- */
+
+enum { BATCH = 3 };
+typedef struct {
+    whole_t *whole;
+    double *of[BATCH]; /* gradients of the sequence in each slot */
+} copies_t;
+
+static gyre_status_t copy_ready(void *user, size_t slot, size_t first, size_t rows)
+{
+    const copies_t *copies = user;
+    const model_param_t *row = copies->whole->params->row;
+    for (size_t r = first; r < first + rows; r++)
+        memcpy(copies->of[slot] + row[r].grad, copies->whole->grads + row[r].grad,
+               row[r].count * sizeof(double));
+    return GYRE_OK;
+}
+
+static void run_batch(whole_t *w, const model_sequence_t *sequence, size_t together, int split, double *loss)
+{
+    for (size_t at = 0; at < BATCH; at += together)
+        assert_int_equal(
+            model_stage_forward_batch_f64(w->stage, at, together, sequence + at, NULL, NULL, loss + at),
+            GYRE_OK);
+    for (size_t at = 0; at < BATCH; at += together)
+        assert_int_equal(model_stage_backward_batch_f64(w->stage, at, together, 0.5, NULL, NULL), GYRE_OK);
+    for (size_t at = 0; split && at < BATCH; at += together)
+        assert_int_equal(model_stage_backward_weight_batch_f64(w->stage, at, together), GYRE_OK);
+}
+
+/* Sequences that go through the layers together have the losses and gradients of those that go alone, to the bit, whatever
+ * lies in memory that slots share. */
+static void together_as_alone(void **state)
+{
+    (void)state;
+    model_config_t c = gpt2, experts = gpt2;
+    c.dropout = c.attn_dropout = 0.25;
+    c.embed_norm = 1;
+    experts.experts = 4;
+    experts.top_k = 2;
+    experts.top_query = 1;
+    for (int how = 0; how < 12; how++) {
+        whole_t w = {0};
+        const model_config_t *config = how < 6 ? &c : &experts;
+        double loss[2][BATCH];
+        copies_t copies[2] = {{.whole = &w}, {.whole = &w}};
+        for (int i = 0; i < 2; i++) {
+            make(&w, config,
+                 (model_stage_config_t){.slots = BATCH,
+                                        .together = i ? BATCH : 0,
+                                        .recompute = (model_recompute_t)(how % 3),
+                                        .split = how / 3 % 2,
+                                        .seed = 5});
+            w.plain.ready = copy_ready;
+            w.plain.user = &copies[i];
+            model_sequence_t sequence[BATCH];
+            model_token_t tokens[BATCH][16];
+            for (size_t j = 0; j < BATCH; j++) {
+                sequence[j] = w.sequence;
+                sequence[j].sequence = j;
+                sequence[j].tokens = tokens[j];
+                for (size_t t = 0; t < config->seq; t++)
+                    tokens[j][t] = (model_token_t)((t * t + 3 * j) % config->vocab);
+                assert_non_null(copies[i].of[j] = calloc(w.params->grad_total, sizeof(double)));
+            }
+            run_batch(&w, sequence, i ? BATCH : 1, how / 3 % 2, loss[i]);
+            for (size_t j = 0; i == 1 && j < BATCH; j++) {
+                assert_memory_equal(copies[0].of[j], copies[1].of[j], w.params->grad_total * sizeof(double));
+                free(copies[0].of[j]);
+                free(copies[1].of[j]);
+            }
+            unmake(&w);
+        }
+        assert_true(loss[0][0] != loss[0][1] && loss[0][1] != loss[0][2]);
+        assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    }
 }
 
 static void refusals(void **state)
@@ -448,11 +544,14 @@ static void refusals(void **state)
     assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
     w.targets[5] = 0;
     assert_int_equal(model_stage_forward_f64(w.stage, 1, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_forward_batch_f64(w.stage, 0, 2, &w.sequence, NULL, NULL, &loss),
+                     GYRE_ERR_INVALID);
     w.sequence.targets = NULL;
     assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
     const model_tp_t eight = {.size = 8}, shards = {.size = 4, .sequence = 1};
     const model_stage_config_t all = {.layers = 2, .embed = 1, .head = 1, .slots = 1};
     const model_stage_config_t wrong[] = {{.layers = 3, .embed = 1, .head = 1, .slots = 1},
+                                          {.layers = 2, .embed = 1, .head = 1, .slots = 1, .together = 2},
                                           {.layers = 2, .embed = 1, .head = 1},
                                           {.first = 1, .layers = 1, .embed = 1, .head = 1, .slots = 1},
                                           {.layers = 1, .embed = 1, .head = 1, .slots = 1}};
@@ -522,6 +621,7 @@ int main(void)
         cmocka_unit_test(logits_of_one_position),
         cmocka_unit_test(shrunk_embedding),
         cmocka_unit_test(calls_in_order),
+        cmocka_unit_test(together_as_alone),
         cmocka_unit_test(refusals),
         cmocka_unit_test(memory),
     };

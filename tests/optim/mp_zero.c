@@ -26,6 +26,7 @@ static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon =
 /* A layout of the ranks, and what is tried on it. */
 typedef struct {
     size_t tp, dp, pp, batch;
+    size_t micro; /* sequences that go through a unit together; 0: 1 */
     optim_zero_config_t zero;
     int chunks;    /* 1: the upper units get all their sequences before the lower ones get any */
     int overflow;  /* 1: one gradient of step 1 is infinite */
@@ -171,12 +172,32 @@ static void check_weights(const job_t *job, size_t begin, size_t end, const floa
     }
 }
 
-/* Rows [first, end), a stage's: forward from below, or backward from above. */
+static size_t micro_of(const trial_t *t)
+{
+    return t->micro ? t->micro : 1;
+}
+
+/* The gradient of one unit for one sequence. */
+static void make_gradient(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t begin,
+                          size_t end, size_t sequence, const float *const *value, double scale)
+{
+    float *grad[MAX_ROWS];
+    MP_OK(store->place(store->user, sequence % 2, begin, end - begin, grad));
+    for (size_t r = begin; r < end; r++) {
+        const model_param_t *row = &job->local->row[r];
+        const float *w = job->seen + job->whole->row[row->global].offset + row->first;
+        for (size_t i = 0; i < row->count; i++)
+            grad[r - begin][i] = gradient(t, row->global, row->first + i, job->first + sequence, job->step,
+                                          value ? value[r - begin][i] : w[i], scale);
+    }
+    MP_OK(store->ready(store->user, sequence % 2, begin, end - begin));
+}
+
+/* Rows [first, end), a stage's, sequences [from, to): forward from below, or backward from above, unit by unit. */
 static void run_pass(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t first, size_t last,
-                     size_t sequence, int backward, double scale)
+                     size_t from, size_t to, int backward, double scale)
 {
     const float *value[MAX_ROWS];
-    float *grad[MAX_ROWS];
     const model_params_t *p = job->local;
     for (size_t at = backward ? first : last; backward ? at < last : at > first;) {
         size_t begin, end, next_begin = 0, next_end = 0;
@@ -187,37 +208,31 @@ static void run_pass(job_t *job, const trial_t *t, const model_store_t_f32 *stor
         if (backward && p->row[next_begin].layer < 0)
             next_end = next_begin;
         int weights = !backward || p->row[begin].layer >= 0;
-        if (backward)
-            MP_OK(store->place(store->user, sequence % 2, begin, end - begin, grad));
         if (weights) {
             MP_OK(store->acquire(store->user, begin, end - begin, next_begin, next_end - next_begin, value));
             if (!t->astray)
                 check_weights(job, begin, end, value);
         }
-        for (size_t r = begin; backward && r < end; r++) {
-            const model_param_t *row = &p->row[r];
-            const float *w = job->seen + job->whole->row[row->global].offset + row->first;
-            for (size_t i = 0; i < row->count; i++)
-                grad[r - begin][i] = gradient(t, row->global, row->first + i, job->first + sequence,
-                                              job->step, weights ? value[r - begin][i] : w[i], scale);
-        }
+        for (size_t i = from; backward && i < to; i++)
+            make_gradient(job, t, store, begin, end, i, weights ? value : NULL, scale);
         if (weights)
             store->release(store->user, begin, end - begin);
-        if (backward)
-            MP_OK(store->ready(store->user, sequence % 2, begin, end - begin));
     }
 }
 
 static void run_stage(job_t *job, const trial_t *t, optim_zero_t *zero, size_t first, size_t end)
 {
-    for (size_t i = 0; i < job->longest; i++)
-        for (int backward = 0; backward < 2; backward++)
-            if (t->idle_last ? i >= job->share : i + job->share < job->longest)
+    size_t idle = t->idle_last ? 0 : job->longest - job->share, micro = micro_of(t);
+    for (size_t i = 0; i < job->longest; i += micro)
+        for (int backward = 0; backward < 2; backward++) {
+            size_t from = i > idle ? i - idle : 0, to = i + micro > idle ? i + micro - idle : 0;
+            to = to < job->share ? to : job->share;
+            if (from >= to)
                 MP_OK(optim_zero_idle(zero, first, end - first, (optim_pass_t)backward));
             else
-                run_pass(job, t, optim_zero_store(zero), first, end,
-                         i + (t->idle_last ? 0 : job->share - job->longest), backward,
+                run_pass(job, t, optim_zero_store(zero), first, end, from, to, backward,
                          optim_zero_loss_scale(zero));
+        }
 }
 
 static gyre_status_t try_step(job_t *job, const trial_t *t, optim_zero_t *zero, optim_zero_step_t *step)
@@ -326,8 +341,8 @@ static void check_formulas(const job_t *job, const trial_t *t, const optim_zero_
     optim_zero_config_t config = t->zero;
     config.share = job->share;
     config.group = optim_batch_group(&job->batch);
-    MP_OK(
-        optim_zero_predict(job->local, &config, t->dp, job->dp_rank, job->longest, job->longest, want, sent));
+    size_t passes = (job->longest + micro_of(t) - 1) / micro_of(t);
+    MP_OK(optim_zero_predict(job->local, &config, t->dp, job->dp_rank, passes, passes, want, sent));
     optim_zero_memory(zero, got);
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         MP_CHECK(got[k] == want[k] || ((t->chunks || job->share < job->longest) && k == OPTIM_MEMORY_BUCKETS),
@@ -592,6 +607,9 @@ static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
         trial_t t = {
             .tp = tp, .dp = dp, .pp = pp, .batch = 8, .zero = {.stage = stage, .bucket_bytes = 6000}};
         try(job, t);
+        t.micro = 8; /* all of a rank: 3 per parameter in stage 3, less what backward does not read */
+        try(job, t);
+        t.micro = 2;
         t.chunks = 1;
         t.batch = 6;
         t.zero.keep = stage % 2;
@@ -607,6 +625,7 @@ static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
         t.overflow = 0;
         t.zero = (optim_zero_config_t){.stage = stage, .precision = MODEL_BFLOAT16, .keep = 1};
         try(job, t);
+        t.micro = (size_t)stage;
         t.chunks = 0;
         t.idle_last = 1;
         t.batch = dp == 4 ? 5 : dp; /* not divisible (2, 2, 1, 0 sequences); one sequence each */

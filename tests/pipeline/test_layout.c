@@ -16,7 +16,7 @@ static const optim_batch_t batch = {.batch = 8};
 
 static gyre_status_t check(pipe_layout_t layout, size_t ranks)
 {
-    const pipe_layout_t whole = pipe_layout_complete(&layout, ranks);
+    const pipe_layout_t whole = pipe_layout_complete(&layout, ranks, NULL);
     return pipe_layout_check(&whole, &model, ranks, &batch);
 }
 
@@ -48,26 +48,42 @@ static void rules(void **state)
     refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1");
 }
 
+/* What is gathered for each micro-batch goes through all of a rank's sequences, where nothing speaks for more micro-batches. */
+static void micro_batch_by_itself(void **state)
+{
+    (void)state;
+    const struct {
+        pipe_layout_t layout;
+        size_t ranks, micro;
+    } want[] = {{{.zero = 3}, 4, 2}, {{.zero = 3}, 3, 4}, /* shares of 2, 2, 4 */
+                {{.zero = 3}, 1, 1}, {{.zero = 3, .pp = 2}, 4, 1},
+                {{.zero = 2}, 4, 1}, {{.zero = 3, .micro_batch = 1}, 4, 1}};
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
+        assert_int_equal(pipe_layout_complete(&want[i].layout, want[i].ranks, &batch).micro_batch,
+                         want[i].micro);
+    assert_int_equal(pipe_layout_complete(&want[0].layout, 4, NULL).micro_batch, 1);
+}
+
 /* Shards of positions: as many as tensor ranks, whatever the leaves. */
 static void sequence_parallel(void **state)
 {
     (void)state;
     model_config_t odd = model;
     odd.seq = 18; /* divisible by 2, not by the 4 leaves */
-    pipe_layout_t l = pipe_layout_complete(&(pipe_layout_t){.tp = 2, .sequence = 1}, 2);
+    pipe_layout_t l = pipe_layout_complete(&(pipe_layout_t){.tp = 2, .sequence = 1}, 2, NULL);
     assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_OK);
     odd.seq = 17;
     assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "seq 17 is not divisible by tp 2"));
     assert_non_null(strstr(gyre_last_error(), "--tp 2 --pp 1 --dp 1, without --sequence-parallel"));
-    l = pipe_layout_complete(&(pipe_layout_t){.tp = 1, .sequence = 1}, 2); /* nothing to shard */
+    l = pipe_layout_complete(&(pipe_layout_t){.tp = 1, .sequence = 1}, 2, NULL); /* nothing to shard */
     assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_OK);
 }
 
 static void nothing_works(void **state)
 {
     (void)state;
-    const pipe_layout_t one = pipe_layout_complete(&(pipe_layout_t){.tp = 1}, 499);
+    const pipe_layout_t one = pipe_layout_complete(&(pipe_layout_t){.tp = 1}, 499, NULL);
     assert_int_equal(pipe_layout_check(&one, &model, 499, &batch), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "no layout of this model"));
 }
@@ -128,8 +144,11 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules),         cmocka_unit_test(sequence_parallel),
-        cmocka_unit_test(nothing_works), cmocka_unit_test(places_and_layers),
+        cmocka_unit_test(rules),
+        cmocka_unit_test(micro_batch_by_itself),
+        cmocka_unit_test(sequence_parallel),
+        cmocka_unit_test(nothing_works),
+        cmocka_unit_test(places_and_layers),
         cmocka_unit_test(balanced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,6 +145,7 @@ gyre_status_t train_join(train_run_t *run)
 static pipe_train_config_t config_of(const train_run_t *run)
 {
     const train_options_t *o = run->options;
+    int once = o->micro_batch == 0 && o->keep_weights; /* gathers do not ask for large micro-batches */
     return (pipe_train_config_t){.model = run->shape,
                                  .layout = {.tp = o->tp,
                                             .pp = o->pp,
@@ -153,7 +154,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                             .schedule = (pipe_kind_t)o->schedule,
                                             .zero = (int)o->zero,
                                             .sequence = o->sequence_parallel,
-                                            .micro_batch = o->micro_batch,
+                                            .micro_batch = once ? 1 : o->micro_batch,
                                             .balance = o->balance},
                                  .batch = {.batch = o->batch, .groups = o->groups, .equal = o->variant},
                                  .zero = {.bucket_bytes = o->bucket_bytes,
@@ -212,7 +213,7 @@ static gyre_status_t check_input(train_run_t *run)
 {
     const pipe_train_config_t config = config_of(run);
     size_t ranks = (size_t)gyre_comm_size(run->comm);
-    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks);
+    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &config.batch);
     gyre_status_t status = check_precision(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
