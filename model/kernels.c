@@ -1,5 +1,4 @@
-/* model/kernels.c: the choice of an instruction set, and the door to the BLAS. */
-#include <cblas.h>
+/* model/kernels.c: the choice of an instruction set, and numbers that operators are given. */
 #include <math.h>
 
 #include "model/kernels.h"
@@ -61,30 +60,6 @@ const model_kernels_t_f64 *model_kernels_f64(model_isa_t isa)
         return &model_table_f64_avx2;
 #endif
     return &model_table_f64_base;
-}
-
-void model_matmul_init(void)
-{
-    openblas_set_num_threads(1);
-}
-
-const char *model_matmul_kind(void)
-{
-    return openblas_get_corename();
-}
-
-void model_matmul_f32(int trans_a, int trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
-                      size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
-{
-    cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-                (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
-}
-
-void model_matmul_f64(int trans_a, int trans_b, size_t M, size_t N, size_t K, double alpha, const double *A,
-                      size_t lda, const double *B, size_t ldb, double beta, double *C, size_t ldc)
-{
-    cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-                (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
 }
 
 /* ---- numbers that operators are given ------------------------------------------------------------------------- */
