@@ -325,12 +325,13 @@ bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
 
 # A training step beside plain loops and PyTorch.
-bench-train: all $(B)/bench/plain_gpt $(SETUP_PYTHON_STAMP)
+bench-train: all $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS))
-$(B)/bench/plain_gpt: bench/plain_gpt.c
+PLAIN_LOOPS = -std=gnu17 -O3 -march=native -fopenmp -Wall -Wextra
+$(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) -std=gnu17 -O3 -march=native -ffast-math -fopenmp -Wall -Wextra $< -lm -o $@
+	$(Q)$(CC) $(PLAIN_LOOPS) $(if $(findstring fast-math,$@),-ffast-math) $< -lm -o $@
 
 # ---- Gyre beside its peers: bench/ -----------------------------------------------------------------------
 # One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator

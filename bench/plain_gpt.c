@@ -1,10 +1,17 @@
 /* bench/plain_gpt.c: a training step of a GPT-2-style model in plain C loops and OpenMP: what one writes without a library.
  *
- *     plain_gpt WEIGHTS TOKENS STEPS
+ *     plain_gpt [--textbook] WEIGHTS TOKENS STEPS
  *
- * WEIGHTS: floats, in the order of `sizes` below; TOKENS: STEPS * B * (T + 1) int32. Prints the loss and the seconds of each
- * step. Shapes are the demo's. Loops are in the order that a compiler vectorises (rows of the output, then the inner
- * dimension, then columns), matrices are [in, out], gradients are exact; AdamW with clipping at 1, as gyre-train has it. */
+ * WEIGHTS: floats, in the order of `sizes` below, matrices [in, out]; TOKENS: STEPS * B * (T + 1) int32. Prints the loss and the
+ * seconds of each step. Shapes are the demo's. Gradients are exact; AdamW with clipping at 1, as gyre-train has it.
+ *
+ * The products with weights, which are nine tenths of the work, come in two orders of their loops:
+ *   vectorised   matrices are [in, out]; rows of the output, then the inner dimension, then columns: what one arrives at with
+ *                a compiler's vectoriser in mind
+ *   textbook     matrices are [out, in], and an output element is a dot product over the inputs: what one writes down first, and
+ *                what llm.c's CPU reference has
+ * It is built twice: as C defines sums, from the first number to the last, and with -ffast-math, which lets the compiler make
+ * vectors of a dot product and of tanhf. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,9 +45,51 @@ static float *at(float *base, int l, int kind)
     return p;
 }
 
-/* y [N,out] = x [N,in] w [in,out] + b (+ r) */
+static int textbook;
+
+/* ---- products, textbook order: wt, dw [out,in] ---- */
+
+static void textbook_linear(float *y, const float *x, const float *wt, const float *b, const float *r, int in,
+                            int out)
+{
+#pragma omp parallel for
+    for (int n = 0; n < N; n++)
+        for (int o = 0; o < out; o++) {
+            float sum = b[o] + (r ? r[n * out + o] : 0.0f);
+            for (int i = 0; i < in; i++)
+                sum += x[n * in + i] * wt[o * in + i];
+            y[n * out + o] = sum;
+        }
+}
+
+static void textbook_linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x,
+                                     const float *wt, int in, int out)
+{
+#pragma omp parallel for
+    for (int n = 0; n < N; n++) {
+        memset(dx + n * in, 0, (size_t)in * sizeof *dx);
+        for (int o = 0; o < out; o++)
+            for (int i = 0; i < in; i++)
+                dx[n * in + i] += dy[n * out + o] * wt[o * in + i];
+    }
+#pragma omp parallel for
+    for (int o = 0; o < out; o++)
+        for (int n = 0; n < N; n++) {
+            db[o] += dy[n * out + o];
+            for (int i = 0; i < in; i++)
+                dw[o * in + i] += dy[n * out + o] * x[n * in + i];
+        }
+}
+
+/* ---- products, vectorised order: wt, dw [in,out] ---- */
+
+/* y [N,out] = x [N,in] w + b (+ r) */
 static void linear(float *y, const float *x, const float *wt, const float *b, const float *r, int in, int out)
 {
+    if (textbook) {
+        textbook_linear(y, x, wt, b, r, in, out);
+        return;
+    }
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
         float *yn = y + n * out;
@@ -57,6 +106,10 @@ static void linear(float *y, const float *x, const float *wt, const float *b, co
 static void linear_backward(float *dx, float *dw, float *db, const float *dy, const float *x, const float *wt,
                             int in, int out)
 {
+    if (textbook) {
+        textbook_linear_backward(dx, dw, db, dy, x, wt, in, out);
+        return;
+    }
 #pragma omp parallel for
     for (int n = 0; n < N; n++)
         for (int i = 0; i < in; i++) {
@@ -299,17 +352,44 @@ static int read_all(const char *path, void *to, size_t bytes)
     return got == bytes;
 }
 
+/* The matrix at `wt`, from [in,out] to [out,in]. */
+static void transpose(float *wt, int in, int out)
+{
+    static float was[C * 4 * C];
+    memcpy(was, wt, (size_t)in * out * sizeof *wt);
+    for (int i = 0; i < in; i++)
+        for (int o = 0; o < out; o++)
+            wt[o * in + i] = was[i * out + o];
+}
+
+static void turn_weights(void)
+{
+    for (int l = 0; l < L; l++) {
+        transpose(at(w, l, QKVW), C, 3 * C);
+        transpose(at(w, l, PROJW), C, C);
+        transpose(at(w, l, FCW), C, 4 * C);
+        transpose(at(w, l, OUTW), 4 * C, C);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "--textbook") == 0) {
+        textbook = 1;
+        argv++;
+        argc--;
+    }
     int steps = argc == 4 ? atoi(argv[3]) : 0;
     size_t bytes = (size_t)steps * B * (T + 1) * sizeof(int32_t);
     int32_t *tokens = malloc(bytes ? bytes : 1);
     if (steps < 1 || !tokens) {
-        fprintf(stderr, "usage: plain_gpt WEIGHTS TOKENS STEPS\n");
+        fprintf(stderr, "usage: plain_gpt [--textbook] WEIGHTS TOKENS STEPS\n");
         return 2;
     }
     if (!read_all(argv[1], w, sizeof w) || !read_all(argv[2], tokens, bytes))
         return 2;
+    if (textbook)
+        turn_weights();
     for (int s = 0; s < steps; s++) {
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
