@@ -5,6 +5,7 @@
  * travels is what the formula says. */
 #include <string.h>
 
+#include "base/settings.h"
 #include "model/plain_store.h"
 #include "model/random.h"
 #include "tests/support/mp.h"
@@ -224,8 +225,9 @@ static void check_grads(const whole_t *w, const part_t *part, size_t i, int fill
     }
 }
 
-/* Both sequences through all stages; fill: this is the reference. */
-static void run(whole_t *w, const model_tp_t *tp, const layout_t *layout, int fill, const char *what)
+/* Both sequences through all stages; fill: this is the reference. Returns what they gave to the group. */
+static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *layout, int fill,
+                           const char *what)
 {
     part_t part[LAYERS];
     float *edge[LAYERS + 1] = {0};
@@ -266,6 +268,7 @@ static void run(whole_t *w, const model_tp_t *tp, const layout_t *layout, int fi
         sum.reduce_scatter += t.reduce_scatter;
         sum.all_gather += t.all_gather;
         sum.loss += t.loss;
+        sum.sums += t.sums;
         rows += part[p].params->rows;
         free_part(&part[p]);
         free(edge[p]);
@@ -287,6 +290,27 @@ static void run(whole_t *w, const model_tp_t *tp, const layout_t *layout, int fi
                  (size_t)sum.all_reduce);
         MP_CHECK(sum.loss == SEQUENCES * 3 * T, "%s: %zu elements for the loss", what, (size_t)sum.loss);
     }
+    return sum;
+}
+
+/* The bytes that the library has sent over the group are those of the formula, by an algorithm that sends no more than it must. */
+static void check_bytes(whole_t *w, model_tp_t tp)
+{
+    const layout_t layout = {.stages = 2, .sequence = tp.sequence, .recompute = MODEL_RECOMPUTE_FULL};
+    gyre_comm_stats_t stats = {.size = sizeof stats};
+    gyre_comm_t *group = tp.comm;
+    MP_OK(base_settings_set(SET_ALGO, "pairwise", "the test"));
+    MP_OK(gyre_comm_split(group, 0, 0, &tp.comm)); /* one without plans */
+    const model_traffic_t given = run(w, &tp, &layout, 0, "bytes");
+    MP_OK(gyre_comm_stats(tp.comm, &stats));
+    uint64_t sent = stats.bytes_sent, want = (2 * (given.all_reduce + given.sums + given.loss) +
+                                              given.reduce_scatter + given.all_gather) *
+                                             (tp.size - 1) * sizeof(float);
+    MP_OK(gyre_all_reduce(&sent, &sent, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), group));
+    MP_CHECK(sent == want, "tp %zu%s: %zu bytes sent by all ranks, the formula says %zu", tp.size,
+             tp.sequence ? " sequence-parallel" : "", (size_t)sent, (size_t)want);
+    MP_OK(gyre_comm_destroy(tp.comm));
+    MP_OK(base_settings_set(SET_ALGO, NULL, "the test"));
 }
 
 /* Logits of a stage of the group are those of one rank alone. */
@@ -352,6 +376,8 @@ static size_t run_layouts(whole_t *w, size_t shape, model_precision_t precision,
         tp.sequence = layout.sequence = sequence;
         if (precision == MODEL_FLOAT32)
             check_logits(w, &tp);
+        if (precision == MODEL_FLOAT32 && tp.size > 1 && shape > 0 && w->params->config.experts == 0)
+            check_bytes(w, tp);
         for (layout.stages = 1; layout.stages <= LAYERS; layout.stages *= 2)
             for (int how = 0; how < 6; how++) {
                 char what[160];
