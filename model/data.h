@@ -18,6 +18,10 @@ typedef enum {
     MODEL_SAMPLING_EPOCH   /* windows side by side, each once per epoch, in a new random order each epoch */
 } model_sampling_t;
 
+/* What of a sequence is learned: each token from those before it; the same behind a prefix that is seen as a whole; blanks
+ * (model/infill.h). */
+typedef enum { MODEL_OBJECTIVE_CAUSAL, MODEL_OBJECTIVE_PREFIX, MODEL_OBJECTIVE_INFILL } model_objective_t;
+
 typedef struct {
     const char *path;       /* PATH, or WEIGHT:PATH,WEIGHT:PATH...; paths as model_tokens_open takes them */
     const char *valid_path; /* the same for validation; NULL: the last tenth of each source of `path` */
@@ -66,6 +70,13 @@ void model_data_identify(model_data_t *data);
 /* For a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than the data's, or a part
  * does not hold a sequence and its targets; FORMAT: an id of those sampled is not below it. */
 gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq);
+
+/* What a model learns from a sequence; memory of whoever asks for it. */
+typedef struct {
+    model_token_t *tokens, *targets; /* [seq] */
+    int32_t *positions; /* [seq] as in model_sequence_t; NULL: not asked for, they are 0 .. seq - 1 */
+    size_t prefix;      /* positions that see one another, and are not learned */
+} model_example_t;
 
 /* A step of a run. */
 typedef struct {

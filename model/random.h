@@ -12,7 +12,9 @@ typedef enum {
     MODEL_RANDOM_DATA = 2,
     MODEL_RANDOM_SAMPLE = 3,
     MODEL_RANDOM_DROPOUT = 4,
-    MODEL_RANDOM_PROBE = 5
+    MODEL_RANDOM_PROBE = 5,
+    MODEL_RANDOM_INFILL = 6,
+    MODEL_RANDOM_INFILL_VALIDATION = 7
 } model_random_use_t;
 
 /* The Philox4x32-10 block: 128 bits of counter, 64 bits of key, 128 bits out. */

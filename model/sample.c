@@ -46,6 +46,31 @@ static size_t draw(const float *logits, size_t vocab, const model_sample_t *how,
     return best; /* rounding left a sliver behind the last token */
 }
 
+/* The window of a model that fills blanks: the text up to *begin, as much as there is room for, [gMASK], [sop] and what has been
+ * said since; when that is half of the window it becomes text to go on from. Returns how many tokens are in it. */
+static size_t lay_out_blank(const model_infill_ids_t *ids, size_t seq, const model_token_t *tokens,
+                            size_t length, size_t *begin, model_token_t *window, size_t *prefix)
+{
+    if (length - *begin > seq / 2)
+        *begin = length;
+    size_t said = length - *begin, kept = seq - 2 - said;
+    kept = *begin < kept ? *begin : kept;
+    memcpy(window, tokens + *begin - kept, kept * sizeof *window);
+    window[kept] = ids->gmask;
+    window[kept + 1] = ids->sop;
+    memcpy(window + kept + 2, tokens + *begin, said * sizeof *window);
+    *prefix = kept + 1;
+    return kept + 2 + said;
+}
+
+/* The same of others: the last tokens. */
+static size_t lay_out_text(size_t seq, const model_token_t *tokens, size_t length, model_token_t *window)
+{
+    size_t n = length < seq ? length : seq;
+    memcpy(window, tokens + length - n, n * sizeof *window);
+    return n;
+}
+
 /* All tokens of `count` more, each from the logits of the position before it. The stage's layers work on config.seq positions
  * always; those behind the last token cannot be seen from it. scratch: [2, vocab]. */
 static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config, const model_sample_t *how,
@@ -54,10 +79,12 @@ static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config
 {
     float *logits = scratch + config->vocab; /* [vocab] */
     gyre_status_t status = GYRE_OK;
+    size_t begin = *length;
     for (size_t i = 0; status == GYRE_OK && i < count; i++) {
-        size_t n = *length < config->seq ? *length : config->seq;
-        const model_sequence_t sequence = {.tokens = window};
-        memcpy(window, tokens + *length - n, n * sizeof *window);
+        model_sequence_t sequence = {.tokens = window};
+        size_t n = how->infill ? lay_out_blank(how->infill, config->seq, tokens, *length, &begin, window,
+                                               &sequence.prefix)
+                               : lay_out_text(config->seq, tokens, *length, window);
         status = model_stage_logits_f32(stage, &sequence, NULL, n - 1, 1, logits);
         if (status == GYRE_OK)
             tokens[(*length)++] = (model_token_t)draw(logits, config->vocab, how, i, scratch);

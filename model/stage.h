@@ -46,6 +46,8 @@ typedef struct {
 typedef struct {
     const model_token_t *tokens, *targets;
     size_t prefix; /* with config.prefix: positions 0 .. prefix - 1 see one another */
+    /* [T], each below T: by which angles they turn, of a model that has prefixes and MODEL_POS_ROPE. NULL: 0 .. T - 1 */
+    const int32_t *positions;
     uint64_t sequence, step;
     int evaluate; /* 1: no dropout, for a loss of validation; logits never have any */
 } model_sequence_t;

@@ -17,6 +17,7 @@ static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 static const char *const curves[] = {"cosine", "linear", "constant"};
 static const char *const balances[] = {"layers", "embedding"};
+static const char *const objectives[] = {"causal", "prefix", "infill"}; /* by model_objective_t */
 
 static int find(const char *const *names, size_t count, const char *name)
 {
@@ -59,7 +60,19 @@ size_t pipe_precision_bytes(model_precision_t precision)
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
 
-typedef enum { COUNT, REAL_, SWITCH, TEXT, RECOMPUTE, PRECISION, CURVE, SCHEDULE, BALANCE, OBJECT } kind_t;
+typedef enum {
+    COUNT,
+    REAL_,
+    SWITCH,
+    TEXT,
+    RECOMPUTE,
+    PRECISION,
+    CURVE,
+    SCHEDULE,
+    BALANCE,
+    OBJECTIVE,
+    OBJECT
+} kind_t;
 typedef struct {
     const char *key;
     kind_t kind;
@@ -76,7 +89,8 @@ static gyre_status_t read_name(const char *where, const char *section, const key
     } choice[] = {[RECOMPUTE] = {recomputes, "none, selective, full", 3},
                   [PRECISION] = {precisions, "fp32, bf16, fp16", 3},
                   [CURVE] = {curves, "cosine, linear, constant", 3},
-                  [BALANCE] = {balances, "layers, embedding", 2}};
+                  [BALANCE] = {balances, "layers, embedding", 2},
+                  [OBJECTIVE] = {objectives, "causal, prefix, infill", 3}};
     if (key->kind == SCHEDULE)
         return pipe_kind_parse(text, key->out);
     int found = find(choice[key->kind].names, choice[key->kind].count, text);
@@ -89,6 +103,8 @@ static gyre_status_t read_name(const char *where, const char *section, const key
         *(model_precision_t *)key->out = (model_precision_t)found;
     else if (key->kind == CURVE)
         *(optim_curve_t *)key->out = (optim_curve_t)found;
+    else if (key->kind == OBJECTIVE)
+        *(model_objective_t *)key->out = (model_objective_t)found;
     else
         *(int *)key->out = found;
     return GYRE_OK;
@@ -241,6 +257,39 @@ static gyre_status_t read_optimizer(const char *where, const json_t *object, pip
     return status;
 }
 
+/* Ids that the file does not name are the last of the vocabulary, which then names none. */
+static gyre_status_t read_objective(const char *where, const json_t *object, pipe_recipe_t *r)
+{
+    size_t id[MODEL_INFILL_IDS], named = 0;
+    double last = (double)r->model.vocab - 1;
+    const key_t_ keys[] = {{"name", OBJECTIVE, &r->objective.kind, 0, 0},
+                           {"mask_id", COUNT, &id[0], 0, last},
+                           {"gmask_id", COUNT, &id[1], 0, last},
+                           {"sop_id", COUNT, &id[2], 0, last},
+                           {"eop_id", COUNT, &id[3], 0, last}};
+    gyre_status_t status = READ("objective", object, keys);
+    if (status != GYRE_OK || !object)
+        return status;
+    for (size_t i = 1; i < sizeof keys / sizeof keys[0]; i++)
+        named += json_object_get(object, keys[i].key) != NULL;
+    if (!json_object_get(object, "name") || (named != 0 && named != MODEL_INFILL_IDS) ||
+        (named != 0 && r->objective.kind != MODEL_OBJECTIVE_INFILL))
+        return gyre_fail(
+            GYRE_ERR_FORMAT,
+            "%s: objective needs a name, and for infill all of mask_id, gmask_id, sop_id and eop_id or none",
+            where);
+    if (r->objective.kind != MODEL_OBJECTIVE_CAUSAL && !r->model.prefix)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: objective.name is %s, but the model has no prefix masks",
+                         where, objectives[r->objective.kind]);
+    r->objective.said = 1;
+    r->objective.infill = named ? (model_infill_ids_t){.mask = (model_token_t)id[0],
+                                                       .gmask = (model_token_t)id[1],
+                                                       .sop = (model_token_t)id[2],
+                                                       .eop = (model_token_t)id[3]}
+                                : model_infill_ids_last(r->model.vocab);
+    return GYRE_OK;
+}
+
 /* ---- recipes ----------------------------------------------------------------------------------------------------- */
 
 void pipe_recipe_complete(pipe_recipe_t *r)
@@ -280,8 +329,8 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
                                      .curve = OPTIM_CURVE_COSINE}};
     const key_t_ top[] = {{"model", OBJECT, NULL, 0, 0},     {"layout", OBJECT, NULL, 0, 0},
                           {"precision", OBJECT, NULL, 0, 0}, {"optimizer", OBJECT, NULL, 0, 0},
-                          {"hardware", OBJECT, NULL, 0, 0},  {"source", TEXT, NULL, 0, 0},
-                          {"notes", OBJECT, NULL, 0, 0}};
+                          {"objective", OBJECT, NULL, 0, 0}, {"hardware", OBJECT, NULL, 0, 0},
+                          {"source", TEXT, NULL, 0, 0},      {"notes", OBJECT, NULL, 0, 0}};
     const key_t_ hardware[] = {{"accelerator", TEXT, r.accelerator, 0, 0},
                                {"nodes", COUNT, &r.nodes, 1, 1e6},
                                {"per_node", COUNT, &r.per_node, 1, 1e6}};
@@ -303,6 +352,8 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
         status = read_precision(where, json_object_get(object, "precision"), &r.precision);
     if (status == GYRE_OK)
         status = read_optimizer(where, json_object_get(object, "optimizer"), &r.optimizer);
+    if (status == GYRE_OK)
+        status = read_objective(where, json_object_get(object, "objective"), &r);
     if (status == GYRE_OK)
         status = READ("hardware", json_object_get(object, "hardware"), hardware);
     if (status != GYRE_OK)

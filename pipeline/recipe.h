@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "model/infill.h"
 #include "model/stage.h"
 #include "optim/batch.h"
 #include "optim/schedule.h"
@@ -34,6 +35,12 @@ typedef struct {
     size_t scale_hysteresis; /* overflows until it halves */
 } pipe_precision_t;
 
+typedef struct {
+    int said;                  /* 0: the file does not say, and neither do the others */
+    model_objective_t kind;    /* what is learned of a sequence */
+    model_infill_ids_t infill; /* with MODEL_OBJECTIVE_INFILL */
+} pipe_objective_t;
+
 #define PIPE_RECIPE_NAME 64
 typedef struct {
     char name[PIPE_RECIPE_NAME]; /* the file's, without folder and ".json" */
@@ -43,6 +50,7 @@ typedef struct {
     model_recompute_t recompute;
     pipe_precision_t precision;
     pipe_optimizer_t optimizer;
+    pipe_objective_t objective;
     char accelerator[PIPE_RECIPE_NAME]; /* "" if the file names none */
     size_t nodes, per_node;             /* 0: not said */
 } pipe_recipe_t;

@@ -71,6 +71,10 @@ pipe_recipe_t pipe_recipe_tiny(const pipe_recipe_t *recipe)
     pipe_recipe_t r = *recipe;
     cut_degrees(&recipe->layout, &r.layout);
     cut_model(&recipe->model, &r.layout, &r.model);
+    if (recipe->objective.said && recipe->objective.kind == MODEL_OBJECTIVE_INFILL) {
+        r.model.vocab = r.model.vocab_padded = VOCAB + MODEL_INFILL_IDS;
+        r.objective.infill = model_infill_ids_last(r.model.vocab);
+    }
     r.batch = optim_batch_complete(&(optim_batch_t){.batch = BATCH});
     size_t share = BATCH / r.layout.dp;
     /* as many micro-batches as stages at least, where the full recipe has that */

@@ -48,6 +48,7 @@ struct pipe_train {
     double *loss;                    /* [batch + WORDS] */
     model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
+    int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
     double *each;                    /* [micro_batch] their losses */
     work_t work;
     gyre_status_t unread; /* the first sequence of this step that could not be read */
@@ -89,19 +90,25 @@ static float *part_out(void *tensor, const pipe_train_t *train, size_t j)
  * until all hear of it. */
 static void read_sequence(pipe_train_t *train, size_t index, size_t j)
 {
-    size_t seq = train->whole->config.seq, bytes = seq * sizeof *train->tokens;
-    model_token_t *tokens = train->tokens + j * seq, *targets = train->targets + j * seq;
+    size_t seq = train->whole->config.seq;
+    model_example_t example = {.tokens = train->tokens + j * seq,
+                               .targets = train->targets + j * seq,
+                               .positions = train->positions ? train->positions + j * seq : NULL};
+    gyre_status_t status = train->work.fetch(train->work.user, index, &example);
+    if (status != GYRE_OK) {
+        memset(example.tokens, 0, seq * sizeof *example.tokens);
+        memset(example.targets, 0, seq * sizeof *example.targets);
+        if (example.positions)
+            memset(example.positions, 0, seq * sizeof *example.positions);
+        example.prefix = 0;
+        if (train->unread == GYRE_OK)
+            train->unread = status;
+    }
     model_sequence_t *sequence = &train->sequence[j];
-    sequence->tokens = tokens;
-    sequence->targets = targets;
-    gyre_status_t status = train->work.fetch(train->work.user, index, tokens, targets, &sequence->prefix);
-    if (status == GYRE_OK)
-        return;
-    memset(tokens, 0, bytes);
-    memset(targets, 0, bytes);
-    sequence->prefix = 0;
-    if (train->unread == GYRE_OK)
-        train->unread = status;
+    sequence->tokens = example.tokens;
+    sequence->targets = example.targets;
+    sequence->positions = example.positions;
+    sequence->prefix = example.prefix;
 }
 
 /* This rank's error, or that of others, which they have told. */
@@ -349,6 +356,8 @@ static void find_shares(pipe_train_t *train)
 static gyre_status_t take_memory(pipe_train_t *train)
 {
     size_t micro = train->layout.micro_batch, tokens;
+    const model_config_t *shape = &train->whole->config;
+    int placed = shape->prefix && shape->pos == MODEL_POS_ROPE;
     if (!base_mul(micro, train->whole->config.seq, &tokens))
         return gyre_fail(GYRE_ERR_OVERFLOW, "micro-batches of %zu sequences of %zu tokens", micro,
                          train->whole->config.seq);
@@ -357,9 +366,10 @@ static gyre_status_t take_memory(pipe_train_t *train)
     train->sequence = calloc(micro, sizeof *train->sequence);
     train->tokens = calloc(tokens, sizeof *train->tokens);
     train->targets = calloc(tokens, sizeof *train->targets);
+    train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
     train->each = calloc(micro, sizeof *train->each);
     if (!train->chunk || !train->loss || !train->sequence || !train->tokens || !train->targets ||
-        !train->each)
+        !train->each || (placed && !train->positions))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
     return GYRE_OK;
 }
@@ -438,6 +448,7 @@ void pipe_train_destroy(pipe_train_t *train)
     free(train->sequence);
     free(train->tokens);
     free(train->targets);
+    free(train->positions);
     free(train->each);
     free(train);
 }

@@ -6,6 +6,7 @@
 #ifndef PIPE_TRAIN_H
 #define PIPE_TRAIN_H
 
+#include "model/data.h"
 #include "model/spans.h"
 #include "model/stage.h"
 #include "optim/zero.h"
@@ -25,11 +26,10 @@ typedef struct {
 
 typedef struct pipe_train pipe_train_t;
 
-/* Writes sequence `index` of the present global batch (or validation set) to tokens, targets [seq], and to *prefix
- * (model_sequence_t), 0 before, that of a model that has prefixes. Called on the ranks that hold the first or the last
- * stage. An error, which has been told, ends the step on all ranks before it changes anything. */
-typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_token_t *tokens,
-                                       model_token_t *targets, size_t *prefix);
+/* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before; positions are
+ * asked for by a model with prefixes and rotary positions. Called on the ranks that hold the first or the last stage, with
+ * prefixes on all. An error, which has been told, ends the step on all ranks before it changes anything. */
+typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
 
 /* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
  * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */

@@ -2,8 +2,8 @@
 /* tests/model/mp_hf.c: ranks read their slices of a model in Hugging Face's form, and together have the loss that one rank has.
  *
  *   mp_hf FOLDER     what tests/model/torch_arch_compare.py compares with PyTorch: reads the model in FOLDER and the sequences in
- *                    FOLDER/sequences.json, [{"tokens": [..], "targets": [..], "prefix": n}, ..]; prints mean loss and balance
- *                    loss; writes the gradients of their sum to FOLDER/gradients, and the weights again, in shards, to
+ *                    FOLDER/sequences.json, [{"tokens": [..], "targets": [..], "prefix": n, "positions": [..]}, ..] (positions may
+ *                    be absent); prints mean loss and balance loss; writes the gradients of their sum to FOLDER/gradients, and the weights again, in shards, to
  *                    FOLDER/export. All in double but the files. */
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +19,7 @@ enum { LONGEST = 64 };
 
 typedef struct {
     model_token_t tokens[LONGEST], targets[LONGEST];
+    int32_t positions[LONGEST];
     model_sequence_t sequence;
 } sample_t;
 
@@ -70,6 +71,10 @@ static void read_sample(const json_t *object, size_t seq, sample_t *out)
         (model_sequence_t){.tokens = out->tokens,
                            .targets = out->targets,
                            .prefix = (size_t)json_integer_value(json_object_get(object, "prefix"))};
+    const json_t *positions = json_object_get(object, "positions");
+    for (size_t t = 0; t < seq && positions; t++)
+        out->positions[t] = (int32_t)json_integer_value(json_array_get(positions, t));
+    out->sequence.positions = positions ? out->positions : NULL;
 }
 
 /* The gradients as weights of the same model: a tied weight's are added. */

@@ -238,9 +238,18 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
     for (size_t p = 1; p < P; p++)
         MP_CHECK((edge[p] = calloc(model_stage_boundary_f32(part[p].stage), sizeof(float))) != NULL,
                  "memory");
+    const model_config_t *c = &w->params->config;
+    int32_t positions[LONGEST]; /* with prefixes: as behind a blank, some places at one position */
+    for (int32_t t = 0; t < LONGEST; t++)
+        positions[t] = t < 5 ? t : 2;
     for (size_t i = 0; i < SEQUENCES; i++) {
-        const model_sequence_t sequence = {
-            .tokens = w->tokens[i], .targets = w->targets[i], .sequence = i, .step = 7, .prefix = 3 * i};
+        const model_sequence_t sequence = {.tokens = w->tokens[i],
+                                           .targets = w->targets[i],
+                                           .sequence = i,
+                                           .step = 7,
+                                           .prefix = 3 * i,
+                                           .positions =
+                                               c->prefix && c->pos == MODEL_POS_ROPE ? positions : NULL};
         double loss = 0.0;
         for (size_t p = 0; p < P; p++)
             MP_OK(model_stage_forward_f32(part[p].stage, i, &sequence, edge[p], edge[p + 1], &loss));

@@ -21,6 +21,7 @@ typedef struct {
     model_plain_store_t_f64 plain;
     model_stage_t_f64 *stage;
     model_token_t tokens[16], targets[16];
+    int32_t positions[16];
     model_sequence_t sequence;
 } whole_t;
 
@@ -40,9 +41,12 @@ static void make(whole_t *w, const model_config_t *config, model_stage_config_t 
     for (size_t t = 0; t < config->seq; t++) {
         w->tokens[t] = (model_token_t)(t * t % config->vocab);
         w->targets[t] = (model_token_t)((t * 5 + 2) % config->vocab);
+        w->positions[t] = t < 4 ? (int32_t)t : 1; /* as behind a blank: two places at one position */
     }
     w->sequence =
         (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .sequence = 3, .step = 4, .prefix = 2};
+    if (config->prefix && config->pos == MODEL_POS_ROPE)
+        w->sequence.positions = w->positions;
     w->plain = (model_plain_store_t_f64){.params = w->params, .weights = w->weights, .grads = w->grads};
     const model_store_t_f64 store = model_plain_store_f64(&w->plain);
     how.layers = config->layers;
@@ -323,11 +327,43 @@ static void shrunk_embedding(void **state)
             assert_true(fabs(shrunk.grads[row->grad + i] - factor * plain.grads[row->grad + i]) < 1e-15);
     }
     double loss;
+    plain.sequence.positions = plain.positions; /* learned ones are where they are */
+    assert_int_equal(model_stage_forward_f64(plain.stage, 0, &plain.sequence, NULL, NULL, &loss),
+                     GYRE_ERR_INVALID);
+    plain.sequence.positions = NULL;
     plain.sequence.prefix = 6;
     assert_int_equal(model_stage_forward_f64(plain.stage, 0, &plain.sequence, NULL, NULL, &loss),
                      GYRE_ERR_INVALID);
     unmake(&plain);
     unmake(&shrunk);
+}
+
+/* Positions that count up are those of no positions, to the bit; others are refused beyond the sequence. */
+static void positions(void **state)
+{
+    (void)state;
+    whole_t w = {0};
+    model_config_t c = gpt2;
+    c.pos = MODEL_POS_ROPE;
+    c.prefix = 1;
+    c.heads = c.leaves = 2;
+    make(&w, &c, (model_stage_config_t){0});
+    double turned = loss_of(&w);
+    w.sequence.positions = NULL;
+    double plain = loss_of(&w);
+    assert_true(plain != turned);
+    for (size_t t = 0; t < c.seq; t++)
+        w.positions[t] = (int32_t)t;
+    w.sequence.positions = w.positions;
+    assert_true(loss_of(&w) == plain);
+    double loss;
+    for (int bad = 0; bad < 2; bad++) {
+        w.positions[3] = bad ? -1 : 6;
+        assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss),
+                         GYRE_ERR_INVALID);
+        assert_non_null(strstr(gyre_last_error(), "position 3 is"));
+    }
+    unmake(&w);
 }
 
 /* ---- the store's calls ---------------------------------------------------------------------------------------------- */
@@ -620,6 +656,7 @@ int main(void)
         cmocka_unit_test(no_dropout_in_evaluation),
         cmocka_unit_test(logits_of_one_position),
         cmocka_unit_test(shrunk_embedding),
+        cmocka_unit_test(positions),
         cmocka_unit_test(calls_in_order),
         cmocka_unit_test(together_as_alone),
         cmocka_unit_test(refusals),

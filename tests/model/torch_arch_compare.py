@@ -103,10 +103,11 @@ def conv(x, w, name):
     return y + w[name + ".bias"] if name + ".bias" in w else y
 
 
-def rotate(x, dim, theta=10000.0, neighbours=False):
-    """x [.., T, D]: the first dim channels turn."""
+def rotate(x, dim, theta=10000.0, neighbours=False, positions=None):
+    """x [B, H, T, D]: the first dim channels turn; positions [B, T] if they do not count up."""
     half = dim // 2
-    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * theta ** (-torch.arange(half, dtype=x.dtype) / half)
+    positions = torch.arange(T) if positions is None else torch.tensor(positions)[:, None]
+    angle = positions.to(x.dtype)[..., None] * theta ** (-torch.arange(half, dtype=x.dtype) / half)
     cos, sin = angle.cos(), angle.sin()
     a, b = (x[..., 0:dim:2], x[..., 1:dim:2]) if neighbours else (x[..., :half], x[..., half:dim])
     p, q = a * cos - b * sin, b * cos + a * sin
@@ -162,12 +163,12 @@ def normal(generator, *shape, mean=0.0):
 
 
 class Architecture:
-    """name, config, shapes {tensor: shape}; a tensor named ..norm..weight or ln is drawn around 1."""
-    prefix = None
-
-    def __init__(self, name, config, shapes, forward, prefix=None, balance=0.0, hf=True):
+    """name, config, shapes {tensor: shape}; a tensor named ..norm..weight or ln is drawn around 1. examples: what is learned, where
+    that is not the next token of random ones."""
+    def __init__(self, name, config, shapes, forward, examples=None, balance=0.0, hf=True):
         self.name, self.config, self.shapes, self.forward = name, config, shapes, forward
-        self.prefix, self.balance, self.hf = prefix, balance, hf
+        self.examples, self.balance, self.hf = examples, balance, hf
+        self.prefix = [e["prefix"] for e in examples] if examples else None
 
     def weights(self, seed):
         generator = torch.Generator().manual_seed(seed)
@@ -322,14 +323,44 @@ def llama_shapes(kv, ffn, tied=False, moe=None):
     return shapes
 
 
+MASK, GMASK, SOP, EOP = range(V - 4, V)
+
+
+def short_blanks(text, blanks, order):
+    """The text with a [MASK] for each blank (begin, end), then what they hid, at the position of their [MASK]."""
+    tokens, place, last = [], [], 0
+    for begin, end in blanks:
+        tokens += text[last:begin] + [MASK]
+        place.append(len(tokens) - 1)
+        last = end
+    tokens += text[last:]
+    prefix, targets, positions = len(tokens), [0] * len(tokens), list(range(len(tokens)))
+    for i in order:
+        hidden = text[slice(*blanks[i])]
+        tokens, targets = tokens + [SOP] + hidden, targets + hidden + [EOP]
+        positions += [place[i]] * (len(hidden) + 1)
+    return {"tokens": tokens, "targets": targets, "prefix": prefix, "positions": positions}
+
+
+def missing_end(text, kept):
+    """A [gMASK] for the end of the text, which follows."""
+    return {"tokens": text[:kept] + [GMASK, SOP] + text[kept:-1], "targets": [0] * (kept + 1) + text[kept:],
+            "prefix": kept + 1, "positions": list(range(T))}
+
+
+GLM_EXAMPLES = [short_blanks([3, 1, 4, 1, 5, 9, 2, 6], [(2, 4), (6, 7)], [1, 0]),
+                missing_end([2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4], 5)]
+
+
 def glm(w, tokens, prefix, balance):
     """GLM-130B: DeepNorm, rotary positions, GeGLU, open attention within the prefix. The gradient of the embedding is a tenth."""
     table, alpha, ffn = w["transformer.wte.weight"], math.sqrt(2 * L), 2 * C
     x = (0.1 * table + 0.9 * table.detach())[tokens]
+    positions = [e["positions"] for e in GLM_EXAMPLES]
     for i in range(L):
         at = f"transformer.h.{i}."
         q, k, v = (heads_of(y, H) for y in conv(x, w, at + "attn.c_attn").split(C, 2))
-        attended = attend(rotate(q, D), rotate(k, D), v, prefix)
+        attended = attend(rotate(q, D, positions=positions), rotate(k, D, positions=positions), v, prefix)
         x = layer_norm(alpha * x + conv(attended, w, at + "attn.c_proj"), w, at + "ln_1")
         gate, up = conv(x, w, at + "mlp.c_fc").split(ffn, 2)
         y = conv(ACTIVATIONS["gelu"](gate) * up, w, at + "mlp.c_proj")
@@ -410,7 +441,7 @@ def architectures():
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,
-                       prefix=[5, 0], hf=False)
+                       examples=GLM_EXAMPLES, hf=False)
     yield Architecture("CodeGeeX", {"model_type": "codegeex", **gpt2_config}, {**gpt2_shapes(), **top_query},
                        gpt2("quick_gelu", top_query=True), hf=False)
     yield Architecture("MT-NLG", {"model_type": "megatron_gpt", "vocab_size": V, "max_position_embeddings": T,
@@ -474,12 +505,14 @@ def compare(arch, folder, report):
     weights = arch.weights(hash_of(arch.name))
     generator = torch.Generator().manual_seed(5)
     tokens, targets = (torch.randint(2, V, (B, T), generator=generator) for _ in range(2))
+    if arch.examples:
+        tokens, targets = (torch.tensor([e[what] for e in arch.examples]) for what in ("tokens", "targets"))
     write_safetensors(os.path.join(folder, "model.safetensors"), weights)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(arch.config, file)
     with open(os.path.join(folder, "sequences.json"), "w", encoding="utf-8") as file:
-        json.dump([{"tokens": tokens[i].tolist(), "targets": targets[i].tolist(),
-                    "prefix": arch.prefix[i] if arch.prefix else 0} for i in range(B)], file)
+        json.dump(arch.examples or [{"tokens": tokens[i].tolist(), "targets": targets[i].tolist(), "prefix": 0}
+                                    for i in range(B)], file)
     answer = run_gyre(folder)
     mine = read_folder(os.path.join(folder, "gradients"))
 

@@ -52,8 +52,7 @@ static float *zeros(size_t n)
 }
 
 /* A text with structure, so that there is something to learn: runs that count upwards. */
-static gyre_status_t fetch(void *user, size_t index, model_token_t *tokens, model_token_t *targets,
-                           size_t *prefix)
+static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
 {
     const job_t *job = user;
     uint64_t start = model_random_bits(5, MODEL_RANDOM_DATA, (uint32_t)index, job->step);
@@ -61,11 +60,10 @@ static gyre_status_t fetch(void *user, size_t index, model_token_t *tokens, mode
         model_token_t token =
             (model_token_t)((start + t * (1 + index % 3) + (t % 5 == 4 ? start >> 9 : 0)) % VOCAB);
         if (t < SEQ)
-            tokens[t] = token;
+            out->tokens[t] = token;
         if (t > 0)
-            targets[t - 1] = token;
+            out->targets[t - 1] = token;
     }
-    *prefix = 0;
     return GYRE_OK;
 }
 
@@ -101,8 +99,8 @@ static double leaf(job_t *job, size_t index, float *out)
 {
     model_token_t tokens[SEQ], targets[SEQ];
     double loss = 0.0;
-    size_t prefix;
-    CHECK(fetch(job, index, tokens, targets, &prefix) == GYRE_OK);
+    model_example_t example = {.tokens = tokens, .targets = targets};
+    CHECK(fetch(job, index, &example) == GYRE_OK);
     const model_sequence_t sequence = {
         .tokens = tokens, .targets = targets, .sequence = index, .step = job->step};
     job->plain.grads = out;
@@ -179,8 +177,8 @@ static void dump(job_t *job, double loss, double norm, double rate)
     json_t *batch = json_array();
     for (size_t b = 0; b < job->batch.batch; b++) {
         model_token_t tokens[SEQ], targets[SEQ];
-        size_t prefix;
-        CHECK(fetch(job, b, tokens, targets, &prefix) == GYRE_OK);
+        model_example_t example = {.tokens = tokens, .targets = targets};
+        CHECK(fetch(job, b, &example) == GYRE_OK);
         json_t *row = json_array();
         for (size_t t = 0; t < SEQ; t++)
             CHECK(json_array_append_new(row, json_integer(tokens[t])) == 0);

@@ -143,7 +143,10 @@ static void tiny(void **state)
         assert_int_equal(t.optimizer.ramp_start > 0, full.optimizer.ramp_start > 0);
         assert_true(t.model.layers >= 2 && t.model.layers <= 4);
         assert_int_equal(t.model.hidden, 64);
-        assert_int_equal(t.model.vocab, 256);
+        int infill = full.objective.said; /* only GLM's says it */
+        assert_int_equal(infill, full.model.prefix);
+        assert_int_equal(infill, full.objective.kind == MODEL_OBJECTIVE_INFILL);
+        assert_int_equal(t.model.vocab, infill ? 260 : 256);
         assert_int_equal(t.model.seq, 64);
         assert_int_equal(t.batch.batch, 8);
         if (full.model.deepnorm > 1.0)
@@ -155,6 +158,11 @@ static void tiny(void **state)
     pipe_recipe_t bloom, glm;
     load("bloom-176b", &bloom); /* 72 slots of 6: the ends hold a layer less */
     load("glm-130b", &glm);
+    assert_int_equal(glm.objective.infill.mask, 150000);
+    assert_int_equal(glm.objective.infill.eop, 150005);
+    glm = pipe_recipe_tiny(&glm);
+    assert_int_equal(glm.objective.infill.mask, 256);
+    assert_int_equal(glm.objective.infill.eop, 259);
     for (size_t s = 0; s < 12; s++) {
         size_t first, count;
         pipe_layout_layers(&bloom.layout, 70, s, &first, &count);
@@ -207,6 +215,14 @@ static void mistakes(void **state)
            "start, increment and samples");
     expect("{" MODEL ", \"hardware\": {\"nodes\": 2, \"per_node\": 8}}", GYRE_ERR_INVALID,
            "are 16 accelerators");
+    expect("{" MODEL ", \"objective\": {\"name\": \"causal\"}}", GYRE_OK, NULL);
+    expect("{" MODEL ", \"objective\": {\"name\": \"infill\"}}", GYRE_ERR_INVALID, "no prefix masks");
+    expect("{" MODEL ", \"objective\": {\"name\": \"mlm\"}}", GYRE_ERR_FORMAT,
+           "one of causal, prefix, infill");
+    expect("{" MODEL ", \"objective\": {}}", GYRE_ERR_FORMAT, "objective needs a name");
+    expect("{" MODEL ", \"objective\": {\"name\": \"infill\", \"mask_id\": 3}}", GYRE_ERR_FORMAT, "or none");
+    expect("{" MODEL ", \"objective\": {\"name\": \"infill\", \"mask_id\": 256}}", GYRE_ERR_FORMAT,
+           "must lie in 0..255");
     pipe_recipe_t r;
     assert_int_equal(pipe_recipe_load("no/such.json", &r), GYRE_ERR_NOT_FOUND);
 }

@@ -2,6 +2,8 @@
  *
  * A recipe counts in sequences (pipeline/recipe.h), options count in steps: what goes by sequences is divided by the batch. */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -83,6 +85,19 @@ static void take_optimizer(train_options_t *o, const pipe_recipe_t *r)
         TAKE("steps", o->steps, steps_of(p->decay, o->batch));
 }
 
+static gyre_status_t take_objective(train_options_t *o, const pipe_objective_t *p)
+{
+    const model_infill_ids_t *ids = &p->infill;
+    char text[64];
+    if (!p->said || !OPEN("objective"))
+        return GYRE_OK;
+    o->objective = 1 + (int)p->kind;
+    if (p->kind != MODEL_OBJECTIVE_INFILL || !OPEN("infill-ids"))
+        return GYRE_OK;
+    snprintf(text, sizeof text, "%d,%d,%d,%d", ids->mask, ids->gmask, ids->sop, ids->eop);
+    return (o->infill_ids = strdup(text)) ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", text);
+}
+
 /* What says the same as the recipe, otherwise. */
 static gyre_status_t check_contradictions(const train_options_t *o)
 {
@@ -112,8 +127,9 @@ gyre_status_t train_recipe_apply(train_options_t *o)
     take_layout(o, &recipe); /* the batch among it, by which the others are counted */
     take_precision(o, &recipe);
     take_optimizer(o, &recipe);
+    status = take_objective(o, &recipe.objective);
     if (recipe.optimizer.ramp_start && OPEN("batch"))
         log_warning("%s: its batch grows from %zu sequences on; here it is %llu from the first step",
                     o->recipe, recipe.optimizer.ramp_start, (unsigned long long)o->batch);
-    return GYRE_OK;
+    return status;
 }

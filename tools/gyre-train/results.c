@@ -102,8 +102,10 @@ gyre_status_t train_gather(train_run_t *run)
 static gyre_status_t make_sample(train_run_t *run)
 {
     const train_options_t *options = run->options;
-    const model_sample_t how = {
-        .temperature = options->temperature, .top_k = options->top_k, .seed = options->seed};
+    const model_sample_t how = {.temperature = options->temperature,
+                                .top_k = options->top_k,
+                                .seed = options->seed,
+                                .infill = run->infill ? &run->infill_ids : NULL};
     model_token_t *tokens = NULL;
     size_t length;
     gyre_status_t status = train_words_prompt(run->tokenizer, options->prompt, run->shape.vocab,

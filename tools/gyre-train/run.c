@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/random.h"
 #include "optim/schedule.h"
 #include "tools/gyre-train/run.h"
 
@@ -37,39 +36,9 @@ static void watch_signals(void)
 
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
-/* With a prefix mask: a part of each sequence, drawn anew, is seen as a whole. */
-static size_t prefix_of(const train_run_t *run, uint64_t step, size_t index)
-{
-    if (!run->shape.prefix)
-        return 0;
-    uint64_t place = step * run->options->batch + index;
-    double part = model_random_uniform(run->options->seed, MODEL_RANDOM_DATA, UINT32_MAX, place);
-    return (size_t)(part * (double)run->shape.seq);
-}
-
-static gyre_status_t fetch_train(void *user, size_t index, model_token_t *tokens, model_token_t *targets,
-                                 size_t *prefix)
-{
-    train_run_t *run = user;
-    const model_data_step_t step = {
-        .seed = run->options->seed, .step = run->next, .samples = run->next * run->options->batch};
-    *prefix = prefix_of(run, run->next, index);
-    return model_data_train(run->data, &step, index, tokens, targets);
-}
-
-static gyre_status_t fetch_val(void *user, size_t index, model_token_t *tokens, model_token_t *targets,
-                               size_t *prefix)
-{
-    train_run_t *run = user;
-    size_t all = model_data_validation_count(run->data);
-    size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
-    *prefix = prefix_of(run, 0, index);
-    return model_data_validation(run->data, place < all ? place : all - 1, tokens, targets);
-}
-
 static gyre_status_t evaluate(train_run_t *run, double *loss)
 {
-    return pipe_train_evaluate(run->train, fetch_val, run, run->val_count, loss);
+    return pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count, loss);
 }
 
 /* Seconds of training, of all processes of this run. */
@@ -133,7 +102,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     double rate = optim_schedule_rate(schedule, run->next, run->progress);
     const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
     const optim_scaler_t before = scaler ? *scaler : (optim_scaler_t){.scale = 1.0};
-    gyre_status_t status = pipe_train_step(run->train, run->next, fetch_train, run, rate, &step);
+    gyre_status_t status = pipe_train_step(run->train, run->next, train_fetch, run, rate, &step);
     if (step.unread)
         run->agreed = 1;
     if (status == GYRE_OK)
@@ -330,6 +299,7 @@ int train_run(train_options_t *options)
         pipe_train_destroy(run.train);
     free(run.weights);
     model_tokenizer_destroy(run.tokenizer);
+    model_infill_destroy(run.infill);
     model_data_destroy(run.data);
     return exit_code(status, trained);
 }

@@ -2,6 +2,7 @@
 #ifndef GYRE_TRAIN_RUN_H
 #define GYRE_TRAIN_RUN_H
 
+#include "model/infill.h"
 #include "optim/saver.h"
 #include "pipeline/train.h"
 #include "tools/gyre-train/train.h"
@@ -17,6 +18,9 @@ typedef struct {
     gyre_comm_t *comm;
     int rank;
     model_data_t *data;
+    model_objective_t objective;
+    model_infill_ids_t infill_ids; /* of MODEL_OBJECTIVE_INFILL */
+    model_infill_t *infill;        /* the same; else NULL */
     pipe_train_t *train;
     model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
     float
@@ -47,6 +51,13 @@ gyre_status_t train_set_up(train_run_t *run);
 /* alike.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
  * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */
 gyre_status_t train_compare_ranks(train_run_t *run);
+
+/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; behind model_data_prepare. INVALID,
+ * NO_MEMORY. */
+gyre_status_t train_objective_choose(train_run_t *run);
+/* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */
+gyre_status_t train_fetch(void *user, size_t index, model_example_t *out);
+gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *out);
 
 /* Bytes of each kind on each rank, as the arenas say now, to the record. Collective. */
 gyre_status_t train_gather_memory(train_run_t *run);

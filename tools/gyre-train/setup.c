@@ -221,6 +221,8 @@ static gyre_status_t check_input(train_run_t *run)
         status = optim_batch_check(&config.batch, layout.dp);
     if (status == GYRE_OK)
         status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
+    if (status == GYRE_OK)
+        status = train_objective_choose(run);
     if (status != GYRE_OK)
         return status;
     tell_idle(run->options, &layout);

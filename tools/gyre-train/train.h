@@ -42,6 +42,9 @@ enum { TRAIN_OPTIONS = 128 };
 /* --progress */
 enum { TRAIN_PROGRESS_AUTO, TRAIN_PROGRESS_BAR, TRAIN_PROGRESS_LINES, TRAIN_PROGRESS_NONE };
 
+/* --objective */
+enum { TRAIN_OBJECTIVE_AUTO };
+
 /* --scale */
 enum { TRAIN_SCALE_FULL, TRAIN_SCALE_TINY };
 
@@ -74,6 +77,8 @@ typedef struct {
     double peak_flops;
     int progress_thread, resume;
     int data_format, sampling;          /* model_tokens_format_t, model_sampling_t */
+    int objective;                      /* TRAIN_OBJECTIVE_AUTO, or 1 + model_objective_t */
+    char *infill_ids;                   /* NULL: the last of the vocabulary */
     int progress;                       /* TRAIN_PROGRESS_ */
     unsigned char given[TRAIN_OPTIONS]; /* one per row of the table in options_table.c */
 } train_options_t;
