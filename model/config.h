@@ -68,8 +68,11 @@ typedef struct {
     double init_std;     /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */
 } model_config_t;
 
-/* Checks every extent and every divisibility; INVALID names the value and the way out. */
+/* Checks every extent and every divisibility. INVALID names the value and, where another value of one field is the way out, the
+ * nearest: with it alone the configuration is accepted (heads of q, k and v that are as many stay as many). */
 gyre_status_t model_config_check(const model_config_t *config);
+/* The same of a file, which the message names. */
+gyre_status_t model_config_check_of(const model_config_t *config, const char *where);
 /* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without experts. */
 size_t model_config_capacity(const model_config_t *config);
 /* `config` with zeros replaced by what they mean. */

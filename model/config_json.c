@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/shortest.h"
 
 #include "model/config_json_tables.inc"
 
@@ -50,7 +51,12 @@ static const char unheard[] = "";
 /* Value as text for a message: cut off when long. */
 static void text_of(const json_t *value, char *text, size_t bytes)
 {
-    char *all = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char number[BASE_SHORTEST];
+    if (json_is_real(value)) {
+        snprintf(text, bytes, "%s", base_shortest(json_real_value(value), number));
+        return;
+    }
+    char *all = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     snprintf(text, bytes, "%s", all ? all : "(no memory to print it)");
     free(all);
 }
@@ -409,7 +415,7 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, mo
     if (status == GYRE_OK && c.leaves == 0)
         c.leaves = model_config_leaves(&c);
     if (status == GYRE_OK)
-        status = model_config_check(&c);
+        status = model_config_check_of(&c, where);
     if (status == GYRE_OK)
         *out = model_config_complete(&c);
     return status;

@@ -18,6 +18,7 @@ static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 static const char *const curves[] = {"cosine", "linear", "constant"};
 static const char *const balances[] = {"layers", "embedding"};
 static const char *const objectives[] = {"causal", "prefix", "infill"}; /* by model_objective_t */
+static const char *const schedules[PIPE_KIND_END] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
 
 static int find(const char *const *names, size_t count, const char *name)
 {
@@ -89,10 +90,9 @@ static gyre_status_t read_name(const char *where, const char *section, const key
     } choice[] = {[RECOMPUTE] = {recomputes, "none, selective, full", 3},
                   [PRECISION] = {precisions, "fp32, bf16, fp16", 3},
                   [CURVE] = {curves, "cosine, linear, constant", 3},
+                  [SCHEDULE] = {schedules, "gpipe, 1f1b, interleaved, zb-h1, zb-v", PIPE_KIND_END},
                   [BALANCE] = {balances, "layers, embedding", 2},
                   [OBJECTIVE] = {objectives, "causal, prefix, infill", 3}};
-    if (key->kind == SCHEDULE)
-        return pipe_kind_parse(text, key->out);
     int found = find(choice[key->kind].names, choice[key->kind].count, text);
     if (found < 0)
         return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s is \"%s\": it must be one of %s", where, section,
@@ -105,6 +105,8 @@ static gyre_status_t read_name(const char *where, const char *section, const key
         *(optim_curve_t *)key->out = (optim_curve_t)found;
     else if (key->kind == OBJECTIVE)
         *(model_objective_t *)key->out = (model_objective_t)found;
+    else if (key->kind == SCHEDULE)
+        return pipe_kind_parse(text, key->out);
     else
         *(int *)key->out = found;
     return GYRE_OK;

@@ -44,7 +44,7 @@ class Lab:
 
 
 class Run:
-    """What the log says: `options` (as text), `steps`; `weights`: the sum of the file."""
+    """What the log says: `options` (the object that --config takes), `steps`; `weights`: the sum of the file."""
 
     WHAT = ("loss", "gradient norm", "validation loss", "loss scale")
 

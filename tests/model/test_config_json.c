@@ -206,6 +206,76 @@ static void bounded(void **state)
     assert_non_null(strstr(gyre_last_error(), "heads * head_dim is 2147483648"));
 }
 
+/* "... take heads 2 or 4, or hidden 129": each value that a refusal names is accepted, in the place of the one that was
+ * asked for. Returns how many there were. */
+static size_t try_advice(const model_config_t *config, const char *message)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } field[] = {{"heads", offsetof(model_config_t, heads)},
+                 {"kv_heads", offsetof(model_config_t, kv_heads)},
+                 {"hidden", offsetof(model_config_t, hidden)},
+                 {"leaves", offsetof(model_config_t, leaves)}};
+    const char *take = strstr(message, ": take ");
+    char text[512], *save = NULL;
+    size_t tried = 0, at = 0;
+    if (!take)
+        return 0;
+    snprintf(text, sizeof text, "%s", take + strlen(": take "));
+    for (char *word = strtok_r(text, " ,", &save); word; word = strtok_r(NULL, " ,", &save)) {
+        for (size_t i = 0; i < sizeof field / sizeof field[0]; i++)
+            if (strcmp(word, field[i].name) == 0)
+                at = field[i].at;
+        if (strspn(word, "0123456789") != strlen(word))
+            continue;
+        model_config_t c = *config;
+        size_t value = strtoull(word, NULL, 10);
+        assert_true(at != 0);
+        memcpy((char *)&c + at, &value, sizeof value);
+        if (at == offsetof(model_config_t, heads) && config->kv_heads == config->heads)
+            c.kv_heads = c.heads;
+        if (model_config_check(&c) != GYRE_OK)
+            fail_msg("advice '%s' of '%s' is refused: %s", word, message, gyre_last_error());
+        tried++;
+    }
+    return tried;
+}
+
+static void advice_is_accepted(void **state)
+{
+    (void)state;
+    uint64_t random = 88172645463325252u;
+    size_t refused = 0, tried = 0;
+    base_log_set_level(BASE_LOG_NONE);
+    for (int i = 0; i < 2000; i++) {
+        size_t draw[8];
+        for (size_t d = 0; d < 8; d++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            draw[d] = (size_t)(random >> 20);
+        }
+        model_config_t c = {.vocab = 50 + draw[0] % 50,
+                            .seq = 16,
+                            .layers = 2,
+                            .hidden = 1 + draw[1] % 96,
+                            .heads = 1 + draw[2] % 24,
+                            .kv_heads = draw[3] % 4 ? 0 : 1 + draw[3] / 4 % 24,
+                            .head_dim = draw[4] % 3 ? 0 : 4,
+                            .ffn = draw[5] % 2 ? 0 : 8 * (1 + draw[5] / 2 % 12),
+                            .experts = draw[6] % 4 ? 0 : 4,
+                            .leaves = draw[7] % 18};
+        char message[512];
+        if (model_config_check(&c) == GYRE_OK)
+            continue;
+        snprintf(message, sizeof message, "%s", gyre_last_error());
+        refused++;
+        tried += try_advice(&c, message);
+    }
+    assert_true(refused > 1000 && tried > refused / 2);
+}
+
 static void refuse(const char *text, gyre_status_t want, const char *say)
 {
     model_config_t c = {.vocab = 77};
@@ -254,18 +324,19 @@ static void refused(void **state)
     refuse(
         "{\"model_type\": \"opt\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2,"
         " \"vocab_size\": 9, \"layerdrop\": 0.1}",
-        GYRE_ERR_UNSUPPORTED, "layerdrop is 0.1");
+        GYRE_ERR_UNSUPPORTED, "layerdrop is 0.1:");
     refuse(LLAMA(", \"partial_rotary_factor\": 0.1"), GYRE_ERR_FORMAT, "leaves none of its 4 channels");
     refuse(LLAMA(", \"gyre\": {\"ffn\": 2305843009213693951, \"leaves\": 2}"), GYRE_ERR_INVALID,
            "ffn is 2305843009213693951");
     refuse("{\"model_type\": \"glm\", \"rms_norm_eps\": 1e-6}", GYRE_ERR_UNSUPPORTED, "GLM-4");
-    refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "vocab is 0");
+    refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "config.json: vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(rotary_share),
-                                       cmocka_unit_test(bounded), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(bounded), cmocka_unit_test(refused),
+                                       cmocka_unit_test(advice_is_accepted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,7 +200,8 @@ static void mistakes(void **state)
     expect("{" MODEL ", \"layout\": {\"tp\": 2.5}}", GYRE_ERR_FORMAT, "layout.tp must be a whole number");
     expect("{" MODEL ", \"layout\": {\"zero\": 4}}", GYRE_ERR_FORMAT,
            "layout.zero is 4: it must lie in 0..3");
-    expect("{" MODEL ", \"layout\": {\"schedule\": \"2f2b\"}}", GYRE_ERR_INVALID, "2f2b");
+    expect("{" MODEL ", \"layout\": {\"schedule\": \"2f2b\"}}", GYRE_ERR_FORMAT,
+           "layout.schedule is \"2f2b\": it must be one of gpipe, 1f1b");
     expect("{" MODEL ", \"layout\": {\"recompute\": \"some\"}}", GYRE_ERR_FORMAT,
            "one of none, selective, full");
     expect("{" MODEL ", \"layout\": {\"seq\": 4096}}", GYRE_ERR_INVALID, "the model knows 1024 positions");

@@ -60,6 +60,43 @@ run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 16 --may-change steps "${part
 want "goes on" 0
 check "the events are the log's, in both parts" python3 tests/tools/events.py "$W/board" "$W/first.jsonl" "$W/run.jsonl"
 
+# ---- the log's first line holds the run: --config takes it
+again() { # NAME OPTION...: a run, and that which its log describes
+    local name=$1
+    shift
+    run "$TRAIN" --report none --progress none --log "$W/one.jsonl" "$@"
+    want "$name" 0
+    python3 -c 'import json, sys; print(json.dumps(json.loads(sys.stdin.readline())["config"]))' <"$W/one.jsonl" >"$W/again.json"
+    run "$TRAIN" --config "$W/again.json" --log "$W/two.jsonl"
+    want "$name, from its log" 0
+    check "$name, from its log: is the same run" python3 - "$W/one.jsonl" "$W/two.jsonl" <<'PY'
+import json, sys
+one, two = [[json.loads(line) for line in open(path)] for path in sys.argv[1:]]
+assert len(one) == len(two) > 2
+for log in one, two:
+    del log[0]["config"]["log"], log[-1]["seconds"]
+    for line in log[1:-1]:
+        for name in list(line)[list(line).index("tokens_per_second"):]:
+            del line[name]
+assert one == two, next((a, b) for a, b in zip(one, two) if a != b)
+PY
+}
+again "flags" "${SMALL[@]}" --steps 3 --lr 0.0123456789012345 --min-lr 0.3 --clip 0.5 --loss-scale 1024 --precision fp16 --prompt $'a "b"\n\\ \xc3\xb6' \
+    --schedule gpipe --bucket-bytes 64K
+again "a recipe" --recipe examples/recipes/gpt-neox-20b.json --scale tiny --tp 1 --pp 1 --data "$W/text" --steps 3 --batch 4 --seed 5 \
+    --eval-sequences 2 --sample-tokens 0
+cat >"$W/model.json" <<'END'
+{"model_type": "gyre", "vocab": 256, "vocab_padded": 264, "seq": 32, "layers": 1, "hidden": 32, "heads": 4, "leaves": 2,
+ "dropout": 0.1}
+END
+again "a model's file" --model "$W/model.json" --data "$W/text" --steps 3 --eval-sequences 2 --sample-tokens 0 --time-limit 1000
+run "$TRAIN" "${SMALL[@]}" --steps 4 --lr 0.1 --checkpoint "$W/kept2" --report none
+want "a run with checkpoints" 0
+run "$TRAIN" "${SMALL[@]}" --steps 4 --lr 0.3 --checkpoint "$W/kept2" --resume --report none
+want "another rate" 2 "--lr is 0.3, but the run in .* was begun with 0.1: give --lr 0.1 "
+run "$TRAIN" "${SMALL[@]}" --lr 1e9
+want "a rate out of range" 2 "--lr wants a number from 1e-12 to 100, not '1e9'"
+
 # ---- report and trace: of a made-up run of 8 ranks, and of real ones
 mkdir "$W/made"
 run "$B/tests/tools/test_gyre_train" "$W/made"

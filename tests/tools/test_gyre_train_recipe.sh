@@ -15,8 +15,9 @@ is() {
     shift
     check "$what: $*" python3 - "$W/log" "$@" <<'PY'
 import json, sys
-config = json.loads(open(sys.argv[1]).readline())["config"]
-wrong = [pair + ", but " + config[pair.split("=")[0]] for pair in sys.argv[2:] if config[pair.split("=")[0]] != pair.split("=")[1]]
+first = json.loads(open(sys.argv[1]).readline())
+said = {**first["model"], **first["config"]}
+wrong = [f"{pair}, but {said.get(name)}" for pair in sys.argv[2:] for name, value in [pair.split("=")] if str(said.get(name)) != value]
 assert not wrong, wrong
 PY
 }
@@ -24,11 +25,11 @@ PY
 run "$UCX_RUN" -n 8 "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]}"
 want "a recipe in its own layout" 0
 is "OPT" tp=2 pp=1 dp=4 zero=3 recompute=full micro-batch=2 batch=8 precision=fp16 grad-type=16 loss-scale=4 \
-    loss-scale-min=0.25 loss-scale-hysteresis=1 lr-schedule=linear lr-decay=200 warmup=10 beta2=0.95 dropout=0.1 hidden=64
+    loss-scale-min=0.25 loss-scale-hysteresis=1 lr-schedule=linear lr-decay=200 warmup=10 beta2=0.95 dropout=0.1 hidden_size=64
 run "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]}" --tp 1 --batch 4 --lr 0.5 --precision bf16 --zero 1 --steps 1
 want "flags win" 0
 is "what is not said follows" tp=1 dp=0 zero=1 batch=4 groups=0 lr=0.5 min-lr=0.1 precision=bf16 grad-type=fp32 \
-    loss-scale=65536 lr-decay=400 beta2=0.95
+    loss-scale=None lr-decay=400 beta2=0.95
 printf '{"recipe": "%s", "scale": "tiny", "tp": 1, "clip": 7}' $RECIPES/bloom-176b.json >"$W/config"
 run "$TRAIN" --config "$W/config" --pp 1 "${TINY[@]:2}"
 want "by a config file" 0 "bloom-176b.json: its batch grows from 4 sequences on; here it is 8 from the first step"

@@ -119,11 +119,6 @@ static void print_value(const train_run_t *run, size_t i, uint64_t hash, char *t
     const train_options_t *options = run->options;
     const char *name, *path;
     char value[VALUE];
-    if (i < TRAIN_OPTIONS && train_rows[i].kind == TRAIN_REAL) {
-        snprintf(text, VALUE, "%.12g",
-                 *(const double *)(const void *)((const char *)options + train_rows[i].at));
-        return;
-    }
     if (i < TRAIN_OPTIONS) {
         (void)train_options_row(options, i, &name, value, sizeof value);
         snprintf(text, VALUE, "%.150s", *value ? value : "not given");

@@ -1,4 +1,5 @@
-/* tools/gyre-train/options.c: one table of options serves flags, config file, help, log and report. */
+/* tools/gyre-train/options.c: one table of options serves flags, config file, help, log and report; options_text.c writes
+ * values. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/settings_parse.h"
+#include "base/shortest.h"
 #include "tools/gyre-train/options.h"
 
 static void *field(train_options_t *options, const train_row_t *row)
@@ -127,6 +129,7 @@ static int set(train_options_t *options, const train_row_t *row, const char *tex
 
 static void wanted(const train_row_t *row, char *text, size_t bytes)
 {
+    char low[BASE_SHORTEST], high[BASE_SHORTEST];
     if (row->kind == TRAIN_TEXT)
         snprintf(text, bytes, "wants a text that is not empty");
     else if (row->kind == TRAIN_SWITCH)
@@ -134,9 +137,9 @@ static void wanted(const train_row_t *row, char *text, size_t bytes)
     else if (row->kind == TRAIN_CHOICE)
         snprintf(text, bytes, "wants one of %s", row->argument);
     else
-        snprintf(text, bytes, "wants a %s from %.10g to %.10g%s",
-                 row->kind == TRAIN_REAL ? "number" : "whole number", row->low, row->high,
-                 row->kind == TRAIN_BYTES ? " (K, M, G allowed)" : "");
+        snprintf(text, bytes, "wants a %s from %s to %s%s",
+                 row->kind == TRAIN_REAL ? "number" : "whole number", base_shortest(row->low, low),
+                 base_shortest(row->high, high), row->kind == TRAIN_BYTES ? " (K, M, G allowed)" : "");
 }
 
 /* ---- config file --------------------------------------------------------------------------------------------- */
@@ -157,17 +160,18 @@ static void hint(const char *name, const char *dashes, char *text, size_t bytes)
         snprintf(text, bytes, ": the nearest is %s%s", dashes, nearest);
 }
 
-/* A JSON value as the text that a flag would have. 0: a list, an object or null. */
-static int as_text(const json_t *value, char *text, size_t bytes)
+/* A number or a truth value as the text that a flag would have. 0: it is neither. */
+static int number_text(const json_t *value, char *text, size_t bytes)
 {
-    if (json_is_string(value))
-        return snprintf(text, bytes, "%s", json_string_value(value)) < (int)bytes;
     if (json_is_integer(value))
         return snprintf(text, bytes, "%lld", (long long)json_integer_value(value)) < (int)bytes;
     if (json_is_real(value)) {
         /* 1e3 is a whole number, too */
         double x = json_real_value(value);
-        return snprintf(text, bytes, floor(x) == x && fabs(x) < 1e15 ? "%.0f" : "%.17g", x) < (int)bytes;
+        char real[BASE_SHORTEST];
+        if (floor(x) == x && fabs(x) < 1e15)
+            return snprintf(text, bytes, "%.0f", x) < (int)bytes;
+        return snprintf(text, bytes, "%s", base_shortest(x, real)) < (int)bytes;
     }
     if (json_is_boolean(value))
         return snprintf(text, bytes, "%d", json_is_true(value)) < (int)bytes;
@@ -179,7 +183,7 @@ static int read_config(train_options_t *options, int speak)
     json_t *object;
     const char *name;
     json_t *value;
-    char text[4096], why[5000], where[4200];
+    char text[64], why[5000], where[4200];
     int status = -1;
     if (base_json_read(options->config, &object) != GYRE_OK)
         return TRAIN_USAGE; /* it has said why */
@@ -199,7 +203,10 @@ static int read_config(train_options_t *options, int speak)
             }
             if (is_given(options, row)) /* by flag */
                 continue;
-            if (!as_text(value, text, sizeof text) || !set(options, row, text)) {
+            const char *as = json_is_string(value)                   ? json_string_value(value)
+                             : number_text(value, text, sizeof text) ? text
+                                                                     : NULL;
+            if (!as || !set(options, row, as)) {
                 why[0] = ' ';
                 wanted(row, why + 1, sizeof why - 1);
                 status = complain(speak, where, name, why);
@@ -367,59 +374,6 @@ void train_options_free(train_options_t *options)
         if (train_rows[i].kind == TRAIN_TEXT)
             free(*(char **)field(options, &train_rows[i]));
     memset(options, 0, sizeof *options);
-}
-
-static void row_text(const train_options_t *options, const train_row_t *row, int exact, char *value,
-                     size_t bytes)
-{
-    const char *at = (const char *)options + row->at, *text;
-    switch (row->kind) {
-    case TRAIN_TEXT:
-        text = *(const char *const *)(const void *)at;
-        snprintf(value, bytes, "%s", !text ? "" : strcmp(text, "\n") == 0 ? "(a line break)" : text);
-        break;
-    case TRAIN_COUNT:
-    case TRAIN_BYTES:
-        if (*(const uint64_t *)(const void *)at == UINT64_MAX)
-            snprintf(value, bytes, "until the time limit");
-        else
-            snprintf(value, bytes, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
-        break;
-    case TRAIN_REAL:
-        snprintf(value, bytes, "%.*g", exact ? 17 : 6, *(const double *)(const void *)at);
-        break;
-    case TRAIN_SWITCH:
-        snprintf(value, bytes, "%s", *(const int *)(const void *)at ? "on" : "off");
-        break;
-    case TRAIN_CHOICE: {
-        size_t length;
-        const char *word = base_setting_word(row->argument, *(const int *)(const void *)at, &length);
-        snprintf(value, bytes, "%.*s", (int)length, word);
-        break;
-    }
-    }
-}
-
-int train_options_row(const train_options_t *options, size_t i, const char **name, char *value, size_t bytes)
-{
-    if (i >= train_rows_count)
-        return 0;
-    *name = train_rows[i].name;
-    row_text(options, &train_rows[i], 0, value, bytes);
-    return 1;
-}
-
-int train_options_exact(const train_options_t *options, size_t i, const char **name, char *value,
-                        size_t bytes)
-{
-    while (i < train_rows_count && train_rows[i].matters != TRAIN_CURVE &&
-           train_rows[i].matters != TRAIN_SHAPE)
-        i++;
-    if (i >= train_rows_count)
-        return -1;
-    *name = train_rows[i].name;
-    row_text(options, &train_rows[i], 1, value, bytes);
-    return (int)i;
 }
 
 /* 1 if the list NAME,NAME,... holds this row. */

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/config_json.h"
 #include "tools/gyre-train/train.h"
 
 gyre_status_t train_record_open(train_record_t *record, const train_options_t *options)
@@ -80,22 +81,31 @@ __attribute__((format(printf, 3, 0))) static void put_number(FILE *out, const ch
     fputs(behind, out);
 }
 
+/* The architecture, as --model takes it: flags, a recipe or weights may have said what it is. */
+static gyre_status_t write_model(train_record_t *record)
+{
+    json_t *model;
+    gyre_status_t status = model_config_to_json(record->model, &model);
+    if (status != GYRE_OK)
+        return status;
+    fputs(",\"model\":", record->log);
+    (void)json_dumpf(model, record->log, JSON_COMPACT); /* `written` sees what goes wrong */
+    json_decref(model);
+    return GYRE_OK;
+}
+
 static gyre_status_t write_first_line(train_record_t *record, const train_options_t *options,
                                       const model_data_t *data)
 {
-    const char *name;
-    char value[4096];
-    json_t *object = json_object();
-    for (size_t i = 0; train_options_row(options, i, &name, value, sizeof value); i++)
-        json_object_set_new(object, name, json_string(value)); /* NULL where a path is not UTF-8: left out */
-    char *text = json_dumps(object, JSON_COMPACT);
-    json_decref(object);
-    if (!text)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the first line of the log");
-    fprintf(record->log, "{\"config\":%s,\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,", text,
-            record->ranks, record->parameters, (unsigned long long)data->bytes, data->files);
+    fputs("{\"config\":", record->log);
+    gyre_status_t status = train_options_write(options, record->log);
+    if (status != GYRE_OK)
+        return status;
+    if (record->model && (status = write_model(record)) != GYRE_OK)
+        return status;
+    fprintf(record->log, ",\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,", record->ranks,
+            record->parameters, (unsigned long long)data->bytes, data->files);
     put_number(record->log, "unigram_entropy", "%.17g", record->unigram, "}\n");
-    free(text);
     return written(record);
 }
 

@@ -108,13 +108,15 @@ static gyre_status_t compare_options(const train_parts_t *parts, const json_t *r
 {
     const json_t *then = json_object_get(run, "options");
     const char *name, *old;
-    char value[64];
+    char value[64], shown[64];
     for (int i = 0; (i = train_options_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0;
          i++) {
         if (!(old = json_string_value(json_object_get(then, name))))
             return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what --%s was", at, name);
-        if (strcmp(old, value) == 0 || train_options_may_change(parts->options, name))
+        if (train_options_same((size_t)i, value, old, shown, sizeof shown) ||
+            train_options_may_change(parts->options, name))
             continue;
+        old = shown;
         if (train_options_is_shape(name))
             return gyre_fail(
                 GYRE_ERR_INVALID,

@@ -81,7 +81,8 @@ static gyre_status_t find_shape(const train_options_t *options, const model_data
                               .seq = options->seq,
                               .layers = options->layers,
                               .hidden = options->hidden,
-                              .heads = options->heads};
+                              .heads = options->heads,
+                              .leaves = options->leaves};
     if (options->load) {
         model_config_t found;
         gyre_status_t status = model_checkpoint_config(options->load, &found);
@@ -506,6 +507,7 @@ static gyre_status_t set_up_record(train_run_t *run)
     const model_flops_t flops = model_flops(&run->shape);
     record->unigram = run->data->unigram_entropy;
     record->ranks = gyre_comm_size(run->comm);
+    record->model = &run->shape;
     record->parameters = pipe_train_whole(run->train)->total;
     record->tokens_per_step = options->batch * run->shape.seq;
     record->flops_per_step =

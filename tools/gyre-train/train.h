@@ -1,6 +1,6 @@
 /* tools/gyre-train/train.h: what the parts of gyre-train share.
  *
- *   options.c   flags and config file, by the table of options_table.c
+ *   options.c   flags and config file, by the table of options_table.c; options_text.c: their values as text
  *   recipe.c    what --recipe says
  *   setup.c     from options to a run that is ready
  *   alike.c     whether all ranks were given the same run
@@ -101,6 +101,13 @@ int train_options_row(const train_options_t *options, size_t i, const char **nam
 /* The first row from i on that matters to the bits of the run, and its exact value as text; -1: there is none. */
 int train_options_exact(const train_options_t *options, size_t i, const char **name, char *value,
                         size_t bytes);
+/* 1 if row i's `value` (train_options_exact) is what a checkpoint says it was, `old`, however many digits that has. shown: it as
+ * messages have it. */
+int train_options_same(size_t i, const char *value, const char *old, char *shown, size_t bytes);
+/* The object that --config takes: given to a new gyre-train on as many ranks it is the same run. What is implied by others
+ * of its keys is not in it. A path that is not UTF-8 has no place in JSON and is left out. NO_MEMORY; errors of `out` are the
+ * caller's to see. */
+gyre_status_t train_options_write(const train_options_t *options, FILE *out);
 /* 1 if --may-change lists the option and it is none of the model's shape. */
 int train_options_may_change(const train_options_t *options, const char *name);
 int train_options_is_shape(const char *name);
@@ -143,6 +150,7 @@ typedef struct {
     uint64_t tokens_per_step;
     int ranks;
     size_t parameters;
+    const model_config_t *model; /* borrowed; NULL: not known */
     double
         flops_per_step; /* of the model: forward and backward, without what is computed twice; 0: not known */
     double peak_flops;  /* per second, of all ranks together; 0: not known */
