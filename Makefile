@@ -269,7 +269,7 @@ help:
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 90 layouts, in each precision: the same bits (ONLY=WORD: some of them)"
-	@echo "make check-reshard training saved in one layout and gone on with in another, 23 pairs: the same bits (ONLY=WORD: some of them)"
+	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"

@@ -183,7 +183,8 @@ gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_
 const optim_scaler_t *optim_zero_scaler(const optim_zero_t *zero);
 
 /* The fp32 weights of canonical row `row` of `whole` (the whole table) on rank 0 of world: canonical [leaves *
- * leaf_count] there, NULL elsewhere. Collective over world, one row after the other. */
+ * leaf_count] there, NULL elsewhere. Collective over world, one row after the other. With offload each rank reads
+ * what it owns of the row's weights, and nothing else. IO on all ranks: one of them cannot. */
 gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *whole, size_t row,
                                     float *canonical);
 

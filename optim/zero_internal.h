@@ -49,6 +49,7 @@ struct optim_zero {
     float *master, *m, *v; /* [plan.state]; NULL: master: weights are fp32; all: in the file */
     int file;              /* -1: none */
     float *window;         /* of the file: [max_own] times 2 or 3 */
+    uint64_t file_read;    /* bytes read from it */
     optim_stack_t *stack;
 
     zero_run_t *run; /* [buckets] */

@@ -60,11 +60,13 @@ static size_t file_bytes(const optim_zero_t *zero, size_t b)
     return zero->plan.bucket[b].own * parts_of(zero) * sizeof(float);
 }
 
-static gyre_status_t transfer(const optim_zero_t *zero, size_t b, int write)
+/* `bytes` of the file at `offset`, which belong to bucket b. */
+static gyre_status_t transfer(optim_zero_t *zero, size_t b, void *memory, size_t bytes, off_t offset,
+                              int write)
 {
-    char *at = (char *)zero->window;
-    off_t offset = file_at(zero, b);
-    for (size_t left = file_bytes(zero, b); left > 0;) {
+    char *at = memory;
+    zero->file_read += write ? 0 : bytes;
+    for (size_t left = bytes; left > 0;) {
         ssize_t n = write ? pwrite(zero->file, at, left, offset) : pread(zero->file, at, left, offset);
         if (n < 0 && errno == EINTR)
             continue;
@@ -88,7 +90,7 @@ gyre_status_t zero_state_open(optim_zero_t *zero, size_t b, zero_view_t *view)
         *view = (zero_view_t){zero->master ? zero->master + k->at : weight, zero->m + k->at, zero->v + k->at};
         return GYRE_OK;
     }
-    gyre_status_t status = transfer(zero, b, 0);
+    gyre_status_t status = transfer(zero, b, zero->window, file_bytes(zero, b), file_at(zero, b), 0);
     *view = (zero_view_t){.m = zero->window, .v = zero->window + k->own, .w = weight};
     if (zero_half(zero))
         view->w = zero->window + 2 * k->own;
@@ -97,7 +99,9 @@ gyre_status_t zero_state_open(optim_zero_t *zero, size_t b, zero_view_t *view)
 
 gyre_status_t zero_state_close(optim_zero_t *zero, size_t b, int changed)
 {
-    return zero->file >= 0 && changed ? transfer(zero, b, 1) : GYRE_OK;
+    return zero->file >= 0 && changed
+               ? transfer(zero, b, zero->window, file_bytes(zero, b), file_at(zero, b), 1)
+               : GYRE_OK;
 }
 
 void zero_state_ahead(optim_zero_t *zero, size_t b)
@@ -132,16 +136,19 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
     for (size_t b = 0; status == GYRE_OK && b < plan->buckets; b++) {
         const zero_bucket_t *k = &plan->bucket[b];
         zero_view_t view = {0};
+        int open = 0; /* a file is not read for what nobody asks for */
         if (k->alias != MODEL_NONE)
             continue;
-        if (!listed && ((status = zero_weights_wait(zero, b)) != GYRE_OK ||
-                        (status = zero_state_open(zero, b, &view)) != GYRE_OK))
-            return status;
         for (size_t r = k->row; status == GYRE_OK && r < k->row + k->rows; r++) {
             const model_param_t *row = &plan->params->row[r];
             size_t lo, hi;
             if (!zero_row_part(zero, r, &lo, &hi) || (owned && !owns(zero, r)))
                 continue;
+            if (!listed && !open &&
+                ((status = zero_weights_wait(zero, b)) != GYRE_OK ||
+                 (status = zero_state_open(zero, b, &view)) != GYRE_OK))
+                return status;
+            open = 1;
             const optim_zero_range_t range = {.row = r,
                                               .global = row->global,
                                               .first = row->first + (lo - (row->grad - k->grad)),
@@ -151,7 +158,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
                                               .exp_avg_sq = listed ? NULL : view.v + (lo - k->first)};
             status = fn(user, &range);
         }
-        if (status == GYRE_OK && !listed)
+        if (status == GYRE_OK && !listed && open)
             status = zero_state_close(zero, b, what == OPTIM_STATE_LOAD);
     }
     return status;
@@ -230,47 +237,75 @@ gyre_status_t optim_zero_digest(optim_zero_t *zero, uint64_t *digest)
     return status;
 }
 
+/* What a rank owns of a row that is gathered. */
 typedef struct {
-    size_t global;
-    uint64_t range[2]; /* first, count */
-    float *copy;       /* [count] */
-    float *into;       /* or: the whole row */
-} find_t;
+    uint64_t range[2]; /* first, count of the canonical row; count UNREAD: it cannot read it */
+    float *value;      /* [count] */
+} piece_t;
+#define UNREAD UINT64_MAX
 
-static gyre_status_t find_range(void *user, const optim_zero_range_t *range)
+/* Elements [lo, hi) of bucket b, of the fp32 weights that this rank updates. Of a file it is they alone that are read. */
+static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_t hi, float *out)
 {
-    find_t *find = user;
-    if (range->global != find->global)
-        return GYRE_OK;
-    find->range[0] = range->first;
-    find->range[1] = range->count;
-    if (find->into) {
-        memcpy(find->into + range->first, range->weight, range->count * sizeof(float));
-        return GYRE_OK;
-    }
-    if (!(find->copy = malloc(range->count * sizeof(float))))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu elements of a row", range->count);
-    memcpy(find->copy, range->weight, range->count * sizeof(float));
+    const zero_bucket_t *k = &zero->plan.bucket[b];
+    size_t at = lo - k->first, bytes = (hi - lo) * sizeof(float);
+    gyre_status_t status = zero_weights_wait(zero, b);
+    if (status != GYRE_OK)
+        return status;
+    if (zero->file >= 0 && zero_half(zero)) /* behind the moments (zero_state_open) */
+        return transfer(zero, b, out, bytes, file_at(zero, b) + (off_t)((2 * k->own + at) * sizeof(float)),
+                        0);
+    const float *weight =
+        zero->master ? zero->master + k->at : (const float *)(const void *)zero_weight_own(zero, b);
+    memcpy(out, weight + at, bytes);
     return GYRE_OK;
 }
 
-static gyre_status_t gather_ranges(optim_zero_t *zero, find_t *find, float *canonical)
+/* This rank's piece of row `global` of the whole table: into memory that it takes, or into `whole` at its place there. */
+static gyre_status_t take_piece(optim_zero_t *zero, size_t global, float *whole, piece_t *piece)
+{
+    const model_params_t *params = zero->plan.params;
+    size_t r = 0, lo, hi;
+    while (r < params->rows && (params->row[r].global != global || !owns(zero, r)))
+        r++;
+    if (r == params->rows || !zero_row_part(zero, r, &lo, &hi))
+        return GYRE_OK;
+    size_t b = zero->plan.bucket_of[r];
+    piece->range[0] = params->row[r].first + lo - (params->row[r].grad - zero->plan.bucket[b].grad);
+    piece->range[1] = hi - lo;
+    if (!whole && !(piece->value = malloc((hi - lo) * sizeof(float))))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu elements of a row", hi - lo);
+    return read_weights(zero, b, lo, hi, whole ? whole + piece->range[0] : piece->value);
+}
+
+/* `mine`: of taking this rank's piece, which others hear of before they wait for it. */
+static gyre_status_t gather_pieces(optim_zero_t *zero, gyre_status_t mine, piece_t *piece, float *canonical)
 {
     gyre_comm_t *world = zero->groups.world;
-    size_t n = (size_t)gyre_comm_size(world);
+    size_t n = (size_t)gyre_comm_size(world), unread = n;
     uint64_t *all = calloc(2 * n, sizeof *all);
     size_t *counts = calloc(2 * n, sizeof *counts);
-    gyre_status_t status =
-        all && counts ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu ranges", n);
-    if (status == GYRE_OK)
-        status = gyre_all_gather(find->range, all, 2, GYRE_UINT64, world);
+    if (mine == GYRE_OK && (!all || !counts))
+        mine = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the ranges of %zu ranks", n);
+    char why[512] = ""; /* a collective may leave words of its own */
+    if (mine != GYRE_OK) {
+        snprintf(why, sizeof why, "%s", gyre_last_error());
+        piece->range[1] = UNREAD;
+    }
+    gyre_status_t status = all && counts ? gyre_all_gather(piece->range, all, 2, GYRE_UINT64, world) : mine;
     for (size_t p = 0; status == GYRE_OK && p < n; p++) {
         counts[p] = (size_t)all[2 * p + 1];
         counts[n + p] = (size_t)all[2 * p];
+        unread = all[2 * p + 1] == UNREAD ? p : unread;
     }
+    if (status == GYRE_OK && mine != GYRE_OK)
+        status = gyre_fail_quiet(mine, "%s", why);
+    if (status == GYRE_OK && unread < n)
+        status = gyre_fail_quiet(GYRE_ERR_IO, "rank %zu cannot read its part of the weights, and says why",
+                                 unread);
     if (status == GYRE_OK)
-        status = gyre_gatherv(find->copy, (size_t)find->range[1], canonical, counts, counts + n, GYRE_FLOAT32,
-                              0, world);
+        status = gyre_gatherv(piece->value, (size_t)piece->range[1], canonical, counts, counts + n,
+                              GYRE_FLOAT32, 0, world);
     free(all);
     free(counts);
     return status;
@@ -283,10 +318,10 @@ gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *wh
         return gyre_fail(GYRE_ERR_INVALID, "row %zu of %zu", row, whole->rows);
     if (whole->row[row].twin && whole->row[row].kind == MODEL_HEAD)
         row = model_params_find(whole, MODEL_WTE, 0);
-    find_t find = {.global = row, .into = zero->groups.world ? NULL : canonical};
-    gyre_status_t status = optim_zero_state(zero, OPTIM_STATE_OWNED, find_range, &find);
-    if (status == GYRE_OK && zero->groups.world)
-        status = gather_ranges(zero, &find, canonical);
-    free(find.copy);
+    piece_t piece = {0};
+    gyre_status_t status = take_piece(zero, row, zero->groups.world ? NULL : canonical, &piece);
+    if (zero->groups.world)
+        status = gather_pieces(zero, status, &piece, canonical);
+    free(piece.value);
     return status;
 }

@@ -4,6 +4,7 @@
  * gradients in the tree of the contract; memory and traffic are what the formulas say. */
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "optim/batch.h"
@@ -366,6 +367,31 @@ static void check_rows(job_t *job, optim_zero_t *zero)
     free(row);
 }
 
+/* Elements that check_rows asks a rank for: the head's, too, which are the embedding's. */
+typedef struct {
+    const model_params_t *whole;
+    uint64_t elements;
+} asked_t;
+
+static gyre_status_t ask_range(void *user, const optim_zero_range_t *range)
+{
+    asked_t *asked = user;
+    asked->elements += range->count * (asked->whole->row[range->global].twin ? 2 : 1);
+    return GYRE_OK;
+}
+
+/* All rows from a file: each rank reads its master weights, once, and no moments. */
+static void check_file(job_t *job, optim_zero_t *zero)
+{
+    asked_t asked = {.whole = job->whole};
+    uint64_t before = zero->file_read;
+    MP_OK(optim_zero_state(zero, OPTIM_STATE_LISTED, ask_range, &asked));
+    check_rows(job, zero);
+    uint64_t want = zero_half(zero) && zero->file >= 0 ? asked.elements * sizeof(float) : 0;
+    MP_CHECK(zero->file_read - before == want, "%llu bytes read, not %llu",
+             (unsigned long long)(zero->file_read - before), (unsigned long long)want);
+}
+
 /* A checkpoint as bits: three arrays of the whole, and how often each element was visited. */
 typedef struct {
     const job_t *job;
@@ -473,6 +499,8 @@ static uint64_t train(job_t *job, const trial_t *t)
         CHECK(optim_zero_steps(zero) == steps);
     }
     dump_state(job, zero, &dump);
+    if (t->zero.offload)
+        check_file(job, zero);
     MP_OK(optim_zero_verify(zero));
     MP_OK(optim_zero_digest(zero, &digest));
     optim_scaler_t saved = {0};
@@ -551,6 +579,28 @@ static void drift(job_t *job, const trial_t *layout, size_t victim, model_kind_t
     drift_at(job, &t, victim, kind, who, anew ? 1 : 16);
     t.zero.verify_steps = 1;
     drift_at(job, &t, victim, kind, who, 1);
+}
+
+/* One rank cannot read its part of a row: all of them hear of it, and nobody waits. */
+static void unreadable(job_t *job)
+{
+    const trial_t t = {.tp = 1,
+                       .dp = job->ranks,
+                       .pp = 1,
+                       .batch = 8,
+                       .zero = {.stage = 1, .precision = MODEL_BFLOAT16, .offload = P_tmpdir}};
+    float *row = zeros(job->whole->total);
+    begin_layout(job, &t);
+    optim_zero_t *zero = make(job, &t);
+    MP_OK(optim_zero_init(zero, SEED));
+    if (job->rank == 1)
+        CHECK(ftruncate(zero->file, 0) == 0);
+    size_t wte = model_params_find(job->whole, MODEL_WTE, 0); /* all have a part of it */
+    CHECK(optim_zero_gather_row(zero, job->whole, wte, job->rank == 0 ? row : NULL) == GYRE_ERR_IO);
+    CHECK(strstr(gyre_last_error(), job->rank == 1 ? "offload: read" : "rank 1 cannot read") != NULL);
+    optim_zero_destroy(zero);
+    end_layout(job);
+    free(row);
 }
 
 /* What callers get wrong, one rank by itself. */
@@ -656,6 +706,7 @@ int main(void)
     if (job.ranks == 1)
         misuse(&job);
     if (job.ranks > 1) {
+        unreadable(&job);
         trial_t t = {.tp = 1, .dp = job.ranks, .pp = 1, .batch = 8};
         for (int half = 0; half < 2; half++)
             for (int stage = 0; stage < 3; stage++) {

@@ -34,10 +34,12 @@ fp32=(
     "5 | --zero 3 --bucket-bytes 16K | --zero 3 --bucket-bytes 1M | 7"
     "8 | --pp 4 --zero 3 | --tp 4 --pp 2 | 8"
     "8 | --zero 3 | --zero 0 | 8"
+    "4 | --zero 3 --offload $W | --pp 2 --zero 1 --offload $W | 4"
 )
 # 16-bit weights beside fp32 master weights; fp16's loss scale goes on, too
-bf16=("4 | --tp 2 --zero 3 | --pp 2 | 2" "4 | --zero 1 | --tp 4 --sequence-parallel | 4")
-fp16=("2 | --zero 2 | --tp 2 --pp 2 | 4")
+bf16=("4 | --tp 2 --zero 3 | --pp 2 | 2" "4 | --zero 1 | --tp 4 --sequence-parallel | 4"
+    "2 | --pp 2 | --zero 3 --offload $W | 3")
+fp16=("2 | --zero 2 --offload $W | --tp 2 --pp 2 | 4")
 [ -n "${TEST_LONG:-}" ] || { fp32=("${fp32[@]:0:2}") bf16=(); }
 
 # The bits of a log: step, loss, gradient norm, validation loss, loss scale.
