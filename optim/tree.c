@@ -11,6 +11,7 @@
 #include "optim/tree.h"
 
 #define MAX_LEVELS (8 * sizeof(size_t))
+#define BLOCK      ((size_t)2048) /* floats that are joined at a time */
 
 struct optim_stack {
     size_t leaves, group, levels;
@@ -112,33 +113,38 @@ float *optim_stack_place(optim_stack_t *stack, size_t i)
     return joins == 0 && i + 1 < stack->leaves ? stack->level[held] : NULL;
 }
 
-static void join(const optim_stack_t *stack, float *out, const float *left, const float *right, size_t count)
+/* value [count] = level[held - 1] + value, then that of the level below, and so on, `joins` times; the last sum goes to the level
+ * itself if `keep`. Block by block, so that value stays in the nearest cache from one join to the next. */
+static void join(const optim_stack_t *stack, float *value, size_t offset, size_t count, size_t held,
+                 size_t joins, int keep)
 {
-    stack->add(out, left, right, count);
-    if (stack->round)
-        stack->round(out, count);
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t n = base_min_size(BLOCK, count - at);
+        if (stack->round)
+            stack->round(value + at, n);
+        for (size_t j = 0; j < joins; j++) {
+            float *left = stack->level[held - 1 - j] + offset + at;
+            float *out = keep && j + 1 == joins ? left : value + at;
+            stack->add(out, left, value + at, n);
+            if (stack->round)
+                stack->round(out, n);
+        }
+    }
 }
 
 void optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
     size_t held, joins;
     find(stack->leaves, stack->group, i, &held, &joins);
-    if (stack->round)
-        stack->round(value, count);
-    while (joins-- > 0) { /* nothing to add for a leaf that was computed in place */
-        float *left = stack->level[--held] + offset;
-        join(stack, joins == 0 ? left : value, left, value, count);
-    }
+    join(stack, value, offset, count, held, joins,
+         1); /* nothing to add for a leaf that was computed in place */
 }
 
 void optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
 {
-    size_t held, joins;
-    if (stack->round && stack->leaves > 0)
-        stack->round(value, count);
-    if (stack->leaves < 2)
+    size_t held = 0, joins;
+    if (stack->leaves == 0)
         return;
     find(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
-    while (held-- > 0)
-        join(stack, value, stack->level[held] + offset, value, count);
+    join(stack, value, offset, count, held, held, 0);
 }
