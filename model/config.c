@@ -217,6 +217,12 @@ gyre_status_t model_config_check_of(const model_config_t *config, const char *wh
     return gyre_fail(GYRE_ERR_INVALID, "%s%s%s%s", where ? where : "", where ? ": " : "", broken.why, advice);
 }
 
+int model_config_works(const model_config_t *config)
+{
+    broken_t broken = {.quiet = 1};
+    return works(config, &broken);
+}
+
 gyre_status_t model_config_check(const model_config_t *config)
 {
     return model_config_check_of(config, NULL);

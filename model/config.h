@@ -71,6 +71,8 @@ typedef struct {
 /* Checks every extent and every divisibility. INVALID names the value and, where another value of one field is the way out, the
  * nearest: with it alone the configuration is accepted (heads of q, k and v that are as many stay as many). */
 gyre_status_t model_config_check(const model_config_t *config);
+/* The same without a word: 1 or 0. */
+int model_config_works(const model_config_t *config);
 /* The same of a file, which the message names. */
 gyre_status_t model_config_check_of(const model_config_t *config, const char *where);
 /* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without experts. */

@@ -18,6 +18,13 @@ size_t optim_batch_group(const optim_batch_t *batch)
     return b.groups ? b.batch / b.groups : 0;
 }
 
+/* The least batch of equal groups that is no smaller and feeds all ranks. */
+static size_t nearest_batch(const optim_batch_t *batch, size_t ranks)
+{
+    size_t least = base_max_size(batch->batch, ranks), groups = base_max_size(1, batch->groups);
+    return (least + groups - 1) / groups * groups;
+}
+
 gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
 {
     if (batch->batch < 1)
@@ -26,13 +33,13 @@ gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
     if (b.batch % b.groups != 0)
         return gyre_fail(GYRE_ERR_INVALID,
                          "a batch of %zu sequences cannot be %zu equal groups: take a batch of %zu", b.batch,
-                         b.groups, (b.batch / b.groups + 1) * b.groups);
+                         b.groups, nearest_batch(batch, ranks));
     if (b.batch < ranks)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "batch %zu has fewer sequences than there are data-parallel ranks (%zu): take a batch of %zu "
-            "or more, or fewer ranks",
-            b.batch, ranks, ranks);
+            "batch %zu has fewer sequences than there are data-parallel ranks (%zu): take a batch of %zu, "
+            "or fewer ranks",
+            b.batch, ranks, nearest_batch(batch, ranks));
     return GYRE_OK;
 }
 

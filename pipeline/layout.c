@@ -70,7 +70,8 @@ size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_
 
 /* ---- the rules: each returns 0 and says in `why` what is broken ------------------------------------------------ */
 
-#define WHY PIPE_LAYOUT_WHY
+#define WHY         PIPE_LAYOUT_WHY
+#define MOST_LEAVES 64 /* that gyre-train's --leaves takes */
 
 static int check_degrees(const pipe_layout_t *l, size_t ranks, char why[WHY])
 {
@@ -87,7 +88,7 @@ static int check_tensor(const pipe_layout_t *l, const model_config_t *model, cha
     if (c.leaves % l->tp != 0) {
         snprintf(why, WHY,
                  "tp %zu does not divide the %zu leaves of every sum (heads, MLP and vocabulary are cut in "
-                 "leaves; --leaves takes more where they divide)",
+                 "leaves)",
                  l->tp, c.leaves);
         return 0;
     }
@@ -154,66 +155,144 @@ static double apart(size_t a, size_t b)
 }
 
 /* Schedules that may stand in for the one that is asked for, with the chunks that they take. */
-static size_t stand_ins(const pipe_layout_t *l, pipe_layout_t out[4])
+enum { FORMS = 3 };
+static void stand_ins(const pipe_layout_t *l, pipe_layout_t out[FORMS])
 {
-    size_t n = 0;
-    out[n++] = *l;
-    out[n] = *l;
-    out[n++].chunks = (size_t)pipe_kind_chunks(l->schedule);
-    out[n] = *l;
-    out[n].schedule = PIPE_1F1B;
-    out[n++].chunks = 1;
-    return n;
+    out[0] = out[1] = out[2] = *l;
+    out[1].chunks = (size_t)pipe_kind_chunks(l->schedule);
+    out[2].schedule = PIPE_1F1B;
+    out[2].chunks = 1;
+    for (int f = 0; f < FORMS; f++)
+        out[f].zero = l->zero < 0 ? 0 : l->zero > 3 ? 3 : l->zero;
 }
 
-/* The legal layout with the fewest changes: each halving or doubling of a degree counts one, and so do
- * another schedule and leaving sequence parallelism out. */
-static int nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
-                   const optim_batch_t *batch, pipe_layout_t *best)
+/* Each halving or doubling of a degree counts one, and so do another schedule and leaving sequence parallelism out; smaller
+ * micro-batches and another balance, which change nothing but the speed, count half. */
+static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
+{
+    return apart(l->tp, asked->tp) + apart(l->pp, asked->pp) + apart(l->dp, asked->dp) +
+           (l->schedule != asked->schedule || l->chunks != asked->chunks) + (l->sequence != asked->sequence) +
+           0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
+}
+
+/* The best of `l` with micro-batches as they are and smaller (which only a schedule that counts them minds), and with either
+ * balance. */
+static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                     const optim_batch_t *batch, double *least, pipe_layout_t *best)
+{
+    char why[WHY];
+    for (size_t micro = asked->micro_batch; micro >= 1; micro /= 2) {
+        l.micro_batch = micro;
+        for (int other = 0; other < 2; other++) {
+            l.balance = asked->balance != other;
+            double d = distance(&l, asked);
+            if (d < *least && pipe_layout_works(&l, model, ranks, batch, why)) {
+                *least = d;
+                *best = l;
+            }
+        }
+        if (l.schedule != PIPE_INTERLEAVED)
+            break;
+    }
+}
+
+int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                        const optim_batch_t *batch, pipe_layout_t *best)
 {
     double least = INFINITY;
-    char why[WHY];
-    pipe_layout_t form[4];
-    size_t forms = stand_ins(asked, form);
-    for (size_t f = 0; f < forms * (asked->sequence ? 2 : 1); f++)
+    pipe_layout_t form[FORMS];
+    stand_ins(asked, form);
+    for (int f = 0; f < FORMS * (asked->sequence ? 2 : 1); f++)
         for (size_t tp = 1; tp <= ranks; tp *= 2)
             for (size_t pp = 1; tp * pp <= ranks && pp <= model->layers; pp++) {
-                pipe_layout_t l = form[f % forms];
-                l.sequence = asked->sequence && f < forms;
+                if (ranks % (tp * pp) != 0)
+                    continue;
+                pipe_layout_t l = form[f % FORMS];
+                l.sequence = asked->sequence && f < FORMS;
                 l.tp = tp;
                 l.pp = pp;
                 l.dp = ranks / (tp * pp);
-                l.zero = l.zero < 0 ? 0 : l.zero > 3 ? 3 : l.zero;
-                double distance = apart(tp, asked->tp) + apart(pp, asked->pp) + apart(l.dp, asked->dp) +
-                                  (l.schedule != asked->schedule || l.chunks != asked->chunks) +
-                                  (l.sequence != asked->sequence);
-                if (distance < least && pipe_layout_works(&l, model, ranks, batch, why)) {
-                    least = distance;
-                    *best = l;
-                }
+                try_cuts(l, asked, model, ranks, batch, &least, best);
             }
     return least < INFINITY;
+}
+
+/* ---- what a refusal says ------------------------------------------------------------------------------------------- */
+
+enum { ADVICE = 200 };
+
+/* `near` as flags, in the place of those that asked for `layout`. */
+static void flags_of(const pipe_layout_t *near, const pipe_layout_t *layout, char text[ADVICE])
+{
+    size_t n = 0;
+#define SAY(...) (n += (size_t)snprintf(text + n, n < ADVICE ? ADVICE - n : 0, __VA_ARGS__))
+    SAY("--tp %zu --pp %zu --dp %zu", near->tp, near->pp, near->dp);
+    if (near->schedule != layout->schedule || near->chunks != layout->chunks)
+        SAY(" --schedule %s --chunks %zu", pipe_kind_name(near->schedule), near->chunks);
+    if (near->micro_batch != layout->micro_batch)
+        SAY(" --micro-batch %zu", near->micro_batch);
+    if (near->balance != layout->balance)
+        SAY(" --balance %s", near->balance ? "embedding" : "layers");
+    if (near->zero != layout->zero)
+        SAY(" --zero %d", near->zero);
+    if (near->sequence != layout->sequence)
+        SAY(", without --sequence-parallel");
+#undef SAY
+}
+
+/* Where more leaves would do: "; or --leaves N". `model` has the leaves that were found for it or asked for. */
+static void advise_leaves(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
+                          const optim_batch_t *batch, char text[ADVICE])
+{
+    char why[WHY];
+    model_config_t c = *model;
+    *text = 0;
+    if (model_config_complete(model).leaves % l->tp == 0)
+        return;
+    c.leaves = l->tp;
+    c.vocab_padded = 0; /* anew, for these leaves */
+    if (l->tp <= MOST_LEAVES && model_config_works(&c) && pipe_layout_works(l, &c, ranks, batch, why))
+        snprintf(text, ADVICE, ", or --leaves %zu (other bits)", c.leaves);
+}
+
+/* No layout on so many ranks: the most below that have one, and the batch that would feed them all. */
+static gyre_status_t nothing_fits(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                                  const optim_batch_t *batch, const char *why)
+{
+    enum { TRIES = 1024 };
+    pipe_layout_t near;
+    size_t fewer = ranks, most;
+    /* no more than leaves x layers x sequences have something to do */
+    if (base_mul(model_config_complete(model).leaves, model->layers, &most) &&
+        base_mul(most, batch->batch, &most))
+        fewer = base_min_size(fewer, most + 1);
+    for (int i = 0; i < TRIES && fewer > 1; i++) {
+        char flags[ADVICE];
+        if (!pipe_layout_nearest(layout, model, --fewer, batch, &near))
+            continue;
+        flags_of(&near, layout, flags);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s; no layout of this model and a batch of %zu fits %zu ranks: take %zu ranks "
+                         "(%s) or a larger batch",
+                         why, batch->batch, ranks, fewer, flags);
+    }
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s; no layout of this model and a batch of %zu fits %zu ranks: take fewer ranks or a "
+                     "larger batch",
+                     why, batch->batch, ranks);
 }
 
 gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                                 const optim_batch_t *batch)
 {
-    char why[WHY];
-    pipe_layout_t near = *layout;
+    char why[WHY], leaves[ADVICE], flags[ADVICE];
+    pipe_layout_t near;
     if (pipe_layout_works(layout, model, ranks, batch, why))
         return GYRE_OK;
-    if (!nearest(layout, model, ranks, batch, &near))
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s; no layout of this model and a batch of %zu fits %zu ranks: take fewer ranks or a "
-            "larger batch",
-            why, batch->batch, ranks);
-    char form[64] = "";
-    if (near.schedule != layout->schedule || near.chunks != layout->chunks)
-        snprintf(form, sizeof form, " --schedule %s --chunks %zu", pipe_kind_name(near.schedule),
-                 near.chunks);
-    return gyre_fail(GYRE_ERR_INVALID,
-                     "%s; the nearest that works on %zu ranks: --tp %zu --pp %zu --dp %zu%s%s", why, ranks,
-                     near.tp, near.pp, near.dp, form,
-                     near.sequence != layout->sequence ? ", without --sequence-parallel" : "");
+    if (!pipe_layout_nearest(layout, model, ranks, batch, &near))
+        return nothing_fits(layout, model, ranks, batch, why);
+    flags_of(&near, layout, flags);
+    advise_leaves(layout, model, ranks, batch, leaves);
+    return gyre_fail(GYRE_ERR_INVALID, "%s; the nearest that works on %zu ranks: %s%s", why, ranks, flags,
+                     leaves);
 }

@@ -28,7 +28,8 @@ typedef struct {
 pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const optim_batch_t *batch);
 
 /* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the
- * rule that is broken with both values, and the nearest layout that works. `layout` must be complete. */
+ * rule that is broken with both values, and the nearest layout that works, as flags that are to be put in the place of those that
+ * were given. `layout` must be complete. */
 gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                                 const optim_batch_t *batch);
 
@@ -36,6 +37,10 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 #define PIPE_LAYOUT_WHY 240
 int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                       const optim_batch_t *batch, char why[PIPE_LAYOUT_WHY]);
+
+/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches, balance. 1, or 0: none. */
+int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                        const optim_batch_t *batch, pipe_layout_t *best);
 
 /* A rank's coordinates. */
 typedef struct {

@@ -261,6 +261,17 @@ static void shares(void **state)
     const optim_batch_t bad = {.batch = 12, .groups = 5}, few = {.batch = 3};
     assert_int_equal(optim_batch_check(&bad, 1), GYRE_ERR_INVALID);
     assert_int_equal(optim_batch_check(&few, 4), GYRE_ERR_INVALID);
+    for (size_t size = 1; size < 20; size++)
+        for (size_t groups = 0; groups < 20; groups++)
+            for (size_t ranks = 1; ranks < 9; ranks++) { /* the batch that a refusal names is accepted */
+                optim_batch_t batch = {.batch = size, .groups = groups};
+                if (optim_batch_check(&batch, ranks) == GYRE_OK)
+                    continue;
+                const char *take = strstr(gyre_last_error(), "take a batch of ");
+                assert_non_null(take);
+                batch.batch = strtoull(take + strlen("take a batch of "), NULL, 10);
+                assert_int_equal(optim_batch_check(&batch, ranks), GYRE_OK);
+            }
 }
 
 /* DP 24 of a batch of 4,224 (GLM-130B) has equal shares with 96 groups, and so have 12, 6, 3 and 1. */

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -42,10 +43,10 @@ static void rules(void **state)
     refused((pipe_layout_t){.pp = 2, .chunks = 2}, 2, "gpipe has one chunk per rank",
             "--schedule gpipe --chunks 1");
     refused((pipe_layout_t){.pp = 2, .schedule = PIPE_INTERLEAVED, .micro_batch = 8}, 2,
-            "a multiple of pp 2 micro-batches, not 1", "--schedule 1f1b");
+            "a multiple of pp 2 micro-batches, not 1", "--tp 1 --pp 2 --dp 1 --micro-batch 4");
     refused((pipe_layout_t){.pp = 4, .schedule = PIPE_INTERLEAVED}, 4, "are 8 stages",
             "--pp 4 --dp 1 --schedule 1f1b");
-    refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1");
+    refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1 --zero 3");
 }
 
 /* What is gathered for each micro-batch goes through all of a rank's sequences, where nothing speaks for more micro-batches. */
@@ -86,6 +87,107 @@ static void nothing_works(void **state)
     const pipe_layout_t one = pipe_layout_complete(&(pipe_layout_t){.tp = 1}, 499, NULL);
     assert_int_equal(pipe_layout_check(&one, &model, 499, &batch), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "no layout of this model"));
+}
+
+/* The flags behind "the nearest that works": each in the place of what was asked for. */
+static void take_flags(const char *text, pipe_layout_t *layout)
+{
+    const struct {
+        const char *flag;
+        size_t *to;
+    } degree[] = {{"--tp ", &layout->tp},
+                  {"--pp ", &layout->pp},
+                  {"--dp ", &layout->dp},
+                  {"--chunks ", &layout->chunks},
+                  {"--micro-batch ", &layout->micro_batch}};
+    for (size_t i = 0; i < sizeof degree / sizeof degree[0]; i++) {
+        const char *at = strstr(text, degree[i].flag);
+        if (at)
+            *degree[i].to = strtoull(at + strlen(degree[i].flag), NULL, 10);
+    }
+    const char *schedule = strstr(text, "--schedule "), *zero = strstr(text, "--zero ");
+    if (schedule) {
+        char name[32];
+        assert_int_equal(sscanf(schedule, "--schedule %31s", name), 1);
+        assert_int_equal(pipe_kind_parse(name, &layout->schedule), GYRE_OK);
+    }
+    if (zero)
+        layout->zero = (int)strtol(zero + strlen("--zero "), NULL, 10);
+    if (strstr(text, "--balance "))
+        layout->balance = strstr(text, "--balance embedding") != NULL;
+    if (strstr(text, "without --sequence-parallel"))
+        layout->sequence = 0;
+}
+
+/* What a refusal of `layout` names is accepted. Returns how many ways out it named. */
+static size_t try_advice(const pipe_layout_t *layout, const model_config_t *c, size_t ranks,
+                         const optim_batch_t *b)
+{
+    char message[1024];
+    snprintf(message, sizeof message, "%s", gyre_last_error());
+    const char *near = strstr(message, "the nearest that works"), *leaves = strstr(message, ", or --leaves "),
+               *fewer = strstr(message, ": take ");
+    size_t tried = 0;
+    pipe_layout_t l = *layout;
+    model_config_t other = *c;
+    if (near) {
+        take_flags(near, &l);
+        if (pipe_layout_check(&l, c, ranks, b) != GYRE_OK)
+            fail_msg("the advice of '%s' is refused: %s", message, gyre_last_error());
+        tried++;
+    }
+    if (leaves) {
+        other.leaves = strtoull(leaves + strlen(", or --leaves "), NULL, 10);
+        if (model_config_check(&other) != GYRE_OK || pipe_layout_check(layout, &other, ranks, b) != GYRE_OK)
+            fail_msg("the leaves of '%s' are refused: %s", message, gyre_last_error());
+        tried++;
+    }
+    if (fewer && sscanf(fewer, ": take %zu ranks", &ranks) == 1) {
+        take_flags(fewer, &l);
+        if (pipe_layout_check(&l, c, ranks, b) != GYRE_OK)
+            fail_msg("the ranks of '%s' are refused: %s", message, gyre_last_error());
+        tried++;
+    }
+    return tried;
+}
+
+static void advice_is_accepted(void **state)
+{
+    (void)state;
+    uint64_t random = 88172645463325252u;
+    size_t refusals = 0, tried = 0;
+    for (int i = 0; i < 6000; i++) {
+        size_t draw[16];
+        for (size_t d = 0; d < 16; d++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            draw[d] = (size_t)(random >> 20);
+        }
+        const model_config_t c = {.vocab = 64,
+                                  .seq = 8 + draw[0] % 9,
+                                  .layers = 1 + draw[1] % 12,
+                                  .hidden = 64,
+                                  .heads = (size_t)8 << draw[2] % 2,
+                                  .leaves = (size_t)1 << draw[3] % 4};
+        const optim_batch_t b = {.batch = 1 + draw[4] % 24};
+        size_t ranks = 1 + draw[5] % 24;
+        const pipe_layout_t asked = {.tp = 1 + draw[6] % 9,
+                                     .pp = 1 + draw[7] % 8,
+                                     .dp = draw[8] % 2 ? 0 : 1 + draw[8] / 2 % 6,
+                                     .chunks = draw[9] % 4,
+                                     .schedule = (pipe_kind_t)(draw[10] % PIPE_KIND_END),
+                                     .zero = (int)(draw[11] % 5),
+                                     .sequence = (int)(draw[12] % 2),
+                                     .micro_batch = draw[13] % 6,
+                                     .balance = (int)(draw[14] % 2)};
+        const pipe_layout_t whole = pipe_layout_complete(&asked, ranks, &b);
+        if (pipe_layout_check(&whole, &c, ranks, &b) == GYRE_OK)
+            continue;
+        refusals++;
+        tried += try_advice(&whole, &c, ranks, &b);
+    }
+    assert_true(refusals > 3000 && tried >= refusals);
 }
 
 static void places_and_layers(void **state)
@@ -137,7 +239,7 @@ static void balanced(void **state)
             assert_int_equal(next, layers);
         }
     refused((pipe_layout_t){.pp = 5, .schedule = PIPE_1F1B, .balance = 1}, 5,
-            "balance: embedding, head and 6 layers", "--pp 1 --dp 5");
+            "balance: embedding, head and 6 layers", "--pp 5 --dp 1 --balance layers");
 }
 
 int main(void)
@@ -150,6 +252,7 @@ int main(void)
         cmocka_unit_test(nothing_works),
         cmocka_unit_test(places_and_layers),
         cmocka_unit_test(balanced),
+        cmocka_unit_test(advice_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
