@@ -1,6 +1,9 @@
-/* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that
- * is served, all n from 1 to SWEEP_N, all roots, counts that do not divide, several chunks, in place, out of
- * place and mixed, blocks of different sizes, host maps, both orders.
+/* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that is served, all
+ * roots, counts that do not divide, several chunks, in place, out of place and mixed, blocks of different sizes, host
+ * maps, both orders. Which numbers of ranks:
+ *   plain                 all of 1 to 32; 33, 48, 63 and 64 with four roots each; samples of 65, 100 and 129
+ *   under a sanitizer     all of 1 to 9, for the memory that generators and checker touch
+ *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
  * deadline: 300 (a busy machine of two cores) */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
@@ -8,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -15,14 +19,14 @@
 #include "collectives/check.h"
 #include "tests/support/schedules.h"
 
-#ifndef SWEEP_N
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SWEEP_N 13
+#define SANITIZED 1
 #else
-#define SWEEP_N 64
+#define SANITIZED 0
 #endif
-#endif
+enum { ALL_SANITIZED = 9, ALL_PLAIN = 32, ALL_LONG = 64 };
 
+static int all_ranks; /* up to so many, all numbers of ranks with all roots */
 static unsigned long proofs;
 
 static void prove(const sched_case_t *c)
@@ -54,7 +58,8 @@ static void sweep(coll_algo_t algo, coll_op_t op, int n)
     const size_t vectors[] = {1, un - 1, un, un + 1, 37, 2 * un + 3, 0};
     const size_t each[] = {1, 5, 3, 0};
     unsigned state = (unsigned)n * 131u + (unsigned)algo * 17u + (unsigned)op;
-    for (int root = 0; root < (rooted ? n : 1); root++) {
+    int step = rooted && n > all_ranks ? (n + 3) / 4 : 1;
+    for (int root = 0; root < (rooted ? n : 1); root += step) {
         size_t ncounts = op == COLL_BARRIER ? 1 : rooted ? 2 : blocks ? 4 : 7;
         for (size_t k = 0; k < ncounts; k++) {
             unsigned mix = sched_random(&state);
@@ -81,9 +86,15 @@ static void sweep(coll_algo_t algo, coll_op_t op, int n)
 
 static void sweep_all(coll_algo_t algo)
 {
-    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++)
-        for (int n = 1; coll_algo_serves(algo, op, NULL) && n <= SWEEP_N; n++)
+    static const int beyond[] = {33, 48, 63, 64};
+    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++) {
+        if (!coll_algo_serves(algo, op, NULL))
+            continue;
+        for (int n = 1; n <= all_ranks; n++)
             sweep(algo, op, n);
+        for (size_t i = 0; all_ranks == ALL_PLAIN && i < sizeof beyond / sizeof beyond[0]; i++)
+            sweep(algo, op, beyond[i]);
+    }
 }
 
 #define SWEEP_TEST(name, algo)                            \
@@ -114,9 +125,9 @@ static void test_samples(void **state)
     (void)state;
     for (coll_algo_t algo = COLL_RING; algo < COLL_ALGO_END; algo++) {
         for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++) {
-            for (unsigned i = 0; coll_algo_serves(algo, op, NULL) && i < (SWEEP_N == 64 ? 18u : 6u); i++) {
+            for (unsigned i = 0; coll_algo_serves(algo, op, NULL) && i < (SANITIZED ? 6u : 18u); i++) {
                 const int few[] = {1, 2, 3, 5, 7, 8}, many[] = {65, 100, 129};
-                int beyond = i % 6 == 5 && SWEEP_N == 64; /* not under sanitizers */
+                int beyond = i % 6 == 5 && !SANITIZED;
                 sched_case_t c = {
                     .algo = algo, .op = op, .seed = i, .place = (place_t)(i % 3), .fast = i % 5 == 4};
                 c.n = beyond ? many[i / 6] : few[i % 6];
@@ -133,6 +144,8 @@ static void test_samples(void **state)
 
 int main(int argc, char **argv)
 {
+    all_ranks = getenv("TEST_LONG") ? ALL_LONG : SANITIZED ? ALL_SANITIZED : ALL_PLAIN;
+    print_message("all of 1 to %d ranks\n", all_ranks);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
