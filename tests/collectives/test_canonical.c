@@ -1,5 +1,6 @@
 /* tests/collectives/test_canonical.c: the arithmetic of the canonical tree against its definition, shards and
  * chunks, and the time that large schedules take. */
+/* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

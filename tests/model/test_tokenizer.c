@@ -1,5 +1,6 @@
 /* Tokenizers: equal to a plain reference on text of any form, exactly reversible on any bytes, the same from every kind of
  * file, and clear about what they do not support. */
+/* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

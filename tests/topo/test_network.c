@@ -1,5 +1,6 @@
 /* tests/topo/test_network.c: routes over the presets connect, are as long as they must be, and carry names that say so;
  * files are read, and what is wrong with them is said. */
+/* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
