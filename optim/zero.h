@@ -101,6 +101,10 @@ gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_c
                                  size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS]);
 
+/* Whether a file can be made in the folder of config->offload: what optim_zero_create would find, before anyone waits for
+ * others. IO. */
+gyre_status_t optim_offload_check(const char *folder);
+
 typedef struct optim_zero optim_zero_t;
 
 /* Collective over dp. `local` and the groups must outlive it. INVALID (with the way out), NO_MEMORY, IO (offload). */

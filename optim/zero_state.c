@@ -33,14 +33,27 @@ static int open_nameless(const char *folder)
     return file;
 }
 
+static gyre_status_t no_file(const char *folder)
+{
+    return gyre_fail_errno(GYRE_ERR_IO, errno, "offload: no file can be made in %s", folder);
+}
+
+gyre_status_t optim_offload_check(const char *folder)
+{
+    int file = open_nameless(folder);
+    if (file < 0)
+        return no_file(folder);
+    close(file);
+    return GYRE_OK;
+}
+
 gyre_status_t zero_file_create(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
     size_t bytes = plan->state * parts_of(zero) * sizeof(float);
     void *memory;
     if ((zero->file = open_nameless(plan->config.offload)) < 0)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "offload: no file can be made in %s",
-                               plan->config.offload);
+        return no_file(plan->config.offload);
     int err = bytes ? posix_fallocate(zero->file, 0, (off_t)bytes) : 0; /* a full disk shows now */
     if (err)
         return gyre_fail_errno(GYRE_ERR_IO, err, "offload: %zu bytes in %s", bytes, plan->config.offload);

@@ -142,6 +142,23 @@ PY
 check "and so do the events" python3 tests/tools/events.py "$W/half" "$W/half.jsonl"
 check "and the page" python3 tests/tools/page.py "$W/half.html" "left out, since gradients overflowed" "loss scale"
 
+# ---- what all ranks find is said once, and what one finds by itself, too
+once() { # NAME CODE PATTERN OPTION...
+    local name=$1 code=$2 pattern=$3
+    shift 3
+    run "$UCX_RUN" -n 4 "$TRAIN" "${SMALL[@]}" --steps 2 --report none "$@"
+    want "$name" "$code" "$pattern"
+    check "$name: once" [ "$(grep -c "error: " "$W/err")" = 1 ]
+}
+once "a folder that is not there" 1 "offload: no file can be made in $W/nowhere" --offload "$W/nowhere"
+once "a loss scale that would round" 2 "loss scale: start 3 is not a power of two" --precision fp16 --loss-scale 3
+once "a least scale above the first" 2 "min 1024 <= start 16" --precision fp16 --loss-scale 16 --loss-scale-min 1024
+once "a layout that does not fit" 2 "tp 3 x pp 1 x dp 1 does not make 4 ranks" --tp 3 --dp 1
+once "heads that do not divide" 2 "hidden 32 is not divisible by heads 3" --heads 3
+once "leaves that do not divide" 2 "heads 2 is not divisible by leaves 8: take leaves 2" --leaves 8
+printf '{"model_type": "gpt2",\n "vocab_size": }' >"$W/torn.json"
+once "a torn file" 2 "$W/torn.json:2:16: not valid JSON" --model "$W/torn.json"
+
 # ---- MFU
 mfu() { # OPTION...: the last step's, and the operations per second that it is of
     run "$TRAIN" "${SMALL[@]}" --steps 3 --report none --log "$W/mfu.jsonl" "$@"

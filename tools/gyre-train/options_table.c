@@ -45,7 +45,7 @@ const train_row_t train_rows[] = {
     {TRAIN_DATA, "sampling", TRAIN_CHOICE, AT(sampling), "random", 0, 0, "random|epoch",
      "sequences from any place at any time, or each once per epoch", TRAIN_CURVE},
     {TRAIN_DATA, "objective", TRAIN_CHOICE, AT(objective), "auto", 0, 0, "auto|causal|prefix|infill",
-     "what is learned; infill: GLM's blanks; auto: infill with prefix masks, else causal", TRAIN_CURVE},
+     "infill: GLM's blanks; auto: infill with prefix masks, else causal", TRAIN_CURVE},
     {TRAIN_DATA, "infill-ids", TRAIN_TEXT, AT(infill_ids), NULL, 0, 0, "MASK,GMASK,SOP,EOP",
      "token ids for infill; else the last four of the vocabulary", TRAIN_CURVE},
     {TRAIN_RUN, "batch", TRAIN_COUNT, AT(batch), "8", 1, 1048576, "SEQUENCES",

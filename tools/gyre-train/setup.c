@@ -220,6 +220,12 @@ static gyre_status_t check_input(train_run_t *run)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)
         status = optim_batch_check(&config.batch, layout.dp);
+    if (status == GYRE_OK && run->options->precision == MODEL_FLOAT16) {
+        const optim_scaler_config_t scaler = optim_scaler_complete(&config.zero.scaler);
+        status = optim_scaler_check(&scaler);
+    }
+    if (status == GYRE_OK && run->options->offload)
+        status = optim_offload_check(run->options->offload);
     if (status == GYRE_OK)
         status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
     if (status == GYRE_OK)
