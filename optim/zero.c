@@ -226,19 +226,34 @@ gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_gr
     return GYRE_OK;
 }
 
+void optim_zero_abort(optim_zero_t *zero, const char *reason)
+{
+    if (zero->groups.dp)
+        gyre_comm_abort(zero->groups.dp, reason);
+    if (zero->gather_comm)
+        gyre_comm_abort(zero->gather_comm, reason);
+}
+
+void optim_zero_leave(optim_zero_t *zero)
+{
+    zero_buckets_abandon(zero);
+    for (size_t i = 0; i < zero->entries; i++)
+        for (size_t r = 0; r < zero->entry[i].requests; r++)
+            gyre_wait(&zero->entry[i].request[r]);
+    if (zero->gather_comm)
+        gyre_comm_destroy(zero->gather_comm);
+    zero->gather_comm = NULL;
+}
+
 void optim_zero_destroy(optim_zero_t *zero)
 {
     if (!zero)
         return;
-    zero_buckets_abandon(zero);
+    optim_zero_leave(zero);
     for (size_t i = 0; i < zero->entries; i++) {
-        for (size_t r = 0; r < zero->entry[i].requests; r++)
-            gyre_wait(&zero->entry[i].request[r]);
         gyre_mem_free(zero->entry[i].value);
         gyre_mem_free(zero->entry[i].raw);
     }
-    if (zero->gather_comm)
-        gyre_comm_destroy(zero->gather_comm);
     for (size_t i = 0; i < zero->pooled; i++)
         gyre_mem_free(zero->pool[i]);
     free(zero->staging);
@@ -249,6 +264,7 @@ void optim_zero_destroy(optim_zero_t *zero)
     free(zero->m);
     free(zero->v);
     free(zero->window);
+    free(zero->lost);
     if (zero->file >= 0)
         close(zero->file);
     free(zero->run);

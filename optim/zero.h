@@ -110,7 +110,14 @@ typedef struct optim_zero optim_zero_t;
 /* Collective over dp. `local` and the groups must outlive it. INVALID (with the way out), NO_MEMORY, IO (offload). */
 gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
                                 const optim_zero_config_t *config, optim_zero_t **out);
+/* Waits for what it has under way, as optim_zero_abort ends it at once, and gives its own communicator back: its groups may be
+ * destroyed then. Only optim_zero_destroy may follow. */
+void optim_zero_leave(optim_zero_t *zero);
+/* Leaves, if that has not been done. Where a call has failed, destroy the groups between the two: until then a transport may
+ * work in its memory (docs/transports.md). */
 void optim_zero_destroy(optim_zero_t *zero);
+/* This rank cannot go on: what dp has under way, gathers among it, ends on all of its ranks (gyre_comm_abort). */
+void optim_zero_abort(optim_zero_t *zero, const char *reason);
 
 /* Initial weights (model_params_init), moments zero, steps 0. Collective over dp. */
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);

@@ -50,6 +50,7 @@ struct optim_zero {
     int file;              /* -1: none */
     float *window;         /* of the file: [max_own] times 2 or 3 */
     uint64_t file_read;    /* bytes read from it */
+    float *lost; /* what a gather of a row that failed sends from; world may be at it until it is gone */
     optim_stack_t *stack;
 
     zero_run_t *run; /* [buckets] */
@@ -130,7 +131,7 @@ gyre_status_t zero_buckets_wait(optim_zero_t *zero);
 /* Starts every bucket of a rank that has no sequence in this step: it adds nothing. Once per step. */
 gyre_status_t zero_buckets_nothing(optim_zero_t *zero);
 void zero_buckets_reset(optim_zero_t *zero);
-/* Waits for requests whatever happens, so that memory may be freed. */
+/* Waits for requests whatever happens, so that groups may be destroyed. */
 void zero_buckets_abandon(optim_zero_t *zero);
 
 /* ---- zero_store.c ---- */

@@ -335,6 +335,10 @@ gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *wh
     gyre_status_t status = take_piece(zero, row, zero->groups.world ? NULL : canonical, &piece);
     if (zero->groups.world)
         status = gather_pieces(zero, status, &piece, canonical);
-    free(piece.value);
+    if (status != GYRE_OK && zero->groups.world && gyre_comm_error(zero->groups.world) != GYRE_OK &&
+        !zero->lost)
+        zero->lost = piece.value;
+    else
+        free(piece.value);
     return status;
 }

@@ -51,6 +51,7 @@ struct pipe_train {
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
     double *each;                    /* [micro_batch] their losses */
     work_t work;
+    double *lost;         /* losses of an evaluation that failed */
     gyre_status_t unread; /* the first sequence of this step that could not be read */
 };
 
@@ -417,10 +418,36 @@ static void destroy_group(gyre_comm_t **comm)
     *comm = NULL;
 }
 
+void pipe_train_abort(pipe_train_t *train, const char *reason)
+{
+    if (!train)
+        return;
+    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied};
+    for (size_t i = 0; i < sizeof group / sizeof *group; i++)
+        if (group[i])
+            gyre_comm_abort(group[i], reason);
+    if (train->zero)
+        optim_zero_abort(train->zero, reason);
+}
+
+/* Executors and stages wait for their requests themselves, whatever happens. */
+void pipe_train_leave(pipe_train_t *train)
+{
+    if (!train)
+        return;
+    if (train->zero)
+        optim_zero_leave(train->zero);
+    destroy_group(&train->tied);
+    destroy_group(&train->pp);
+    destroy_group(&train->dp);
+    destroy_group(&train->tp);
+}
+
 void pipe_train_release(pipe_train_t *train)
 {
     if (!train)
         return;
+    pipe_train_leave(train);
     pipe_executor_destroy(train->evaluator);
     pipe_executor_destroy(train->executor);
     train->evaluator = train->executor = NULL;
@@ -430,10 +457,8 @@ void pipe_train_release(pipe_train_t *train)
     }
     optim_zero_destroy(train->zero);
     train->zero = NULL;
-    destroy_group(&train->tied);
-    destroy_group(&train->pp);
-    destroy_group(&train->dp);
-    destroy_group(&train->tp);
+    free(train->lost);
+    train->lost = NULL;
 }
 
 void pipe_train_destroy(pipe_train_t *train)
@@ -597,7 +622,10 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         status = unread(train, each[count]);
     if (status == GYRE_OK)
         *loss = optim_tree_sum(each, count, 1) / (double)count;
-    free(each);
+    if (gyre_comm_error(train->world) != GYRE_OK && !train->lost)
+        train->lost = each; /* which world may still send from */
+    else
+        free(each);
     return status;
 }
 

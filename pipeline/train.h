@@ -34,9 +34,22 @@ typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t
 /* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
  * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
-void pipe_train_destroy(pipe_train_t *train);
-/* Frees everything but the tables of rows, the communicators among it: what must go before gyre_finalize. */
+
+/* The end, in this order: what operations use is freed when they cannot use it any more, which after an error is so only
+ * once their communicator is gone (docs/transports.md, "Buffers after an error").
+ *
+ *     pipe_train_abort     if this rank cannot go on, and others may not know: ends what is under way in its groups, on all
+ *                          of their ranks. world is the caller's to abort.
+ *     pipe_train_leave     waits for what is under way, and destroys the groups
+ *     gyre_finalize        world
+ *     pipe_train_release   frees everything but the tables of rows
+ *     pipe_train_destroy   the rest
+ *
+ * Each does what those above it have not done; NULL is allowed. */
+void pipe_train_abort(pipe_train_t *train, const char *reason);
+void pipe_train_leave(pipe_train_t *train);
 void pipe_train_release(pipe_train_t *train);
+void pipe_train_destroy(pipe_train_t *train);
 
 #define PIPE_NOTES 2
 typedef struct {

@@ -260,11 +260,13 @@ static gyre_status_t leave(train_run_t *run, gyre_status_t status)
         char reason[512];
         snprintf(reason, sizeof reason, "%s", gyre_last_error());
         gyre_comm_abort(run->comm, reason);
+        pipe_train_abort(run->train, reason); /* nobody waits there for what does not come any more */
     }
     if (status != GYRE_OK)
         save_what_is_left(run, status);
-    pipe_train_release(run->train);
+    pipe_train_leave(run->train);
     gyre_status_t left = gyre_finalize(run->comm);
+    pipe_train_release(run->train);
     run->comm = NULL;
     return status != GYRE_OK ? status : left;
 }
