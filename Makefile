@@ -120,18 +120,27 @@ CORE_ROOMS  := base topo comm collectives
 TRAIN_ROOMS := model optim pipeline
 # comm/verbs*.c and their tests are part of a build with verbs only
 WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs%.c tests/comm/test_verbs%.c)
-CORE_SRC    := $(filter-out $(WITHOUT),$(wildcard $(addsuffix /*.c,$(CORE_ROOMS)) comm/*/*.c))
-TRAIN_SRC   := $(wildcard $(addsuffix /*.c,$(TRAIN_ROOMS)) model/*/*.c)
+# tests/cuda/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
+# what it links with the emulator (below) runs anywhere
+WITHOUT     += $(if $(filter 1,$(CUDA)),,tests/cuda/%)
+CORE_SRC    := $(filter-out $(WITHOUT),$(wildcard $(foreach r,$(CORE_ROOMS),$(r)/*.c $(r)/*/*.c)))
+TRAIN_SRC   := $(wildcard $(foreach r,$(TRAIN_ROOMS),$(r)/*.c $(r)/*/*.c))
+ifeq ($(CUDA),1)
+CORE_CU     := $(wildcard $(foreach r,$(CORE_ROOMS),$(r)/*.cu $(r)/*/*.cu))
+TRAIN_CU    := $(wildcard $(foreach r,$(TRAIN_ROOMS),$(r)/*.cu $(r)/*/*.cu))
+TEST_CU     := $(wildcard tests/cuda/*.cu)
+endif
 TOOL_SRC    := $(wildcard tools/*.c)
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
-MP_SRC      := $(wildcard tests/*/mp_*.c)
+MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
-CORE_OBJ  := $(call obj,$(CORE_SRC))
-TRAIN_OBJ := $(call obj,$(TRAIN_SRC))
+cu_obj = $(patsubst %.cu,$(B)/obj/%.cu.o,$(1))
+CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
+TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
 TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
 TOOLS     := $(foreach t,$(TOOLS),$(if $(wildcard tools/$(t).c),$(t)))
@@ -169,6 +178,23 @@ $(B)/obj/%.o: %.c $(B)/flags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(CFLAGS_$(notdir $*)) -MMD -MP -c $< -o $@
+
+# CUDA sources. Contraction is off: results are those of the CPU, bit for bit; a file whose products may fuse says so
+# with CUFLAGS_<file> := --fmad=true. Nothing of libstdc++ is linked: what nvcc's stubs keep in statics is the same value
+# whichever thread asks first.
+NVCC        ?= $(CUDA_HOME)/bin/nvcc
+CUDA_HOST   ?= g++
+CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CUFLAGS     ?=
+ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) --fmad=false -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
+    -Xcompiler -Wall$(,)-Wextra$(,)-fPIC$(,)-fvisibility=hidden$(,)-fno-exceptions$(,)-fno-rtti$(,)-fno-threadsafe-statics $(CUFLAGS)
+$(B)/cuflags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
+$(B)/obj/%.cu.o: %.cu $(B)/cuflags | $(SETUP_STAMP)
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(CUFLAGS_$(notdir $*)) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(LIB_SO): $(CORE_OBJ) libgyre.map
 	@mkdir -p $(@D)
@@ -222,7 +248,7 @@ $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz cuda,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -232,6 +258,55 @@ $(B)/examples/%: $(B)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
+
+# ---- kernels on the CPU: the same objects of C, with kernels that g++ built for the emulator (tests/emulated) -----------
+E            := $(B)/emulated
+E_FLAGS      := -std=gnu++17 -O2 -g -Wall -Wextra -Wshadow -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) \
+    -fno-math-errno -ffp-contract=off -pthread
+e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
+E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
+E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(LIBS))
+E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
+E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/cuda/%,$(TEST_SRC) $(MP_SRC)))
+E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a $(LIBS_TRAIN) $(E_LIBS)
+.PHONY: emulated
+ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
+emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS)
+else
+emulated:
+	@echo "the emulator needs the CUDA toolkit's headers (CUDA=1), an x86-64, and no SANITIZE"; exit 1
+endif
+$(E)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS)' | cmp -s - $@ || echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS)' > $@
+$(E)/obj/%.cu.o: %.cu $(E)/flags | $(SETUP_STAMP)
+	@mkdir -p $(@D)
+	@echo "  EMUL  $<"
+	$(Q)$(CUDA_HOST) -x c++ -DGYRE_EMULATED=1 -Itests/emulated $(CPPFLAGS) $(E_FLAGS) -MMD -MP -c $< -o $@
+$(E)/obj/%.o: %.cc $(E)/flags | $(SETUP_STAMP)
+	@mkdir -p $(@D)
+	@echo "  CXX   $<"
+	$(Q)$(CUDA_HOST) -Itests/emulated $(CPPFLAGS) $(E_FLAGS) -MMD -MP -c $< -o $@
+$(E)/libgyre.a: $(call obj,$(CORE_SRC)) $(call e_obj,$(CORE_CU))
+$(E)/libgyre-train.a: $(call obj,$(TRAIN_SRC)) $(call e_obj,$(TRAIN_CU))
+$(E)/libemulated.a: $(E_RUNTIME)
+$(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
+	@mkdir -p $(@D)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+define E_TOOL_RULE
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+	@mkdir -p $$(@D)
+	@echo "  LD    $$@"
+	$(Q)$$(E_LINK) -o $$@
+endef
+$(foreach t,$(E_TOOLS),$(eval $(call E_TOOL_RULE,$(t))))
+$(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(E_LINK) -lcmocka -o $@
+# the same tests with nvcc's kernels, for a GPU
+$(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
 # ---- fuzzing: the targets again, with clang's libFuzzer, below build/fuzz (docs/security.md) ------------------------------
 FUZZ_CC     ?= clang
@@ -264,6 +339,7 @@ help:
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
+	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
@@ -371,7 +447,8 @@ BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RA
 bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
 
-FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' 2>/dev/null)
+FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
+    -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 

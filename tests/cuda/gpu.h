@@ -1,0 +1,29 @@
+/* tests/cuda/gpu.h: what tests of device code begin with. */
+#ifndef TESTS_CUDA_GPU_H
+#define TESTS_CUDA_GPU_H
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+
+#include "base/device.h"
+
+#define assert_cuda(call) assert_string_equal(cudaGetErrorName(call), "cudaSuccess")
+
+/* Whether there is a device, emulated or not; says why not, for a test that then exits with 77. */
+static inline int gpu_here(void)
+{
+    if (base_device_count(BASE_CUDA) > 0)
+        return 1;
+    printf("%s\n", base_device_why_not(BASE_CUDA));
+    return 0;
+}
+
+/* Whether the device is the emulator's. */
+static inline int gpu_is_emulated(void)
+{
+    char name[64] = "";
+    base_device_name((base_device_t){BASE_CUDA, 0}, name, sizeof(name));
+    return name[0] == 'e';
+}
+
+#endif

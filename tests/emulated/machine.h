@@ -1,0 +1,77 @@
+/* tests/emulated/machine.h: what the emulator's parts know of one another.
+ *
+ *   execute.cc   runs a kernel's blocks: fibers, barriers, warps, the pool of OS threads
+ *   memory.cc    device memory and mapped host memory: who owns an address, and who else may map it
+ *   stream.cc    streams (an OS thread each), events, and the capture of streams into graphs
+ *   copy.cc      copies, fills, host functions and kernels as a stream's work
+ *   runtime.cc   the device that it pretends to be, errors, the driver's entry points
+ *
+ * What it reads of the environment (none of it Gyre's): EMULATED_DEVICES (1), EMULATED_MEMORY in MiB per device
+ * (8192), EMULATED_PEERS (1: devices reach one another's memory), EMULATED_ORDER (mixed | forward | reverse: the order
+ * in which a block's threads run between barriers; mixed: forward in even blocks, backwards in odd ones). */
+#ifndef EMULATED_MACHINE_H
+#define EMULATED_MACHINE_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <stddef.h>
+#include <stdint.h>
+
+namespace emulated
+{
+
+/* ---- execute.cc ---- */
+struct Kernel {
+    const char *name;
+    dim3 grid, block;
+    size_t dynamic_bytes;
+    void (*run)(void *closure);
+    void (*drop)(void *closure);
+    void *closure;
+    ~Kernel() { drop(closure); }
+};
+/* Runs all blocks; cudaSuccess, or why the kernel was given up. */
+cudaError_t execute(Kernel &kernel);
+
+/* ---- memory.cc ---- */
+enum class Place { UNKNOWN, DEVICE, PINNED };
+struct Where {
+    Place place;
+    int device;
+    char *base;    /* of the allocation */
+    size_t bytes;  /* of the allocation */
+    bool imported; /* another process's */
+};
+/* The allocation that `pointer` lies in. */
+Where where(const void *pointer);
+/* Whether [pointer, pointer + bytes) is either no device memory at all or inside one allocation. */
+bool inside(const void *pointer, size_t bytes);
+
+/* ---- stream.cc ---- */
+/* Puts work at the end of a stream (or into the graph that captures it). */
+cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<cudaError_t()> run);
+/* Waits for everything that all streams hold. */
+cudaError_t drain_all(void);
+bool any_capture_of_this_thread(void);
+
+/* ---- runtime.cc ---- */
+int device_count(void);
+size_t device_bytes(void);
+bool peers_reach(void);
+int current_device(void);
+/* Keeps the error for cudaGetLastError and returns it. */
+cudaError_t fail(cudaError_t rc);
+/* What a kernel did wrong is every later call's answer, as on a GPU. */
+void set_sticky(cudaError_t rc);
+cudaError_t sticky(void);
+/* One line on stderr: what a GPU would not say. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern thread_local bool in_host_function;
+
+} // namespace emulated
+
+#endif

@@ -1,0 +1,391 @@
+/* tests/emulated/runtime.cc: the device that the emulator pretends to be, its errors, and the driver's entry points. */
+#include "tests/emulated/machine.h"
+
+#include <mutex>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <type_traits>
+#include <unistd.h>
+
+namespace emulated
+{
+
+static thread_local int current;
+static thread_local cudaError_t last = cudaSuccess;
+static std::atomic<int> stuck{cudaSuccess};
+thread_local bool in_host_function;
+
+static long number(const char *name, long otherwise, long least, long most)
+{
+    const char *text = getenv(name);
+    long value = text == NULL ? otherwise : strtol(text, NULL, 10);
+    return value < least ? least : value > most ? most : value;
+}
+
+int device_count(void)
+{
+    static const int count = (int)number("EMULATED_DEVICES", 1, 0, 16);
+    return count;
+}
+
+size_t device_bytes(void)
+{
+    static const size_t bytes = (size_t)number("EMULATED_MEMORY", 8192, 1, 1 << 20) << 20;
+    return bytes;
+}
+
+bool peers_reach(void)
+{
+    static const bool reach = number("EMULATED_PEERS", 1, 0, 1) != 0;
+    return reach;
+}
+
+int current_device(void)
+{
+    return current;
+}
+
+cudaError_t fail(cudaError_t rc)
+{
+    last = rc;
+    return rc;
+}
+
+void set_sticky(cudaError_t rc)
+{
+    int none = cudaSuccess;
+    stuck.compare_exchange_strong(none, rc);
+}
+
+cudaError_t sticky(void)
+{
+    return (cudaError_t)stuck.load();
+}
+
+void say(const char *format, ...)
+{
+    char line[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof(line), format, list);
+    va_end(list);
+    fprintf(stderr, "emulated CUDA: %s\n", line);
+}
+
+} // namespace emulated
+
+using namespace emulated;
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = device_count();
+    return *count == 0 ? fail(cudaErrorNoDevice) : cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device < 0 || device >= device_count())
+        return fail(cudaErrorInvalidDevice);
+    current = device;
+    return sticky();
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = current;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    if (device < 0 || device >= device_count())
+        return fail(cudaErrorInvalidDevice);
+    memset(p, 0, sizeof(*p));
+    snprintf(p->name, sizeof(p->name), "emulated");
+    memcpy(p->uuid.bytes, "emulated-device", 15);
+    p->uuid.bytes[15] = (char)device;
+    p->totalGlobalMem = device_bytes();
+    p->sharedMemPerBlock = 48 * 1024;
+    p->sharedMemPerBlockOptin = 227 * 1024;
+    p->sharedMemPerMultiprocessor = 228 * 1024;
+    p->regsPerBlock = p->regsPerMultiprocessor = 65536;
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = 1024;
+    p->maxThreadsPerMultiProcessor = 2048;
+    p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
+    p->maxThreadsDim[2] = 64;
+    p->maxGridSize[0] = 0x7fffffff;
+    p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+    p->major = 9;
+    p->multiProcessorCount = 4;
+    p->maxBlocksPerMultiProcessor = 32;
+    p->l2CacheSize = 1 << 20;
+    p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->hostRegisterSupported = 1;
+    p->canUseHostPointerForRegisteredMem = p->streamPrioritiesSupported = p->ipcEventSupported = 1;
+    p->asyncEngineCount = 2;
+    p->pciBusID = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    struct cudaDeviceProp p;
+    cudaError_t rc = cudaGetDeviceProperties(&p, device);
+    if (rc != cudaSuccess)
+        return rc;
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+        *value = p.multiProcessorCount;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = p.major;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = p.minor;
+        break;
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = p.maxThreadsPerBlock;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        *value = (int)p.sharedMemPerBlock;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = (int)p.sharedMemPerBlockOptin;
+        break;
+    case cudaDevAttrWarpSize:
+        *value = 32;
+        break;
+    case cudaDevAttrPciBusId:
+        *value = p.pciBusID;
+        break;
+    case cudaDevAttrPciDeviceId:
+        *value = 0;
+        break;
+    case cudaDevAttrPciDomainId:
+        *value = 0;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *value = p.l2CacheSize;
+        break;
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrHostRegisterSupported:
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+    case cudaDevAttrIpcEventSupport:
+    case cudaDevAttrCanMapHostMemory:
+        *value = 1;
+        break;
+    default:
+        *value = 0;
+        break;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+    if (device < 0 || device >= device_count())
+        return fail(cudaErrorInvalidDevice);
+    snprintf(text, (size_t)bytes, "0000:%02X:00.0", device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count())
+        return fail(cudaErrorInvalidDevice);
+    *can = device != peer && peers_reach();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
+{
+    static std::mutex lock;
+    static uint32_t enabled[16];
+    if (peer < 0 || peer >= device_count() || peer == current)
+        return fail(cudaErrorInvalidDevice);
+    if (!peers_reach())
+        return fail(cudaErrorPeerAccessUnsupported);
+    std::lock_guard<std::mutex> guard(lock);
+    if (enabled[current] >> peer & 1)
+        return fail(cudaErrorPeerAccessAlreadyEnabled);
+    enabled[current] |= 1u << peer;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t rc = sticky() != cudaSuccess ? sticky() : last;
+    last = cudaSuccess;
+    return rc;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return sticky() != cudaSuccess ? sticky() : last;
+}
+
+#define EMULATED_ERRORS(X)                                                                                 \
+    X(cudaSuccess, "no error")                                                                             \
+    X(cudaErrorInvalidValue, "invalid argument")                                                           \
+    X(cudaErrorMemoryAllocation, "out of memory")                                                          \
+    X(cudaErrorInvalidDevice, "invalid device ordinal")                                                    \
+    X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                             \
+    X(cudaErrorInvalidConfiguration, "invalid configuration argument")                                     \
+    X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")                                \
+    X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                           \
+    X(cudaErrorNotReady, "device not ready")                                                               \
+    X(cudaErrorNotPermitted, "operation not permitted")                                                    \
+    X(cudaErrorNotSupported, "operation not supported")                                                    \
+    X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                                 \
+    X(cudaErrorLaunchFailure, "unspecified launch failure")                                                \
+    X(cudaErrorDeviceUninitialized, "invalid device context")                                              \
+    X(cudaErrorMapBufferObjectFailed, "mapping of buffer object failed")                                   \
+    X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                                 \
+    X(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices")            \
+    X(cudaErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped") \
+    X(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region")       \
+    X(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")               \
+    X(cudaErrorStreamCaptureImplicit, "dependency created on uncaptured work in another stream")           \
+    X(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work")                                \
+    X(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture")        \
+    X(cudaErrorStreamCaptureUnmatched, "capture was not initiated in this stream")                         \
+    X(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream")          \
+    X(cudaErrorIllegalState, "the operation cannot be performed in the present state")                     \
+    X(cudaErrorSymbolNotFound, "named symbol not found")
+
+const char *cudaGetErrorName(cudaError_t rc)
+{
+    switch (rc) {
+#define EMULATED_NAME(code, text) \
+    case code:                    \
+        return #code;
+        EMULATED_ERRORS(EMULATED_NAME)
+    default:
+        return "cudaErrorUnknown";
+    }
+}
+
+const char *cudaGetErrorString(cudaError_t rc)
+{
+    switch (rc) {
+#define EMULATED_TEXT(code, text) \
+    case code:                    \
+        return text;
+        EMULATED_ERRORS(EMULATED_TEXT)
+    default:
+        return "unknown error";
+    }
+}
+
+/* ---- the driver's own calls, by cudaGetDriverEntryPointByVersion ----------------------------------------------------- */
+static CUresult result(cudaError_t rc)
+{
+    return rc == cudaSuccess             ? CUDA_SUCCESS
+           : rc == cudaErrorInvalidValue ? CUDA_ERROR_INVALID_VALUE
+           : rc == cudaErrorInvalidResourceHandle
+               ? CUDA_ERROR_INVALID_HANDLE
+               : CUDA_ERROR_UNKNOWN; /* the runtime's own number is kept by fail() */
+}
+
+static cudaError_t usable(CUdeviceptr address, size_t bytes)
+{
+    if (address % bytes != 0 || where((void *)address).place == Place::UNKNOWN)
+        return fail(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
+
+template <typename T> static bool reached(T now, T value, unsigned flags)
+{
+    switch (flags & 3) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+        return (typename std::make_signed<T>::type)(now - value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+        return now == value;
+    case CU_STREAM_WAIT_VALUE_AND:
+        return (now & value) != 0;
+    default:
+        return ~(now | value) != 0;
+    }
+}
+
+template <typename T>
+static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsigned flags)
+{
+    cudaError_t rc = usable(address, sizeof(T));
+    if (rc == cudaSuccess)
+        rc = enqueue(stream, "cuStreamWaitValue", [address, value, flags] {
+            for (unsigned round = 0; sticky() == cudaSuccess; round++) {
+                if (reached(__atomic_load_n((const T *)address, __ATOMIC_ACQUIRE), value, flags))
+                    return cudaSuccess;
+                usleep(round < 100 ? 10 : 100);
+            }
+            return cudaSuccess;
+        });
+    return result(rc);
+}
+
+template <typename T> static CUresult stream_write(CUstream stream, CUdeviceptr address, T value, unsigned)
+{
+    cudaError_t rc = usable(address, sizeof(T));
+    if (rc == cudaSuccess)
+        rc = enqueue(stream, "cuStreamWriteValue", [address, value] {
+            __atomic_store_n((T *)address, value, __ATOMIC_RELEASE);
+            return cudaSuccess;
+        });
+    return result(rc);
+}
+
+static CUresult address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+{
+    Where w = where((void *)address);
+    if (w.place == Place::UNKNOWN)
+        return CUDA_ERROR_NOT_FOUND;
+    if (base != NULL)
+        *base = (CUdeviceptr)w.base;
+    if (bytes != NULL)
+        *bytes = w.bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult error_string(CUresult, const char **text)
+{
+    *text = "emulated driver's error";
+    return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
+                                             unsigned long long, enum cudaDriverEntryPointQueryResult *status)
+{
+    static const struct {
+        const char *name;
+        void *function;
+    } known[] = {
+        {"cuStreamWaitValue32", (void *)stream_wait<cuuint32_t>},
+        {"cuStreamWriteValue32", (void *)stream_write<cuuint32_t>},
+        {"cuStreamWaitValue64", (void *)stream_wait<cuuint64_t>},
+        {"cuStreamWriteValue64", (void *)stream_write<cuuint64_t>},
+        {"cuMemGetAddressRange", (void *)address_range},
+        {"cuGetErrorString", (void *)error_string},
+    };
+    *function = NULL;
+    for (const auto &each : known)
+        if (strcmp(each.name, symbol) == 0)
+            *function = each.function;
+    if (status != NULL)
+        *status = *function != NULL ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
