@@ -1,4 +1,4 @@
-/* base/file.c: whole files through a temporary one and a rename. */
+/* base/file.c: whole files through a temporary one and a rename; pieces of them by number. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -130,4 +130,22 @@ gyre_status_t base_file_commit(base_file_t *file)
     }
     forget(file);
     return status;
+}
+
+gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, uint64_t at)
+{
+    char *p = to;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, p, bytes < (size_t)1 << 30 ? bytes : (size_t)1 << 30, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", path);
+        if (n == 0)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s ends early", path);
+        p += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return GYRE_OK;
 }

@@ -1,10 +1,11 @@
-/* base/file.h: writing a whole file, so that a reader never sees half of it and nothing but a file is ever replaced.
+/* base/file.h: reading a piece of a file; writing a whole file, so that a reader never sees half of it and nothing but a file is ever replaced.
  *
  * A regular file (or one that does not exist yet) is written beside its place, synced and renamed; a link keeps
  * pointing to the file, which is what gets replaced. Everything else (a pipe, a terminal, /dev/null) is written to. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include <gyre/status.h>
@@ -25,5 +26,8 @@ gyre_status_t base_file_begin(const char *path, base_file_t *file);
 gyre_status_t base_file_commit(base_file_t *file);
 /* Leaves the old file as it was. Keeps errno. */
 void base_file_abandon(base_file_t *file);
+
+/* Bytes at, at + 1, ... of what `fd` has open; `path` is for messages. IO; FORMAT: it ends before. */
+gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, uint64_t at);
 
 #endif

@@ -1,7 +1,5 @@
 /* model/hf_read.c: Hugging Face's files into rows of the parameter table. */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,20 +11,12 @@
 #include "base/json.h"
 #include "collectives/kernels.h"
 #include "model/hf.h"
+#include "model/safetensors.h"
 
-#define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
-#define INDEX        "model.safetensors.index.json"
-#define SINGLE       "model.safetensors"
+#define INDEX  "model.safetensors.index.json"
+#define SINGLE "model.safetensors"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "safetensors is little-endian: add byte swaps here");
-
-typedef struct {
-    char *path;
-    int fd;
-    size_t bytes, data; /* of the file; where its tensors begin */
-    json_t *header;
-} file_t;
+typedef model_safetensors_file_t file_t;
 
 struct model_hf {
     char *path; /* as asked for */
@@ -127,64 +117,6 @@ static gyre_status_t check_header(const file_t *file)
     return status;
 }
 
-static gyre_status_t read_at(const file_t *file, void *to, size_t bytes, size_t at)
-{
-    char *p = to;
-    while (bytes > 0) {
-        ssize_t n = pread(file->fd, p, base_min_size(bytes, (size_t)1 << 30), (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", file->path);
-        if (n == 0)
-            return gyre_fail(GYRE_ERR_FORMAT, "%s ends early", file->path);
-        p += n;
-        at += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return GYRE_OK;
-}
-
-static gyre_status_t read_header(file_t *file)
-{
-    uint64_t length = 0;
-    gyre_status_t status = read_at(file, &length, sizeof length, 0);
-    if (status == GYRE_OK && (length < 2 || length > HEADER_LIMIT || length > file->bytes - sizeof length))
-        status =
-            gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: its header would be %llu bytes of %zu",
-                      file->path, (unsigned long long)length, file->bytes);
-    char *text = status == GYRE_OK ? malloc(length) : NULL;
-    if (status == GYRE_OK && !text)
-        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
-    if (status == GYRE_OK)
-        status = read_at(file, text, length, sizeof length);
-    json_error_t error = {.text = ""};
-    if (status == GYRE_OK)
-        file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    free(text);
-    if (status != GYRE_OK)
-        return status;
-    if (!json_is_object(file->header))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s", file->path,
-                         file->header ? "the header is not an object" : error.text);
-    file->data = sizeof length + (size_t)length;
-    return check_header(file);
-}
-
-static gyre_status_t open_file(file_t *file)
-{
-    struct stat info;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               file->path);
-    if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 8)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: it is no file of 8 bytes or more",
-                         file->path);
-    file->bytes = (size_t)info.st_size;
-    return read_header(file);
-}
-
 /* ---- the folder ---------------------------------------------------------------------------------------------------- */
 
 static char *join(const char *folder, const char *name)
@@ -196,17 +128,18 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-static gyre_status_t add_file(model_hf_t *hf, char *path)
+static gyre_status_t add_file(model_hf_t *hf, const char *path)
 {
     file_t *grown = path ? realloc(hf->file, (hf->files + 1) * sizeof *grown) : NULL;
-    if (!grown) {
-        free(path);
+    if (!grown)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path);
-    }
     hf->file = grown;
-    file_t *file = &hf->file[hf->files++];
-    *file = (file_t){.path = path, .fd = -1};
-    gyre_status_t status = open_file(file);
+    file_t *file = &hf->file[hf->files];
+    gyre_status_t status = model_safetensors_open(path, file);
+    if (status != GYRE_OK)
+        return status;
+    hf->files++;
+    status = check_header(file);
     const char *name;
     json_t *entry;
     json_object_foreach(file->header, name, entry)
@@ -246,8 +179,11 @@ static gyre_status_t open_shards(model_hf_t *hf, const char *index_path)
             const char *base = strrchr(hf->file[i].path, '/');
             known |= strcmp(base ? base + 1 : hf->file[i].path, name) == 0;
         }
-        if (!known)
-            status = add_file(hf, join(hf->path, name));
+        if (known)
+            continue;
+        char *path = join(hf->path, name);
+        status = add_file(hf, path);
+        free(path);
     }
     json_decref(index);
     return status;
@@ -271,9 +207,9 @@ gyre_status_t model_hf_open(const char *path, const model_params_t *params, mode
     hf->family = model_config_family(&params->config);
     gyre_status_t status;
     if (!S_ISDIR(info.st_mode))
-        status = add_file(hf, strdup(path));
+        status = add_file(hf, path);
     else if (access(single, F_OK) == 0)
-        status = add_file(hf, strdup(single));
+        status = add_file(hf, single);
     else if (access(index, F_OK) == 0)
         status = open_shards(hf, index);
     else
@@ -292,12 +228,8 @@ void model_hf_close(model_hf_t *hf)
 {
     if (!hf)
         return;
-    for (size_t i = 0; i < hf->files; i++) {
-        json_decref(hf->file[i].header);
-        if (hf->file[i].fd >= 0)
-            close(hf->file[i].fd);
-        free(hf->file[i].path);
-    }
+    for (size_t i = 0; i < hf->files; i++)
+        model_safetensors_close(&hf->file[i]);
     free(hf->file);
     free(hf->path);
     free(hf);
@@ -343,13 +275,14 @@ static const json_t *find_tensor(const model_hf_t *hf, const char *name, const f
 static gyre_status_t decode(const file_t *file, size_t at, const char *type, float *to, size_t count)
 {
     if (strcmp(type, "F32") == 0)
-        return read_at(file, to, count * sizeof *to, at);
+        return base_file_read(file->fd, file->path, to, count * sizeof *to, at);
     enum { PIECE = 4096 };
     int brain = strcmp(type, "BF16") == 0;
     unsigned short half[PIECE];
     for (size_t i = 0, n; i < count; i += n) {
         n = base_min_size(PIECE, count - i);
-        gyre_status_t status = read_at(file, half, n * sizeof *half, at + i * sizeof *half);
+        gyre_status_t status =
+            base_file_read(file->fd, file->path, half, n * sizeof *half, at + i * sizeof *half);
         if (status != GYRE_OK)
             return status;
         for (size_t j = 0; j < n; j++)

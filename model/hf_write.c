@@ -7,15 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "collectives/kernels.h"
 #include "model/hf.h"
+#include "model/safetensors.h"
 
 typedef struct {
-    size_t row, piece, shard, begin, bytes; /* where: the file, and the offset of its data */
+    size_t row, piece, shard, bytes; /* shard: the file */
 } place_t;
 
 struct model_hf_writer {
@@ -25,9 +24,9 @@ struct model_hf_writer {
     char *folder;
     place_t *place; /* of every tensor, in the order of rows and pieces */
     size_t tensors, shards, total;
-    size_t next;      /* tensor to be written */
-    int open, failed; /* a file is begun; a call has failed */
-    base_file_t file;
+    size_t next; /* tensor to be written */
+    int failed;  /* a call has failed */
+    model_safetensors_t file;
 };
 
 static size_t element_bytes(model_hf_type_t type)
@@ -65,8 +64,7 @@ static gyre_status_t plan(model_hf_writer_t *w, size_t shard_bytes)
                 w->shards++;
                 filled = 0;
             }
-            w->place[w->tensors++] =
-                (place_t){.row = r, .piece = i, .shard = w->shards - 1, .begin = filled, .bytes = bytes};
+            w->place[w->tensors++] = (place_t){.row = r, .piece = i, .shard = w->shards - 1, .bytes = bytes};
             filled += bytes;
             w->total += bytes;
         }
@@ -88,34 +86,16 @@ static void tensor_of(const model_hf_writer_t *w, const place_t *place, model_te
 
 /* ---- files ------------------------------------------------------------------------------------------------------------- */
 
-/* The header of a shard as JSON; NULL: no memory. */
-static json_t *header_of(const model_hf_writer_t *w, size_t shard)
+static void list_tensors(model_hf_writer_t *w, size_t shard)
 {
-    json_t *header = json_object();
     model_tensor_t tensor;
-    int bad = json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "pt"));
-    for (size_t i = 0; i < w->tensors; i++) {
-        const place_t *p = &w->place[i];
-        if (p->shard != shard)
-            continue;
-        tensor_of(w, p, &tensor);
-        json_t *shape = json_array();
-        for (size_t d = 0; d < tensor.dims; d++)
-            bad |= json_array_append_new(shape, json_integer((json_int_t)tensor.shape[d]));
-        bad |= json_object_set_new(header, tensor.name,
-                                   json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(w->type), "shape",
-                                             shape, "data_offsets", (json_int_t)p->begin,
-                                             (json_int_t)(p->begin + p->bytes)));
-    }
-    if (!bad)
-        return header;
-    json_decref(header);
-    return NULL;
-}
-
-static gyre_status_t write_failed(const model_hf_writer_t *w)
-{
-    return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", w->file.path);
+    model_safetensors_metadata(&w->file, json_pack("{s:s}", "format", "pt"));
+    for (size_t i = 0; i < w->tensors; i++)
+        if (w->place[i].shard == shard) {
+            tensor_of(w, &w->place[i], &tensor);
+            model_safetensors_tensor(&w->file, tensor.name, type_name(w->type), tensor.shape, tensor.dims,
+                                     w->place[i].bytes);
+        }
 }
 
 static gyre_status_t begin_shard(model_hf_writer_t *w, size_t shard)
@@ -124,29 +104,8 @@ static gyre_status_t begin_shard(model_hf_writer_t *w, size_t shard)
     shard_name(w, shard, name);
     if (snprintf(path, sizeof path, "%s/%s", w->folder, name) >= (int)sizeof path)
         return gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", w->folder);
-    json_t *header = header_of(w, shard);
-    char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
-    json_decref(header);
-    if (!text)
-        return no_memory(w->folder);
-    gyre_status_t status = base_file_begin(path, &w->file);
-    if (status == GYRE_OK) {
-        size_t length = strlen(text);
-        uint64_t padded = base_round_up(length, 8);
-        w->open = 1;
-        if (fwrite(&padded, sizeof padded, 1, w->file.out) != 1 ||
-            fwrite(text, length, 1, w->file.out) != 1 ||
-            fprintf(w->file.out, "%*s", (int)(padded - length), "") < 0)
-            status = write_failed(w);
-    }
-    free(text);
-    return status;
-}
-
-static gyre_status_t end_shard(model_hf_writer_t *w)
-{
-    w->open = 0;
-    return base_file_commit(&w->file);
+    list_tensors(w, shard);
+    return model_safetensors_begin(&w->file, path);
 }
 
 static gyre_status_t write_index(const model_hf_writer_t *w)
@@ -249,15 +208,15 @@ static gyre_status_t write_tensor(model_hf_writer_t *w, const place_t *place, co
     float *file = malloc(count * sizeof *file);
     if (!file)
         return no_memory(w->folder);
-    gyre_status_t status = w->open ? GYRE_OK : begin_shard(w, place->shard);
+    gyre_status_t status = w->file.open ? GYRE_OK : begin_shard(w, place->shard);
     model_tensor_from_whole(&tensor, file, whole, ld);
     encode(w->type, file, count);
-    if (status == GYRE_OK && fwrite(file, place->bytes, 1, w->file.out) != 1)
-        status = write_failed(w);
+    if (status == GYRE_OK)
+        status = model_safetensors_put(&w->file, file, place->bytes);
     free(file);
     int last = w->next + 1 == w->tensors || w->place[w->next + 1].shard != place->shard;
     if (status == GYRE_OK && last)
-        status = end_shard(w);
+        status = model_safetensors_commit(&w->file);
     w->next++;
     return status;
 }
@@ -286,8 +245,7 @@ void model_hf_abandon(model_hf_writer_t *w)
 {
     if (!w)
         return;
-    if (w->open)
-        base_file_abandon(&w->file);
+    model_safetensors_abandon(&w->file);
     free(w->place);
     free(w->folder);
     free(w);

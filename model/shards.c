@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "model/checkpoint.h"
 
 static gyre_status_t too_long(const char *folder)
@@ -316,24 +317,6 @@ gyre_status_t model_shards_verify(const model_shards_t *shards, const char *fold
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-static gyre_status_t read_at(int fd, const char *path, void *to, size_t bytes, uint64_t at)
-{
-    char *p = to;
-    while (bytes > 0) {
-        ssize_t n = pread(fd, p, base_min_size(bytes, (size_t)1 << 30), (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", path);
-        if (n == 0)
-            return gyre_fail(GYRE_ERR_FORMAT, "%s ends early", path);
-        p += n;
-        at += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return GYRE_OK;
-}
-
 /* The first stored range that ends behind element `first` of `row`. */
 static size_t find_range(const model_shards_t *shards, size_t row, size_t first)
 {
@@ -411,8 +394,8 @@ static gyre_status_t read_file(const char *folder, const file_t *file, const pie
     for (size_t i = 0; i < pieces; i++)
         for (size_t p = 0; status == GYRE_OK && p < MODEL_RANGE_PARTS; p++)
             if (range[piece[i].wanted].part[p])
-                status = read_at(fd, path, range[piece[i].wanted].part[p] + piece[i].from,
-                                 piece[i].count * sizeof(float), piece[i].at + p * piece[i].stride);
+                status = base_file_read(fd, path, range[piece[i].wanted].part[p] + piece[i].from,
+                                        piece[i].count * sizeof(float), piece[i].at + p * piece[i].stride);
     close(fd);
     return status;
 }

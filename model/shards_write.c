@@ -1,5 +1,4 @@
 /* model/shards_write.c: one rank's ranges as a file, and the entry that tells of it. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,18 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "model/checkpoint.h"
+#include "model/safetensors.h"
 #include "model/shards.h"
 
 #define ENTRY_LIMIT (64 << 20) /* bytes of a shard-N.done */
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "safetensors is little-endian: add byte swaps here");
 
 static const char *const part_name[MODEL_RANGE_PARTS] = {"weight", "exp_avg", "exp_avg_sq"};
 
@@ -58,78 +53,38 @@ static json_t *hex(uint64_t value)
 
 /* ---- writing ------------------------------------------------------------------------------------------------ */
 
-/* The header of the shard as text, padded so that data begin on 8 bytes; caller frees. NULL: no memory. */
-static char *header_text(const model_params_t *whole, const model_range_t *range, size_t ranges,
-                         size_t *bytes)
+static void list_vectors(model_safetensors_t *file, const model_params_t *whole, const model_range_t *range,
+                         size_t ranges)
 {
-    json_t *header = json_object();
-    json_int_t at = 0;
-    int bad = json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "gyre-shard"));
-    for (size_t i = 0; i < ranges; i++) {
-        json_int_t count = (json_int_t)range[i].count, size = count * (json_int_t)sizeof(float);
-        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++, at += size) {
+    model_safetensors_metadata(file, json_pack("{s:s}", "format", "gyre-shard"));
+    for (size_t i = 0; i < ranges; i++)
+        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++) {
             char name[160];
             snprintf(name, sizeof name, "%s[%zu:%zu].%s", whole->row[range[i].row].name, range[i].first,
                      range[i].first + range[i].count, part_name[p]);
-            bad |= json_object_set_new(header, name,
-                                       json_pack("{s:s, s:[I], s:[I, I]}", "dtype", "F32", "shape", count,
-                                                 "data_offsets", at, at + size));
+            model_safetensors_tensor(file, name, "F32", &range[i].count, 1, range[i].count * sizeof(float));
         }
-    }
-    char *text = bad ? NULL : json_dumps(header, JSON_COMPACT), *padded = NULL;
-    json_decref(header);
-    if (text) {
-        size_t length = strlen(text);
-        *bytes = base_round_up(length, 8);
-        if ((padded = malloc(*bytes + 1))) {
-            memset(padded, ' ', *bytes);
-            memcpy(padded, text, length);
-        }
-        free(text);
-    }
-    return padded;
-}
-
-/* Writes one piece and counts it in. */
-static int put(FILE *out, base_hash_t *hash, const void *data, size_t bytes, uint64_t *total)
-{
-    base_hash_add(hash, data, bytes);
-    *total += bytes;
-    return bytes == 0 || fwrite(data, bytes, 1, out) == 1;
-}
-
-static int put_all(FILE *out, base_hash_t *hash, const char *header, size_t bytes, const model_range_t *range,
-                   size_t ranges, uint64_t *total)
-{
-    uint64_t length = bytes;
-    int good = put(out, hash, &length, sizeof length, total) && put(out, hash, header, bytes, total);
-    for (size_t i = 0; good && i < ranges; i++)
-        for (size_t p = 0; good && p < MODEL_RANGE_PARTS; p++)
-            good = put(out, hash, range[i].part[p], range[i].count * sizeof(float), total);
-    return good;
 }
 
 /* Summed up from memory, so a disk that keeps something else is found out. */
 static gyre_status_t write_file(const char *path, const model_params_t *whole, const model_range_t *range,
                                 size_t ranges, model_file_sum_t *sum, size_t *data)
 {
-    base_file_t file;
-    size_t bytes = 0;
-    char *header = header_text(whole, range, ranges, &bytes);
     base_hash_t *hash = base_hash_begin();
-    gyre_status_t status = header && hash
-                               ? base_file_begin(path, &file)
-                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", path);
-    sum->bytes = 0;
-    if (status == GYRE_OK && put_all(file.out, hash, header, bytes, range, ranges, &sum->bytes)) {
-        status = base_file_commit(&file);
-    } else if (status == GYRE_OK) {
-        base_file_abandon(&file);
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", path);
-    }
+    model_safetensors_t file = {.hash = hash};
+    list_vectors(&file, whole, range, ranges);
+    gyre_status_t status = hash ? model_safetensors_begin(&file, path)
+                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
+    *data = file.data;
+    for (size_t i = 0; i < ranges; i++)
+        for (size_t p = 0; status == GYRE_OK && p < MODEL_RANGE_PARTS; p++)
+            status = model_safetensors_put(&file, range[i].part[p], range[i].count * sizeof(float));
+    sum->bytes = file.bytes;
+    if (status == GYRE_OK)
+        status = model_safetensors_commit(&file);
+    else
+        model_safetensors_abandon(&file);
     sum->hash = base_hash_end(hash);
-    *data = sizeof(uint64_t) + bytes;
-    free(header);
     return status;
 }
 

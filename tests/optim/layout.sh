@@ -136,7 +136,7 @@ refuse "config name" "bad2.json: layer: there is no such option: the nearest is 
 refuse "config syntax" "bad3.json" --config "$W/bad3.json"
 refuse "config kind" "bad4.json: is not a JSON object" --config "$W/bad4.json"
 refuse "no config" "nothere.json" --config "$W/nothere.json"
-refuse "no checkpoint" "cannot open the checkpoint" --load "$W/none.st"
+refuse "no checkpoint" "cannot open .*none.st" --load "$W/none.st"
 refuse "not a checkpoint" "not a safetensors file" --load "$W/text"
 refuse "checkpoint of another shape" "--layers is 5, but the model in .* has 2" --load "$W/one.st" --layers 5
 run "$TRAIN" --data "$W/text" "${SMALL[@]}" --log "$W/no/such/log"
@@ -168,7 +168,7 @@ once() { # NAME PATTERN OPTION...
 }
 once "heads" "not divisible by heads 3" --heads 3
 once "no such text" "$W/none" --data "$W/none"
-once "no checkpoint" "cannot open the checkpoint" --load "$W/none.st"
+once "no checkpoint" "cannot open .*none.st" --load "$W/none.st"
 run "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 100 --clip 0 --warmup 0 --steps 200
 want "a run of two that blows up" 1 "no longer finite.*--lr"
 check "told once" [ "$(grep -c 'no longer finite' "$W/err")" = 1 ]
