@@ -296,7 +296,8 @@ static gyre_status_t read_objective(const char *where, const json_t *object, pip
 
 void pipe_recipe_complete(pipe_recipe_t *r)
 {
-    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp, NULL);
+    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp,
+                                     r->batch.batch ? &r->batch : NULL);
     size_t dp = r->layout.dp;
     if (!r->batch.batch)
         r->batch.batch = dp * r->layout.micro_batch;

@@ -384,6 +384,8 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     if (code != PLAN_OK)
         return code;
     standard(&q.recipe);
+    if (!given.text[RECIPE]) /* by itself what gyre-train takes; a recipe says it */
+        q.recipe.layout.micro_batch = 0;
     if (given.text[RECIPE] && pipe_recipe_load(given.text[RECIPE], &q.recipe) != GYRE_OK)
         return PLAN_FAILED;
     if (given.text[SCALE]) {
