@@ -87,11 +87,11 @@ want "an unknown algorithm" 2 'no algorithm "rings"' 'butterfly'
 run "$P" schedule --algo tree --collective all_gather
 want "one that does not serve it" 2 'tree has no all_gather; these serve it:.* bruck'
 run "$P" schedule --collective allreduce
-want "an unknown collective" 2 'no collective allreduce'
+want "an unknown collective" 2 '--collective wants all_reduce.*, not allreduce'
 run "$P" schedule --ranks 0
 want "no ranks" 2 'ranks'
 run "$P" schedule -b x
-want "no size" 2 '-b wants a size'
+want "no size" 2 '--min wants a size'
 run "$P" schedule -b 2M -e 1M
 want "no sizes" 2 'smaller'
 run "$P" schedule --root 64

@@ -3,7 +3,6 @@
 #include "tools/gyre-plan/pipeline.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "pipeline/check.h"
+#include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
 
 enum {
@@ -66,95 +66,55 @@ static int usage_error(const char *what, const char *value)
     return plan_usage_error("pipeline", what, value);
 }
 
-static int parse_time(const char *text, double *out)
+static int read_schedule(void *options, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value >= 0.0 && value <= 1e9))
-        return 0;
-    *out = value;
-    return 1;
+    options_t *o = options;
+    o->all = !strcmp(text, "all");
+    for (int k = 0; k < PIPE_KIND_END; k++)
+        if (!strcmp(text, pipe_kind_name((pipe_kind_t)k))) {
+            o->kind = (pipe_kind_t)k;
+            return 1;
+        }
+    return o->all;
 }
 
-static int set_time(const char *flag, const char *arg, double *out)
-{
-    char what[64];
-    if (parse_time(arg, out))
-        return -1;
-    snprintf(what, sizeof what, "%s wants a time from 0 on, not", flag);
-    return usage_error(what, arg);
-}
-
-static int set_scale(options_t *o, const char *arg)
+static int read_scale(void *options, const char *text)
 {
     static double scale[MOST_SCALES];
+    options_t *o = options;
     char *end = NULL;
-    for (o->scales = 0; o->scales < MOST_SCALES; arg = end + 1) {
-        double value = strtod(arg, &end);
-        if (end == arg || (*end && *end != ',') || !(value >= 0.0 && value <= 1e6))
+    o->scale = scale;
+    for (o->scales = 0; o->scales < MOST_SCALES; text = end + 1) {
+        double value = strtod(text, &end);
+        if (end == text || (*end && *end != ',') || !(value >= 0.0 && value <= 1e6))
             break;
         scale[o->scales++] = value;
-        o->scale = scale;
         if (!*end)
-            return -1;
+            return 1;
     }
-    return usage_error("--scale wants numbers from 0 on, separated by commas; it stumbled at", arg);
+    usage_error("--scale wants numbers from 0 on, separated by commas; it stumbled at", text);
+    return -1;
 }
 
-/* -1: go on; else the exit status. */
-static int set_option(options_t *o, int flag, const char *arg)
-{
-    switch (flag) {
-    case 's':
-        o->all = !strcmp(arg, "all");
-        for (int k = 0; !o->all && k < PIPE_KIND_END; k++)
-            if (!strcmp(arg, pipe_kind_name((pipe_kind_t)k))) {
-                o->kind = (pipe_kind_t)k;
-                return -1;
-            }
-        return o->all ? -1
-                      : usage_error("--schedule is gpipe, 1f1b, interleaved, zb-h1, zb-v or all, not", arg);
-    case 'p':
-        return plan_parse_int(arg, 1, MOST_STAGES, &o->ranks)
-                   ? -1
-                   : usage_error("--stages wants 1 to 512, not", arg);
-    case 'm':
-        return plan_parse_int(arg, 1, MOST_MICRO_BATCHES, &o->micro_batches)
-                   ? -1
-                   : usage_error("--micro-batches wants 1 to 4096, not", arg);
-    case 'v':
-        return plan_parse_int(arg, 1, 64, &o->chunks) ? -1 : usage_error("--chunks wants 1 to 64, not", arg);
-    case 'f':
-        return set_time("--forward", arg, &o->forward);
-    case 'b':
-        return set_time("--backward", arg, &o->backward);
-    case 'w':
-        return set_time("--weight", arg, &o->weight);
-    case 'd':
-        return set_time("--hop", arg, &o->hop);
-    case 'x':
-        return set_scale(o, arg);
-    case 'e':
-        o->evaluate = 1;
-        return -1;
-    case 'c':
-        return plan_parse_int(arg, 20, 10000, &o->columns)
-                   ? -1
-                   : usage_error("--columns wants 20 or more, not", arg);
-    case 'g':
-        o->svg = arg;
-        return -1;
-    case 'j':
-        o->json = arg;
-        return -1;
-    case 'h':
-        fputs(help, stdout);
-        return PLAN_OK;
-    default: /* getopt has said what is wrong */
-        fputs("gyre-plan: see gyre-plan pipeline --help\n", stderr);
-        return PLAN_USAGE;
-    }
-}
+#define AT(field) offsetof(options_t, field)
+static const plan_option_t known[] = {
+    {.name = "schedule",
+     .letter = 's',
+     .read = read_schedule,
+     .wants = "gpipe, 1f1b, interleaved, zb-h1, zb-v or all"},
+    {"stages", 'p', PLAN_INT, AT(ranks), 1, MOST_STAGES, "1 to 512", NULL},
+    {"micro-batches", 'm', PLAN_INT, AT(micro_batches), 1, MOST_MICRO_BATCHES, "1 to 4096", NULL},
+    {"chunks", 'v', PLAN_INT, AT(chunks), 1, 64, "1 to 64", NULL},
+    {"forward", 0, PLAN_TIME, AT(forward), 0, 0, "a time from 0 on", NULL},
+    {"backward", 0, PLAN_TIME, AT(backward), 0, 0, "a time from 0 on", NULL},
+    {"weight", 0, PLAN_TIME, AT(weight), 0, 0, "a time from 0 on", NULL},
+    {"hop", 0, PLAN_TIME, AT(hop), 0, 0, "a time from 0 on", NULL},
+    {.name = "scale", .read = read_scale},
+    {"evaluate", 0, PLAN_SWITCH, AT(evaluate), 0, 0, NULL, NULL},
+    {"columns", 0, PLAN_INT, AT(columns), 20, 10000, "20 or more", NULL},
+    {"svg", 0, PLAN_TEXT, AT(svg), 0, 0, NULL, NULL},
+    {"json", 0, PLAN_TEXT, AT(json), 0, 0, NULL, NULL},
+};
 
 static int terminal_columns(void)
 {
@@ -164,30 +124,11 @@ static int terminal_columns(void)
 
 static int parse(int argc, char **argv, options_t *o)
 {
-    static const struct option known[] = {{"schedule", required_argument, NULL, 's'},
-                                          {"stages", required_argument, NULL, 'p'},
-                                          {"micro-batches", required_argument, NULL, 'm'},
-                                          {"chunks", required_argument, NULL, 'v'},
-                                          {"forward", required_argument, NULL, 'f'},
-                                          {"backward", required_argument, NULL, 'b'},
-                                          {"weight", required_argument, NULL, 'w'},
-                                          {"hop", required_argument, NULL, 'd'},
-                                          {"scale", required_argument, NULL, 'x'},
-                                          {"evaluate", no_argument, NULL, 'e'},
-                                          {"columns", required_argument, NULL, 'c'},
-                                          {"svg", required_argument, NULL, 'g'},
-                                          {"json", required_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     *o = (options_t){
         .kind = PIPE_1F1B, .ranks = 4, .micro_batches = 8, .forward = 1, .backward = 2, .weight = -1};
-    for (int flag; (flag = getopt_long(argc, argv, "s:p:m:v:h", known, NULL)) != -1;) {
-        int done = set_option(o, flag, optarg);
-        if (done >= 0)
-            return done;
-    }
-    if (optind < argc)
-        return usage_error("does not know what to do with", argv[optind]);
+    int done = plan_options_parse(argc, argv, known, sizeof known / sizeof known[0], help, o);
+    if (done >= 0)
+        return done;
     o->weight = o->weight < 0 ? o->backward / 2 : o->weight;
     o->columns = o->columns ? o->columns : terminal_columns();
     if (o->weight > o->backward)

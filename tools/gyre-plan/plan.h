@@ -15,7 +15,5 @@ int plan_search_question(int argc, char **argv);
 
 /* "gyre-plan: WHAT VALUE; see gyre-plan SUBCOMMAND --help" on standard error. Returns PLAN_USAGE. */
 int plan_usage_error(const char *subcommand, const char *what, const char *value);
-/* 1 and *out if text is a whole number from least to most, else 0. */
-int plan_parse_int(const char *text, long least, long most, int *out);
 
 #endif

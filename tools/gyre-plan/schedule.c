@@ -1,6 +1,6 @@
 /* tools/gyre-plan/schedule.c: `gyre-plan schedule`: collectives in virtual time, as a table and as JSON. */
 #include <errno.h>
-#include <getopt.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "collectives/simulate.h"
 #include "collectives/tune.h"
+#include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
 
 enum {
@@ -60,8 +61,8 @@ static const char help[] =
 typedef struct {
     coll_op_t op;
     coll_algo_t algo; /* AUTO: all */
-    int ranks, ranks_per_host, root, fast;
-    size_t min, max, factor, chunk;
+    int ranks, ranks_per_host, root, fast, factor;
+    size_t min, max, chunk;
     const char *topology, *json;
     coll_memory_t memory;
 } options_t;
@@ -90,25 +91,6 @@ static int usage_error(const char *what, const char *value)
     return plan_usage_error("schedule", what, value);
 }
 
-static int parse_bytes(const char *text, size_t least, size_t *out)
-{
-    uint64_t value;
-    if (!coll_bytes_parse(text, &value) || value < least || value > (uint64_t)1 << 50)
-        return 0;
-    *out = (size_t)value;
-    return 1;
-}
-
-static int parse_collective(const char *text, coll_op_t *out)
-{
-    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++)
-        if (!strcmp(text, coll_op_name(op))) {
-            *out = op;
-            return 1;
-        }
-    return 0;
-}
-
 static int algo_error(const char *name)
 {
     fprintf(stderr, "gyre-plan: there is no algorithm \"%s\"; there are: all", name);
@@ -118,81 +100,64 @@ static int algo_error(const char *name)
     return PLAN_USAGE;
 }
 
-/* -1: go on; else the exit status. */
-static int set_option(options_t *o, int flag, const char *arg)
+static int read_collective(void *options, const char *text)
 {
-    int number = 0;
-    switch (flag) {
-    case 'c':
-        return parse_collective(arg, &o->op) ? -1 : usage_error("there is no collective", arg);
-    case 'a':
-        o->algo = strcmp(arg, "all") ? coll_algo_parse(arg) : COLL_ALGO_AUTO;
-        return o->algo == COLL_ALGO_END || (o->algo == COLL_ALGO_AUTO && strcmp(arg, "all")) ? algo_error(arg)
-                                                                                             : -1;
-    case 'n':
-        return plan_parse_int(arg, 1, MOST_RANKS, &o->ranks)
-                   ? -1
-                   : usage_error("--ranks wants 1 to 1048576, not", arg);
-    case 't':
-        o->topology = arg;
-        return -1;
-    case 'b':
-        return parse_bytes(arg, 0, &o->min) ? -1 : usage_error("-b wants a size such as 64K, not", arg);
-    case 'e':
-        return parse_bytes(arg, 0, &o->max) ? -1 : usage_error("-e wants a size such as 64M, not", arg);
-    case 'f':
-        if (!plan_parse_int(arg, 2, 1 << 30, &number))
-            return usage_error("-f wants a number from 2 on, not", arg);
-        o->factor = (size_t)number;
-        return -1;
-    case 'o':
-        o->fast = !strcmp(arg, "fast");
-        return o->fast || !strcmp(arg, "canonical") ? -1
-                                                    : usage_error("--order is canonical or fast, not", arg);
-    case 'k':
-        return plan_parse_int(arg, 1, MOST_RANKS, &o->ranks_per_host)
-                   ? -1
-                   : usage_error("--ranks-per-host wants a number from 1 on, not", arg);
-    case 'u':
-        return parse_bytes(arg, ELEMENT, &o->chunk) ? -1
-                                                    : usage_error("--chunk wants 4 bytes or more, not", arg);
-    case 'r':
-        return plan_parse_int(arg, 0, MOST_RANKS, &o->root) ? -1
-                                                            : usage_error("--root wants a rank, not", arg);
-    case 'm':
-        o->memory = strcmp(arg, "plain") ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN;
-        return o->memory == COLL_MEMORY_PLAIN || !strcmp(arg, "window")
-                   ? -1
-                   : usage_error("--memory is window or plain, not", arg);
-    case 'j':
-        o->json = arg;
-        return -1;
-    case 'h':
-        fputs(help, stdout);
-        return PLAN_OK;
-    default: /* getopt has said what is wrong */
-        fputs("gyre-plan: see gyre-plan schedule --help\n", stderr);
-        return PLAN_USAGE;
-    }
+    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++)
+        if (!strcmp(text, coll_op_name(op))) {
+            ((options_t *)options)->op = op;
+            return 1;
+        }
+    return 0;
 }
+
+static int read_algo(void *options, const char *text)
+{
+    options_t *o = options;
+    int all = !strcmp(text, "all");
+    o->algo = all ? COLL_ALGO_AUTO : coll_algo_parse(text);
+    if (all || (o->algo != COLL_ALGO_END && o->algo != COLL_ALGO_AUTO))
+        return 1;
+    algo_error(text);
+    return -1;
+}
+
+static int read_order(void *options, const char *text)
+{
+    options_t *o = options;
+    o->fast = !strcmp(text, "fast");
+    return o->fast || !strcmp(text, "canonical");
+}
+
+static int read_memory(void *options, const char *text)
+{
+    options_t *o = options;
+    o->memory = strcmp(text, "plain") ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN;
+    return o->memory == COLL_MEMORY_PLAIN || !strcmp(text, "window");
+}
+
+#define AT(field) offsetof(options_t, field)
+static const plan_option_t known[] = {
+    {.name = "collective",
+     .letter = 'c',
+     .read = read_collective,
+     .wants =
+         "all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all or barrier"},
+    {.name = "algo", .letter = 'a', .read = read_algo},
+    {"ranks", 'n', PLAN_INT, AT(ranks), 1, MOST_RANKS, "1 to 1048576", NULL},
+    {"topology", 't', PLAN_TEXT, AT(topology), 0, 0, NULL, NULL},
+    {"min", 'b', PLAN_BYTES, AT(min), 0, 0, "a size such as 64K", NULL},
+    {"max", 'e', PLAN_BYTES, AT(max), 0, 0, "a size such as 64M", NULL},
+    {"factor", 'f', PLAN_INT, AT(factor), 2, 1 << 30, "a number from 2 on", NULL},
+    {.name = "order", .read = read_order, .wants = "canonical or fast"},
+    {"ranks-per-host", 0, PLAN_INT, AT(ranks_per_host), 1, MOST_RANKS, "a number from 1 on", NULL},
+    {"chunk", 0, PLAN_BYTES, AT(chunk), ELEMENT, 0, "4 bytes or more", NULL},
+    {"root", 0, PLAN_INT, AT(root), 0, MOST_RANKS, "a rank", NULL},
+    {.name = "memory", .read = read_memory, .wants = "window or plain"},
+    {"json", 0, PLAN_TEXT, AT(json), 0, 0, NULL, NULL},
+};
 
 static int parse(int argc, char **argv, options_t *o)
 {
-    static const struct option known[] = {{"collective", required_argument, NULL, 'c'},
-                                          {"algo", required_argument, NULL, 'a'},
-                                          {"ranks", required_argument, NULL, 'n'},
-                                          {"topology", required_argument, NULL, 't'},
-                                          {"min", required_argument, NULL, 'b'},
-                                          {"max", required_argument, NULL, 'e'},
-                                          {"factor", required_argument, NULL, 'f'},
-                                          {"order", required_argument, NULL, 'o'},
-                                          {"chunk", required_argument, NULL, 'u'},
-                                          {"ranks-per-host", required_argument, NULL, 'k'},
-                                          {"root", required_argument, NULL, 'r'},
-                                          {"memory", required_argument, NULL, 'm'},
-                                          {"json", required_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     *o = (options_t){.op = COLL_ALL_REDUCE,
                      .ranks = 64,
                      .min = SIZE_MAX,
@@ -200,13 +165,9 @@ static int parse(int argc, char **argv, options_t *o)
                      .factor = 4,
                      .chunk = 256 << 10,
                      .topology = "nvswitch"};
-    for (int flag; (flag = getopt_long(argc, argv, "c:a:n:t:b:e:f:h", known, NULL)) != -1;) {
-        int done = set_option(o, flag, optarg);
-        if (done >= 0)
-            return done;
-    }
-    if (optind < argc)
-        return usage_error("does not know what to do with", argv[optind]);
+    int done = plan_options_parse(argc, argv, known, sizeof known / sizeof known[0], help, o);
+    if (done >= 0)
+        return done;
     if (o->min == SIZE_MAX)
         o->min = o->max < 1 << 20 ? o->max : 1 << 20;
     if (o->max == SIZE_MAX)
@@ -582,9 +543,9 @@ int plan_schedule(int argc, char **argv)
         heading(&p);
         fflush(stdout);
     }
-    for (size_t bytes = o.min; st == GYRE_OK && bytes <= o.max; bytes *= o.factor) {
+    for (size_t bytes = o.min; st == GYRE_OK && bytes <= o.max; bytes *= (size_t)o.factor) {
         st = run_size(&p, bytes);
-        if (bytes == 0 || bytes > o.max / o.factor)
+        if (bytes == 0 || bytes > o.max / (size_t)o.factor)
             break;
     }
     if (st == GYRE_OK && o.json)
