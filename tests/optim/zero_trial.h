@@ -1,0 +1,361 @@
+/* tests/optim/zero_trial.h: ZeRO over data, tensor and pipeline parallelism, with a model whose gradients are pure functions of
+ * (row, element, sequence, weight), beside one process that adds gradients in the tree of the contract: what mp_zero.c and
+ * mp_zero_drift.c train. */
+#ifndef TESTS_OPTIM_ZERO_TRIAL_H
+#define TESTS_OPTIM_ZERO_TRIAL_H
+
+#include <math.h>
+#include <string.h>
+
+#include "optim/batch.h"
+#include "optim/convert.h"
+#include "optim/exact.h"
+#include "optim/tree.h"
+#include "optim/zero_internal.h"
+#include "tests/support/mp.h"
+
+#define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
+
+enum { STEPS = 3, LAYERS = 4, MAX_ROWS = 80 };
+static const model_config_t shape = {
+    .vocab = 37, .seq = 6, .layers = LAYERS, .hidden = 16, .heads = 4, .leaves = 4};
+static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+#define CLIP 2.0
+#define RATE 0.01
+#define SEED 11
+
+/* A layout of the ranks, and what is tried on it. */
+typedef struct {
+    size_t tp, dp, pp, batch;
+    size_t micro; /* sequences that go through a unit together; 0: 1 */
+    optim_zero_config_t zero;
+    int chunks;    /* 1: the upper units get all their sequences before the lower ones get any */
+    int overflow;  /* 1: one gradient of step 1 is infinite */
+    int idle_last; /* 1: ranks with fewer sequences are idle in the last ones, not in the first */
+    int astray;    /* 1: weights are not looked at */
+} trial_t;
+
+typedef struct {
+    gyre_comm_t *world;
+    model_params_t *whole, *local;
+    size_t rank, ranks;
+    size_t tp_rank, dp_rank, pp_rank;
+    optim_zero_groups_t groups;
+    size_t first, share, longest;
+    optim_batch_t batch;
+    size_t step;
+    /* the serial reference, whole layouts */
+    float *w, *m, *v, *seen; /* seen: what the model computes with */
+    double norm[STEPS + 1], scale[STEPS + 1];
+    int skipped[STEPS + 1];
+} job_t;
+
+static inline float noise(size_t row, size_t element, size_t sequence, size_t step)
+{
+    uint64_t state = row * 1000003 + element * 7919 + sequence * 104729 + step * 15485863;
+    mp_next(&state);
+    return (float)((int64_t)(mp_next(&state) >> 40) - (1 << 23)) * 0x1p-26f;
+}
+
+/* Gradient of one element for one sequence, as the model would give it under this loss scale. */
+static inline float gradient(const trial_t *t, size_t row, size_t element, size_t sequence, size_t step,
+                             float weight, double scale)
+{
+    if (t->overflow && step == 1 && row == 5 && element == 3 && sequence == 1)
+        return INFINITY;
+    return (noise(row, element, sequence, step) + 0.25f * weight) * (float)scale;
+}
+
+/* ---- the reference ------------------------------------------------------------------------------------------------------------ */
+
+static inline float *zeros(size_t n)
+{
+    float *x = calloc(n + 1, sizeof *x);
+    CHECK(x != NULL);
+    return x;
+}
+
+static inline void leaf(const job_t *job, const trial_t *t, size_t sequence, double scale, float *out)
+{
+    for (size_t r = 0; r < job->whole->rows; r++) {
+        const model_param_t *row = &job->whole->row[r];
+        for (size_t i = 0; i < row->count; i++)
+            out[row->grad + i] = gradient(t, r, i, sequence, job->step, job->seen[row->offset + i], scale);
+    }
+}
+
+static inline void round_all(model_precision_t precision, float *x, size_t n)
+{
+    uint16_t half;
+    for (size_t i = 0; i < n; i++) {
+        optim_round(precision, x + i, &half, 1);
+        optim_expand(precision, &half, x + i, 1);
+    }
+}
+
+/* 16-bit gradients are rounded at every node. */
+static inline void sum_leaves(const job_t *job, const trial_t *t, size_t first, size_t n, double scale,
+                              float *out)
+{
+    size_t total = job->whole->grad_total;
+    if (n == 1) {
+        leaf(job, t, first, scale, out);
+    } else {
+        size_t left = optim_tree_split(n, optim_batch_group(&job->batch));
+        float *right = zeros(total);
+        sum_leaves(job, t, first, left, scale, out);
+        sum_leaves(job, t, first + left, n - left, scale, right);
+        for (size_t i = 0; i < total; i++)
+            out[i] = out[i] + right[i];
+        free(right);
+    }
+    if (t->zero.grad16)
+        round_all(t->zero.precision, out, total);
+}
+
+static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
+{
+    const optim_scaler_config_t config = optim_scaler_complete(&t->zero.scaler);
+    double scale = t->zero.precision == MODEL_FLOAT16 ? scaler->scale : 1.0;
+    size_t total = job->whole->grad_total;
+    float *grad = zeros(total);
+    sum_leaves(job, t, 0, t->batch, scale, grad);
+    size_t head = model_params_find(job->whole, MODEL_HEAD, 0),
+           wte = model_params_find(job->whole, MODEL_WTE, 0);
+    const model_param_t *h = &job->whole->row[head], *e = &job->whole->row[wte];
+    for (size_t i = 0; h->twin && i < h->count; i++)
+        grad[e->grad + i] = grad[h->grad + i] + grad[e->grad + i];
+    if (t->zero.grad16)
+        round_all(t->zero.precision, grad, total);
+    optim_exact_t exact;
+    optim_exact_begin(&exact);
+    for (size_t r = 0; r < job->whole->rows; r++)
+        if (job->whole->row[r].alias == MODEL_NONE)
+            optim_exact_add(&exact, grad + job->whole->row[r].grad, job->whole->row[r].count);
+    optim_exact_close(&exact);
+    double factor = 1.0 / (double)t->batch / scale, norm = sqrt(optim_exact_value(exact.word)) * factor;
+    job->norm[job->step] = norm;
+    job->scale[job->step] = scale;
+    job->skipped[job->step] = !isfinite(norm);
+    if (isfinite(norm)) {
+        const optim_adamw_factors_t f =
+            optim_adamw_factors(&how, ++*steps, (float)(factor * optim_clip_factor(norm, CLIP)), RATE);
+        for (size_t r = 0; r < job->whole->rows; r++) {
+            const model_param_t *row = &job->whole->row[r];
+            if (row->alias == MODEL_NONE)
+                optim_adamw_update(&f, row->decay, job->w + row->offset, job->m + row->offset,
+                                   job->v + row->offset, grad + row->grad, row->count);
+        }
+    }
+    if (t->zero.precision == MODEL_FLOAT16)
+        optim_scaler_update(scaler, &config, job->skipped[job->step]);
+    memcpy(job->seen, job->w, job->whole->total * sizeof(float));
+    if (t->zero.precision != MODEL_FLOAT32)
+        round_all(t->zero.precision, job->seen, job->whole->total);
+    free(grad);
+}
+
+/* ---- the model ------------------------------------------------------------------------------------------------------------------ */
+
+static inline void unit_of(const model_params_t *p, size_t row, size_t *begin, size_t *end)
+{
+    for (*begin = row; *begin > 0 && p->row[*begin - 1].layer == p->row[row].layer;)
+        --*begin;
+    for (*end = row + 1; *end < p->rows && p->row[*end].layer == p->row[row].layer;)
+        ++*end;
+}
+
+static inline void check_weights(const job_t *job, size_t begin, size_t end, const float *const *value)
+{
+    for (size_t r = begin; r < end; r++) {
+        const model_param_t *row = &job->local->row[r];
+        const float *want = job->seen + job->whole->row[row->global].offset + row->first;
+        CHECK(memcmp(value[r - begin], want, row->count * sizeof(float)) == 0);
+    }
+}
+
+static inline size_t micro_of(const trial_t *t)
+{
+    return t->micro ? t->micro : 1;
+}
+
+/* The gradient of one unit for one sequence. */
+static inline void make_gradient(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t begin,
+                                 size_t end, size_t sequence, const float *const *value, double scale)
+{
+    float *grad[MAX_ROWS];
+    MP_OK(store->place(store->user, sequence % 2, begin, end - begin, grad));
+    for (size_t r = begin; r < end; r++) {
+        const model_param_t *row = &job->local->row[r];
+        const float *w = job->seen + job->whole->row[row->global].offset + row->first;
+        for (size_t i = 0; i < row->count; i++)
+            grad[r - begin][i] = gradient(t, row->global, row->first + i, job->first + sequence, job->step,
+                                          value ? value[r - begin][i] : w[i], scale);
+    }
+    MP_OK(store->ready(store->user, sequence % 2, begin, end - begin));
+}
+
+/* Rows [first, end), a stage's, sequences [from, to): forward from below, or backward from above, unit by unit. */
+static inline void run_pass(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t first,
+                            size_t last, size_t from, size_t to, int backward, double scale)
+{
+    const float *value[MAX_ROWS];
+    const model_params_t *p = job->local;
+    for (size_t at = backward ? first : last; backward ? at < last : at > first;) {
+        size_t begin, end, next_begin = 0, next_end = 0;
+        unit_of(p, backward ? at : at - 1, &begin, &end);
+        at = backward ? end : begin;
+        if (backward ? end < last : begin > first)
+            unit_of(p, backward ? end : begin - 1, &next_begin, &next_end);
+        if (backward && p->row[next_begin].layer < 0)
+            next_end = next_begin;
+        int weights = !backward || p->row[begin].layer >= 0;
+        if (weights) {
+            MP_OK(store->acquire(store->user, begin, end - begin, next_begin, next_end - next_begin, value));
+            if (!t->astray)
+                check_weights(job, begin, end, value);
+        }
+        for (size_t i = from; backward && i < to; i++)
+            make_gradient(job, t, store, begin, end, i, weights ? value : NULL, scale);
+        if (weights)
+            store->release(store->user, begin, end - begin);
+    }
+}
+
+static inline void run_stage(job_t *job, const trial_t *t, optim_zero_t *zero, size_t first, size_t end)
+{
+    size_t idle = t->idle_last ? 0 : job->longest - job->share, micro = micro_of(t);
+    for (size_t i = 0; i < job->longest; i += micro)
+        for (int backward = 0; backward < 2; backward++) {
+            size_t from = i > idle ? i - idle : 0, to = i + micro > idle ? i + micro - idle : 0;
+            to = to < job->share ? to : job->share;
+            if (from >= to)
+                MP_OK(optim_zero_idle(zero, first, end - first, (optim_pass_t)backward));
+            else
+                run_pass(job, t, optim_zero_store(zero), first, end, from, to, backward,
+                         optim_zero_loss_scale(zero));
+        }
+}
+
+static inline gyre_status_t try_step(job_t *job, const trial_t *t, optim_zero_t *zero,
+                                     optim_zero_step_t *step)
+{
+    size_t rows = job->local->rows, half = 0, end;
+    for (size_t r = 0; t->chunks && r < rows / 2; r = half)
+        unit_of(job->local, r, &end, &half);
+    if (half > 0)
+        run_stage(job, t, zero, 0, half);
+    run_stage(job, t, zero, half, rows);
+    double loss =
+        1.0; /* as callers do before they end the step: nobody is held up by a rank without a sequence */
+    MP_OK(gyre_all_reduce(&loss, &loss, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), job->world));
+    return optim_zero_finish(zero, 1.0 / (double)t->batch, RATE, step);
+}
+
+/* What a step says of its time is there: when it moved gradients and weights, the norm, the update. */
+static inline void run_step(job_t *job, const trial_t *t, optim_zero_t *zero, optim_zero_step_t *step)
+{
+    enum { ROOM = 4096 };
+    static model_span_t span[ROOM];
+    model_spans_t spans = {.span = span, .room = ROOM};
+    base_time_t exposed = 0, updated = 0, now = base_now();
+    optim_zero_watch(zero, &spans);
+    MP_OK(try_step(job, t, zero, step));
+    optim_zero_watch(zero, NULL);
+    CHECK(spans.count > 0 && spans.dropped == 0);
+    for (size_t i = 0; i < spans.count; i++) {
+        CHECK(span[i].start >= now && span[i].end >= span[i].start);
+        int moves = span[i].kind == MODEL_SPAN_REDUCE || span[i].kind == MODEL_SPAN_GATHER;
+        exposed += moves ? span[i].end - span[i].start : 0;
+        updated += span[i].kind == MODEL_SPAN_OPTIMISER;
+    }
+    CHECK(updated == 2);
+    CHECK(exposed > 0 || !job->groups.dp);
+}
+
+/* ---- layouts -------------------------------------------------------------------------------------------------------------------- */
+
+static inline gyre_comm_t *split(job_t *job, size_t size, size_t color)
+{
+    gyre_comm_t *comm = NULL;
+    MP_OK(gyre_comm_split(job->world, size > 1 ? (int)color : -1, (int)job->rank, &comm));
+    return comm;
+}
+
+static inline void begin_layout(job_t *job, const trial_t *t)
+{
+    CHECK(t->tp * t->dp * t->pp == job->ranks);
+    job->tp_rank = job->rank % t->tp;
+    job->dp_rank = job->rank / t->tp % t->dp;
+    job->pp_rank = job->rank / t->tp / t->dp;
+    unsigned char has[LAYERS];
+    for (size_t l = 0; l < LAYERS; l++)
+        has[l] = l * t->pp / LAYERS == job->pp_rank;
+    const model_slice_t slice = {.tp_rank = job->tp_rank,
+                                 .tp_size = t->tp,
+                                 .has = has,
+                                 .embed = job->pp_rank == 0,
+                                 .head = job->pp_rank + 1 == t->pp};
+    MP_OK(model_params_slice(job->whole, &slice, &job->local));
+    CHECK(job->local->rows <= MAX_ROWS);
+    job->groups = (optim_zero_groups_t){.world = job->world};
+    job->groups.dp = split(job, t->dp, job->tp_rank + t->tp * job->pp_rank);
+    job->groups.tp = split(job, t->tp, job->dp_rank + t->dp * job->pp_rank);
+    job->groups.tied = split(job, t->pp, job->tp_rank + t->tp * job->dp_rank); /* of two stages: all of pp */
+    CHECK(t->pp <= 2);
+    const optim_batch_t batch = {.batch = t->batch};
+    job->batch = optim_batch_complete(&batch);
+    job->longest = 0;
+    for (size_t d = 0; d < t->dp; d++) {
+        size_t first, share;
+        optim_batch_share(&job->batch, t->dp, d, &first, &share);
+        job->longest = share > job->longest ? share : job->longest;
+    }
+    optim_batch_share(&job->batch, t->dp, job->dp_rank, &job->first, &job->share);
+}
+
+static inline void end_layout(job_t *job)
+{
+    gyre_comm_destroy(job->groups.dp);
+    gyre_comm_destroy(job->groups.tp);
+    gyre_comm_destroy(job->groups.tied);
+    model_params_destroy(job->local);
+}
+
+static inline optim_zero_t *make(job_t *job, const trial_t *t)
+{
+    optim_zero_config_t config = t->zero;
+    optim_zero_t *zero = NULL;
+    config.share = job->share;
+    config.group = optim_batch_group(&job->batch);
+    config.adamw = how;
+    config.clip = CLIP;
+    MP_OK(optim_zero_create(job->local, &job->groups, &config, &zero));
+    return zero;
+}
+
+/* The job's model and room for the reference. */
+static inline void begin_job(job_t *job)
+{
+    *job = (job_t){0};
+    MP_OK(gyre_init(NULL, &job->world));
+    job->rank = (size_t)gyre_comm_rank(job->world);
+    job->ranks = (size_t)gyre_comm_size(job->world);
+    MP_OK(model_params_create(&shape, &job->whole));
+    job->w = zeros(job->whole->total);
+    job->m = zeros(job->whole->total);
+    job->v = zeros(job->whole->total);
+    job->seen = zeros(job->whole->total);
+}
+
+static inline void end_job(job_t *job)
+{
+    model_params_destroy(job->whole);
+    free(job->w);
+    free(job->m);
+    free(job->v);
+    free(job->seen);
+    MP_OK(gyre_finalize(job->world));
+}
+
+#endif
