@@ -8,9 +8,11 @@
 
 #ifdef GYRE_CUDA
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +23,23 @@
 
 struct base_cuda_stream {
     int index;
+    int borrowed; /* the caller's: not destroyed */
     cudaStream_t stream;
 };
+
+struct base_cuda_event {
+    int index;
+    int timed, recorded;
+    cudaEvent_t event;
+};
+
+/* Whether there may be CUDA memory: 0 not seen yet, 1 there may, -1 no GPU device file: never will be. */
+static _Atomic int at_work;
+
+void base_cuda_seen(void)
+{
+    atomic_store_explicit(&at_work, 1, memory_order_relaxed);
+}
 
 static pthread_once_t counted = PTHREAD_ONCE_INIT;
 static int count;
@@ -34,6 +51,7 @@ static void count_devices(void)
     cudaError_t rc = cudaGetDeviceCount(&found);
     if (rc == cudaSuccess && found > 0) {
         count = found;
+        base_cuda_seen();
         return;
     }
     cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
@@ -71,20 +89,20 @@ const char *base_cuda_why_not(void)
 /* CUDA memory exists only where the driver is loaded, by us or by the application. Once seen it stays. */
 static int driver_is_loaded(void)
 {
-    static _Atomic int state; /* 0 not seen yet, 1 loaded, -1 no GPU device file: never will be */
-    int known = atomic_load_explicit(&state, memory_order_relaxed);
+    int known = atomic_load_explicit(&at_work, memory_order_relaxed);
     if (known != 0)
         return known > 0;
     if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/nvhost-ctrl", F_OK) != 0 &&
         access("/dev/nvmap", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) {
-        atomic_store_explicit(&state, -1, memory_order_relaxed);
+        int unknown = 0;
+        atomic_compare_exchange_strong(&at_work, &unknown, -1);
         return 0;
     }
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (driver == NULL)
         return 0;
     dlclose(driver); /* only looked: whoever loaded it keeps it */
-    atomic_store_explicit(&state, 1, memory_order_relaxed);
+    base_cuda_seen();
     return 1;
 }
 
@@ -103,12 +121,22 @@ int base_cuda_of(const void *ptr, int *index)
     return 1;
 }
 
-/* Turns a CUDA error into ours. */
-static gyre_status_t failed(cudaError_t rc, const char *what, int index)
+/* Turns a CUDA error of a call, told with its arguments, into ours. */
+static gyre_status_t __attribute__((format(printf, 3, 4)))
+failed(cudaError_t rc, int index, const char *format, ...)
 {
-    cudaGetLastError();
-    return gyre_fail(rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
-                     "%s on CUDA device %d: %s", what, index, cudaGetErrorString(rc));
+    char call[160];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(call, sizeof(call), format, list);
+    va_end(list);
+    cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    gyre_status_t status = rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY
+                           : rc == cudaErrorInvalidValue   ? GYRE_ERR_INVALID
+                           : rc == cudaErrorNotSupported   ? GYRE_ERR_UNSUPPORTED
+                                                           : GYRE_ERR_SYSTEM;
+    return gyre_fail(status, "CUDA device %d: %s: %s (%s)", index, call, cudaGetErrorString(rc),
+                     cudaGetErrorName(rc));
 }
 
 /* Makes `index` current; *before is what to restore. */
@@ -117,7 +145,7 @@ static gyre_status_t enter(int index, int *before)
     cudaError_t rc = cudaGetDevice(before);
     if (rc == cudaSuccess && *before != index)
         rc = cudaSetDevice(index);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, "selecting the device", index);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaSetDevice(%d)", index);
 }
 
 static void leave(int index, int before)
@@ -131,10 +159,43 @@ gyre_status_t base_cuda_name(int index, char *name, size_t bytes)
     struct cudaDeviceProp properties;
     cudaError_t rc = cudaGetDeviceProperties(&properties, index);
     if (rc != cudaSuccess)
-        return failed(rc, "asking for the name", index);
+        return failed(rc, index, "cudaGetDeviceProperties");
     snprintf(name, bytes, "%s", properties.name);
     return GYRE_OK;
 }
+
+gyre_status_t base_cuda_identity(int index, unsigned char uuid[16])
+{
+    struct cudaDeviceProp properties;
+    cudaError_t rc = cudaGetDeviceProperties(&properties, index);
+    if (rc != cudaSuccess)
+        return failed(rc, index, "cudaGetDeviceProperties");
+    memcpy(uuid, properties.uuid.bytes, 16);
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_use(int index)
+{
+    cudaError_t rc = cudaSetDevice(index);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaSetDevice(%d)", index);
+}
+
+gyre_status_t base_cuda_driver(const char *name, void **function)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *entry = NULL;
+    cudaError_t rc = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+    if (rc != cudaSuccess || found != cudaDriverEntryPointSuccess || entry == NULL) {
+        cudaGetLastError();
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the CUDA driver has no %s: %s", name,
+                               rc == cudaSuccess ? "it is older, or for another device"
+                                                 : cudaGetErrorString(rc));
+    }
+    *function = entry;
+    return GYRE_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
 
 gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
 {
@@ -144,13 +205,10 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMalloc(&memory, bytes == 0 ? 64 : bytes); /* at least 256-byte aligned */
-    if (rc != cudaSuccess) {
-        char what[64];
-        snprintf(what, sizeof(what), "allocating %zu bytes", bytes);
-        status = failed(rc, what, index);
-    } else {
+    if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaMalloc(%zu bytes)", bytes);
+    else
         *ptr = memory;
-    }
     leave(index, before);
     return status;
 }
@@ -158,7 +216,72 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
 gyre_status_t base_cuda_free(int index, void *ptr)
 {
     cudaError_t rc = cudaFree(ptr); /* CUDA knows which device it is on */
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, "freeing memory", index);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaFree(%p)", ptr);
+}
+
+gyre_status_t base_cuda_memory(int index, size_t *free_bytes, size_t *total)
+{
+    int before;
+    size_t left = 0, all = 0;
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaMemGetInfo(&left, &all);
+    if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaMemGetInfo");
+    leave(index, before);
+    if (status == GYRE_OK && free_bytes != NULL)
+        *free_bytes = left;
+    if (status == GYRE_OK && total != NULL)
+        *total = all;
+    return status;
+}
+
+gyre_status_t base_cuda_pinned_alloc(int index, size_t bytes, void **ptr)
+{
+    int before;
+    void *memory = NULL;
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc =
+        cudaHostAlloc(&memory, bytes == 0 ? 64 : bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaHostAlloc(%zu bytes)", bytes);
+    else
+        *ptr = memory;
+    leave(index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_pinned_free(int index, void *ptr)
+{
+    cudaError_t rc = cudaFreeHost(ptr);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaFreeHost(%p)", ptr);
+}
+
+gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes)
+{
+    int before;
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (rc == cudaErrorHostMemoryAlreadyRegistered) {
+        cudaGetLastError();
+        status = gyre_fail(GYRE_ERR_INVALID, "CUDA device %d: cudaHostRegister(%p, %zu bytes): pinned before",
+                           index, ptr, bytes);
+    } else if (rc != cudaSuccess) {
+        status = failed(rc, index, "cudaHostRegister(%p, %zu bytes)", ptr, bytes);
+    }
+    leave(index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_unpin(int index, void *ptr)
+{
+    cudaError_t rc = cudaHostUnregister(ptr);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaHostUnregister(%p)", ptr);
 }
 
 gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
@@ -173,7 +296,7 @@ gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
     if (rc == cudaSuccess) /* between two places on devices cudaMemcpy may return early */
         rc = cudaStreamSynchronize(cudaStreamLegacy);
     if (rc != cudaSuccess)
-        status = failed(rc, "copying", index);
+        status = failed(rc, index, "cudaMemcpy(to %p, from %p, %zu bytes)", to, from, bytes);
     leave(index, before);
     return status;
 }
@@ -189,14 +312,16 @@ gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes)
     if (rc == cudaSuccess)
         rc = cudaStreamSynchronize(cudaStreamLegacy);
     if (rc != cudaSuccess)
-        status = failed(rc, "zeroing memory", index);
+        status = failed(rc, index, "cudaMemset(%p, 0, %zu bytes)", ptr, bytes);
     leave(index, before);
     return status;
 }
 
-gyre_status_t base_cuda_stream_create(int index, base_cuda_stream_t **stream)
+/* ---- streams --------------------------------------------------------------------------------------------- */
+
+gyre_status_t base_cuda_stream_create(int index, int urgent, base_cuda_stream_t **stream)
 {
-    int before;
+    int before, least = 0, greatest = 0;
     base_cuda_stream_t *fresh = calloc(1, sizeof(*fresh));
     if (fresh == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "stream create: no memory left");
@@ -204,9 +329,11 @@ gyre_status_t base_cuda_stream_create(int index, base_cuda_stream_t **stream)
     if (status != GYRE_OK)
         goto free_stream;
     fresh->index = index;
-    cudaError_t rc = cudaStreamCreateWithFlags(&fresh->stream, cudaStreamNonBlocking);
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&fresh->stream, cudaStreamNonBlocking, urgent ? greatest : least);
     if (rc != cudaSuccess)
-        status = failed(rc, "creating a stream", index);
+        status = failed(rc, index, "cudaStreamCreateWithPriority(%d)", urgent ? greatest : least);
     leave(index, before);
     if (status != GYRE_OK)
         goto free_stream;
@@ -217,18 +344,37 @@ free_stream:
     return status;
 }
 
+gyre_status_t base_cuda_stream_wrap(int index, void *native, base_cuda_stream_t **stream)
+{
+    base_cuda_stream_t *fresh = calloc(1, sizeof(*fresh));
+    if (fresh == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "stream wrap: no memory left");
+    fresh->index = index;
+    fresh->borrowed = 1;
+    fresh->stream = native;
+    *stream = fresh;
+    return GYRE_OK;
+}
+
 gyre_status_t base_cuda_stream_destroy(base_cuda_stream_t *stream)
 {
     int index = stream->index;
-    cudaError_t rc = cudaStreamDestroy(stream->stream);
+    cudaError_t rc = stream->borrowed ? cudaSuccess : cudaStreamDestroy(stream->stream);
     free(stream);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, "destroying a stream", index);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaStreamDestroy");
+}
+
+void *base_cuda_stream_native(const base_cuda_stream_t *stream)
+{
+    return stream->stream;
 }
 
 gyre_status_t base_cuda_stream_copy(base_cuda_stream_t *stream, void *to, const void *from, size_t bytes)
 {
     cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, "copying", stream->index);
+    return rc == cudaSuccess
+               ? GYRE_OK
+               : failed(rc, stream->index, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from, bytes);
 }
 
 gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_t bytes)
@@ -242,13 +388,190 @@ gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_
         return status;
     }
     cudaError_t rc = cudaMemsetAsync(ptr, 0, bytes, stream->stream);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, "zeroing memory", stream->index);
+    return rc == cudaSuccess ? GYRE_OK
+                             : failed(rc, stream->index, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
 }
 
 gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
 {
     cudaError_t rc = cudaStreamSynchronize(stream->stream);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, "waiting for a stream", stream->index);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, stream->index, "cudaStreamSynchronize");
+}
+
+gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void *user), void *user)
+{
+    cudaError_t rc = cudaLaunchHostFunc(stream->stream, fn, user);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, stream->index, "cudaLaunchHostFunc");
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------- */
+
+gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **event)
+{
+    int before;
+    base_cuda_event_t *fresh = calloc(1, sizeof(*fresh));
+    if (fresh == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "event create: no memory left");
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        goto free_event;
+    fresh->index = index;
+    fresh->timed = timed;
+    cudaError_t rc =
+        cudaEventCreateWithFlags(&fresh->event, timed ? cudaEventDefault : cudaEventDisableTiming);
+    if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaEventCreateWithFlags");
+    leave(index, before);
+    if (status != GYRE_OK)
+        goto free_event;
+    *event = fresh;
+    return GYRE_OK;
+free_event:
+    free(fresh);
+    return status;
+}
+
+gyre_status_t base_cuda_event_destroy(base_cuda_event_t *event)
+{
+    int index = event->index;
+    cudaError_t rc = cudaEventDestroy(event->event);
+    free(event);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaEventDestroy");
+}
+
+gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_t *stream)
+{
+    cudaError_t rc = cudaEventRecord(event->event, stream->stream);
+    if (rc != cudaSuccess)
+        return failed(rc, stream->index, "cudaEventRecord(an event of device %d)", event->index);
+    event->recorded = 1;
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_event_t *event)
+{
+    cudaError_t rc = cudaStreamWaitEvent(stream->stream, event->event, 0);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, stream->index, "cudaStreamWaitEvent");
+}
+
+gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done)
+{
+    cudaError_t rc = cudaEventQuery(event->event);
+    if (rc != cudaSuccess && rc != cudaErrorNotReady)
+        return failed(rc, event->index, "cudaEventQuery");
+    *done = rc == cudaSuccess;
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_event_wait(base_cuda_event_t *event)
+{
+    cudaError_t rc = cudaEventSynchronize(event->event);
+    return rc == cudaSuccess ? GYRE_OK : failed(rc, event->index, "cudaEventSynchronize");
+}
+
+gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_event_t *to, double *ms)
+{
+    float value = 0;
+    if (!from->timed || !to->timed || !from->recorded || !to->recorded)
+        return gyre_fail(GYRE_ERR_INVALID, "time between events of CUDA device %d: an event %s", from->index,
+                         !from->timed || !to->timed ? "was created without time" : "was never recorded");
+    cudaError_t rc = cudaEventElapsedTime(&value, from->event, to->event);
+    if (rc == cudaErrorNotReady)
+        return gyre_fail(GYRE_ERR_INVALID, "time between events of CUDA device %d: not reached yet",
+                         from->index);
+    if (rc != cudaSuccess)
+        return failed(rc, from->index, "cudaEventElapsedTime");
+    *ms = value;
+    return GYRE_OK;
+}
+
+/* ---- memory of other processes and devices ---------------------------------------------------------------- */
+
+_Static_assert(BASE_CUDA_IPC_BYTES == sizeof(cudaIpcMemHandle_t), "a handle's size");
+
+gyre_status_t base_cuda_range(const void *ptr, void **begin, size_t *bytes)
+{
+    void *function = NULL;
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    gyre_status_t status = base_cuda_driver("cuMemGetAddressRange", &function);
+    if (status != GYRE_OK)
+        return gyre_fail(
+            status, "asking which allocation %p lies in: the CUDA driver has no cuMemGetAddressRange", ptr);
+    CUresult (*address_range)(CUdeviceptr *, size_t *, CUdeviceptr);
+    memcpy(&address_range, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
+    CUresult rc = address_range(&base, &size, (CUdeviceptr)ptr);
+    if (rc != CUDA_SUCCESS)
+        return gyre_fail(GYRE_ERR_INVALID, "cuMemGetAddressRange(%p): error %d: no allocation of CUDA's", ptr,
+                         (int)rc);
+    *begin = (void *)base;
+    *bytes = size;
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_ipc_export(const void *begin, unsigned char handle[BASE_CUDA_IPC_BYTES])
+{
+    cudaIpcMemHandle_t native;
+    int index = 0;
+    base_cuda_of(begin, &index);
+    cudaError_t rc = cudaIpcGetMemHandle(&native, (void *)begin);
+    if (rc != cudaSuccess)
+        return failed(rc, index, "cudaIpcGetMemHandle(%p)", begin);
+    memcpy(handle, &native, BASE_CUDA_IPC_BYTES);
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_ipc_open(int index, const unsigned char handle[BASE_CUDA_IPC_BYTES], void **begin)
+{
+    cudaIpcMemHandle_t native;
+    int before;
+    void *memory = NULL;
+    memcpy(&native, handle, BASE_CUDA_IPC_BYTES);
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaIpcOpenMemHandle(&memory, native, cudaIpcMemLazyEnablePeerAccess);
+    if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaIpcOpenMemHandle");
+    else
+        *begin = memory;
+    leave(index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_ipc_close(int index, void *begin)
+{
+    int before;
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaIpcCloseMemHandle(begin);
+    if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaIpcCloseMemHandle(%p)", begin);
+    leave(index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_reach(int index, int other)
+{
+    int before, can = 0;
+    if (index == other)
+        return GYRE_OK;
+    gyre_status_t status = enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaDeviceCanAccessPeer(&can, index, other);
+    if (rc == cudaSuccess && !can)
+        status = gyre_fail(GYRE_ERR_UNSUPPORTED, "CUDA device %d cannot reach the memory of device %d", index,
+                           other);
+    else if (rc == cudaSuccess)
+        rc = cudaDeviceEnablePeerAccess(other, 0);
+    if (rc == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError();
+    else if (rc != cudaSuccess)
+        status = failed(rc, index, "cudaDeviceEnablePeerAccess(%d)", other);
+    leave(index, before);
+    return status;
 }
 
 #endif

@@ -58,6 +58,60 @@ static void host_round_trip(void **state)
     there_and_back(host);
 }
 
+static void count_up(void *user)
+{
+    ++*(int *)user;
+}
+
+/* On the host work is done when it is given: events have happened when they are recorded. */
+static void host_events(void **state)
+{
+    (void)state;
+    base_stream_t *stream = NULL, *other = NULL;
+    base_event_t *from = NULL, *to = NULL, *untimed = NULL;
+    int calls = 0, done = 0, native;
+    double ms = -1;
+    size_t free_bytes = 0, total = 0;
+    void *pinned = NULL;
+    char text[1024];
+    assert_int_equal(base_stream_create_urgent(host, &stream), GYRE_OK);
+    assert_int_equal(base_stream_wrap(host, &native, &other), GYRE_OK);
+    assert_null(base_stream_native(stream));
+    assert_null(base_stream_native(other));
+    assert_int_equal(base_event_create(host, 1, &from), GYRE_OK);
+    assert_int_equal(base_event_create(host, 1, &to), GYRE_OK);
+    assert_int_equal(base_event_create(host, 0, &untimed), GYRE_OK);
+    capture_t capture = capture_begin();
+    assert_int_equal(base_event_elapsed_ms(from, to, &ms), GYRE_ERR_INVALID);
+    assert_int_equal(base_event_record(from, stream), GYRE_OK);
+    assert_int_equal(base_event_elapsed_ms(from, untimed, &ms), GYRE_ERR_INVALID);
+    capture_end(capture, text, sizeof(text));
+    assert_non_null(strstr(text, "never recorded"));
+    assert_non_null(strstr(text, "without time"));
+    assert_int_equal(base_stream_call(stream, count_up, &calls), GYRE_OK);
+    assert_int_equal(calls, 1);
+    assert_int_equal(base_event_record(to, stream), GYRE_OK);
+    assert_int_equal(base_stream_wait_event(other, to), GYRE_OK);
+    assert_int_equal(base_event_done(to, &done), GYRE_OK);
+    assert_int_equal(done, 1);
+    assert_int_equal(base_event_wait(to), GYRE_OK);
+    assert_int_equal(base_event_elapsed_ms(from, to, &ms), GYRE_OK);
+    assert_true(ms >= 0);
+    assert_int_equal(base_device_memory(host, &free_bytes, &total), GYRE_OK);
+    assert_true(free_bytes > 0 && free_bytes <= total);
+    assert_int_equal(base_pinned_alloc(host, 100, &pinned), GYRE_OK);
+    assert_int_equal(base_pin(host, pinned, 100), GYRE_OK);
+    assert_int_equal(base_unpin(host, pinned), GYRE_OK);
+    assert_int_equal(base_pinned_free(host, pinned), GYRE_OK);
+    assert_int_equal(base_device_use(host), GYRE_OK);
+    base_event_destroy(from);
+    base_event_destroy(to);
+    base_event_destroy(untimed);
+    base_event_destroy(NULL);
+    base_stream_destroy(stream);
+    base_stream_destroy(other);
+}
+
 static void bad_arguments(void **state)
 {
     (void)state;
@@ -105,11 +159,23 @@ static void cuda_absent(void **state)
     assert_true(strlen(why) > 10);
     assert_null(strchr(why, '\n'));
     capture_t capture = capture_begin();
-    gyre_status_t got[] = {base_device_name(cuda, name, sizeof(name)), base_device_alloc(cuda, 64, &memory),
-                           base_stream_create(cuda, &stream)};
+    void *function = NULL;
+    base_event_t *event = NULL;
+    size_t total = 0;
+    gyre_status_t got[] = {base_device_name(cuda, name, sizeof(name)),
+                           base_device_alloc(cuda, 64, &memory),
+                           base_stream_create(cuda, &stream),
+                           base_stream_wrap(cuda, NULL, &stream),
+                           base_event_create(cuda, 0, &event),
+                           base_pinned_alloc(cuda, 64, &memory),
+                           base_pin(cuda, name, sizeof(name)),
+                           base_device_memory(cuda, NULL, &total),
+                           base_device_driver("cuStreamWaitValue32", &function)};
     capture_end(capture, text, sizeof(text));
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++)
         assert_int_equal(got[i], GYRE_ERR_UNSUPPORTED);
+    assert_null(event);
+    assert_null(function);
     assert_non_null(strstr(text, why));
     assert_null(memory);
     assert_null(stream);
@@ -151,7 +217,8 @@ static void cuda_round_trip(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(host_round_trip), cmocka_unit_test(bad_arguments),
-                                       cmocka_unit_test(cuda_absent), cmocka_unit_test(cuda_round_trip)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(host_round_trip), cmocka_unit_test(host_events),
+                                       cmocka_unit_test(bad_arguments), cmocka_unit_test(cuda_absent),
+                                       cmocka_unit_test(cuda_round_trip)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,16 @@ static long number(const char *name, long otherwise, long least, long most)
     return value < least ? least : value > most ? most : value;
 }
 
+/* base/device_cuda.c looks for the driver's files, of which there are none. */
+extern "C" __attribute__((weak)) void base_cuda_seen(void);
+static const struct Seen {
+    Seen()
+    {
+        if (base_cuda_seen != NULL && device_count() > 0)
+            base_cuda_seen();
+    }
+} seen;
+
 int device_count(void)
 {
     static const int count = (int)number("EMULATED_DEVICES", 1, 0, 16);
