@@ -72,6 +72,12 @@ typedef struct {
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
 } model_traffic_t;
 
+/* What a layer's router did with a sequence. */
+typedef struct {
+    double balance; /* its balance loss, times config.balance */
+    size_t dropped; /* choices, of T top_k, that found their expert full */
+} model_routed_t;
+
 #define MODEL_REAL_BITS 32
 #include "model/real.h"
 #include "model/stage_api.inc"

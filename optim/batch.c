@@ -12,6 +12,15 @@ optim_batch_t optim_batch_complete(const optim_batch_t *batch)
     return b;
 }
 
+optim_batch_t optim_batch_sized(const optim_batch_t *batch, size_t sequences)
+{
+    optim_batch_t b = *batch;
+    b.batch = sequences;
+    if (b.groups > 0 && sequences % b.groups != 0)
+        b.groups = 0;
+    return b;
+}
+
 size_t optim_batch_group(const optim_batch_t *batch)
 {
     const optim_batch_t b = optim_batch_complete(batch);

@@ -20,6 +20,8 @@ typedef struct {
 
 /* `batch` with its groups filled in. */
 optim_batch_t optim_batch_complete(const optim_batch_t *batch);
+/* The batch with so many sequences: with the same number of groups where they divide it, else as if none had been named. */
+optim_batch_t optim_batch_sized(const optim_batch_t *batch, size_t sequences);
 /* Sequences of a group. */
 size_t optim_batch_group(const optim_batch_t *batch);
 

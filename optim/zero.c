@@ -40,6 +40,25 @@ static optim_round_fn rounding(const zero_plan_t *plan)
     return plan->config.precision == MODEL_BFLOAT16 ? k->round_bf16 : k->round_fp16;
 }
 
+/* What depends on the number of sequences. */
+static gyre_status_t take_share(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    gyre_status_t status = GYRE_OK;
+    void *memory;
+    if (plan->staging && !zero->staging) {
+        status = zero_take(zero, OPTIM_MEMORY_BUCKETS, plan->staging * sizeof(float), 0, &memory);
+        zero->staging = memory;
+    }
+    if (status == GYRE_OK)
+        status = optim_stack_create(plan->config.share, plan->config.group, plan->params->grad_total,
+                                    rounding(plan), &zero->stack);
+    if (status == GYRE_OK)
+        zero->bytes[OPTIM_MEMORY_ACCUMULATION] = optim_stack_levels(plan->config.share, plan->config.group) *
+                                                 plan->params->grad_total * sizeof(float);
+    return status;
+}
+
 static gyre_status_t take_gradients(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
@@ -66,17 +85,7 @@ static gyre_status_t take_gradients(optim_zero_t *zero)
             zero->idle[zero->idles++] = zero->pooled++;
         }
     }
-    if (status == GYRE_OK && plan->staging) {
-        status = zero_take(zero, OPTIM_MEMORY_BUCKETS, plan->staging * sizeof(float), 0, &memory);
-        zero->staging = memory;
-    }
-    if (status == GYRE_OK)
-        status = optim_stack_create(plan->config.share, plan->config.group, plan->params->grad_total,
-                                    rounding(plan), &zero->stack);
-    if (status == GYRE_OK)
-        zero->bytes[OPTIM_MEMORY_ACCUMULATION] += optim_stack_levels(plan->config.share, plan->config.group) *
-                                                  plan->params->grad_total * sizeof(float);
-    return status;
+    return status == GYRE_OK ? take_share(zero) : status;
 }
 
 static gyre_status_t take_weights(optim_zero_t *zero)
@@ -188,6 +197,19 @@ static gyre_status_t prepare_gathers(optim_zero_t *zero)
     gyre_status_t status = gyre_all_reduce(&longest, &longest, 1, GYRE_UINT64, GYRE_OP(GYRE_MAX), dp);
     zero->impatient = zero->plan.config.share < longest;
     return status == GYRE_OK ? gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm) : status;
+}
+
+gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, size_t longest)
+{
+    zero_plan_t *plan = &zero->plan;
+    optim_stack_destroy(zero->stack);
+    zero->stack = NULL;
+    zero->bytes[OPTIM_MEMORY_ACCUMULATION] = 0;
+    plan->config.share = share;
+    plan->config.group = group;
+    zero_plan_staging(plan);
+    zero->impatient = plan->gathers && share < longest;
+    return take_share(zero);
 }
 
 gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,

@@ -119,6 +119,10 @@ void optim_zero_destroy(optim_zero_t *zero);
 /* This rank cannot go on: what dp has under way, gathers among it, ends on all of its ranks (gyre_comm_abort). */
 void optim_zero_abort(optim_zero_t *zero, const char *reason);
 
+/* Between two steps: from now on this rank has `share` sequences of `group` in every step, and the rank of dp with most has
+ * `longest`. Weights and state stay. Local. NO_MEMORY: no further step can be made. */
+gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, size_t longest);
+
 /* Initial weights (model_params_init), moments zero, steps 0. Collective over dp. */
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
 

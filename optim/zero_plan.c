@@ -96,6 +96,13 @@ static void measure_units(zero_plan_t *plan)
     }
 }
 
+/* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial sums. */
+void zero_plan_staging(zero_plan_t *plan)
+{
+    const optim_zero_config_t *c = &plan->config;
+    plan->staging = c->grad16 || (plan->pool > 0 && c->share > 2) ? plan->max_unit : 0;
+}
+
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
                              size_t rank, zero_plan_t *plan)
 {
@@ -122,9 +129,7 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     plan->gathers = c->stage == 3 && many;
     if (c->stage >= 2 && many) /* those of a unit, and one that is on its way */
         plan->pool = base_min_size(plan->max_unit_buckets + 1, plan->buckets);
-    /* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial sums. */
-    if (c->grad16 || (plan->pool > 0 && c->share > 2))
-        plan->staging = plan->max_unit;
+    zero_plan_staging(plan);
     if (plan->gathers || half)
         plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
     return GYRE_OK;

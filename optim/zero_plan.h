@@ -44,6 +44,8 @@ typedef struct {
 /* INVALID: a value of config; NO_MEMORY, OVERFLOW. Freed by zero_plan_free. */
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
                              size_t rank, zero_plan_t *plan);
+/* plan->staging, of its share. */
+void zero_plan_staging(zero_plan_t *plan);
 void zero_plan_free(zero_plan_t *plan);
 
 /* The unit of row `first`: rows [*begin, *end) of the same layer. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/config_json.h"
+#include "optim/ramp.h"
 #include "pipeline/recipe.h"
 
 #define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */
@@ -363,6 +364,12 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
         return status;
     pipe_recipe_complete(&r);
     status = pipe_recipe_check(&r);
+    if (status ==
+        GYRE_OK) /* of the file's own batch: another's, as a planner may ask for, need not be reached so */
+        status = optim_ramp_check(&(optim_ramp_t){.batch = r.batch.batch,
+                                                  .start = r.optimizer.ramp_start,
+                                                  .increment = r.optimizer.ramp_step,
+                                                  .over = r.optimizer.ramp_over});
     if (status == GYRE_OK)
         *out = r;
     return status;

@@ -12,14 +12,18 @@ typedef struct {
     model_stage_t_f32 *stage;
     size_t in_flight;   /* micro-batches between forward and backward */
     size_t first, rows; /* its rows of the local table */
+    size_t layers;
     int embed, head;
 } chunk_t;
 
 /* Sequences of a column that go through the pipeline together in an evaluation; many enough for its bubble. */
 enum { EVALUATED = 32 };
 
-/* What travels behind the losses: rank 0's notes, and two numbers of ranks. */
-enum { WORD_UNREAD = PIPE_NOTES, WORD_STOP, WORDS };
+/* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of experts. Balance losses
+ * are added up as multiples of 2^-40 in two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
+enum { WORD_UNREAD = PIPE_NOTES, WORD_STOP, WORD_BALANCE, WORD_BALANCE_LOW, WORD_DROPPED, WORDS };
+#define BALANCE_UNIT  0x1p-40
+#define BALANCE_SPLIT 0x1p26
 
 /* What the callbacks of the present step or evaluation work on. */
 typedef struct {
@@ -35,6 +39,7 @@ typedef struct {
 } work_t;
 
 struct pipe_train {
+    pipe_train_config_t config;
     gyre_comm_t *world, *tp, *dp, *pp, *tied;
     pipe_layout_t layout;
     pipe_place_t place;
@@ -120,6 +125,21 @@ static gyre_status_t unread(const pipe_train_t *train, double ranks)
     return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
 }
 
+/* Notes what the routers of a stage have done with a sequence; all ranks of its tensor-parallel group know the same. */
+static void note_routing(pipe_train_t *train, const chunk_t *chunk, size_t slot)
+{
+    double *word = train->loss + train->batch.batch;
+    for (size_t l = 0; train->whole->config.experts > 0 && l < chunk->layers; l++) {
+        model_routed_t routed;
+        model_stage_routed_f32(chunk->stage, slot, l, &routed);
+        double units = routed.balance < 0x1p12 ? nearbyint(routed.balance / BALANCE_UNIT) : (double)NAN;
+        double high = floor(units / BALANCE_SPLIT);
+        word[WORD_BALANCE] += high;
+        word[WORD_BALANCE_LOW] += units - high * BALANCE_SPLIT;
+        word[WORD_DROPPED] += (double)routed.dropped;
+    }
+}
+
 static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in, void *out)
 {
     pipe_train_t *train = user;
@@ -141,6 +161,8 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
     gyre_status_t status = model_stage_forward_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle),
                                                          n - idle, train->sequence, part(in, train, idle),
                                                          part_out(out, train, idle), train->each);
+    for (size_t j = 0; train->place.tp == 0 && !work->evaluate && j < n - idle; j++)
+        note_routing(train, chunk, slot_of(train, chunk, mb, idle) + j);
     for (size_t j = 0; chunk->head && train->place.tp == 0 && j < n - idle; j++)
         work->loss[work->first + (first + j) * work->step] = train->each[j];
     return status;
@@ -309,6 +331,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .split = pipe_kind_splits(train->layout.schedule),
                                     .seed = config->seed};
         chunk_layers(train, c, &how.first, &how.layers);
+        chunk->layers = how.layers;
         status = model_stage_create_f32(train->local, &tp, &how, optim_zero_store(train->zero), config->isa,
                                         &chunk->stage);
     }
@@ -331,7 +354,57 @@ static gyre_status_t make_zero(pipe_train_t *train, const pipe_train_config_t *c
     return optim_zero_create(train->local, &groups, &how, &train->zero);
 }
 
-static gyre_status_t make_parts(pipe_train_t *train, const pipe_train_config_t *config)
+static void find_shares(pipe_train_t *train)
+{
+    train->longest = pipe_layout_longest(&train->layout, &train->batch);
+    optim_batch_share(&train->batch, train->layout.dp, train->place.dp, &train->first, &train->share);
+    train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
+}
+
+/* For a micro-batch. */
+static gyre_status_t take_sequences(pipe_train_t *train)
+{
+    size_t micro = train->layout.micro_batch, tokens;
+    const model_config_t *shape = &train->whole->config;
+    int placed = shape->prefix && shape->pos == MODEL_POS_ROPE;
+    if (!base_mul(micro, train->whole->config.seq, &tokens))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "micro-batches of %zu sequences of %zu tokens", micro,
+                         train->whole->config.seq);
+    train->sequence = calloc(micro, sizeof *train->sequence);
+    train->tokens = calloc(tokens, sizeof *train->tokens);
+    train->targets = calloc(tokens, sizeof *train->targets);
+    train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
+    train->each = calloc(micro, sizeof *train->each);
+    if (!train->sequence || !train->tokens || !train->targets || !train->each ||
+        (placed && !train->positions))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for micro-batches of %zu sequences", micro);
+    return GYRE_OK;
+}
+
+static void free_sequences(pipe_train_t *train)
+{
+    free(train->sequence);
+    free(train->tokens);
+    free(train->targets);
+    free(train->positions);
+    free(train->each);
+    train->sequence = NULL;
+    train->tokens = train->targets = NULL;
+    train->positions = NULL;
+    train->each = NULL;
+}
+
+static gyre_status_t take_memory(pipe_train_t *train)
+{
+    train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
+    train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
+    return train->chunk && train->loss
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
+}
+
+/* What a step works in, for the present batch. */
+static gyre_status_t make_parts(pipe_train_t *train)
 {
     size_t micro = train->layout.micro_batch, micro_batches = (train->longest + micro - 1) / micro;
     const pipe_shape_t shape = shape_of(&train->layout, micro_batches, 0);
@@ -341,38 +414,22 @@ static gyre_status_t make_parts(pipe_train_t *train, const pipe_train_config_t *
         return status;
     count_in_flight(train, schedule);
     pipe_schedule_destroy(schedule);
-    status = make_zero(train, config);
+    status = take_sequences(train);
     if (status == GYRE_OK)
-        status = make_stages(train, config);
+        status = make_stages(train, &train->config);
     return status == GYRE_OK ? make_executor(train, micro_batches, micro, 0, &train->executor) : status;
 }
 
-static void find_shares(pipe_train_t *train)
+static void free_parts(pipe_train_t *train)
 {
-    train->longest = pipe_layout_longest(&train->layout, &train->batch);
-    optim_batch_share(&train->batch, train->layout.dp, train->place.dp, &train->first, &train->share);
-    train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
-}
-
-static gyre_status_t take_memory(pipe_train_t *train)
-{
-    size_t micro = train->layout.micro_batch, tokens;
-    const model_config_t *shape = &train->whole->config;
-    int placed = shape->prefix && shape->pos == MODEL_POS_ROPE;
-    if (!base_mul(micro, train->whole->config.seq, &tokens))
-        return gyre_fail(GYRE_ERR_OVERFLOW, "micro-batches of %zu sequences of %zu tokens", micro,
-                         train->whole->config.seq);
-    train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
-    train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
-    train->sequence = calloc(micro, sizeof *train->sequence);
-    train->tokens = calloc(tokens, sizeof *train->tokens);
-    train->targets = calloc(tokens, sizeof *train->targets);
-    train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
-    train->each = calloc(micro, sizeof *train->each);
-    if (!train->chunk || !train->loss || !train->sequence || !train->tokens || !train->targets ||
-        !train->each || (placed && !train->positions))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
-    return GYRE_OK;
+    pipe_executor_destroy(train->evaluator);
+    pipe_executor_destroy(train->executor);
+    train->evaluator = train->executor = NULL;
+    for (size_t c = 0; train->chunk && c < train->layout.chunks; c++) {
+        model_stage_destroy_f32(train->chunk[c].stage);
+        train->chunk[c].stage = NULL;
+    }
+    free_sequences(train);
 }
 
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
@@ -390,6 +447,8 @@ gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *c
     if (!train)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a training run");
     train->world = world;
+    train->config = *config;
+    train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
     train->layout = layout;
     train->place = pipe_layout_place(&layout, (size_t)gyre_comm_rank(world));
     train->batch = optim_batch_complete(&config->batch);
@@ -402,13 +461,34 @@ gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *c
     if (status == GYRE_OK)
         status = make_groups(train);
     if (status == GYRE_OK)
-        status = make_parts(train, config);
+        status = make_zero(train, config);
+    if (status == GYRE_OK)
+        status = make_parts(train);
     if (status != GYRE_OK) {
         pipe_train_destroy(train);
         return status;
     }
     *out = train;
     return GYRE_OK;
+}
+
+gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
+{
+    const optim_batch_t sized = optim_batch_sized(&train->config.batch, batch);
+    if (batch == train->batch.batch)
+        return GYRE_OK;
+    if (batch < 1 || batch > train->config.batch.batch)
+        return gyre_fail(GYRE_ERR_INVALID, "a batch of %zu sequences: this run was made for 1 to %zu", batch,
+                         train->config.batch.batch);
+    free_parts(train);
+    train->batch = optim_batch_complete(&sized);
+    train->layout.micro_batch =
+        pipe_layout_complete(&train->config.layout, (size_t)gyre_comm_size(train->world), &train->batch)
+            .micro_batch;
+    find_shares(train);
+    gyre_status_t status =
+        optim_zero_resize(train->zero, train->share, optim_batch_group(&train->batch), train->longest);
+    return status == GYRE_OK ? make_parts(train) : status;
 }
 
 static void destroy_group(gyre_comm_t **comm)
@@ -448,13 +528,7 @@ void pipe_train_release(pipe_train_t *train)
     if (!train)
         return;
     pipe_train_leave(train);
-    pipe_executor_destroy(train->evaluator);
-    pipe_executor_destroy(train->executor);
-    train->evaluator = train->executor = NULL;
-    for (size_t c = 0; train->chunk && c < train->layout.chunks; c++) {
-        model_stage_destroy_f32(train->chunk[c].stage);
-        train->chunk[c].stage = NULL;
-    }
+    free_parts(train);
     optim_zero_destroy(train->zero);
     train->zero = NULL;
     free(train->lost);
@@ -470,11 +544,6 @@ void pipe_train_destroy(pipe_train_t *train)
     model_params_destroy(train->whole);
     free(train->chunk);
     free(train->loss);
-    free(train->sequence);
-    free(train->tokens);
-    free(train->targets);
-    free(train->positions);
-    free(train->each);
     free(train);
 }
 
@@ -512,6 +581,19 @@ static base_time_t tensor_time(const pipe_train_t *train)
     for (size_t c = 0; c < train->layout.chunks; c++)
         sum += model_stage_exposed_f32(train->chunk[c].stage);
     return sum;
+}
+
+/* From the words of all ranks. */
+static void tell_routing(const pipe_train_t *train, const double *word, pipe_train_step_t *out)
+{
+    const model_config_t *c = &train->whole->config;
+    double batch = (double)train->batch.batch,
+           choices = batch * (double)(c->layers * c->seq) * (double)c->top_k;
+    out->balance = out->dropped = NAN;
+    if (c->experts == 0)
+        return;
+    out->balance = (word[WORD_BALANCE] * BALANCE_SPLIT + word[WORD_BALANCE_LOW]) * BALANCE_UNIT / batch;
+    out->dropped = word[WORD_DROPPED] / choices;
 }
 
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
@@ -558,6 +640,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
         return status;
     out->loss = optim_tree_sum(train->loss, batch, optim_batch_group(&train->batch)) / (double)batch;
     memcpy(out->note, train->loss + batch, sizeof out->note);
+    tell_routing(train, train->loss + batch, out);
     pipe_report_t report;
     pipe_executor_report(train->executor, &report);
     out->pipe_busy_s = report.busy_s;

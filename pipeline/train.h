@@ -58,11 +58,19 @@ typedef struct {
     int stop;                /* in: this rank wants it to be the last; out: some rank does */
     int unread;              /* out, with an error: a sequence could not be read; all ranks have the error */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
-    optim_zero_step_t zero;  /* norm, skipped, traffic and the times of data parallelism */
-    double join_s;           /* of this rank: joining the losses, and waiting for the slowest there */
+    /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is differentiated, to
+     * 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
+    double balance, dropped;
+    optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
+    double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
     double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
     double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
 } pipe_train_step_t;
+
+/* Between two steps: the next have `batch` sequences, at most as many as it was created for (optim_batch_sized says in which
+ * groups). What a step works in is made anew; weights and state stay. Every rank must call it with the same number; nothing is
+ * done where the batch has it. INVALID, NO_MEMORY: no further step can be made. */
+gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch);
 
 /* Forward, backward and update number `step` (0-based; it keys dropout) at learning rate `rate`. Collective over world. */
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,

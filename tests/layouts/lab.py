@@ -46,11 +46,12 @@ class Lab:
 class Run:
     """What the log says: `options` (the object that --config takes), `steps`; `weights`: the sum of the file."""
 
-    WHAT = ("loss", "gradient norm", "validation loss", "loss scale")
+    WHAT = ("loss", "gradient norm", "validation loss", "loss scale", "balance loss", "dropped choices", "batch")
 
     def __init__(self, options, steps, weights):
         self.options, self.steps, self.weights = options, steps, weights
-        self.bits = [(s["loss_hex"], s["grad_norm_hex"], s.get("val_loss"), s["loss_scale"]) for s in steps]
+        self.bits = [(s["loss_hex"], s["grad_norm_hex"], s.get("val_loss"), s["loss_scale"], s.get("balance_loss"), s.get("dropped"),
+                      s.get("batch")) for s in steps]
 
     def differs(self, other):
         """The first difference in words, or None."""

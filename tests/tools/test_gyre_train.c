@@ -101,6 +101,8 @@ static void make_steps(train_record_t *record)
                              .exposed_s = 0.015,
                              .hidden_s = 0.03,
                              .loss_scale = scale,
+                             .balance = NAN,
+                             .dropped = NAN,
                              .skipped = skipped,
                              .bubble = 0.15 + 0.02 * sin((double)s)};
         scale = skipped ? scale / 2 : s % 100 == 0 ? scale * 2 : scale;
@@ -246,6 +248,8 @@ static void test_not_finite(void **state)
                          .exposed_s = -NAN,
                          .hidden_s = INFINITY,
                          .loss_scale = NAN,
+                         .balance = NAN,
+                         .dropped = NAN,
                          .bubble = INFINITY};
     assert_int_equal(train_record_step(&record, &step), GYRE_OK);
     assert_int_equal(train_record_finish(&record), GYRE_OK);

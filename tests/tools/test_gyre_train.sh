@@ -142,6 +142,44 @@ PY
 check "and so do the events" python3 tests/tools/events.py "$W/half" "$W/half.jsonl"
 check "and the page" python3 tests/tools/page.py "$W/half.html" "left out, since gradients overflowed" "loss scale"
 
+# ---- experts, and a batch that grows: in the log, the events and the page, over an interruption
+cat >"$W/experts.json" <<'END'
+{"model_type": "gyre", "vocab": 256, "seq": 32, "layers": 2, "hidden": 32, "heads": 2, "ffn": 32, "experts": 4, "top_k": 2,
+ "capacity": 1.0, "balance": 0.01}
+END
+GROWS=(--model "$W/experts.json" --data "$W/text" --batch 8 --batch-rampup 2:3:20 --eval-sequences 4 --sample-tokens 0 --steps 9)
+run "$TRAIN" "${GROWS[@]}" --log "$W/grows.jsonl" --tensorboard "$W/grows" --report "$W/grows.html"
+want "experts and a batch that grows" 0
+check "says how" grep -q "8 x 32 tokens per step in the end, from 2 on over 20 sequences (7 steps)" "$W/out"
+check "the log says what became of them" python3 - "$W/grows.jsonl" <<'PY'
+import json, sys
+steps = [line for line in map(json.loads, open(sys.argv[1])) if "loss" in line]
+assert [line["batch"] for line in steps] == [2] * 5 + [5] * 2 + [8] * 2, [line["batch"] for line in steps]
+for line in steps:
+    assert 0.01 < line["balance_loss"] < 0.1, line  # of 2 layers with 2 choices: 2 * 0.01 * 2 where all have the same
+    assert 0 <= line["dropped"] < 1 and (line["dropped"] * line["batch"] * 2 * 32 * 2) % 1 == 0, line
+    assert list(line).index("dropped") < list(line).index("tokens_per_second")
+assert any(line["dropped"] > 0 for line in steps)
+PY
+check "and so do the events" python3 tests/tools/events.py "$W/grows" "$W/grows.jsonl"
+check "and the page" python3 tests/tools/page.py "$W/grows.html" "balance loss of experts" "found no room" "sequences per step" "2:3:20"
+run "$UCX_RUN" -n 4 "$TRAIN" "${GROWS[@]}" --dp 4 --zero 2 --checkpoint "$W/grown" --steps 6 --may-change steps \
+    --log "$W/parts.jsonl" --report none
+want "a part of it" 0
+run "$UCX_RUN" -n 2 "$TRAIN" "${GROWS[@]}" --tp 2 --checkpoint "$W/grown" --may-change steps --resume --log "$W/parts.jsonl" --report none
+want "goes on, in another layout" 0
+check "with the same steps" python3 - "$W/grows.jsonl" "$W/parts.jsonl" <<'PY'
+import json, sys
+one, two = [[{k: line[k] for k in list(line)[:list(line).index("tokens_per_second")] if k != "val_loss"}
+             for line in map(json.loads, open(path)) if "loss" in line] for path in sys.argv[1:]]
+assert len(one) == 9 and one == two, (one, two)
+PY
+run "$TRAIN" "${GROWS[@]}" --batch-rampup 2:4:20
+want "a batch that cannot grow so" 2 "cannot grow from 2 to 8 sequences by 4 at a time: take an increment of 3"
+run "$TRAIN" "${GROWS[@]}" --batch-rampup 2:x:20
+want "no ramp" 2 "--batch-rampup 2:x:20: wants START:INCREMENT:SEQUENCES"
+again "a batch that grows" "${GROWS[@]}"
+
 # ---- what all ranks find is said once, and what one finds by itself, too
 once() { # NAME CODE PATTERN OPTION...
     local name=$1 code=$2 pattern=$3

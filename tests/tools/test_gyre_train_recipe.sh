@@ -32,8 +32,12 @@ is "what is not said follows" tp=1 dp=0 zero=1 batch=4 groups=0 lr=0.5 min-lr=0.
     loss-scale=None lr-decay=400 beta2=0.95
 printf '{"recipe": "%s", "scale": "tiny", "tp": 1, "clip": 7}' $RECIPES/bloom-176b.json >"$W/config"
 run "$TRAIN" --config "$W/config" --pp 1 "${TINY[@]:2}"
-want "by a config file" 0 "bloom-176b.json: its batch grows from 4 sequences on; here it is 8 from the first step"
+want "by a config file" 0
 is "and its keys win" tp=1 pp=1 clip=7 precision=bf16 balance=layers
+is "the batch grows, and so many sequences are more steps" batch=8 batch-rampup=4:4:80 warmup=20 lr-decay=210 steps=1
+run "$TRAIN" --config "$W/config" --pp 1 --batch 6 "${TINY[@]:2}"
+want "another batch" 0
+is "does not grow" batch=6 batch-rampup=None warmup=14 lr-decay=267
 
 run "$UCX_RUN" -n 2 "$TRAIN" --recipe $RECIPES/glm-130b.json "${TINY[@]}"
 want "too few ranks" 2 "tp 2 x pp 2 x dp 2 does not make 2 ranks; the nearest that works on 2 ranks: --tp 1 --pp 1 --dp 2"

@@ -89,7 +89,7 @@ gyre_status_t train_fetch(void *user, size_t index, model_example_t *out)
 {
     train_run_t *run = user;
     const model_data_step_t step = {
-        .seed = run->options->seed, .step = run->next, .samples = run->next * run->options->batch};
+        .seed = run->options->seed, .step = run->next, .samples = run->before_next};
     gyre_status_t status = model_data_train(run->data, &step, index, out->tokens, out->targets);
     return status == GYRE_OK ? pose(run, MODEL_RANDOM_INFILL, step.samples + index, out) : status;
 }

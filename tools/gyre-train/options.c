@@ -365,6 +365,10 @@ int train_options_parse(int argc, char **argv, train_options_t *options, int spe
         free(options->report);
         options->report = NULL;
     }
+    if (options->batch_rampup && strcmp(options->batch_rampup, "none") == 0) {
+        free(options->batch_rampup);
+        options->batch_rampup = NULL;
+    }
     return -1;
 }
 

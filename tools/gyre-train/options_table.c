@@ -50,6 +50,8 @@ const train_row_t train_rows[] = {
      "token ids for infill; else the last four of the vocabulary", TRAIN_CURVE},
     {TRAIN_RUN, "batch", TRAIN_COUNT, AT(batch), "8", 1, 1048576, "SEQUENCES",
      "sequences per step, over all ranks", TRAIN_CURVE},
+    {TRAIN_RUN, "batch-rampup", TRAIN_TEXT, AT(batch_rampup), NULL, 0, 0, "START:INCREMENT:SEQUENCES",
+     "the batch grows to --batch over so many sequences; none: it does not", TRAIN_CURVE},
     {TRAIN_RUN, "steps", TRAIN_COUNT, AT(steps), "1500", 0, 1e12, "N", "updates; 0: only evaluate and sample",
      TRAIN_CURVE},
     {TRAIN_RUN, "time-limit", TRAIN_REAL, AT(time_limit), "0", 0, 1e9, "SECONDS",

@@ -147,7 +147,9 @@ static char *row_json(const train_options_t *o, const train_row_t *row, int *non
     case TRAIN_TEXT:
     case TRAIN_CHOICE:
         text = row->kind == TRAIN_CHOICE ? word_of(o, row, &length) : text_of(o, row);
-        if (!text && row->at == offsetof(train_options_t, report))
+        if (!text &&
+            (row->at == offsetof(train_options_t, report) ||
+             (row->at == offsetof(train_options_t, batch_rampup) && train_options_given(o, row->name))))
             text = "none";
         if (row->kind == TRAIN_TEXT)
             length = text ? strlen(text) : 0;

@@ -1,7 +1,9 @@
 /* tools/gyre-train/recipe.c: what --recipe says, where flags and config file do not.
  *
- * A recipe counts in sequences (pipeline/recipe.h), options count in steps: what goes by sequences is divided by the batch. */
+ * A recipe counts in sequences (pipeline/recipe.h), options count in steps: what goes by sequences becomes the steps in
+ * which so many are through, while the batch grows and after it. */
 #include <math.h>
+#include <string.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,12 +18,6 @@ gyre_status_t train_recipe_read(const train_options_t *options, pipe_recipe_t *o
     if (status == GYRE_OK)
         *out = options->scale == TRAIN_SCALE_TINY ? pipe_recipe_tiny(&full) : full;
     return status;
-}
-
-/* Steps of `batch` sequences in which so many are through; at least one, if there is any. */
-static uint64_t steps_of(size_t sequences, uint64_t batch)
-{
-    return sequences / batch + (sequences % batch != 0);
 }
 
 #define OPEN(name) (!train_options_given(o, name))
@@ -68,21 +64,39 @@ static void take_precision(train_options_t *o, const pipe_recipe_t *r)
         TAKE("loss-scale-hysteresis", o->loss_scale_hysteresis, p->scale_hysteresis);
 }
 
-static void take_optimizer(train_options_t *o, const pipe_recipe_t *r)
+/* The batch grows as the recipe's, if it is the recipe's. */
+static gyre_status_t take_ramp(train_options_t *o, const pipe_optimizer_t *p, int own_batch)
+{
+    char text[96];
+    if (!p->ramp_start || !own_batch || !OPEN("batch-rampup"))
+        return GYRE_OK;
+    snprintf(text, sizeof text, "%zu:%zu:%zu", p->ramp_start, p->ramp_step, p->ramp_over);
+    o->batch_rampup = strdup(text);
+    return o->batch_rampup ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for --batch-rampup");
+}
+
+static gyre_status_t take_optimizer(train_options_t *o, const pipe_recipe_t *r)
 {
     const pipe_optimizer_t *p = &r->optimizer;
+    optim_ramp_t ramp; /* which says how many steps so many sequences are */
+    gyre_status_t status = take_ramp(o, p, OPEN("batch"));
+    if (status == GYRE_OK)
+        status = train_ramp_read(o, &ramp);
+    if (status != GYRE_OK)
+        return status;
     TAKE("min-lr", o->min_lr, p->lr > 0.0 ? p->min_lr / p->lr : 0.0);
     TAKE("lr", o->lr, p->lr);
     TAKE("lr-schedule", o->lr_schedule, (int)p->curve);
-    TAKE("lr-decay", o->lr_decay, steps_of(p->decay, o->batch));
-    TAKE("warmup", o->warmup, steps_of(p->warmup, o->batch));
+    TAKE("lr-decay", o->lr_decay, optim_ramp_steps(&ramp, p->decay));
+    TAKE("warmup", o->warmup, optim_ramp_steps(&ramp, p->warmup));
     TAKE("beta1", o->beta1, p->beta1);
     TAKE("beta2", o->beta2, p->beta2);
     TAKE("epsilon", o->epsilon, p->eps);
     TAKE("weight-decay", o->weight_decay, p->weight_decay);
     TAKE("clip", o->clip, p->clip);
     if (p->decay > 0)
-        TAKE("steps", o->steps, steps_of(p->decay, o->batch));
+        TAKE("steps", o->steps, optim_ramp_steps(&ramp, p->decay));
+    return GYRE_OK;
 }
 
 static gyre_status_t take_objective(train_options_t *o, const pipe_objective_t *p)
@@ -126,10 +140,6 @@ gyre_status_t train_recipe_apply(train_options_t *o)
                          recipe.optimizer.min_lr, recipe.optimizer.lr);
     take_layout(o, &recipe); /* the batch among it, by which the others are counted */
     take_precision(o, &recipe);
-    take_optimizer(o, &recipe);
-    status = take_objective(o, &recipe.objective);
-    if (recipe.optimizer.ramp_start && OPEN("batch"))
-        log_warning("%s: its batch grows from %zu sequences on; here it is %llu from the first step",
-                    o->recipe, recipe.optimizer.ramp_start, (unsigned long long)o->batch);
-    return status;
+    status = take_optimizer(o, &recipe);
+    return status == GYRE_OK ? take_objective(o, &recipe.objective) : status;
 }

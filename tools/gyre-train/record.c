@@ -137,6 +137,11 @@ static gyre_status_t remember(train_record_t *record, const train_step_t *step)
     return GYRE_OK;
 }
 
+static double step_tokens(const train_record_t *record, const train_step_t *step)
+{
+    return (double)record->tokens_per_step * train_step_part(record, step);
+}
+
 /* NaN where there is no number: an older log, or null. */
 static double number_of(const json_t *line, const char *name)
 {
@@ -145,7 +150,7 @@ static double number_of(const json_t *line, const char *name)
 }
 
 /* A line of a step as it was. 0: it is another line. */
-static int read_step(const json_t *line, double tokens, train_step_t *step)
+static int read_step(const train_record_t *record, const json_t *line, train_step_t *step)
 {
     const json_t *number = json_object_get(line, "step");
     if (!json_is_integer(number) || json_integer_value(number) < 1)
@@ -161,10 +166,13 @@ static int read_step(const json_t *line, double tokens, train_step_t *step)
                            .skipped = json_is_true(json_object_get(line, "skipped")),
                            .mfu = number_of(line, "mfu"),
                            .bubble = number_of(line, "bubble"),
-                           .seconds = rate > 0.0 ? tokens / rate : 0.0,
+                           .batch = (uint64_t)json_integer_value(json_object_get(line, "batch")),
+                           .balance = number_of(line, "balance_loss"),
+                           .dropped = number_of(line, "dropped"),
                            .compute_s = json_number_value(json_object_get(line, "compute_s")),
                            .exposed_s = json_number_value(json_object_get(line, "exposed_s")),
                            .hidden_s = json_number_value(json_object_get(line, "hidden_s"))};
+    step->seconds = rate > 0.0 ? step_tokens(record, step) / rate : 0.0;
     return 1;
 }
 
@@ -183,7 +191,7 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
         if (lines == 0 && !json_is_object(json_object_get(line, "config")))
             status = gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
         int whole = json_is_object(line) && text[n - 1] == '\n';
-        int is_step = whole && read_step(line, (double)record->tokens_per_step, &step);
+        int is_step = whole && read_step(record, line, &step);
         json_decref(line);
         if (!whole || (is_step && (step.step > last || step.step <= before)))
             break;
@@ -251,8 +259,13 @@ static void write_step(train_record_t *record, const train_step_t *step)
     put_number(out, "lr", "%.17g", step->lr, ",");
     put_number(out, "loss_scale", "%.17g", step->loss_scale, ",");
     fprintf(out, "\"skipped\":%s,", step->skipped ? "true" : "false");
-    put_number(out, "tokens_per_second", "%.1f", (double)record->tokens_per_step / fmax(step->seconds, 1e-9),
-               ",");
+    if (record->grows)
+        fprintf(out, "\"batch\":%llu,", (unsigned long long)step->batch);
+    if (!isnan(step->dropped)) { /* a model with experts */
+        put_number(out, "balance_loss", "%.17g", step->balance, ",");
+        put_number(out, "dropped", "%.17g", step->dropped, ",");
+    }
+    put_number(out, "tokens_per_second", "%.1f", step_tokens(record, step) / fmax(step->seconds, 1e-9), ",");
     if (!isnan(step->mfu))
         put_number(out, "mfu", "%.4f", step->mfu, ",");
     if (!isnan(step->bubble))
@@ -265,7 +278,8 @@ static void write_step(train_record_t *record, const train_step_t *step)
 gyre_status_t train_record_step(train_record_t *record, train_step_t *step)
 {
     step->mfu = record->flops_per_step > 0.0 && record->peak_flops > 0.0
-                    ? record->flops_per_step / fmax(step->seconds, 1e-9) / record->peak_flops
+                    ? record->flops_per_step * train_step_part(record, step) / fmax(step->seconds, 1e-9) /
+                          record->peak_flops
                     : NAN;
     gyre_status_t status = remember(record, step);
     if (status != GYRE_OK)
@@ -316,6 +330,19 @@ void train_record_free(train_record_t *record)
     free(record->memory.bytes);
     free(record->sample);
     memset(record, 0, sizeof *record);
+}
+
+double train_step_part(const train_record_t *record, const train_step_t *step)
+{
+    return record->batch > 0 && step->batch > 0 ? (double)step->batch / (double)record->batch : 1.0;
+}
+
+double train_record_parts(const train_record_t *record)
+{
+    double parts = 0.0;
+    for (size_t i = 0; i < record->steps; i++)
+        parts += train_step_part(record, &record->step[i]);
+    return parts;
 }
 
 train_step_t train_record_total(const train_record_t *record)

@@ -98,12 +98,13 @@ static void tiles(FILE *out, const train_record_t *record, int is_text)
     snprintf(text, sizeof text, "%.0f&thinsp;%%", 100.0 * record->final_val / record->unigram);
     tile(out, text, is_text ? "of the entropy of single bytes" : "of the entropy of single tokens");
     if (record->steps > 0) {
-        double rate = (double)record->steps * (double)record->tokens_per_step / seconds;
+        double rate = train_record_parts(record) * (double)record->tokens_per_step / seconds;
         snprintf(text, sizeof text, rate >= 1e4 ? "%.1f&thinsp;k" : "%.0f", rate >= 1e4 ? rate / 1e3 : rate);
         tile(out, text, "tokens per second");
         if (record->flops_per_step > 0.0 && record->peak_flops > 0.0) {
             snprintf(text, sizeof text, "%.0f&thinsp;%%",
-                     100.0 * (double)record->steps * record->flops_per_step / seconds / record->peak_flops);
+                     100.0 * train_record_parts(record) * record->flops_per_step / seconds /
+                         record->peak_flops);
             tile(out, text, "MFU: operations of the peak");
         }
         snprintf(text, sizeof text, "%.1f&thinsp;%%", 100.0 * total.exposed_s / seconds);
@@ -192,6 +193,8 @@ static void layout_of(FILE *out, const train_options_t *options, const train_rec
     snprintf(text, sizeof text, "%llu sequences of %llu tokens, %zu per micro-batch",
              (unsigned long long)options->batch, (unsigned long long)options->seq, layout->micro_batch);
     pair(out, "batch", text);
+    if (record->grows)
+        pair(out, "it grows, START:INCREMENT:SEQUENCES", options->batch_rampup);
     snprintf(text, sizeof text, "%d", layout->zero);
     pair(out, "ZeRO stage", text);
     if (layout->tp > 1)

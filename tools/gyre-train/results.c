@@ -121,9 +121,14 @@ static gyre_status_t make_sample(train_run_t *run)
 
 void train_print_start(const train_run_t *run)
 {
-    printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step\n",
+    printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
            (double)run->record.parameters / 1e6, run->record.ranks, run->record.ranks == 1 ? "" : "s",
            (unsigned long long)run->options->batch, run->shape.seq);
+    if (run->record.grows)
+        printf(" in the end, from %zu on over %llu sequences (%llu steps)", run->ramp.start,
+               (unsigned long long)run->ramp.over,
+               (unsigned long long)optim_ramp_steps(&run->ramp, run->ramp.over));
+    printf("\n");
     printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
            run->data->is_text ? "bytes of text" : "tokens", run->data->files,
            run->data->files == 1 ? "" : "s", run->options->data);
@@ -158,7 +163,7 @@ static void print_end(const train_run_t *run)
                "communication: %.2f s "
                "exposed, %.2f s hidden\n",
                (unsigned long long)record->done, record->seconds,
-               (double)record->steps * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
+               train_record_parts(record) * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
                total.exposed_s, total.hidden_s);
 }
 

@@ -100,9 +100,12 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     pipe_train_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};
     take_notes(run, out->seconds, &step);
     double rate = optim_schedule_rate(schedule, run->next, run->progress);
+    size_t batch = optim_ramp_at(&run->ramp, run->next, &run->before_next);
     const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
     const optim_scaler_t before = scaler ? *scaler : (optim_scaler_t){.scale = 1.0};
-    gyre_status_t status = pipe_train_step(run->train, run->next, train_fetch, run, rate, &step);
+    gyre_status_t status = pipe_train_resize(run->train, batch);
+    if (status == GYRE_OK)
+        status = pipe_train_step(run->train, run->next, train_fetch, run, rate, &step);
     if (step.unread)
         run->agreed = 1;
     if (status == GYRE_OK)
@@ -117,6 +120,9 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
                           .loss = step.loss,
                           .grad_norm = step.zero.norm,
                           .lr = rate,
+                          .batch = batch,
+                          .balance = step.balance,
+                          .dropped = step.dropped,
                           .val = NAN,
                           .seconds = seconds,
                           .compute_s = seconds > waited ? seconds - waited : 0.0,
@@ -156,6 +162,11 @@ static gyre_status_t save(train_run_t *run, double patience)
     return status;
 }
 
+static uint64_t batch_tokens(const train_run_t *run, const train_step_t *step)
+{
+    return step->batch * run->shape.seq;
+}
+
 /* Behind an update: validation, record, checkpoint. */
 static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
 {
@@ -167,7 +178,7 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
     }
     if (status == GYRE_OK && run->rank == 0) {
         status = train_record_step(&run->record, step);
-        train_progress_step(&run->bar, step, run->record.tokens_per_step, stop);
+        train_progress_step(&run->bar, step, batch_tokens(run, step), stop);
     }
     if (status == GYRE_OK && options->checkpoint &&
         (stop || (options->checkpoint_every > 0 && run->next % options->checkpoint_every == 0)))

@@ -28,6 +28,8 @@ typedef struct {
     gyre_status_t written; /* what became of --save */
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
+    optim_ramp_t ramp;     /* how its size follows from that */
+    uint64_t before_next;  /* sequences of the steps before it */
     double progress;       /* part of the time limit that is gone, as rank 0 told it last */
     base_time_t start;     /* of this process's part of training */
     double before;         /* seconds of training of the processes before it */
@@ -47,6 +49,9 @@ typedef struct {
 /* Joins the job, opens the data, builds the model in its layout, goes on from a checkpoint. Collective. */
 gyre_status_t train_join(train_run_t *run);
 gyre_status_t train_set_up(train_run_t *run);
+
+/* ramp.c: every size on the way is one that this layout can train. INVALID. */
+gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks);
 
 /* alike.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
  * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */

@@ -220,6 +220,10 @@ static gyre_status_t check_input(train_run_t *run)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)
         status = optim_batch_check(&config.batch, layout.dp);
+    if (status == GYRE_OK)
+        status = train_ramp_read(run->options, &run->ramp);
+    if (status == GYRE_OK)
+        status = train_ramp_check(&run->ramp, &config, ranks);
     if (status == GYRE_OK && run->options->precision == MODEL_FLOAT16) {
         const optim_scaler_config_t scaler = optim_scaler_complete(&config.zero.scaler);
         status = optim_scaler_check(&scaler);
@@ -516,6 +520,8 @@ static gyre_status_t set_up_record(train_run_t *run)
     record->model = &run->shape;
     record->parameters = pipe_train_whole(run->train)->total;
     record->tokens_per_step = options->batch * run->shape.seq;
+    record->batch = options->batch;
+    record->grows = optim_ramp_sizes(&run->ramp) > 1;
     record->flops_per_step =
         (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
     record->layout = *pipe_train_layout(run->train);

@@ -33,7 +33,7 @@ static double scale_of(const train_record_t *record, const train_step_t *step)
 
 static double speed_of(const train_record_t *record, const train_step_t *step)
 {
-    return (double)record->tokens_per_step / fmax(step->seconds, 1e-9);
+    return (double)record->tokens_per_step * train_step_part(record, step) / fmax(step->seconds, 1e-9);
 }
 
 static double mfu_of(const train_record_t *record, const train_step_t *step)
@@ -48,10 +48,30 @@ static double bubble_of(const train_record_t *record, const train_step_t *step)
     return step->bubble;
 }
 
+static double batch_of(const train_record_t *record, const train_step_t *step)
+{
+    return record->grows ? (double)step->batch : NAN;
+}
+
+static double balance_of(const train_record_t *record, const train_step_t *step)
+{
+    (void)record;
+    return step->balance;
+}
+
+static double dropped_of(const train_record_t *record, const train_step_t *step)
+{
+    (void)record;
+    return step->dropped;
+}
+
 static const curve_t curves[] = {
     {"learning rate", BLUE, 1, 0, 0, NAN, rate_of},
     {"gradient norm, before clipping", PURPLE, 1, 1, 0, NAN, norm_of},
     {"loss scale, as a power of two", GOLD, 1, 0, 1, 0.0, scale_of},
+    {"sequences per step", BLUE, 1, 0, 0, NAN, batch_of},
+    {"balance loss of experts", PURPLE, 1, 1, 0, 0.0, balance_of},
+    {"choices of experts that found no room, %", ORANGE, 0.01, 1, 0, NAN, dropped_of},
     {"tokens per second", GREEN, 1, 1, 0, NAN, speed_of},
     {"MFU: model operations, % of the peak", GREEN, 0.01, 1, 0, NAN, mfu_of},
     {"waiting for pipeline neighbours, % of the step", ORANGE, 0.01, 1, 0, NAN, bubble_of},

@@ -200,7 +200,12 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
     add_scalar(board, "learning_rate", step->lr);
     add_scalar(board, "grad_norm", step->grad_norm);
     add_scalar(board, "loss_scale", step->loss_scale);
-    add_scalar(board, "tokens_per_second", (double)record->tokens_per_step / seconds);
+    if (record->grows)
+        add_scalar(board, "batch", (double)step->batch);
+    add_scalar(board, "experts/balance_loss", step->balance);
+    add_scalar(board, "experts/dropped", step->dropped);
+    add_scalar(board, "tokens_per_second",
+               (double)record->tokens_per_step * train_step_part(record, step) / seconds);
     add_scalar(board, "mfu", step->mfu);
     add_scalar(board, "communication/exposed", step->exposed_s / seconds);
     add_scalar(board, "communication/hidden", step->hidden_s / seconds);

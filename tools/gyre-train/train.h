@@ -14,6 +14,7 @@
  *   resume.c    what a checkpoint says of its run, and going on from the newest good one
  *   relay.c     the same where only one rank sees it
  *   launch.c    whose checkpoints are in the folder
+ *   ramp.c      a batch that grows
  *   words.c     between text and token ids
  */
 #ifndef GYRE_TRAIN_H
@@ -32,6 +33,7 @@
 #include "model/params.h"
 #include "model/spans.h"
 #include "model/tokenizer.h"
+#include "optim/ramp.h"
 #include "optim/saver.h"
 #include "optim/scaler.h"
 #include "pipeline/layout.h"
@@ -70,7 +72,8 @@ typedef struct {
     int precision, grad_type; /* model_precision_t; 1: 16 bits */
     double loss_scale, loss_scale_min;
     uint64_t loss_scale_interval, loss_scale_hysteresis;
-    int lr_schedule; /* optim_curve_t */
+    int lr_schedule;    /* optim_curve_t */
+    char *batch_rampup; /* train_ramp_read; NULL: the batch does not grow */
     uint64_t batch, steps, warmup, lr_decay, seed, bucket_bytes;
     uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
     double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon, temperature, time_limit;
@@ -92,6 +95,8 @@ void train_options_free(train_options_t *options);
 gyre_status_t train_recipe_apply(train_options_t *options);
 /* The recipe at its --scale; options->recipe is not NULL. */
 gyre_status_t train_recipe_read(const train_options_t *options, pipe_recipe_t *out);
+/* ramp.c: --batch-rampup, or a batch that does not grow. INVALID: it is none, or cannot grow so to --batch; told. */
+gyre_status_t train_ramp_read(const train_options_t *options, optim_ramp_t *out);
 /* The option whose name is nearest to `name` in edits; NULL if none is near. */
 const char *train_options_nearest(const char *name);
 /* 1 if the option was given by flag or config file. */
@@ -117,7 +122,9 @@ int train_options_is_shape(const char *name);
 typedef struct {
     uint64_t step; /* 1-based: after this many updates */
     double loss, grad_norm, lr;
-    double val; /* NaN: not evaluated behind this step */
+    uint64_t batch;          /* sequences; 0: as many as in every step */
+    double balance, dropped; /* of models with experts, else NaN: pipe_train_step_t */
+    double val;              /* NaN: not evaluated behind this step */
     double seconds, compute_s, exposed_s, hidden_s;
     double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
     int skipped;       /* the update was left out since gradients overflowed; grad_norm is then no number */
@@ -145,15 +152,17 @@ typedef struct {
     uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
     gyre_status_t log_status, board_status; /* the first error of each */
     double unigram, first_val, final_val;
-    double seconds; /* of training, evaluations included */
-    uint64_t hash;  /* of the final weights */
-    uint64_t tokens_per_step;
+    double seconds;           /* of training, evaluations included */
+    uint64_t hash;            /* of the final weights */
+    uint64_t tokens_per_step; /* of a whole batch */
+    uint64_t batch;           /* sequences of a whole batch; 0: not known */
+    int grows;                /* steps may have less */
     int ranks;
     size_t parameters;
     const model_config_t *model; /* borrowed; NULL: not known */
     double
-        flops_per_step; /* of the model: forward and backward, without what is computed twice; 0: not known */
-    double peak_flops;  /* per second, of all ranks together; 0: not known */
+        flops_per_step; /* of a whole batch, of the model: forward and backward, without what is computed twice; 0: not known */
+    double peak_flops;     /* per second, of all ranks together; 0: not known */
     pipe_layout_t layout;  /* complete */
     train_memory_t memory; /* kinds 0: not known */
     char *sample;          /* UTF-8, owned */
@@ -178,6 +187,9 @@ gyre_status_t train_record_step(train_record_t *record, train_step_t *step);
 /* Writes the last line and closes the log and TensorBoard's file. The first error of them. */
 gyre_status_t train_record_finish(train_record_t *record);
 void train_record_free(train_record_t *record);
+/* A step's part of a whole batch; of all steps: how many whole batches they are. */
+double train_step_part(const train_record_t *record, const train_step_t *step);
+double train_record_parts(const train_record_t *record);
 /* Sums over all steps. */
 train_step_t train_record_total(const train_record_t *record);
 

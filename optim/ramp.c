@@ -1,0 +1,87 @@
+/* optim/ramp.c: the sizes in turn, and how many steps each of them lasts. */
+#include "base/error.h"
+#include "optim/ramp.h"
+
+#define MOST_SIZES 65536
+
+size_t optim_ramp_sizes(const optim_ramp_t *r)
+{
+    return r->start ? (r->batch - r->start) / r->increment + 1 : 1;
+}
+
+size_t optim_ramp_size(const optim_ramp_t *r, size_t i)
+{
+    return r->start ? r->start + i * r->increment : r->batch;
+}
+
+gyre_status_t optim_ramp_check(const optim_ramp_t *r)
+{
+    if (r->start == 0 || (r->start == r->batch && r->increment > 0))
+        return GYRE_OK;
+    if (r->start > r->batch)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "the batch begins with %zu sequences, which is more than %zu, its end", r->start,
+                         r->batch);
+    size_t way = r->batch - r->start;
+    if (r->increment == 0 || r->increment > way || way % r->increment != 0) {
+        size_t nearest = r->increment > way ? way : r->increment ? r->increment : 1;
+        while (way % nearest != 0)
+            nearest--;
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "the batch cannot grow from %zu to %zu sequences by %zu at a time: take an increment of %zu",
+            r->start, r->batch, r->increment, nearest);
+    }
+    if (way / r->increment >= MOST_SIZES)
+        return gyre_fail(GYRE_ERR_INVALID, "a batch that has %zu sizes: take a larger increment than %zu",
+                         way / r->increment + 1, r->increment);
+    return GYRE_OK;
+}
+
+/* Sequences behind which the batch has another size than `i`, the number of a size but the last: the least whole number that is
+ * no less than (i + 1) over / growths. */
+static uint64_t end_of(const optim_ramp_t *r, size_t i, size_t growths)
+{
+    uint64_t whole = r->over / growths, rest = r->over % growths;
+    return (i + 1) * whole + ((i + 1) * rest + growths - 1) / growths;
+}
+
+/* Steps of size i that begin with `before` sequences taken. */
+static uint64_t steps_of(const optim_ramp_t *r, size_t i, size_t growths, uint64_t before)
+{
+    uint64_t end = end_of(r, i, growths), size = optim_ramp_size(r, i);
+    return end > before ? (end - before + size - 1) / size : 0;
+}
+
+size_t optim_ramp_at(const optim_ramp_t *r, uint64_t step, uint64_t *before)
+{
+    size_t growths = optim_ramp_sizes(r) - 1;
+    *before = 0;
+    for (size_t i = 0; i < growths; i++) {
+        uint64_t steps = steps_of(r, i, growths, *before), size = optim_ramp_size(r, i);
+        if (step < steps) {
+            *before += step * size;
+            return size;
+        }
+        step -= steps;
+        *before += steps * size;
+    }
+    *before += step * r->batch;
+    return r->batch;
+}
+
+uint64_t optim_ramp_steps(const optim_ramp_t *r, uint64_t sequences)
+{
+    size_t growths = optim_ramp_sizes(r) - 1;
+    uint64_t before = 0, all = 0;
+    for (size_t i = 0; i <= growths; i++) {
+        uint64_t size = optim_ramp_size(r, i),
+                 steps = i < growths ? steps_of(r, i, growths, before) : UINT64_MAX;
+        uint64_t wanted = sequences > before ? (sequences - before + size - 1) / size : 0;
+        if (wanted <= steps)
+            return all + wanted;
+        before += steps * size;
+        all += steps;
+    }
+    return all;
+}

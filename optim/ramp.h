@@ -1,0 +1,33 @@
+/* optim/ramp.h: a batch that grows while training begins (Brown et al. 2020, section 2.3; Megatron-LM's --rampup-batch-size).
+ *
+ * The batch begins with `start` sequences and grows by `increment` until it is `batch`: at even distances over the first
+ * `over` sequences of the run. Which size a step has is decided by the sequences that the steps before it have taken, and
+ * so by its number alone: nothing is kept between two calls, and no layout and no restart changes it. */
+#ifndef OPTIM_RAMP_H
+#define OPTIM_RAMP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+typedef struct {
+    size_t batch;            /* in the end */
+    size_t start, increment; /* start 0: it is `batch` from the first step on */
+    uint64_t over;           /* sequences, at most 2^53 */
+} optim_ramp_t;
+
+/* INVALID, with the way out: increment does not lead from start to batch. */
+gyre_status_t optim_ramp_check(const optim_ramp_t *ramp);
+
+/* Sizes that the batch has one after the other, `batch` the last of them: size i is optim_ramp_size(ramp, i). */
+size_t optim_ramp_sizes(const optim_ramp_t *ramp);
+size_t optim_ramp_size(const optim_ramp_t *ramp, size_t i);
+
+/* Sequences of step `step` (0-based); *before: those of all steps before it. Time grows with the number of sizes. */
+size_t optim_ramp_at(const optim_ramp_t *ramp, uint64_t step, uint64_t *before);
+
+/* Steps in which `sequences` or more are through. */
+uint64_t optim_ramp_steps(const optim_ramp_t *ramp, uint64_t sequences);
+
+#endif
