@@ -186,15 +186,19 @@ NVCC        ?= $(CUDA_HOME)/bin/nvcc
 CUDA_HOST   ?= g++
 CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUFLAGS     ?=
-ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) --fmad=false -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
+ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
     -Xcompiler -Wall$(,)-Wextra$(,)-fPIC$(,)-fvisibility=hidden$(,)-fno-exceptions$(,)-fno-rtti$(,)-fno-threadsafe-statics $(CUFLAGS)
+# products, whose sums are the tensor cores' or the library's anyway
+CUFLAGS_matmul        := --fmad=true
+CUFLAGS_attention     := --fmad=true
+CUFLAGS_attention_f32 := --fmad=true
 $(B)/cuflags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
 $(B)/obj/%.cu.o: %.cu $(B)/cuflags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(CUFLAGS_$(notdir $*)) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$(notdir $*)),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(LIB_SO): $(CORE_OBJ) libgyre.map
 	@mkdir -p $(@D)

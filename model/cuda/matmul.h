@@ -5,10 +5,12 @@
  * shape, and only for one that adds up without atomics and without splitting K. Our own kernels (matmul.cu) are for machines
  * without it: bf16 on tensor cores, fp32 in fp32 (never TF32), sums over K in one order that no other extent changes, so that a
  * row has the same bits whatever M, N and the batch are.
- * Which of the two computes is the same for all products of a handle: bits never depend on a pointer.
+ * A product goes to the library unless it has no such algorithm for the shape: that depends on the shape only, so bits are the same on
+ * every rank and in every layout, and no run mixes the two by chance.
  *
  * Everything is enqueued on the caller's stream and nothing waits. The first call of a shape may allocate host memory; no later one
- * does. A handle is for one thread and one device, the current one when it was made. */
+ * does. A handle is for one thread, one device, the current one when it was made, and one stream at a time: its workspace is used in
+ * stream order. */
 #ifndef MODEL_CUDA_MATMUL_H
 #define MODEL_CUDA_MATMUL_H
 
@@ -54,7 +56,7 @@ typedef struct {
     size_t ldpre, step_pre;
 } model_cuda_product_t;
 
-typedef struct model_cuda_matmul model_cuda_matmul_t;
+typedef struct model_cuda_matmul_handle model_cuda_matmul_t;
 
 /* A handle for the current device. What GYRE_CUBLASLT asks for and is not there is an error; with `auto` our own kernels stand in. */
 gyre_status_t model_cuda_matmul_create(model_cuda_matmul_t **matmul);
