@@ -229,6 +229,22 @@ static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
     }
 }
 
+/* Data parallelism alone: all ranks together send 2 (n - 1) elements per gradient and, in stage 3, 3 (n - 1), less the embeddings,
+ * which backward does not read: by itself every layer is gathered twice, however many sequences a rank has. */
+static void check_traffic(const job_t *job, gyre_comm_t *world, int stage, const optim_zero_step_t *step)
+{
+    uint64_t sent = 0, embeddings = 0, n = (uint64_t)gyre_comm_size(world);
+    for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
+        sent += step->sent[k];
+    CHECK(gyre_all_reduce(&sent, &sent, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), world) == GYRE_OK);
+    for (size_t r = 0; r < job->params->rows; r++)
+        embeddings += job->params->row[r].layer < 0 ? job->params->row[r].count : 0;
+    uint64_t want =
+        job->params->grad_total + (stage < 3 ? job->params->total : 2 * job->params->grad_total - embeddings);
+    MP_CHECK(sent == (n - 1) * want, "stage %d: %llu elements sent, not %llu", stage,
+             (unsigned long long)sent, (unsigned long long)((n - 1) * want));
+}
+
 static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
 {
     const pipe_train_config_t config = {.model = job->shape,
@@ -256,6 +272,8 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         double norm = norm_of(job);
         MP_CHECK(step.zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step.zero.norm,
                  norm);
+        if (layout->dp == 0 && layout->tp == 1 && layout->pp == 1 && layout->zero > 0)
+            check_traffic(job, world, layout->zero, &step.zero);
         if (job->folder)
             dump(job, loss, norm, rate);
         update(job, norm, rate);
@@ -293,6 +311,8 @@ int main(int argc, char **argv)
     const pipe_layout_t mixed = {
         .tp = ranks % 2 ? 1 : 2, .pp = four ? 2 : 1, .zero = 2, .micro_batch = 2, .schedule = PIPE_1F1B};
     run(&job, world, &mixed);
+    job.batch.batch = 8;
+    run(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B});
 
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};
