@@ -1,4 +1,5 @@
 /* tests/model/test_matmul.c: products in tiles, and transposition, against plain loops in double. */
+/* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
