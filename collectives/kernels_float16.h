@@ -8,27 +8,34 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t kernel_bits(float f)
+/* Of the GPU's code, too. */
+#ifdef __CUDACC__
+#define KERNEL_INLINE static __host__ __device__ __forceinline__
+#else
+#define KERNEL_INLINE static inline
+#endif
+
+KERNEL_INLINE uint32_t kernel_bits(float f)
 {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static inline float kernel_float(uint32_t u)
+KERNEL_INLINE float kernel_float(uint32_t u)
 {
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
 }
 
-static inline float kernel_from_bfloat(uint16_t h)
+KERNEL_INLINE float kernel_from_bfloat(uint16_t h)
 {
     return kernel_float((uint32_t)h << 16);
 }
 
 /* The bfloat nearest to f, still as the upper half of 32 bits. Branchless, so that loops over it vectorise. */
-static inline uint32_t kernel_round_bfloat_bits(float f)
+KERNEL_INLINE uint32_t kernel_round_bfloat_bits(float f)
 {
     uint32_t u = kernel_bits(f);
     uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
@@ -36,17 +43,17 @@ static inline uint32_t kernel_round_bfloat_bits(float f)
     return ((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) & 0xffff0000u;
 }
 
-static inline float kernel_round_bfloat(float f)
+KERNEL_INLINE float kernel_round_bfloat(float f)
 {
     return kernel_float(kernel_round_bfloat_bits(f));
 }
 
-static inline uint16_t kernel_to_bfloat(float f)
+KERNEL_INLINE uint16_t kernel_to_bfloat(float f)
 {
     return (uint16_t)(kernel_round_bfloat_bits(f) >> 16);
 }
 
-static inline float kernel_from_half(uint16_t h)
+KERNEL_INLINE float kernel_from_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     uint32_t magnitude = h & 0x7fffu;
@@ -60,7 +67,7 @@ static inline float kernel_from_half(uint16_t h)
     return kernel_float(sign | kernel_bits((float)magnitude * 0x1p-24f));
 }
 
-static inline uint16_t kernel_to_half(float f)
+KERNEL_INLINE uint16_t kernel_to_half(float f)
 {
     uint32_t u = kernel_bits(f);
     uint32_t sign = u >> 16 & 0x8000u;
