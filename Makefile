@@ -309,6 +309,12 @@ $(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_S
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
+# a stand-in for cuBLASLt
+$(E)/tests/cuda/test_matmul: | $(E)/tests/cuda/fake_cublaslt.so
+$(E)/tests/cuda/fake_cublaslt.so: $(call obj,tests/cuda/fake_cublaslt.c)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) -shared $(ALL_CFLAGS) $(LDFLAGS) $< -lm -o $@
 # the same tests with nvcc's kernels, for a GPU
 $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
