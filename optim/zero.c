@@ -212,8 +212,8 @@ gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, 
     return take_share(zero);
 }
 
-gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
-                                const optim_zero_config_t *config, optim_zero_t **out)
+gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
+                              const optim_zero_config_t *config, optim_zero_t **out)
 {
     size_t ranks = groups->dp ? (size_t)gyre_comm_size(groups->dp) : 1;
     optim_zero_t *zero = calloc(1, sizeof *zero);
@@ -235,8 +235,6 @@ gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_gr
         status = take_gradients(zero);
     if (status == GYRE_OK)
         status = take_entries(zero);
-    if (status == GYRE_OK && zero->plan.gathers)
-        status = prepare_gathers(zero);
     if (status != GYRE_OK) {
         optim_zero_destroy(zero);
         return status;
@@ -244,6 +242,26 @@ gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_gr
     optim_scaler_begin(&zero->scaler, &zero->plan.config.scaler);
     zero_store_init(zero);
     zero_buckets_reset(zero);
+    *out = zero;
+    return GYRE_OK;
+}
+
+gyre_status_t optim_zero_join(optim_zero_t *zero)
+{
+    return zero->plan.gathers ? prepare_gathers(zero) : GYRE_OK;
+}
+
+gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
+                                const optim_zero_config_t *config, optim_zero_t **out)
+{
+    optim_zero_t *zero;
+    gyre_status_t status = optim_zero_make(local, groups, config, &zero);
+    if (status != GYRE_OK)
+        return status;
+    if ((status = optim_zero_join(zero)) != GYRE_OK) {
+        optim_zero_destroy(zero);
+        return status;
+    }
     *out = zero;
     return GYRE_OK;
 }

@@ -215,7 +215,7 @@ static gyre_status_t make_groups(pipe_train_t *train)
     int last; /* the pipeline rank of the last stage */
     pipe_place_of(&shape, pipe_stages(&shape) - 1, &last, NULL);
     int column = (int)(at.dp * l->tp + at.tp);
-    int tied = !train->whole->config.untied && last != 0 && (at.pp == 0 || at.pp == (size_t)last);
+    int tied = !train->config.model.untied && last != 0 && (at.pp == 0 || at.pp == (size_t)last);
     gyre_status_t status =
         gyre_comm_split(train->world, (int)(at.pp * l->dp + at.dp), (int)at.tp, &train->tp);
     if (status == GYRE_OK)
@@ -340,8 +340,9 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
     return status;
 }
 
-static gyre_status_t make_zero(pipe_train_t *train, const pipe_train_config_t *config)
+static gyre_status_t make_zero(pipe_train_t *train)
 {
+    const pipe_train_config_t *config = &train->config;
     optim_zero_config_t how = config->zero;
     how.stage = train->layout.zero;
     how.share = train->share;
@@ -351,7 +352,7 @@ static gyre_status_t make_zero(pipe_train_t *train, const pipe_train_config_t *c
                                         .dp = train->layout.dp > 1 ? train->dp : NULL,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
                                         .tied = train->tied};
-    return optim_zero_create(train->local, &groups, &how, &train->zero);
+    return optim_zero_make(train->local, &groups, &how, &train->zero);
 }
 
 static void find_shares(pipe_train_t *train)
@@ -432,7 +433,7 @@ static void free_parts(pipe_train_t *train)
     free_sequences(train);
 }
 
-gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
+gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
 {
     size_t ranks = (size_t)gyre_comm_size(world);
     const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, &config->batch);
@@ -448,22 +449,44 @@ gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *c
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a training run");
     train->world = world;
     train->config = *config;
-    train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
     train->layout = layout;
     train->place = pipe_layout_place(&layout, (size_t)gyre_comm_rank(world));
     train->batch = optim_batch_complete(&config->batch);
     find_shares(train);
-    status = model_params_create(&config->model, &train->whole);
+    if ((status = make_groups(train)) != GYRE_OK) {
+        pipe_train_destroy(train);
+        return status;
+    }
+    *out = train;
+    return GYRE_OK;
+}
+
+gyre_status_t pipe_train_make(pipe_train_t *train)
+{
+    gyre_status_t status = model_params_create(&train->config.model, &train->whole);
     if (status == GYRE_OK)
         status = take_memory(train);
     if (status == GYRE_OK)
         status = make_slice(train);
     if (status == GYRE_OK)
-        status = make_groups(train);
-    if (status == GYRE_OK)
-        status = make_zero(train, config);
-    if (status == GYRE_OK)
-        status = make_parts(train);
+        status = make_zero(train);
+    train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
+    return status == GYRE_OK ? make_parts(train) : status;
+}
+
+gyre_status_t pipe_train_join(pipe_train_t *train)
+{
+    return optim_zero_join(train->zero);
+}
+
+gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
+{
+    pipe_train_t *train;
+    gyre_status_t status = pipe_train_begin(world, config, &train);
+    if (status != GYRE_OK)
+        return status;
+    if ((status = pipe_train_make(train)) == GYRE_OK)
+        status = pipe_train_join(train);
     if (status != GYRE_OK) {
         pipe_train_destroy(train);
         return status;

@@ -34,6 +34,12 @@ typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t
 /* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
  * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
+/* The same in three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before any waits for it: the
+ * groups, which is collective; all that is local; the rest, which is collective. Between them pipe_train_destroy is all that may be
+ * called; strings in `config` must last until the second is done. */
+gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
+gyre_status_t pipe_train_make(pipe_train_t *train);
+gyre_status_t pipe_train_join(pipe_train_t *train);
 
 /* The end, in this order: what operations use is freed when they cannot use it any more, which after an error is so only
  * once their communicator is gone (docs/transports.md, "Buffers after an error").

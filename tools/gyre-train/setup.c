@@ -469,10 +469,19 @@ static gyre_status_t make_saver(train_run_t *run)
     return train_save_open(&parts, run->next, &run->saver);
 }
 
+static gyre_status_t make_parts(train_run_t *run)
+{
+    return pipe_train_make(run->train);
+}
+
 static gyre_status_t make_train(train_run_t *run)
 {
     const pipe_train_config_t config = config_of(run);
-    gyre_status_t status = pipe_train_create(run->comm, &config, &run->train);
+    gyre_status_t status = pipe_train_begin(run->comm, &config, &run->train);
+    if (status == GYRE_OK)
+        status = by_all(run, make_parts);
+    if (status == GYRE_OK)
+        status = pipe_train_join(run->train);
     if (status == GYRE_OK)
         status = optim_zero_init(pipe_train_zero(run->train), run->options->seed);
     if (status != GYRE_OK || !run->options->load)
