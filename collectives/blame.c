@@ -12,14 +12,16 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "collectives/cuda.h"
 
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
 {
     gyre_type_t type = (gyre_type_t)call->type;
+    const char *where = call->flags & COMM_CALL_DEVICE ? ", on device memory" : "";
     if (call->op == COLL_SENDRECV) {
-        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s)",
+        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s%s)",
                  call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, call->seq,
-                 (unsigned long long)call->count, gyre_type_name(type));
+                 (unsigned long long)call->count, gyre_type_name(type), where);
         return;
     }
     coll_op_t op = (coll_op_t)call->op;
@@ -32,10 +34,10 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
     char root[24] = "";
     if (rooted)
         snprintf(root, sizeof root, ", root %d", call->root);
-    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s)", (unsigned long long)call->count,
+    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s%s)", (unsigned long long)call->count,
              gyre_type_name(type), reduces ? ", " : "",
              reduces && (call->flags & COMM_CALL_SCALED) ? "scaled " : "",
-             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root);
+             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where);
 }
 
 /* ---- whom an operation waits for ---------------------------------------------------------------------------------- */
@@ -59,6 +61,10 @@ static void add_blocker(blocker_t *list, int *n, int peer, const char *how)
 static int find_blockers(const gyre_request_t *r, blocker_t list[BLOCKERS])
 {
     int n = 0;
+    if (r->kind == COLL_REQ_DEVICE) {
+        add_blocker(list, &n, coll_cuda_late(r->comm), "nothing came from");
+        return n;
+    }
     if (r->kind != COLL_REQ_COLLECTIVE) {
         add_blocker(list, &n, r->peer, "waiting for");
         return n;
@@ -262,7 +268,9 @@ int coll_disagreeing(const gyre_request_t *r, comm_call_t *call)
 {
     const gyre_comm_t *comm = r->comm;
     comm_call_t own;
-    for (uint32_t back = 0; r->kind == COLL_REQ_COLLECTIVE && back < 8 && back < r->call.seq; back++) {
+    for (uint32_t back = 0;
+         (r->kind == COLL_REQ_COLLECTIVE || r->kind == COLL_REQ_DEVICE) && back < 8 && back < r->call.seq;
+         back++) {
         uint32_t seq = r->call.seq - back;
         if (!comm_group_find_call(comm->group, comm->rank, seq, 0, -1, &own))
             continue;
@@ -277,7 +285,7 @@ int coll_disagreeing(const gyre_request_t *r, comm_call_t *call)
 /* The rank from which, or on whose board, is another call, and that call. */
 static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
 {
-    if (r->kind != COLL_REQ_COLLECTIVE) {
+    if (r->kind == COLL_REQ_SEND || r->kind == COLL_REQ_RECV) {
         *peer = r->peer;
         return r->link && comm_link_their_call(r->link, call);
     }
@@ -285,6 +293,10 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
     if (other >= 0) {
         *peer = other;
         return 1;
+    }
+    if (r->kind == COLL_REQ_DEVICE) {
+        *peer = r->peer;
+        return 0;
     }
     if (r->plan->exchange) {
         *peer = coll_exchange_late(&r->comm->exchange);
@@ -305,7 +317,7 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
 int coll_same_call(const comm_call_t *a, const comm_call_t *b)
 {
     return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
-           ((a->flags ^ b->flags) & COMM_CALL_SCALED) == 0 &&
+           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE)) == 0 &&
            (a->root == b->root || (a->flags & COMM_CALL_P2P));
 }
 
@@ -313,7 +325,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
 {
     const gyre_comm_t *comm = r->comm;
     comm_call_t theirs, own = r->call;
-    int peer = -1, p2p = r->kind != COLL_REQ_COLLECTIVE;
+    int peer = -1, p2p = r->kind == COLL_REQ_SEND || r->kind == COLL_REQ_RECV;
     char other[160], then[200] = "";
     if (!foreign_call(r, &peer, &theirs)) {
         snprintf(

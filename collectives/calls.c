@@ -7,21 +7,16 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "collectives/cuda.h"
 
-/* What every call passes to start(). Byte ranges are what the call may touch, for the overlap check. */
+/* How a call is to be made. */
 typedef struct {
-    const char *name;
-    gyre_comm_t *comm;
-    coll_shape_t shape;
-    const void *send;
-    void *recv;
-    size_t send_count, recv_count; /* extents in elements; 0: this rank does not use that buffer */
-    size_t shown;                  /* the count as the caller gave it */
-    double scale;
     gyre_request_t **request; /* NULL: blocking */
-    coll_finished_fn finished;
-    void *user;
-} call_t;
+    gyre_cuda_stream_t stream;
+    int streamed; /* on `stream` */
+} how_t;
+static const how_t blocking;
+#define LATER(request) ((how_t){(request), NULL, 0})
 
 gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
 {
@@ -67,7 +62,7 @@ static int touches(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
     return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
 }
 
-static gyre_status_t check_buffers(const call_t *c, size_t esize)
+static gyre_status_t check_buffers(const coll_call_t *c, size_t esize)
 {
     size_t sb, rb;
     if (!base_mul(c->send_count, esize, &sb) || !base_mul(c->recv_count, esize, &rb) || sb > PTRDIFF_MAX ||
@@ -89,7 +84,7 @@ static gyre_status_t check_buffers(const call_t *c, size_t esize)
     return GYRE_OK;
 }
 
-static gyre_status_t start(call_t *c)
+static gyre_status_t start(coll_call_t *c)
 {
     gyre_comm_t *comm = c->comm;
     size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
@@ -98,6 +93,8 @@ static gyre_status_t start(call_t *c)
         return coll_refuse(st);
     if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
         coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
+    if (c->streamed || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
+        return coll_cuda_start(c);
     coll_plan_t *plan;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);
@@ -184,23 +181,25 @@ static const void *at(const void *buffer, size_t elements, gyre_type_t type)
     } while (0)
 
 /* The checks that do not depend on the operation; sets up what all calls share. */
-static gyre_status_t begin(call_t *c, const char *name, coll_op_t op, const void *send, void *recv,
-                           size_t count, gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
+static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const void *send, void *recv,
+                           size_t count, gyre_type_t type, gyre_comm_t *comm, how_t how)
 {
     CHECK(coll_check_comm(name, comm));
     CHECK(coll_check_type(name, type));
-    *c = (call_t){.name = name,
-                  .comm = comm,
-                  .shape = {.op = op, .type = type, .root = -1, .count = count},
-                  .send = send,
-                  .recv = recv,
-                  .shown = count,
-                  .scale = 1.0,
-                  .request = request};
+    *c = (coll_call_t){.name = name,
+                       .comm = comm,
+                       .shape = {.op = op, .type = type, .root = -1, .count = count},
+                       .send = send,
+                       .recv = recv,
+                       .shown = count,
+                       .scale = 1.0,
+                       .request = how.request,
+                       .stream = how.stream,
+                       .streamed = how.streamed};
     return GYRE_OK;
 }
 
-static gyre_status_t with_redop(call_t *c, gyre_redop_t op)
+static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
     CHECK(check_redop(c->name, op));
     c->shape.redop = op.kind;
@@ -210,7 +209,7 @@ static gyre_status_t with_redop(call_t *c, gyre_redop_t op)
 }
 
 /* n * count, for calls with equal blocks. */
-static gyre_status_t blocks(const call_t *c, size_t count, size_t *out)
+static gyre_status_t blocks(const coll_call_t *c, size_t count, size_t *out)
 {
     if (!base_mul(count, (size_t)c->comm->n, out))
         return overflow(c->name);
@@ -218,11 +217,10 @@ static gyre_status_t blocks(const call_t *c, size_t count, size_t *out)
 }
 
 static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
-                                gyre_comm_t *comm, coll_finished_fn finished, void *user,
-                                gyre_request_t **request)
+                                gyre_comm_t *comm, coll_finished_fn finished, void *user, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "all_reduce", COLL_ALL_REDUCE, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "all_reduce", COLL_ALL_REDUCE, send, recv, count, type, comm, how));
     CHECK(with_redop(&c, op));
     c.send_count = c.recv_count = count;
     c.shape.in_place = send == recv;
@@ -232,10 +230,10 @@ static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre
 }
 
 static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
-                                    gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request)
+                                    gyre_redop_t op, gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "reduce_scatter", COLL_REDUCE_SCATTER, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "reduce_scatter", COLL_REDUCE_SCATTER, send, recv, count, type, comm, how));
     CHECK(with_redop(&c, op));
     CHECK(blocks(&c, count, &c.send_count));
     c.recv_count = count;
@@ -246,10 +244,10 @@ static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, 
 
 static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
                                      gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
-                                     void *user, gyre_request_t **request)
+                                     void *user, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "reduce_scatterv", COLL_REDUCE_SCATTER, send, recv, 0, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "reduce_scatterv", COLL_REDUCE_SCATTER, send, recv, 0, type, comm, how));
     CHECK(with_redop(&c, op));
     if (!counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "reduce_scatterv: counts is NULL"));
@@ -264,10 +262,10 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
 }
 
 static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre_type_t type,
-                                gyre_comm_t *comm, gyre_request_t **request)
+                                gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "all_gather", COLL_ALL_GATHER, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "all_gather", COLL_ALL_GATHER, send, recv, count, type, comm, how));
     CHECK(blocks(&c, count, &c.recv_count));
     c.send_count = count;
     c.shape.uniform = 1;
@@ -276,10 +274,10 @@ static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre
 }
 
 static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
-                                 gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
+                                 gyre_type_t type, gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "all_gatherv", COLL_ALL_GATHER, send, recv, 0, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "all_gatherv", COLL_ALL_GATHER, send, recv, 0, type, comm, how));
     if (!counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_gatherv: counts is NULL"));
     if (!extent(counts, displs, comm->n, &c.recv_count))
@@ -292,10 +290,10 @@ static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *cou
 }
 
 static gyre_status_t broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
-                               gyre_comm_t *comm, gyre_request_t **request)
+                               gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "broadcast", COLL_BROADCAST, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "broadcast", COLL_BROADCAST, send, recv, count, type, comm, how));
     CHECK(check_root(c.name, root, comm));
     c.shape.root = root;
     c.send_count = comm->rank == root ? count : 0;
@@ -305,10 +303,10 @@ static gyre_status_t broadcast(const void *send, void *recv, size_t count, gyre_
 }
 
 static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
-                            int root, gyre_comm_t *comm, gyre_request_t **request)
+                            int root, gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "reduce", COLL_REDUCE, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "reduce", COLL_REDUCE, send, recv, count, type, comm, how));
     CHECK(with_redop(&c, op));
     CHECK(check_root(c.name, root, comm));
     c.shape.root = root;
@@ -319,10 +317,10 @@ static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_typ
 }
 
 static gyre_status_t gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
-                            gyre_comm_t *comm, gyre_request_t **request)
+                            gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "gather", COLL_GATHER, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "gather", COLL_GATHER, send, recv, count, type, comm, how));
     CHECK(check_root(c.name, root, comm));
     c.shape.root = root;
     c.shape.uniform = 1;
@@ -335,10 +333,10 @@ static gyre_status_t gather(const void *send, void *recv, size_t count, gyre_typ
 }
 
 static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
-                             gyre_comm_t *comm, gyre_request_t **request)
+                             gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "scatter", COLL_SCATTER, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "scatter", COLL_SCATTER, send, recv, count, type, comm, how));
     CHECK(check_root(c.name, root, comm));
     c.shape.root = root;
     c.shape.uniform = 1;
@@ -352,7 +350,7 @@ static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_ty
 
 /* gatherv and scatterv: away from the root a rank knows its own count only. `mine` is this rank's block, `whole` the
  * buffer of all blocks at the root. */
-static gyre_status_t rooted_v(call_t *c, const void *whole, const void *mine, size_t my_count,
+static gyre_status_t rooted_v(coll_call_t *c, const void *whole, const void *mine, size_t my_count,
                               const size_t *counts, const size_t *displs, int root, size_t *whole_count)
 {
     gyre_comm_t *comm = c->comm;
@@ -380,32 +378,30 @@ static gyre_status_t rooted_v(call_t *c, const void *whole, const void *mine, si
 }
 
 static gyre_status_t gatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
-                             const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
-                             gyre_request_t **request)
+                             const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "gatherv", COLL_GATHER, send, recv, 0, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "gatherv", COLL_GATHER, send, recv, 0, type, comm, how));
     c.send_count = send_count;
     CHECK(rooted_v(&c, recv, send, send_count, counts, displs, root, &c.recv_count));
     return start(&c);
 }
 
 static gyre_status_t scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
-                              size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm,
-                              gyre_request_t **request)
+                              size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "scatterv", COLL_SCATTER, send, recv, 0, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "scatterv", COLL_SCATTER, send, recv, 0, type, comm, how));
     c.recv_count = recv_count;
     CHECK(rooted_v(&c, send, recv, recv_count, counts, displs, root, &c.send_count));
     return start(&c);
 }
 
 static gyre_status_t all_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
-                                gyre_comm_t *comm, gyre_request_t **request)
+                                gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "all_to_all", COLL_ALL_TO_ALL, send, recv, count, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "all_to_all", COLL_ALL_TO_ALL, send, recv, count, type, comm, how));
     CHECK(blocks(&c, count, &c.send_count));
     c.recv_count = c.send_count;
     c.shape.uniform = 1;
@@ -415,10 +411,10 @@ static gyre_status_t all_to_all(const void *send, void *recv, size_t count, gyre
 
 static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
                                  void *recv, const size_t *recv_counts, const size_t *recv_displs,
-                                 gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
+                                 gyre_type_t type, gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "all_to_allv", COLL_ALL_TO_ALL, send, recv, 0, type, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "all_to_allv", COLL_ALL_TO_ALL, send, recv, 0, type, comm, how));
     if (!send_counts || !recv_counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_to_allv: %s is NULL",
                                      send_counts ? "recv_counts" : "send_counts"));
@@ -437,10 +433,10 @@ static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, co
     return start(&c);
 }
 
-static gyre_status_t barrier(gyre_comm_t *comm, gyre_request_t **request)
+static gyre_status_t barrier(gyre_comm_t *comm, how_t how)
 {
-    call_t c;
-    CHECK(begin(&c, "barrier", COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, request));
+    coll_call_t c;
+    CHECK(begin(&c, "barrier", COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
     return start(&c);
 }
 
@@ -448,14 +444,14 @@ gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, 
                                     gyre_comm_t *comm, coll_finished_fn finished, void *user,
                                     gyre_request_t **request)
 {
-    return all_reduce(data, data, count, type, op, comm, finished, user, request);
+    return all_reduce(data, data, count, type, op, comm, finished, user, LATER(request));
 }
 
 gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
                                          gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
                                          void *user, gyre_request_t **request)
 {
-    return reduce_scatterv(send, recv, counts, type, op, comm, finished, user, request);
+    return reduce_scatterv(send, recv, counts, type, op, comm, finished, user, LATER(request));
 }
 
 /* --- the public names --- */
@@ -467,168 +463,265 @@ gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const siz
 gyre_status_t gyre_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
                               gyre_comm_t *comm)
 {
-    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, NULL);
+    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, blocking);
 }
 
 gyre_status_t gyre_iall_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
                                gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_reduce", all_reduce(send, recv, count, type, op, comm, NULL, NULL, request));
+    ASYNC("iall_reduce", all_reduce(send, recv, count, type, op, comm, NULL, NULL, LATER(request)));
 }
 
 gyre_status_t gyre_reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
                                   gyre_redop_t op, gyre_comm_t *comm)
 {
-    return reduce_scatter(send, recv, count, type, op, comm, NULL);
+    return reduce_scatter(send, recv, count, type, op, comm, blocking);
 }
 
 gyre_status_t gyre_ireduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
                                    gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("ireduce_scatter", reduce_scatter(send, recv, count, type, op, comm, request));
+    ASYNC("ireduce_scatter", reduce_scatter(send, recv, count, type, op, comm, LATER(request)));
 }
 
 gyre_status_t gyre_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
                                    gyre_redop_t op, gyre_comm_t *comm)
 {
-    return reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, NULL);
+    return reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, blocking);
 }
 
 gyre_status_t gyre_ireduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
                                     gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("ireduce_scatterv", reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, request));
+    ASYNC("ireduce_scatterv",
+          reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, LATER(request)));
 }
 
 gyre_status_t gyre_all_gather(const void *send, void *recv, size_t count, gyre_type_t type, gyre_comm_t *comm)
 {
-    return all_gather(send, recv, count, type, comm, NULL);
+    return all_gather(send, recv, count, type, comm, blocking);
 }
 
 gyre_status_t gyre_iall_gather(const void *send, void *recv, size_t count, gyre_type_t type,
                                gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_gather", all_gather(send, recv, count, type, comm, request));
+    ASYNC("iall_gather", all_gather(send, recv, count, type, comm, LATER(request)));
 }
 
 gyre_status_t gyre_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
                                gyre_type_t type, gyre_comm_t *comm)
 {
-    return all_gatherv(send, recv, counts, displs, type, comm, NULL);
+    return all_gatherv(send, recv, counts, displs, type, comm, blocking);
 }
 
 gyre_status_t gyre_iall_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
                                 gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_gatherv", all_gatherv(send, recv, counts, displs, type, comm, request));
+    ASYNC("iall_gatherv", all_gatherv(send, recv, counts, displs, type, comm, LATER(request)));
 }
 
 gyre_status_t gyre_broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                              gyre_comm_t *comm)
 {
-    return broadcast(send, recv, count, type, root, comm, NULL);
+    return broadcast(send, recv, count, type, root, comm, blocking);
 }
 
 gyre_status_t gyre_ibroadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                               gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("ibroadcast", broadcast(send, recv, count, type, root, comm, request));
+    ASYNC("ibroadcast", broadcast(send, recv, count, type, root, comm, LATER(request)));
 }
 
 gyre_status_t gyre_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
                           int root, gyre_comm_t *comm)
 {
-    return reduce(send, recv, count, type, op, root, comm, NULL);
+    return reduce(send, recv, count, type, op, root, comm, blocking);
 }
 
 gyre_status_t gyre_ireduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
                            int root, gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("ireduce", reduce(send, recv, count, type, op, root, comm, request));
+    ASYNC("ireduce", reduce(send, recv, count, type, op, root, comm, LATER(request)));
 }
 
 gyre_status_t gyre_gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                           gyre_comm_t *comm)
 {
-    return gather(send, recv, count, type, root, comm, NULL);
+    return gather(send, recv, count, type, root, comm, blocking);
 }
 
 gyre_status_t gyre_igather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                            gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("igather", gather(send, recv, count, type, root, comm, request));
+    ASYNC("igather", gather(send, recv, count, type, root, comm, LATER(request)));
 }
 
 gyre_status_t gyre_gatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
                            const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm)
 {
-    return gatherv(send, send_count, recv, counts, displs, type, root, comm, NULL);
+    return gatherv(send, send_count, recv, counts, displs, type, root, comm, blocking);
 }
 
 gyre_status_t gyre_igatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
                             const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
                             gyre_request_t **request)
 {
-    ASYNC("igatherv", gatherv(send, send_count, recv, counts, displs, type, root, comm, request));
+    ASYNC("igatherv", gatherv(send, send_count, recv, counts, displs, type, root, comm, LATER(request)));
 }
 
 gyre_status_t gyre_scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                            gyre_comm_t *comm)
 {
-    return scatter(send, recv, count, type, root, comm, NULL);
+    return scatter(send, recv, count, type, root, comm, blocking);
 }
 
 gyre_status_t gyre_iscatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                             gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iscatter", scatter(send, recv, count, type, root, comm, request));
+    ASYNC("iscatter", scatter(send, recv, count, type, root, comm, LATER(request)));
 }
 
 gyre_status_t gyre_scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
                             size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm)
 {
-    return scatterv(send, counts, displs, recv, recv_count, type, root, comm, NULL);
+    return scatterv(send, counts, displs, recv, recv_count, type, root, comm, blocking);
 }
 
 gyre_status_t gyre_iscatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
                              size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm,
                              gyre_request_t **request)
 {
-    ASYNC("iscatterv", scatterv(send, counts, displs, recv, recv_count, type, root, comm, request));
+    ASYNC("iscatterv", scatterv(send, counts, displs, recv, recv_count, type, root, comm, LATER(request)));
 }
 
 gyre_status_t gyre_all_to_all(const void *send, void *recv, size_t count, gyre_type_t type, gyre_comm_t *comm)
 {
-    return all_to_all(send, recv, count, type, comm, NULL);
+    return all_to_all(send, recv, count, type, comm, blocking);
 }
 
 gyre_status_t gyre_iall_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
                                gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_to_all", all_to_all(send, recv, count, type, comm, request));
+    ASYNC("iall_to_all", all_to_all(send, recv, count, type, comm, LATER(request)));
 }
 
 gyre_status_t gyre_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
                                void *recv, const size_t *recv_counts, const size_t *recv_displs,
                                gyre_type_t type, gyre_comm_t *comm)
 {
-    return all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm, NULL);
+    return all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm, blocking);
 }
 
 gyre_status_t gyre_iall_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
                                 gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_to_allv",
-          all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm, request));
+    ASYNC("iall_to_allv", all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type,
+                                      comm, LATER(request)));
 }
 
 gyre_status_t gyre_barrier(gyre_comm_t *comm)
 {
-    return barrier(comm, NULL);
+    return barrier(comm, blocking);
 }
 
 gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("ibarrier", barrier(comm, request));
+    ASYNC("ibarrier", barrier(comm, LATER(request)));
+}
+
+/* --- on streams --- */
+
+static how_t on(gyre_cuda_stream_t stream)
+{
+    return (how_t){NULL, stream, 1};
+}
+
+gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                     gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, on(stream));
+}
+
+gyre_status_t gyre_reduce_scatter_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                         gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return reduce_scatter(send, recv, count, type, op, comm, on(stream));
+}
+
+gyre_status_t gyre_reduce_scatterv_stream(const void *send, void *recv, const size_t *counts,
+                                          gyre_type_t type, gyre_redop_t op, gyre_comm_t *comm,
+                                          gyre_cuda_stream_t stream)
+{
+    return reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, on(stream));
+}
+
+gyre_status_t gyre_all_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                     gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_gather(send, recv, count, type, comm, on(stream));
+}
+
+gyre_status_t gyre_all_gatherv_stream(const void *send, void *recv, const size_t *counts,
+                                      const size_t *displs, gyre_type_t type, gyre_comm_t *comm,
+                                      gyre_cuda_stream_t stream)
+{
+    return all_gatherv(send, recv, counts, displs, type, comm, on(stream));
+}
+
+gyre_status_t gyre_broadcast_stream(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                    gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return broadcast(send, recv, count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                 gyre_redop_t op, int root, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return reduce(send, recv, count, type, op, root, comm, on(stream));
+}
+
+gyre_status_t gyre_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                 gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return gather(send, recv, count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_gatherv_stream(const void *send, size_t send_count, void *recv, const size_t *counts,
+                                  const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
+                                  gyre_cuda_stream_t stream)
+{
+    return gatherv(send, send_count, recv, counts, displs, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_scatter_stream(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                  gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return scatter(send, recv, count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_scatterv_stream(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                                   size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm,
+                                   gyre_cuda_stream_t stream)
+{
+    return scatterv(send, counts, displs, recv, recv_count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_all_to_all_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                     gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_to_all(send, recv, count, type, comm, on(stream));
+}
+
+gyre_status_t gyre_all_to_allv_stream(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                      void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                      gyre_type_t type, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm,
+                       on(stream));
+}
+
+gyre_status_t gyre_barrier_stream(gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return barrier(comm, on(stream));
 }

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "collectives/cuda.h"
 #include "collectives/generator.h"
 #include "collectives/tune.h"
 #include "comm/mem.h"
@@ -193,6 +194,7 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
 
 void coll_comm_free(gyre_comm_t *comm)
 {
+    coll_cuda_free(comm);
     coll_registry_remove(comm);
     coll_drive(comm); /* whoever took it from the registry is done with it now; nobody finds it any more */
     for (gyre_request_t *r = comm->free_requests, *next; r; r = next) {
@@ -441,6 +443,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
     if (process.threaded)
         coll_progress_thread_stop();
     coll_comm_free(world);
+    coll_cuda_leave();
     world_leave(&process.world, graceful);
     comm_identity_leave();
     process.joined = 0;
@@ -550,7 +553,9 @@ void coll_comm_abort(gyre_comm_t *comm, const char *text)
         atomic_store(&comm->error,
                      GYRE_ERR_ABORTED); /* last: another thread that sees it may end the process */
     }
-    if (!coll_comm_idle(comm))
+    if (coll_comm_idle(comm))
+        coll_cuda_stop(comm); /* of what is on streams nobody may wait */
+    else
         coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, text);
 }
 

@@ -20,7 +20,8 @@
 #include "comm/transport.h"
 #include "comm/wait.h"
 
-typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV } coll_req_kind_t;
+/* COLL_REQ_DEVICE: on device memory (collectives/cuda.h), enqueued already. */
+typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV, COLL_REQ_DEVICE } coll_req_kind_t;
 
 enum { COLL_SIZE_CLASSES = 20 }; /* powers of two of bytes that the cost model is asked about */
 
@@ -51,6 +52,9 @@ struct gyre_request {
     int peer;
     comm_link_t *link;
     comm_msg_t msg;
+    /* on a device */
+    gyre_request_t *device_next; /* in the communicator's queue of those */
+    void *event;                 /* cudaEvent_t behind it; from and back to the communicator's spare ones */
 };
 
 /* Counters of one direction of point-to-point traffic with one peer. */
@@ -89,7 +93,9 @@ struct gyre_comm {
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
-    coll_p2p_peer_t *p2p; /* [n], made by the first send or recv */
+    struct coll_cuda *cuda;                    /* collectives/cuda.h; NULL: not used on a device so far */
+    gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
+    coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
     uint32_t p2p_pass;
     size_t
         *own_count; /* [n] zeros but this rank's entry: counts of gatherv and scatterv away from the root */

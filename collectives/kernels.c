@@ -212,8 +212,7 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
 
 /* ---- the rest ---- */
 
-/* `factor` truncated to an integer, as the bits that modular multiplication needs; out of range: the nearest. */
-static uint64_t whole_part(double factor)
+uint64_t coll_kernel_whole(double factor)
 {
     if (isnan(factor))
         return 0;
@@ -229,7 +228,7 @@ static uint64_t whole_part(double factor)
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor)
 {
     if (count > 0)
-        kernels()->scale[type](dst, src, count, factor, whole_part(factor));
+        kernels()->scale[type](dst, src, count, factor, coll_kernel_whole(factor));
 }
 
 void coll_kernel_divide(gyre_type_t type, void *buf, size_t count, int n)

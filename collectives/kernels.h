@@ -4,6 +4,7 @@
 #define COLL_KERNELS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include <gyre/types.h>
 
@@ -16,6 +17,8 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
                         size_t count);
 /* dst[i] = src[i] * factor; dst == src allowed. */
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor);
+/* `factor` as integers are scaled by it: truncated, as the bits that modular multiplication needs; out of range: the nearest. */
+uint64_t coll_kernel_whole(double factor);
 /* buf[i] = buf[i] / n (the finishing step of AVG). Floats: one correctly rounded division (16-bit: in fp32). */
 void coll_kernel_divide(gyre_type_t type, void *buf, size_t count, int n);
 void coll_kernel_copy(void *dst, const void *src, size_t bytes);

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/futex.h"
+#include "collectives/cuda.h"
 
 enum {
     ALONE_MOST = 8192, /* bytes: what all transports send at once if there is room */
@@ -176,27 +177,39 @@ static gyre_status_t run_alone(gyre_comm_t *comm, message_t *m)
     return GYRE_OK;
 }
 
-static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
-                         int peer, gyre_comm_t *comm, gyre_request_t **request)
+/* The arguments of a message. *bytes: its length. */
+static gyre_status_t check_message(const char *name, const void *buffer, size_t count, gyre_type_t type,
+                                   int peer, gyre_comm_t *comm, size_t *bytes)
 {
-    size_t bytes, size = gyre_type_size(type);
+    size_t size = gyre_type_size(type);
     gyre_status_t st = coll_check_comm(name, comm);
     if (st == GYRE_OK && size == 0)
         st = coll_check_type(name, type);
     if (st != GYRE_OK)
-        return coll_refuse(st);
+        return st;
     if (peer < 0 || peer >= comm->n)
-        return coll_refuse(
-            gyre_fail(GYRE_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->n - 1));
-    if (!base_mul(count, size, &bytes) || bytes > PTRDIFF_MAX)
-        return coll_refuse(gyre_fail(
-            GYRE_ERR_OVERFLOW, "%s: count %zu x %zu bytes is more than memory can hold", name, count, size));
-    if (bytes && !buffer)
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: buffer is NULL but count is %zu", name, count));
+        return gyre_fail(GYRE_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->n - 1);
+    if (!base_mul(count, size, bytes) || *bytes > PTRDIFF_MAX)
+        return gyre_fail(GYRE_ERR_OVERFLOW, "%s: count %zu x %zu bytes is more than memory can hold", name,
+                         count, size);
+    if (*bytes && !buffer)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: buffer is NULL but count is %zu", name, count);
+    return GYRE_OK;
+}
+
+static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
+                         int peer, gyre_comm_t *comm, gyre_request_t **request)
+{
+    size_t bytes = 0;
+    gyre_status_t st = check_message(name, buffer, count, type, peer, comm, &bytes);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
     if (peer == comm->rank && !request && !coll_group_open())
         return coll_refuse(gyre_fail(
             GYRE_ERR_INVALID,
             "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
+    if (coll_cuda_holds(buffer))
+        return coll_cuda_message(name, kind, buffer, count, type, peer, comm, NULL, 0, request);
     message_t m = {.kind = kind,
                    .buffer = buffer,
                    .bytes = bytes,
@@ -251,4 +264,24 @@ gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer,
 {
     gyre_status_t st = coll_check_request("irecv", request);
     return st != GYRE_OK ? st : p2p("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request);
+}
+
+gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_type_t type, int peer,
+                               gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    size_t bytes = 0;
+    gyre_status_t st = check_message("send_stream", buffer, count, type, peer, comm, &bytes);
+    return st != GYRE_OK ? coll_refuse(st)
+                         : coll_cuda_message("send_stream", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count,
+                                             type, peer, comm, stream, 1, NULL);
+}
+
+gyre_status_t gyre_recv_stream(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
+                               gyre_cuda_stream_t stream)
+{
+    size_t bytes = 0;
+    gyre_status_t st = check_message("recv_stream", buffer, count, type, peer, comm, &bytes);
+    return st != GYRE_OK ? coll_refuse(st)
+                         : coll_cuda_message("recv_stream", COLL_REQ_RECV, buffer, count, type, peer, comm,
+                                             stream, 1, NULL);
 }

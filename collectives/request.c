@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "collectives/cuda.h"
 
 static _Thread_local struct {
     int depth;
@@ -83,6 +84,17 @@ static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status
     }
 }
 
+static void fail_devices(gyre_comm_t *comm, gyre_status_t status)
+{
+    gyre_request_t *r = comm->device_head;
+    comm->device_head = comm->device_tail = NULL;
+    while (r) {
+        gyre_request_t *next = r->device_next;
+        coll_request_finish(r, status);
+        r = next;
+    }
+}
+
 /* The status with which another rank has aborted the communicator; `why` gets its text. GYRE_OK: none has. */
 static gyre_status_t told_by_others(const gyre_comm_t *comm, char *why, size_t bytes)
 {
@@ -129,8 +141,10 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
         note_failure(comm, r, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
+    coll_cuda_stop(comm);
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
+    fail_devices(comm, error);
 }
 
 void coll_comm_notice(gyre_comm_t *comm)
@@ -150,7 +164,7 @@ void coll_comm_notice(gyre_comm_t *comm)
 
 int coll_comm_idle(const gyre_comm_t *comm)
 {
-    return !comm->head && !comm->p2p_head;
+    return !comm->head && !comm->p2p_head && !comm->device_head;
 }
 
 /* The first rank that r waits for goes into the flight recorder. The caller is driving. */
@@ -220,6 +234,8 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
     }
     if (comm->p2p_head)
         moved |= coll_p2p_advance(comm);
+    if (comm->device_head)
+        moved |= coll_cuda_advance(comm);
     if (moved && (comm->noted || comm->idle_turns) && atomic_load(&comm->error) == GYRE_OK)
         moves_again(comm); /* else it is part of the story */
     return moved;
@@ -255,6 +271,8 @@ static void number(gyre_request_t *r)
 static void enqueue(gyre_request_t *r, base_time_t now)
 {
     gyre_comm_t *comm = r->comm;
+    if (r->kind == COLL_REQ_DEVICE) /* is on its way */
+        return;
     coll_drive(comm);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     number(r);
@@ -369,8 +387,10 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
         comm_recorder_since(comm->world->recorder, r->started);
     }
     wait->deadline = r->deadline;
-    if (others >
-        0) { /* communicators need this thread as well, and their doorbells ring elsewhere: sleep briefly only */
+    if (others > 0 ||
+        r->kind ==
+            COLL_REQ_DEVICE) { /* communicators need this thread as well, and their doorbells ring elsewhere, or a
+                                       * device rings none: sleep briefly only */
         base_time_t soon = base_now() + 1000000;
         wait->deadline = soon < r->deadline ? soon : r->deadline;
     }
@@ -503,6 +523,11 @@ static void group_discard(gyre_request_t *list, gyre_status_t status)
         list = r->next;
         int blocking = r->collected == COLL_COLLECTED_BLOCKING;
         r->collected = 0;
+        if (r->kind == COLL_REQ_DEVICE) { /* has been enqueued: cannot be taken back */
+            if (blocking)
+                (void)coll_request_wait(r); /* the group's own error is the one that is told */
+            continue;
+        }
         coll_drive(r->comm);
         coll_request_finish(r, status);
         if (blocking) {

@@ -5,6 +5,7 @@
 #include <gyre/bucket.h>
 #include <gyre/collectives.h>
 #include <gyre/comm.h>
+#include <gyre/cuda.h>
 #include <gyre/status.h>
 #include <gyre/types.h>
 

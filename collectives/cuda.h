@@ -1,0 +1,67 @@
+/* collectives/cuda.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the rest of this room
+ * sees them. In a build without CUDA cuda_none.c answers.
+ *
+ *   cuda_call.c     a call: checked, put behind the communicator's earlier ones, enqueued by one of two ways
+ *   cuda_peers.c    ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
+ *   cuda_staged.c   all others: through pinned host memory, where a thread runs the host's collectives
+ *   cuda_setup.c    what a communicator needs for either, made together by its ranks
+ *   cuda_guard.c    the thread that sees to it that no stream waits for ever */
+#ifndef COLL_CUDA_H
+#define COLL_CUDA_H
+
+#include <gyre/cuda.h>
+
+#include "base/device.h"
+#include "collectives/communicator.h"
+
+/* A call with its arguments checked. Extents in elements; 0: this rank does not use that buffer. */
+typedef struct {
+    const char *name;
+    gyre_comm_t *comm;
+    coll_shape_t shape;
+    const void *send;
+    void *recv;
+    size_t send_count, recv_count;
+    size_t shown; /* the count as the caller gave it */
+    double scale;
+    gyre_request_t **request; /* NULL: blocking, or streamed */
+    coll_finished_fn finished;
+    void *user;
+    gyre_cuda_stream_t stream;
+    int streamed; /* gyre_x_stream: on `stream` */
+} coll_call_t;
+
+/* 1 if `buffer` (may be NULL) lies in the memory of a CUDA device. */
+static inline int coll_cuda_holds(const void *buffer)
+{
+    return buffer && base_device_of(buffer).kind == BASE_CUDA;
+}
+
+gyre_status_t coll_cuda_start(const coll_call_t *call);
+/* kind: COLL_REQ_SEND or COLL_REQ_RECV; streamed 0: request as in coll_call_t. */
+gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream,
+                                int streamed, gyre_request_t **request);
+
+/* The communicator has failed: what is on streams ends soon, without a result, and nothing of it touches the program's
+ * buffers any more when this returns. Does nothing for a communicator that has no part on a device. The caller is driving. */
+void coll_cuda_stop(gyre_comm_t *comm);
+/* With the communicator. */
+void coll_cuda_free(gyre_comm_t *comm);
+/* All ranks of the job have finished: memory that was kept for peers' sake goes. */
+void coll_cuda_leave(void);
+/* Requests whose operations have ended are finished; > 0: some were. The caller is driving. */
+int coll_cuda_advance(gyre_comm_t *comm);
+
+/* The rank that an operation on the device has been waiting for; -1: none that is known. */
+int coll_cuda_late(const gyre_comm_t *comm);
+
+/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why. */
+typedef struct {
+    char algorithm[24], path[16], why[200];
+    int blocks;
+    uint32_t rounds;
+} coll_cuda_explanation_t;
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out);
+
+#endif

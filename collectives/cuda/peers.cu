@@ -1,0 +1,507 @@
+/* collectives/cuda/peers.cu: one kernel for all collectives between ranks that map each other's device memory.
+ *
+ * An operation is made of three moves, in rounds of one slot per block (peers.h):
+ *
+ *   publish   this rank's parts of IN go to the slots of its own region       all_reduce: the vector, or its n shards
+ *   add up    one part of every rank, in the canonical tree                   reductions only
+ *   take      one part of every rank goes to its place in OUT                 everything else; two-shot: the shards' sums
+ *
+ * with a sync of all ranks behind the first, and behind the second if its result is published. *One shot*: everybody
+ * publishes the whole vector, adds all of them up for itself: one sync, n reads of the vector, for short ones. *Two shots*: shards:
+ * rank r adds up shard r, publishes it, all take all shards: two syncs, and about 2 reads of the vector however many ranks.
+ *
+ * Designed for an H100: 512 threads a block; 16-byte vectors; in the sum the loads of up to 8 ranks are issued before the first
+ * is used (128 bytes in flight per thread, 64 KiB per block, which covers NVLink's 1 us at the 20 GB/s or so that one
+ * SM draws); no fence but the release and acquire of the flags, which one thread per peer does. Peers' memory is read with
+ * volatile loads, which no L1 holds. Few blocks on purpose (GYRE_CUDA_BLOCKS): communication leaves the SMs to
+ * what it overlaps with. None of this has been measured here.
+ *
+ * Grid: `blocks`, one dimension; block: THREADS. Shared memory: 3 KiB, the operation and what the block's threads agree on. */
+#include "collectives/cuda/peers.h"
+
+#include <gyre/types.h>
+
+#include "collectives/cuda/arithmetic.h"
+
+#ifdef GYRE_EMULATED
+#define THREADS 32 /* each is a fiber */
+#define APART   __attribute__((noinline))
+#else
+#define THREADS 512
+#define APART   __noinline__ /* compiled once, not in every place that calls it */
+#endif
+
+static __device__ __forceinline__ size_t least_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How much of `all` bytes lies in the slot that starts at `from`. */
+static __device__ __forceinline__ size_t piece(size_t all, size_t from, size_t slot)
+{
+    return all > from ? least_of(all - from, slot) : 0;
+}
+
+template <typename V> static __device__ __forceinline__ void copy_as(char *to, const char *from, size_t bytes)
+{
+    for (size_t i = threadIdx.x; i < bytes / sizeof(V); i += blockDim.x)
+        ((volatile V *)to)[i] = ((const volatile V *)from)[i];
+}
+
+/* to[0..bytes) = from, by the block. 16 bytes at a time where both ends allow it, four in flight per thread; else 4 or 1. */
+static __device__ APART void copy_range(char *to, const char *from, size_t bytes)
+{
+    const size_t ends = (size_t)to | (size_t)from;
+    if (ends % 16 == 0) {
+        const size_t vectors = bytes / 16, step = blockDim.x;
+        size_t i = threadIdx.x;
+        for (; i + 3 * step < vectors; i += 4 * step) {
+            const uint4 a = gyre_load16(from + 16 * i), b = gyre_load16(from + 16 * (i + step)),
+                        c = gyre_load16(from + 16 * (i + 2 * step)),
+                        d = gyre_load16(from + 16 * (i + 3 * step));
+            gyre_store16(to + 16 * i, a);
+            gyre_store16(to + 16 * (i + step), b);
+            gyre_store16(to + 16 * (i + 2 * step), c);
+            gyre_store16(to + 16 * (i + 3 * step), d);
+        }
+        for (; i < vectors; i += step)
+            gyre_store16(to + 16 * i, gyre_load16(from + 16 * i));
+        copy_as<uint8_t>(to + vectors * 16, from + vectors * 16, bytes % 16);
+    } else if (ends % 4 == 0) {
+        copy_as<uint32_t>(to, from, bytes);
+        copy_as<uint8_t>(to + bytes / 4 * 4, from + bytes / 4 * 4, bytes % 4);
+    } else {
+        copy_as<uint8_t>(to, from, bytes);
+    }
+}
+
+/* One element at any address. */
+template <typename V> static __device__ __forceinline__ V load_any(const char *from)
+{
+    V value;
+    if ((size_t)from % sizeof(V) == 0)
+        return *(const volatile V *)from;
+    for (unsigned i = 0; i < sizeof(V); i++)
+        ((volatile char *)&value)[i] = from[i];
+    return value;
+}
+
+template <typename V> static __device__ __forceinline__ void store_any(char *to, V value)
+{
+    if ((size_t)to % sizeof(V) == 0)
+        *(volatile V *)to = value;
+    else
+        for (unsigned i = 0; i < sizeof(V); i++)
+            ((volatile char *)to)[i] = ((const char *)&value)[i];
+}
+
+/* to[0..bytes) = from times the operation's factor; `to` is a slot. */
+template <typename T>
+static __device__ APART void scale_range(char *to, const char *from, size_t bytes, double factor,
+                                         uint64_t whole)
+{
+    typedef typename T::value V;
+    for (size_t i = threadIdx.x; i < bytes / sizeof(V); i += blockDim.x)
+        ((volatile V *)to)[i] = T::scale(load_any<V>(from + i * sizeof(V)), factor, whole);
+}
+
+static __device__ void publish_scaled(const coll_cuda_op_t &op, char *to, const char *from, size_t bytes)
+{
+    switch (op.type) {
+#define SCALED(TYPE, T)                                      \
+    case TYPE:                                               \
+        scale_range<T>(to, from, bytes, op.scale, op.whole); \
+        break
+        SCALED(GYRE_INT8, coll_u8);
+        SCALED(GYRE_UINT8, coll_u8);
+        SCALED(GYRE_INT16, coll_u16);
+        SCALED(GYRE_UINT16, coll_u16);
+        SCALED(GYRE_INT32, coll_u32);
+        SCALED(GYRE_UINT32, coll_u32);
+        SCALED(GYRE_INT64, coll_u64);
+        SCALED(GYRE_UINT64, coll_u64);
+        SCALED(GYRE_FLOAT16, coll_f16);
+        SCALED(GYRE_BFLOAT16, coll_b16);
+        SCALED(GYRE_FLOAT32, coll_f32);
+        SCALED(GYRE_FLOAT64, coll_f64);
+#undef SCALED
+    }
+}
+
+/* ---- the canonical tree (collectives/canonical.h) ------------------------------------------------------- */
+
+/* Up to 8 ranks from `first` on: the complete tree over 8 leaves without those that are missing on the right. That is the
+ * canonical one, as its nodes are aligned blocks of ranks. All loads come first. */
+template <typename T, typename O>
+static __device__ __forceinline__ uint4 add_eight(const coll_cuda_op_t &op, const coll_order_t &order,
+                                                  int first, size_t at)
+{
+    const int k = op.n - first;
+    uint4 v[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        if (j < k)
+            v[j] = gyre_load16(op.arena[first + j] + at);
+#pragma unroll
+    for (int s = 1; s < 8; s *= 2)
+#pragma unroll
+        for (int j = 0; j + s < 8; j += 2 * s)
+            if (j + s < k)
+                v[j] = coll_join<T, O>(v[j], v[j + s], order);
+    return v[0];
+}
+
+/* Any number: groups of 8 carry into each other like the digits of a binary counter; what is left are the left
+ * parts of the tree's right spine, which join from the right. */
+template <typename T, typename O>
+static __device__ __forceinline__ uint4 add_all(const coll_cuda_op_t &op, const coll_order_t &order,
+                                                size_t at)
+{
+    uint4 digit[3], sum;
+    const int groups = (op.n + 7) / 8; /* at most 8 */
+    int have = 0;                      /* bit i: digit[i] is in use */
+#pragma unroll 1
+    for (int g = 0;; g++) {
+        sum = add_eight<T, O>(op, order, g * 8, at);
+        int last = g + 1 == groups;
+#pragma unroll
+        for (int i = 0; i < 3; i++) { /* carries over all digits at the end, over those in a row before */
+            if (have >> i & 1) {
+                sum = coll_join<T, O>(digit[i], sum, order);
+                have &= ~(1 << i);
+            } else if (!last) {
+                digit[i] = sum;
+                have |= 1 << i;
+                break;
+            }
+        }
+        if (last)
+            return sum;
+    }
+}
+
+/* Integers of an average, by the thread that wrote them. */
+template <typename V> static __device__ APART void divide_range(char *to, size_t bytes, int n)
+{
+    for (size_t i = threadIdx.x; i < (bytes + 15) / 16; i += blockDim.x)
+        for (size_t at = 16 * i; at < 16 * i + 16 && at < bytes; at += sizeof(V)) {
+            const V value = (V)(load_any<V>(to + at) / (V)n);
+            store_any<V>(to + at, value);
+        }
+}
+
+static __device__ void divide_integers(const coll_cuda_op_t &op, char *to, size_t bytes)
+{
+    switch (op.type) {
+#define DIVIDED(TYPE, V)                  \
+    case TYPE:                            \
+        divide_range<V>(to, bytes, op.n); \
+        break
+        DIVIDED(GYRE_INT8, int8_t);
+        DIVIDED(GYRE_UINT8, uint8_t);
+        DIVIDED(GYRE_INT16, int16_t);
+        DIVIDED(GYRE_UINT16, uint16_t);
+        DIVIDED(GYRE_INT32, int32_t);
+        DIVIDED(GYRE_UINT32, uint32_t);
+        DIVIDED(GYRE_INT64, int64_t);
+        DIVIDED(GYRE_UINT64, uint64_t);
+#undef DIVIDED
+    }
+}
+
+/* to[0..bytes) = the sum of what lies at `at` in all arenas. Sources are slots, so vectors may be loaded whole to the
+ * end; `to` is the user's and may have any alignment. */
+template <typename T, typename O>
+static __device__ APART void add_range(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
+{
+    typedef typename T::value V;
+    const coll_order_t order = {op.sign, op.redop == GYRE_MAX};
+    const int aligned = (size_t)to % 16 == 0;
+    for (size_t i = threadIdx.x; i < (bytes + 15) / 16; i += blockDim.x) {
+        coll_vector<T> v;
+        v.whole = add_all<T, O>(op, order, at + 16 * i);
+        if (T::is_float && op.average)
+#pragma unroll
+            for (unsigned j = 0; j < 16 / sizeof(V); j++)
+                v.each[j] = T::divide(v.each[j], op.n);
+        const size_t rest = bytes - 16 * i;
+        if (aligned && rest >= 16) {
+            gyre_store16(to + 16 * i, v.whole);
+        } else {
+            for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
+                store_any<V>(to + 16 * i + j * sizeof(V), v.each[j]);
+        }
+    }
+}
+
+template <typename T>
+static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
+{
+    switch (op.redop) {
+    case GYRE_PROD:
+        add_range<T, coll_do_prod>(op, to, at, bytes);
+        break;
+    case GYRE_MIN:
+    case GYRE_MAX:
+        add_range<T, coll_do_first>(op, to, at, bytes);
+        break;
+    default:
+        add_range<T, coll_do_sum>(op, to, at, bytes);
+        break;
+    }
+}
+
+static __device__ void add_up(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
+{
+    switch (op.type) {
+    case GYRE_INT8:
+    case GYRE_UINT8:
+        add_type<coll_u8>(op, to, at, bytes);
+        break;
+    case GYRE_INT16:
+    case GYRE_UINT16:
+        add_type<coll_u16>(op, to, at, bytes);
+        break;
+    case GYRE_INT32:
+    case GYRE_UINT32:
+        add_type<coll_u32>(op, to, at, bytes);
+        break;
+    case GYRE_INT64:
+    case GYRE_UINT64:
+        add_type<coll_u64>(op, to, at, bytes);
+        break;
+    case GYRE_FLOAT16:
+        add_type<coll_f16>(op, to, at, bytes);
+        break;
+    case GYRE_BFLOAT16:
+        add_type<coll_b16>(op, to, at, bytes);
+        break;
+    case GYRE_FLOAT32:
+        add_type<coll_f32>(op, to, at, bytes);
+        break;
+    case GYRE_FLOAT64:
+        add_type<coll_f64>(op, to, at, bytes);
+        break;
+    }
+    if (op.average)
+        divide_integers(op, to, bytes);
+}
+
+/* ---- meeting -------------------------------------------------------------------------------------------- */
+
+/* What a block keeps in shared memory. */
+struct state_t {
+    uint32_t epoch, rounds;
+    int dead; /* the operation is over: an abort, or a rank that does not agree */
+};
+
+static __device__ __forceinline__ coll_cuda_head_t *head_of(const coll_cuda_op_t &op, int rank)
+{
+    return (coll_cuda_head_t *)op.arena[rank];
+}
+
+enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 14 };
+
+/* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and then. */
+static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epoch, state_t *state)
+{
+    coll_cuda_flag_t *flag = &head_of(op, op.rank)->flags[blockIdx.x][epoch % 2][peer];
+    for (uint32_t looks = 1; (int32_t)(gyre_load_acquire(&flag->epoch) - epoch) < 0; looks++) {
+        if (looks % LOOKS_PER_ABORT == 0 && *(volatile uint32_t *)&op.board->abort) {
+            state->dead = 1;
+            return;
+        }
+        if (looks == LOOKS_BEFORE_LATE)
+            *(volatile uint32_t *)&op.board->late = (uint32_t)peer + 1;
+        GYRE_SPIN();
+    }
+    const volatile coll_cuda_flag_t *seen = flag;
+    if (seen->sig != op.sig) {
+        *(volatile uint32_t *)&op.board->mismatch = (uint32_t)peer + 1;
+        state->dead = 1;
+    }
+}
+
+/* All ranks' blocks with this number have come here. What this block wrote before is seen by the others after it: the block's
+ * barrier orders it before the release of the flags, on which the others' acquire and barrier follow. */
+static __device__ APART void sync(const coll_cuda_op_t &op, state_t *state)
+{
+    __syncthreads();
+    const uint32_t epoch = state->epoch + 1;
+    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
+        if (peer != op.rank) {
+            coll_cuda_flag_t *flag = &head_of(op, peer)->flags[blockIdx.x][epoch % 2][op.rank];
+            ((volatile coll_cuda_flag_t *)flag)->sig = op.sig;
+            ((volatile coll_cuda_flag_t *)flag)->rounds = op.rounds;
+            gyre_store_release(&flag->epoch, epoch);
+        }
+    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
+        if (peer != op.rank)
+            wait_for(op, peer, epoch, state);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        state->epoch = epoch;
+    __syncthreads();
+}
+
+/* Where half `epoch % 2` of this block's region begins in any arena. */
+static __device__ __forceinline__ size_t half_at(const coll_cuda_op_t &op, uint32_t epoch)
+{
+    return COLL_CUDA_HEAD + blockIdx.x * op.region + (epoch % 2) * (op.region / 2);
+}
+
+/* ---- the operation -------------------------------------------------------------------------------------- */
+
+/* Uneven operations: what this rank means for each other goes with the first sync, and is compared with what they expect; the
+ * number of rounds is the largest that any rank needs. */
+static __device__ void tell_lengths(const coll_cuda_op_t &op, uint32_t epoch)
+{
+    volatile uint64_t *lengths = head_of(op, op.rank)->lengths[blockIdx.x][epoch % 2];
+    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
+        lengths[peer] = op.parts == 0 ? 0 : op.part_bytes[op.parts == 1 ? 0 : peer];
+}
+
+static __device__ void compare_lengths(const coll_cuda_op_t &op, uint32_t epoch, state_t *state)
+{
+    if (threadIdx.x == 0)
+        for (int peer = 0; peer < op.n; peer++) {
+            const volatile coll_cuda_flag_t *flag = &head_of(op, op.rank)->flags[blockIdx.x][epoch % 2][peer];
+            if (peer != op.rank && flag->rounds > state->rounds)
+                state->rounds = flag->rounds;
+        }
+    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x) {
+        const volatile uint64_t *lengths = head_of(op, peer)->lengths[blockIdx.x][epoch % 2];
+        if (peer == op.rank || op.take_bytes[peer] == UINT64_MAX || lengths[op.rank] == op.take_bytes[peer])
+            continue;
+        *(volatile uint32_t *)&op.board->mismatch = (uint32_t)peer + 1;
+        state->dead = 1;
+    }
+    __syncthreads();
+}
+
+static __device__ void publish(const coll_cuda_op_t &op, uint32_t epoch, size_t from)
+{
+    char *slots = op.arena[op.rank] + half_at(op, epoch);
+    for (int i = 0; i < op.parts; i++) {
+        const size_t bytes = piece(op.part_bytes[i], from, op.slot);
+        if (bytes == 0)
+            continue;
+        if (op.scaled)
+            publish_scaled(op, slots + (size_t)i * op.slot, op.in + op.part_at[i] + from, bytes);
+        else
+            copy_range(slots + (size_t)i * op.slot, op.in + op.part_at[i] + from, bytes);
+    }
+}
+
+/* Beginning with the next rank, so that not all read from one. */
+static __device__ void take(const coll_cuda_op_t &op, uint32_t epoch, size_t from, size_t slot)
+{
+    const size_t at = half_at(op, epoch) + slot * op.slot;
+    for (int i = 1; i <= op.n; i++) {
+        const int rank = (op.rank + i) % op.n;
+        const size_t all = op.take_bytes[rank] == UINT64_MAX ? 0 : op.take_bytes[rank];
+        const size_t bytes = piece(all, from, op.slot);
+        if (bytes)
+            copy_range(op.out + op.take_at[rank] + from, op.arena[rank] + at, bytes);
+    }
+}
+
+static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state_t *state)
+{
+    const size_t from = ((size_t)round * gridDim.x + blockIdx.x) * op.slot;
+    if (op.uneven && round == 0)
+        tell_lengths(op, state->epoch + 1);
+    publish(op, state->epoch + 1, from);
+    sync(op, state);
+    if (op.uneven && round == 0 && !state->dead)
+        compare_lengths(op, state->epoch, state);
+    if (state->dead)
+        return;
+    if (op.reduces) {
+        const size_t bytes = piece(op.sum_bytes, from, op.slot);
+        char *to = op.reduces == 2 ? op.arena[op.rank] + half_at(op, state->epoch + 1) : op.sum_to + from;
+        if (bytes)
+            add_up(op, to, half_at(op, state->epoch) + op.sum_slot * op.slot, bytes);
+        if (op.reduces == 1)
+            return;
+        sync(op, state);
+        if (state->dead)
+            return;
+    }
+    take(op, state->epoch, from, op.take_slot);
+}
+
+static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_constant__ coll_cuda_op_t given)
+{
+    __shared__ state_t state;
+    __shared__ coll_cuda_op_t
+        op; /* indexed at run time by functions that are not inlined: in shared memory it is near */
+    for (unsigned i = threadIdx.x; i < sizeof op / sizeof(uint32_t); i += blockDim.x)
+        ((uint32_t *)&op)[i] = ((const uint32_t *)&given)[i];
+    __syncthreads();
+    coll_cuda_head_t *head = head_of(op, op.rank);
+    if (threadIdx.x == 0) {
+        volatile coll_cuda_board_t *board = op.board;
+        state.epoch = head->epochs[blockIdx.x];
+        state.rounds = op.rounds;
+        state.dead = board->abort != 0;
+        if (blockIdx.x == 0) {
+            board->late = 0;
+            board->call = op.call;
+            board->started = head->operations + 1;
+        }
+    }
+    __syncthreads();
+    for (uint32_t round = 0; round < state.rounds && !state.dead; round++) {
+        one_round(op, round, &state);
+        __syncthreads();
+    }
+    if (threadIdx.x != 0)
+        return;
+    head->epochs[blockIdx.x] = state.epoch;
+    if (gyre_add_acq_rel(&head->left, 1) + 1 == gridDim.x) { /* the last block */
+        head->left = 0;
+        head->operations++;
+        gyre_store_release(&op.board->finished, head->operations);
+    }
+}
+
+static __global__ void goodbye_kernel(const __grid_constant__ coll_cuda_op_t op)
+{
+    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
+        if (peer != op.rank)
+            gyre_store_release(&head_of(op, peer)->goodbye[op.rank], 1);
+}
+
+/* One thread each: the stream's word to a thread of the host, and the other way round. */
+static __global__ void post_kernel(uint32_t *word, uint32_t value)
+{
+    gyre_store_release(word, value);
+}
+
+static __global__ void await_kernel(const uint32_t *word, uint32_t value, const uint32_t *abort)
+{
+    while ((int32_t)(gyre_load_acquire(word) - value) < 0 && gyre_load_acquire(abort) == 0)
+        GYRE_SPIN();
+}
+
+extern "C" cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
+{
+    return GYRE_LAUNCH(peers_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *op);
+}
+
+extern "C" cudaError_t coll_cuda_launch_goodbye(const coll_cuda_op_t *op, cudaStream_t stream)
+{
+    return GYRE_LAUNCH(goodbye_kernel, dim3(1), dim3(32), 0, stream, *op);
+}
+
+extern "C" cudaError_t coll_cuda_launch_post(uint32_t *word, uint32_t value, cudaStream_t stream)
+{
+    return GYRE_LAUNCH(post_kernel, dim3(1), dim3(1), 0, stream, word, value);
+}
+
+extern "C" cudaError_t coll_cuda_launch_await(const uint32_t *word, uint32_t value, const uint32_t *abort,
+                                              cudaStream_t stream)
+{
+    return GYRE_LAUNCH(await_kernel, dim3(1), dim3(1), 0, stream, word, value, abort);
+}

@@ -1,0 +1,344 @@
+/* collectives/cuda_call.c: a call on device memory: its buffers are looked at, it is put behind the communicator's earlier ones,
+ * and enqueued by the communicator's path. Ordinary calls run on a stream of the communicator's own, and become requests that
+ * end with the event behind them.
+ *
+ * Calls are numbered, and posted on the call board, with those on host memory: a rank that makes another call than its
+ * peers, or the same on memory of the other kind, is found out as on the host (blame.c). */
+#include "collectives/cuda_state.h"
+
+#ifdef GYRE_CUDA
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/futex.h"
+
+enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ };
+
+/* ---- buffers and devices --------------------------------------------------------------------------------- */
+
+/* *device: where the call works; -1: no buffer tells. */
+static gyre_status_t find_device(const coll_call_t *c, int *device)
+{
+    const void *buffers[2] = {c->send, c->recv};
+    const char *names[2] = {"send", "recv"};
+    const char *host = NULL, *there = NULL;
+    *device = -1;
+    if (base_device_count(BASE_CUDA) == 0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: no CUDA device: %s", c->name,
+                         base_device_why_not(BASE_CUDA));
+    for (int i = 0; i < 2; i++) {
+        const size_t count = i == 0 ? c->send_count : c->recv_count;
+        if (!buffers[i])
+            continue;
+        const base_device_t of = base_device_of(buffers[i]);
+        if (of.kind != BASE_CUDA) {
+            host = count > 0 ? names[i] : host;
+            continue;
+        }
+        if (there && of.index != *device)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s: %s is on CUDA device %d and %s on device %d: both must be on one", c->name,
+                             there, *device, names[i], of.index);
+        *device = of.index;
+        there = names[i];
+    }
+    if (host && there)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s: %s is in host memory and %s in the memory of CUDA device %d: both must be of one kind",
+            c->name, host, there, *device);
+    if (host)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s_stream: %s is in host memory; on streams buffers are on the device", c->name,
+                         host);
+    return GYRE_OK;
+}
+
+/* The communicator is ready for its device, and `device` (-1: any) is it. */
+static gyre_status_t check_device(const char *name, gyre_comm_t *comm, int device, int capturing)
+{
+    if (!comm->cuda) {
+        if (capturing)
+            return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                             "%s: the communicator's first call on device memory cannot be captured: call "
+                             "gyre_comm_prepare_cuda before",
+                             name);
+        if (device < 0) {
+            cudaError_t rc = cudaGetDevice(&device);
+            if (rc != cudaSuccess)
+                return coll_cuda_failed(rc, "cudaGetDevice");
+        }
+        return coll_cuda_prepare(comm, device);
+    }
+    if (device >= 0 && device != comm->cuda->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s: buffers are on CUDA device %d, but this communicator works on device %d", name,
+                         device, comm->cuda->device);
+    return GYRE_OK;
+}
+
+static gyre_status_t is_capturing(gyre_cuda_stream_t stream, int *capturing)
+{
+    enum cudaStreamCaptureStatus status;
+    cudaError_t rc = cudaStreamIsCapturing(stream, &status);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "cudaStreamIsCapturing(%p)", (void *)stream);
+    *capturing = status != cudaStreamCaptureStatusNone;
+    return GYRE_OK;
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------ */
+
+/* Operations of a communicator run one after the other, on whatever streams: they share flags and staging memory. What is being
+ * captured has its order within its graph. */
+static gyre_status_t follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
+{
+    if (capturing || !c->any || c->newest_on == stream)
+        return GYRE_OK;
+    cudaError_t rc = cudaStreamWaitEvent(stream, c->newest, 0);
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
+}
+
+static gyre_status_t note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
+{
+    if (capturing)
+        return GYRE_OK;
+    cudaError_t rc = cudaEventRecord(c->newest, stream);
+    c->newest_on = stream;
+    c->any = 1;
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
+}
+
+/* The call gets its number and stands on the board. */
+static void number(gyre_comm_t *comm, comm_call_t *as)
+{
+    coll_drive(comm);
+    as->seq = ++comm->seq;
+    comm_group_post_call(comm->group, as);
+    coll_stop_driving(comm);
+}
+
+/* A call that has its number cannot be taken back: the others have made it, too. */
+static gyre_status_t fail_numbered(gyre_comm_t *comm, gyre_status_t status)
+{
+    coll_drive(comm);
+    coll_comm_fail(comm, NULL, status, NULL);
+    coll_stop_driving(comm);
+    return status;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------- */
+
+static gyre_status_t take_event(coll_cuda_t *c, cudaEvent_t *event)
+{
+    if (c->spare_events > 0) {
+        *event = c->events[--c->spare_events];
+        return GYRE_OK;
+    }
+    cudaError_t rc = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+    c->comm->allocations++;
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "cudaEventCreateWithFlags on device %d", c->device);
+}
+
+/* The caller is driving. */
+static void give_event(coll_cuda_t *c, cudaEvent_t event)
+{
+    if (c->spare_events == c->events_room) {
+        const int room = c->events_room ? 2 * c->events_room : 8;
+        cudaEvent_t *more = realloc(c->events, (size_t)room * sizeof *more);
+        if (!more) {
+            (void)cudaEventDestroy(event);
+            return;
+        }
+        c->events = more;
+        c->events_room = room;
+    }
+    c->events[c->spare_events++] = event;
+}
+
+/* A request for what is on the communicator's own stream so far; waited for, or given to the caller. */
+static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, coll_finished_fn finished, void *user,
+                                gyre_request_t **request)
+{
+    gyre_comm_t *comm = c->comm;
+    cudaEvent_t event;
+    coll_drive(comm);
+    gyre_request_t *r = coll_request_new_driving(comm);
+    gyre_status_t st = r ? take_event(c, &event) : GYRE_ERR_NO_MEMORY;
+    cudaError_t rc = st == GYRE_OK ? cudaEventRecord(event, c->stream) : cudaSuccess;
+    if (rc != cudaSuccess)
+        st = coll_cuda_failed(rc, "cudaEventRecord on device %d", c->device);
+    if (st != GYRE_OK) {
+        coll_comm_fail(comm, NULL, st, NULL);
+        coll_stop_driving(comm);
+        return st;
+    }
+    r->kind = COLL_REQ_DEVICE;
+    r->call = *as;
+    r->event = event;
+    r->finished = finished;
+    r->user = user;
+    r->started = base_now();
+    r->deadline = r->started + comm->timeout_ns;
+    if (comm->device_head)
+        comm->device_tail->device_next = r;
+    else
+        comm->device_head = r;
+    comm->device_tail = r;
+    comm_recorder_begin(comm->world->recorder, &r->call, r->started);
+    coll_stop_driving(comm);
+    return coll_request_start(r, request);
+}
+
+int coll_cuda_advance(gyre_comm_t *comm)
+{
+    int moved = 0;
+    while (comm->device_head) {
+        gyre_request_t *r = comm->device_head;
+        cudaError_t rc = cudaEventQuery(r->event);
+        if (rc == cudaErrorNotReady) {
+            (void)cudaGetLastError();
+            break;
+        }
+        if (rc != cudaSuccess || coll_cuda_read(&comm->cuda->board->mismatch)) {
+            if (rc != cudaSuccess)
+                coll_cuda_failed(rc, "an operation on CUDA device %d", comm->cuda->device);
+            r->peer = (int)coll_cuda_read(&comm->cuda->board->mismatch) - 1;
+            coll_comm_fail(comm, r, rc != cudaSuccess ? GYRE_ERR_SYSTEM : GYRE_ERR_MISMATCH, NULL);
+            return 1;
+        }
+        comm->device_head = r->device_next;
+        if (!comm->device_head)
+            comm->device_tail = NULL;
+        give_event(comm->cuda, r->event);
+        coll_request_finish(r, GYRE_OK);
+        moved = 1;
+    }
+    return moved;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------------- */
+
+static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as, cudaStream_t stream,
+                             int capturing)
+{
+    gyre_status_t st = follow(c, stream, capturing);
+    if (st != GYRE_OK)
+        return st;
+    number(c->comm, as);
+    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, stream)
+                                    : coll_cuda_enqueue_staged(c, call, stream);
+    if (st == GYRE_OK)
+        st = note_newest(c, stream, capturing);
+    return st == GYRE_OK ? GYRE_OK : fail_numbered(c->comm, st);
+}
+
+gyre_status_t coll_cuda_start(const coll_call_t *call)
+{
+    gyre_comm_t *comm = call->comm;
+    int device, before, capturing = 0;
+    gyre_status_t st = find_device(call, &device);
+    if (st == GYRE_OK && call->streamed)
+        st = is_capturing(call->stream, &capturing);
+    if (st == GYRE_OK)
+        st = check_device(call->name, comm, device, capturing);
+    coll_cuda_t *c = comm->cuda;
+    if (st == GYRE_OK && capturing && c->path == COLL_CUDA_STAGED)
+        st = gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "%s: the stream is being captured, but operations of this communicator are staged through the "
+            "host (%s), which no graph can repeat",
+            call->name, c->why);
+    if (st == GYRE_OK)
+        st = coll_cuda_enter(c, &before);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    comm_call_t as = {.op = (uint8_t)call->shape.op,
+                      .type = (uint8_t)call->shape.type,
+                      .redop = (uint8_t)call->shape.redop,
+                      .flags = (uint8_t)(COMM_CALL_DEVICE | (call->shape.scaled ? COMM_CALL_SCALED : 0)),
+                      .root = call->shape.root,
+                      .sig = coll_cuda_sig(c, &call->shape),
+                      .count = call->shown,
+                      .comm = (uint32_t)comm->id};
+    st = enqueue(c, call, &as, call->streamed ? call->stream : c->stream, capturing);
+    if (st == GYRE_OK && !call->streamed)
+        st = as_request(c, &as, call->finished, call->user, call->request);
+    coll_cuda_exit(c, before);
+    return st;
+}
+
+gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream,
+                                int streamed, gyre_request_t **request)
+{
+    int before, device, capturing = 0;
+    const coll_call_t call = {.name = name,
+                              .send = kind == COLL_REQ_SEND ? buffer : NULL,
+                              .recv = kind == COLL_REQ_SEND ? NULL : buffer,
+                              .send_count = count,
+                              .recv_count = count};
+    gyre_status_t st = find_device(&call, &device);
+    if (st == GYRE_OK && peer == comm->rank)
+        st = gyre_fail(GYRE_ERR_INVALID, "%s: a message on device memory to oneself: use a copy", name);
+    if (st == GYRE_OK && streamed)
+        st = is_capturing(stream, &capturing);
+    if (st == GYRE_OK && capturing)
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: messages go through the host, which no graph can repeat",
+                       name);
+    if (st == GYRE_OK && !comm->cuda)
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "%s: all ranks of the communicator must have prepared it for device memory: call "
+                       "gyre_comm_prepare_cuda (or a collective on device memory) first",
+                       name);
+    if (st == GYRE_OK)
+        st = check_device(name, comm, device, 0);
+    coll_cuda_t *c = comm->cuda;
+    if (st == GYRE_OK)
+        st = coll_cuda_enter(c, &before);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    comm_call_t as = {
+        .op = COLL_SENDRECV,
+        .type = (uint8_t)type,
+        .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
+        .root = peer,
+        .count = count,
+        .comm = (uint32_t)comm->id};
+    cudaStream_t on = streamed ? stream : c->stream;
+    st = follow(c, on, 0);
+    if (st == GYRE_OK)
+        st = coll_cuda_enqueue_message(c, kind, buffer, count * gyre_type_size(type), peer, on);
+    if (st == GYRE_OK)
+        st = note_newest(c, on, 0);
+    if (st == GYRE_OK && !streamed)
+        st = as_request(c, &as, NULL, NULL, request);
+    coll_cuda_exit(c, before);
+    return st == GYRE_OK ? st : coll_refuse(st);
+}
+
+/* ---- failure -------------------------------------------------------------------------------------------------- */
+
+void coll_cuda_stop(gyre_comm_t *comm)
+{
+    coll_cuda_t *c = comm->cuda;
+    const base_time_t until = base_deadline(STOP_SECONDS);
+    if (!c || atomic_exchange(&c->stopped, 1))
+        return;
+    __atomic_store_n(&c->board->abort, 1, __ATOMIC_RELEASE);
+    if (c->shadow)
+        (void)gyre_comm_abort(c->shadow, comm->error_text);
+    /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
+     * longer: what is enqueued there ends as soon as it begins. */
+    const struct timespec pause = {.tv_nsec = 100 * 1000};
+    while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until)
+        nanosleep(&pause, NULL);
+    (void)cudaGetLastError();
+}
+
+#endif

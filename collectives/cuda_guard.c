@@ -1,0 +1,161 @@
+/* collectives/cuda_guard.c: the thread that sees to it that no stream waits for ever.
+ *
+ * What waits on a device knows nothing of deaths and deadlines. So one thread per process looks at the boards of all
+ * communicators that work on devices, some fifty times a second: it takes note of deaths and aborts, of kernels that met a rank
+ * which called something else, and of operations that the device has begun and not ended for GYRE_TIMEOUT; then the
+ * communicator fails as it does on the host, and its abort word lets everything on its streams end (coll_cuda_stop). It sleeps in
+ * between, and takes part in no operation that goes well. */
+#include "collectives/cuda_state.h"
+
+#ifdef GYRE_CUDA
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/error.h"
+
+enum { LOOK_NS = 20 * 1000 * 1000 };
+#define DISAGREE_NS ((base_time_t)300 * 1000 * 1000) /* of standing still, before boards are compared */
+
+static struct {
+    pthread_mutex_t turn; /* one joins or leaves at a time, so that there is one thread */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    coll_cuda_t *list;
+    pthread_t thread;
+    int running; /* the thread exists */
+} guard = {.turn = PTHREAD_MUTEX_INITIALIZER,
+           .lock = PTHREAD_MUTEX_INITIALIZER,
+           .changed = PTHREAD_COND_INITIALIZER};
+
+/* The request that failure stories are told of: the call that the device began last. */
+static gyre_request_t newest_call(const coll_cuda_t *c)
+{
+    gyre_request_t r = {.comm = c->comm, .kind = COLL_REQ_DEVICE, .peer = -1};
+    const uint32_t number = coll_cuda_read(&c->board->call);
+    if (!comm_group_find_call(c->comm->group, c->comm->rank, number, 0, -1, &r.call))
+        r.call = (comm_call_t){.seq = number};
+    return r;
+}
+
+static void fail(coll_cuda_t *c, gyre_status_t status, int peer)
+{
+    gyre_request_t r = newest_call(c);
+    r.peer = peer;
+    gyre_fail_quiet(status, "an operation on CUDA device %d did not end", c->device);
+    coll_drive(c->comm);
+    if (atomic_load(&c->comm->error) == GYRE_OK)
+        coll_comm_fail(c->comm, &r, status, NULL);
+    coll_stop_driving(c->comm);
+}
+
+static void look_at(coll_cuda_t *c)
+{
+    gyre_comm_t *comm = c->comm;
+    if (coll_comm_troubled(comm)) {
+        coll_drive(comm);
+        coll_comm_notice(comm);
+        coll_stop_driving(comm);
+    }
+    if (atomic_load(&comm->error) != GYRE_OK) {
+        if (!atomic_load(&c->stopped)) {
+            coll_drive(comm);
+            coll_cuda_stop(comm);
+            coll_stop_driving(comm);
+        }
+        return;
+    }
+    const uint32_t other = coll_cuda_read(&c->board->mismatch);
+    if (other) {
+        fail(c, GYRE_ERR_MISMATCH, (int)other - 1);
+        return;
+    }
+    const uint32_t finished = coll_cuda_read(&c->board->finished),
+                   started = coll_cuda_read(&c->board->started);
+    const base_time_t now = base_now();
+    if (started == finished || started != c->seen) {
+        c->seen = started;
+        c->since = now;
+        return;
+    }
+    if (now - c->since > DISAGREE_NS) {
+        gyre_request_t r = newest_call(c);
+        comm_call_t theirs;
+        const int peer = r.call.op ? coll_disagreeing(&r, &theirs) : -1;
+        if (peer >= 0) {
+            fail(c, GYRE_ERR_MISMATCH, peer);
+            return;
+        }
+    }
+    if (now - c->since > comm->timeout_ns)
+        fail(c, GYRE_ERR_TIMEOUT, -1);
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&guard.lock);
+    while (guard.list) {
+        for (coll_cuda_t *c = guard.list; c; c = c->next)
+            look_at(c);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&guard.changed, &guard.lock, &until);
+    }
+    pthread_mutex_unlock(&guard.lock);
+    return NULL;
+}
+
+gyre_status_t coll_cuda_guard_add(coll_cuda_t *c)
+{
+    int rc = 0;
+    pthread_mutex_lock(&guard.turn);
+    pthread_mutex_lock(&guard.lock);
+    c->next = guard.list;
+    guard.list = c;
+    if (!guard.running) {
+        sigset_t all, before;
+        sigfillset(&all); /* signals are the program's threads' business */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        rc = pthread_create(&guard.thread, NULL, run, NULL);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        guard.running = rc == 0;
+    }
+    if (rc != 0)
+        guard.list = c->next;
+    pthread_mutex_unlock(&guard.lock);
+    pthread_mutex_unlock(&guard.turn);
+    return rc == 0 ? GYRE_OK
+                   : gyre_fail_errno(GYRE_ERR_SYSTEM, rc, "starting the thread that guards streams");
+}
+
+void coll_cuda_guard_remove(coll_cuda_t *c)
+{
+    pthread_mutex_lock(&guard.turn);
+    pthread_mutex_lock(&guard.lock);
+    for (coll_cuda_t **at = &guard.list; *at; at = &(*at)->next)
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    const int last = !guard.list && guard.running;
+    const pthread_t thread = guard.thread;
+    if (last)
+        guard.running = 0;
+    pthread_cond_signal(&guard.changed);
+    pthread_mutex_unlock(&guard.lock);
+    if (last)
+        pthread_join(thread, NULL);
+    pthread_mutex_unlock(&guard.turn);
+}
+
+int coll_cuda_late(const gyre_comm_t *comm)
+{
+    return comm->cuda ? (int)coll_cuda_read(&comm->cuda->board->late) - 1 : -1;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* collectives/cuda_none.c: a build without CUDA: calls on device memory say so. */
+#include "collectives/cuda.h"
+
+#ifndef GYRE_CUDA
+
+#include "base/error.h"
+
+static gyre_status_t none(const char *name)
+{
+    return coll_refuse(
+        gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: no CUDA device: %s", name, base_device_why_not(BASE_CUDA)));
+}
+
+gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
+{
+    (void)comm;
+    return none("gyre_comm_prepare_cuda");
+}
+
+gyre_status_t coll_cuda_start(const coll_call_t *call)
+{
+    return none(call->name);
+}
+
+gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream,
+                                int streamed, gyre_request_t **request)
+{
+    (void)kind, (void)buffer, (void)count, (void)type, (void)peer, (void)comm, (void)stream, (void)streamed,
+        (void)request;
+    return none(name);
+}
+
+void coll_cuda_stop(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
+void coll_cuda_free(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
+void coll_cuda_leave(void) {}
+
+int coll_cuda_advance(gyre_comm_t *comm)
+{
+    (void)comm;
+    return 0;
+}
+
+int coll_cuda_late(const gyre_comm_t *comm)
+{
+    (void)comm;
+    return -1;
+}
+
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out)
+{
+    (void)comm, (void)shape, (void)out;
+    return none("explain");
+}
+
+#endif

@@ -1,0 +1,327 @@
+/* collectives/cuda_peers.c: from a call's shape to the operation that the kernel of collectives/cuda/peers.cu runs.
+ *
+ *     all_reduce       one shot: everybody publishes the vector and adds up all of them
+ *                      two shots: the vector in n shards; rank r adds up shard r and publishes the sum; all take all
+ *     reduce           the same, but only the root takes (or adds up)
+ *     reduce_scatter   n parts are published, rank r adds up part r
+ *     all_gather       one part is published, all take all parts;   gather: the root takes them
+ *     broadcast        the root publishes, the others take;         scatter: n parts, each takes his
+ *     all_to_all       n parts are published, each takes his part of everyone
+ *     barrier          a sync
+ *
+ * All of it is a pure function of the shape and of what the ranks have agreed on, so they launch the same grid and the
+ * same number of rounds. Who knows only his own counts (uneven gather, scatter, all_to_all) launches all blocks, and the
+ * kernel agrees on the rounds. */
+#include "collectives/cuda_state.h"
+
+#ifdef GYRE_CUDA
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/settings.h"
+#include "collectives/kernels.h"
+
+enum {
+    BLOCK_LEAST = 8192, /* bytes of a part for which another block is worth its flags */
+    MEMORY_DEVICE = 1
+};
+
+static int is_vector(coll_op_t op)
+{
+    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
+}
+
+size_t coll_cuda_count(const coll_shape_t *s, int r)
+{
+    return s->uniform ? s->count : s->counts[r];
+}
+
+static size_t receive_count(const coll_shape_t *s, int r)
+{
+    return s->uniform ? s->count : s->rcounts[r];
+}
+
+uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
+{
+    uint64_t head[9] = {MEMORY_DEVICE,
+                        (uint64_t)s->op,
+                        (uint64_t)s->type,
+                        (uint64_t)s->redop,
+                        (uint64_t)s->root,
+                        (uint64_t)s->scaled,
+                        (uint64_t)s->uniform,
+                        is_vector(s->op) || s->uniform ? s->count : 0,
+                        (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT)};
+    uint64_t h = base_hash64(head, sizeof head, 5);
+    if (!s->uniform && (s->op == COLL_REDUCE_SCATTER || s->op == COLL_ALL_GATHER))
+        h = base_hash64(s->counts, (size_t)c->comm->n * sizeof(size_t), h);
+    return (uint32_t)(h ^ (h >> 32));
+}
+
+/* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */
+static void shard(size_t bytes, int n, int r, size_t *at, size_t *length)
+{
+    const size_t each = base_round_up((bytes + (size_t)n - 1) / (size_t)n, COLL_CUDA_ALIGN);
+    *at = base_min_size(bytes, each * (size_t)r);
+    *length = base_min_size(bytes - *at, each);
+}
+
+static void publish_one(coll_cuda_op_t *op, size_t bytes)
+{
+    op->parts = 1;
+    op->part_at[0] = 0;
+    op->part_bytes[0] = bytes;
+}
+
+/* One part per rank, by blocks. */
+static void publish_blocks(coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
+{
+    size_t packed = 0;
+    op->parts = op->n;
+    for (int r = 0; r < op->n; r++) {
+        const size_t count = coll_cuda_count(s, r);
+        op->part_at[r] = (s->displs ? s->displs[r] : packed) * esize;
+        op->part_bytes[r] = count * esize;
+        packed += count;
+    }
+}
+
+static void take_blocks(coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
+{
+    size_t packed = 0;
+    for (int r = 0; r < op->n; r++) {
+        const size_t count = coll_cuda_count(s, r);
+        op->take_at[r] = (s->displs ? s->displs[r] : packed) * esize;
+        op->take_bytes[r] = count * esize;
+        packed += count;
+    }
+}
+
+/* Longer vectors of more than two ranks in two shots: every rank then reads about twice the vector and not n times. */
+static int in_one_shot(const coll_shape_t *s, int n, size_t esize)
+{
+    return n <= 2 || s->count * esize <= (size_t)base_setting_int(SET_CUDA_ONE_SHOT);
+}
+
+/* Returns the slots that a rank of this operation publishes at most. */
+static int describe_vector_sum(coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
+{
+    const size_t bytes = s->count * esize;
+    const int wants = s->op == COLL_ALL_REDUCE || op->rank == s->root;
+    if (in_one_shot(s, op->n, esize)) {
+        publish_one(op, bytes);
+        op->reduces = 1;
+        op->sum_bytes = wants ? bytes : 0;
+        return 1;
+    }
+    size_t at;
+    op->parts = op->n;
+    op->reduces = 2;
+    op->sum_slot = op->rank;
+    shard(bytes, op->n, op->rank, &at, &op->sum_bytes);
+    for (int r = 0; r < op->n; r++) {
+        shard(bytes, op->n, r, &op->part_at[r], &op->part_bytes[r]);
+        op->take_at[r] = op->part_at[r];
+        op->take_bytes[r] = wants ? op->part_bytes[r] : 0;
+    }
+    return op->n;
+}
+
+static int describe_rooted(coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
+{
+    const int me = op->rank, root = s->root;
+    if (s->op == COLL_BROADCAST) {
+        if (me == root)
+            publish_one(op, s->count * esize);
+        else
+            op->take_bytes[root] = s->count * esize;
+        return 1;
+    }
+    if (s->op == COLL_GATHER) {
+        if (me == root)
+            take_blocks(op, s, esize);
+        else
+            publish_one(op, coll_cuda_count(s, me) * esize);
+        return 1;
+    }
+    if (me == root)
+        publish_blocks(op, s, esize);
+    else
+        op->take_bytes[root] = coll_cuda_count(s, me) * esize;
+    op->take_slot = (uint16_t)me;
+    return op->n;
+}
+
+static int describe_parts(coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
+{
+    size_t packed = 0;
+    switch (s->op) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+        return describe_vector_sum(op, s, esize);
+    case COLL_REDUCE_SCATTER:
+        publish_blocks(op, s, esize);
+        op->reduces = 1;
+        op->sum_slot = op->rank;
+        op->sum_bytes = op->part_bytes[op->rank];
+        return op->n;
+    case COLL_ALL_GATHER:
+        publish_one(op, coll_cuda_count(s, op->rank) * esize);
+        take_blocks(op, s, esize);
+        return 1;
+    case COLL_ALL_TO_ALL:
+        publish_blocks(op, s, esize);
+        op->take_slot = op->rank;
+        for (int r = 0; r < op->n; r++) {
+            op->take_at[r] = (s->rdispls ? s->rdispls[r] : packed) * esize;
+            op->take_bytes[r] = receive_count(s, r) * esize;
+            packed += receive_count(s, r);
+        }
+        return op->n;
+    case COLL_BARRIER:
+        return 1;
+    default:
+        return describe_rooted(op, s, esize);
+    }
+}
+
+/* The longest part that any rank publishes, as far as this rank knows. */
+static size_t longest_part(const coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
+{
+    size_t most = 0;
+    for (int r = 0; r < op->parts; r++)
+        most = base_max_size(most, op->part_bytes[r]);
+    for (int r = 0; r < op->n; r++)
+        most = base_max_size(most, op->take_bytes[r]);
+    if (s->op == COLL_ALL_GATHER || s->op == COLL_REDUCE_SCATTER)
+        for (int r = 0; r < op->n; r++)
+            most = base_max_size(most, coll_cuda_count(s, r) * esize);
+    return most;
+}
+
+void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op, int *blocks)
+{
+    const size_t esize = s->op == COLL_BARRIER ? 1 : gyre_type_size(s->type);
+    memset(op, 0, sizeof *op);
+    op->n = (uint16_t)c->comm->n;
+    op->rank = (uint16_t)c->comm->rank;
+    op->type = (uint8_t)s->type;
+    op->redop = (uint8_t)s->redop;
+    op->average = s->redop == GYRE_AVG;
+    op->scaled = (uint8_t)s->scaled;
+    op->region = c->region;
+    if (s->type == GYRE_INT8 || s->type == GYRE_INT16 || s->type == GYRE_INT32 || s->type == GYRE_INT64)
+        op->sign = (uint64_t)1 << (8 * gyre_type_size(s->type) - 1);
+    const int slots = describe_parts(op, s, esize);
+    op->slot = op->region / 2 / (size_t)slots & ~(size_t)(COLL_CUDA_ALIGN - 1);
+    op->uneven = !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
+    const size_t most = longest_part(op, s, esize);
+    const size_t useful = (most + BLOCK_LEAST - 1) / BLOCK_LEAST;
+    *blocks = op->uneven ? c->blocks : (int)base_min_size((size_t)c->blocks, base_max_size(useful, 1));
+    const size_t round = op->slot * (size_t)*blocks;
+    op->rounds = (uint32_t)base_max_size((most + round - 1) / round, 1);
+}
+
+/* This rank's own block goes by itself where the kernel need not carry it: a copy on the device, by its copy engine or as the
+ * driver likes. */
+static gyre_status_t copy_own(coll_cuda_op_t *op, const coll_call_t *call, cudaStream_t stream)
+{
+    const coll_shape_t *s = &call->shape;
+    const int me = op->rank, root = s->root;
+    const char *from = call->send;
+    char *to = call->recv;
+    size_t bytes = 0;
+    switch (s->op) {
+    case COLL_BROADCAST:
+        bytes = me == root ? op->part_bytes[0] : 0;
+        break;
+    case COLL_GATHER:
+        bytes = me == root ? op->take_bytes[me] : 0;
+        to += bytes ? op->take_at[me] : 0;
+        op->take_bytes[me] = 0;
+        break;
+    case COLL_SCATTER:
+        bytes = me == root ? op->part_bytes[me] : 0;
+        from += bytes ? op->part_at[me] : 0;
+        if (me == root)
+            op->part_bytes[me] = 0;
+        break;
+    case COLL_ALL_GATHER:
+        if (s->in_place)
+            op->take_bytes[me] = 0;
+        return GYRE_OK;
+    default:
+        return GYRE_OK;
+    }
+    if (bytes == 0 || from == to)
+        return GYRE_OK;
+    cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "cudaMemcpyAsync(%p, %p, %zu) of %s", (void *)to,
+                                                (const void *)from, bytes, call->name);
+}
+
+/* Uneven operations: which ranks' lengths this one can compare with its own. */
+static void mark_unknown(coll_cuda_op_t *op, const coll_shape_t *s)
+{
+    for (int r = 0; r < op->n; r++) {
+        const int known = s->op == COLL_ALL_TO_ALL || (s->op == COLL_GATHER && op->rank == s->root) ||
+                          (s->op == COLL_SCATTER && op->rank != s->root && r == s->root);
+        if (!known)
+            op->take_bytes[r] = UINT64_MAX;
+    }
+}
+
+gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
+                                      cudaStream_t stream)
+{
+    coll_cuda_op_t op;
+    int blocks;
+    coll_cuda_describe(c, &call->shape, &op, &blocks);
+    memcpy(op.arena, c->arena, sizeof op.arena);
+    op.board = c->board;
+    op.in = call->send;
+    op.out = call->recv;
+    op.sum_to = op.reduces == 1 ? call->recv : NULL;
+    op.scale = call->scale;
+    op.whole = coll_kernel_whole(call->scale);
+    op.sig = as->sig;
+    op.call = as->seq;
+    gyre_status_t st = copy_own(&op, call, stream);
+    if (st != GYRE_OK)
+        return st;
+    if (op.uneven)
+        mark_unknown(&op, &call->shape);
+    cudaError_t rc = coll_cuda_launch_peers(&op, blocks, stream);
+    return rc == cudaSuccess
+               ? GYRE_OK
+               : coll_cuda_failed(rc, "launching the kernel of %s on %d blocks", call->name, blocks);
+}
+
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out)
+{
+    coll_cuda_t *c = comm->cuda;
+    if (!c)
+        return gyre_fail(GYRE_ERR_INVALID, "the communicator has not been used on a device yet");
+    coll_cuda_op_t op;
+    memset(out, 0, sizeof *out);
+    snprintf(out->why, sizeof out->why, "%s", c->why);
+    snprintf(out->path, sizeof out->path, "%s", c->path == COLL_CUDA_PEERS ? "peers" : "staged");
+    if (c->path == COLL_CUDA_STAGED) {
+        snprintf(out->algorithm, sizeof out->algorithm, "host");
+        return GYRE_OK;
+    }
+    coll_cuda_describe(c, shape, &op, &out->blocks);
+    out->rounds = op.rounds;
+    snprintf(out->algorithm, sizeof out->algorithm, "%s",
+             op.reduces == 2                                            ? "two_shot"
+             : shape->op == COLL_ALL_REDUCE || shape->op == COLL_REDUCE ? "one_shot"
+                                                                        : "direct");
+    return GYRE_OK;
+}
+
+#endif

@@ -1,0 +1,442 @@
+/* collectives/cuda_setup.c: what a communicator needs on a device, made together by its ranks at their first call on device
+ * memory: a card of each rank goes round; where all share a host and can map each other's arenas (cudaIpcMemHandle), they work in
+ * device memory directly, else through the host. All ranks come to the same decision: it is made from the cards of all.
+ *
+ * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and CUDA forbids to free
+ * what others have mapped. So it goes to a pool, is used again once all peers have said goodbye, and is freed when all
+ * ranks of the job have finished. */
+#include "collectives/cuda_state.h"
+
+#ifdef GYRE_CUDA
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/settings.h"
+
+gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
+{
+    char what[300];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    (void)cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    return gyre_fail(rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM, "%s: %s", what,
+                     cudaGetErrorString(rc));
+}
+
+static gyre_status_t enter(int device, int *before)
+{
+    cudaError_t rc = cudaGetDevice(before);
+    if (rc == cudaSuccess && *before != device)
+        rc = cudaSetDevice(device);
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaSetDevice(%d)", device);
+}
+
+gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before)
+{
+    return enter(c->device, before);
+}
+
+void coll_cuda_exit(const coll_cuda_t *c, int before)
+{
+    if (before != c->device)
+        (void)cudaSetDevice(before); /* it was current a moment ago */
+}
+
+/* ---- the pool of arenas ------------------------------------------------------------------------------------ */
+
+typedef struct arena arena_t;
+struct arena {
+    arena_t *next;
+    char *base;
+    size_t bytes;
+    int device, rank, n; /* of the communicator that had it last */
+    int used;
+};
+static struct {
+    pthread_mutex_t lock;
+    arena_t *list;
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* 1: all peers of the last communicator have said goodbye. */
+static int is_free(const arena_t *a)
+{
+    uint32_t goodbye[COLL_CUDA_RANKS];
+    if (a->used || cudaMemcpy(goodbye, a->base + offsetof(coll_cuda_head_t, goodbye), sizeof goodbye,
+                              cudaMemcpyDeviceToHost) != cudaSuccess)
+        return 0;
+    for (int r = 0; r < a->n; r++)
+        if (r != a->rank && !goodbye[r])
+            return 0;
+    return 1;
+}
+
+/* A zeroed arena on the current device. */
+static gyre_status_t take_arena(int device, size_t bytes, char **base)
+{
+    arena_t *a = NULL;
+    pthread_mutex_lock(&pool.lock);
+    for (a = pool.list; a; a = a->next)
+        if (a->device == device && a->bytes == bytes && is_free(a))
+            break;
+    if (a)
+        a->used = 1;
+    pthread_mutex_unlock(&pool.lock);
+    cudaError_t rc = cudaSuccess;
+    if (!a) {
+        a = calloc(1, sizeof *a);
+        if (!a)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to note an arena");
+        *a = (arena_t){.bytes = bytes, .device = device, .used = 1};
+        rc = cudaMalloc((void **)&a->base, bytes);
+        if (rc != cudaSuccess) {
+            free(a);
+            return coll_cuda_failed(rc, "cudaMalloc(%zu) on device %d for GYRE_CUDA_STAGING", bytes, device);
+        }
+        pthread_mutex_lock(&pool.lock);
+        a->next = pool.list;
+        pool.list = a;
+        pthread_mutex_unlock(&pool.lock);
+    }
+    *base = a->base;
+    rc = cudaMemset(a->base, 0, COLL_CUDA_HEAD);
+    if (rc == cudaSuccess) /* memset may return early */
+        rc = cudaStreamSynchronize(cudaStreamLegacy);
+    return rc == cudaSuccess
+               ? GYRE_OK
+               : coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)a->base, (int)COLL_CUDA_HEAD);
+}
+
+/* Nobody but the peers of its communicator reads there now. shared 0: not even they ever did. */
+static void give_arena(const char *base, int rank, int n, int shared)
+{
+    pthread_mutex_lock(&pool.lock);
+    for (arena_t *a = pool.list; a; a = a->next)
+        if (a->base == base) {
+            a->rank = rank;
+            a->n = shared ? n : 0;
+            a->used = 0;
+        }
+    pthread_mutex_unlock(&pool.lock);
+}
+
+void coll_cuda_leave(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    for (arena_t *a = pool.list, *next; a; a = next) {
+        next = a->next;
+        if (cudaFree(a->base) != cudaSuccess)
+            log_info("an arena of %zu bytes on CUDA device %d could not be freed", a->bytes, a->device);
+        free(a);
+    }
+    pool.list = NULL;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* ---- the cards ----------------------------------------------------------------------------------------------- */
+
+typedef enum { WANT_AUTO = 0, WANT_DIRECT, WANT_STAGED } want_t; /* as the words of GYRE_CUDA_PATH */
+
+typedef struct {
+    cudaIpcMemHandle_t handle;
+    char bus[24];      /* PCI bus id of the device */
+    char trouble[160]; /* why this rank cannot; "" if it can */
+    uint64_t region;
+    int32_t blocks, want, status; /* status: of what failed, else 0 */
+    int32_t shareable;            /* the handle is valid */
+} card_t;
+
+/* What came of mapping the others' arenas. */
+typedef struct {
+    int32_t mapped;
+    char trouble[160];
+} answer_t;
+
+static gyre_status_t make_parts(coll_cuda_t *c)
+{
+    cudaError_t rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "cudaStreamCreateWithFlags on device %d", c->device);
+    rc = cudaEventCreateWithFlags(&c->newest, cudaEventDisableTiming);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "cudaEventCreateWithFlags on device %d", c->device);
+    rc = cudaHostAlloc((void **)&c->board, sizeof *c->board, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *c->board);
+    memset(c->board, 0, sizeof *c->board);
+    return GYRE_OK;
+}
+
+/* This rank's card. Its errors are on it, for all to see. */
+static void fill_card(coll_cuda_t *c, card_t *card)
+{
+    const int rank = c->comm->rank, n = c->comm->n;
+    memset(card, 0, sizeof *card);
+    card->want = (int32_t)base_setting_int(SET_CUDA_PATH);
+    card->blocks = (int32_t)base_setting_int(SET_CUDA_BLOCKS);
+    gyre_status_t st = GYRE_OK;
+    if (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS)
+        st = gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", card->blocks,
+                       (int)COLL_CUDA_BLOCKS);
+    size_t region = st == GYRE_OK ? (size_t)base_setting_int(SET_CUDA_STAGING) / (size_t)card->blocks : 0;
+    region &= ~(size_t)511;
+    if (st == GYRE_OK && region < 2 * COLL_CUDA_ALIGN * (size_t)n)
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "GYRE_CUDA_STAGING=%s is too little for %d ranks and %d blocks: %zu bytes are needed",
+                       base_setting_string(SET_CUDA_STAGING), n, card->blocks,
+                       base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * (size_t)card->blocks);
+    card->region = region;
+    if (st == GYRE_OK)
+        st = make_parts(c);
+    if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS)
+        st = take_arena(c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks, &c->arena[rank]);
+    if (st == GYRE_OK && c->arena[rank]) {
+        cudaError_t rc = cudaIpcGetMemHandle(&card->handle, c->arena[rank]);
+        card->shareable = rc == cudaSuccess || n == 1;
+        if (rc != cudaSuccess)
+            (void)cudaGetLastError();
+        if (cudaDeviceGetPCIBusId(card->bus, sizeof card->bus, c->device) != cudaSuccess)
+            snprintf(card->bus, sizeof card->bus, "?");
+    }
+    card->status = (int32_t)st;
+    if (st != GYRE_OK)
+        snprintf(card->trouble, sizeof card->trouble, "%s", gyre_last_error());
+}
+
+/* The first rank that cannot take part at all ends it for all of them. */
+static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
+{
+    const card_t *mine = &cards[c->comm->rank];
+    for (int r = 0; r < c->comm->n; r++) {
+        if (cards[r].status != GYRE_OK)
+            return r == c->comm->rank ? (gyre_status_t)cards[r].status
+                                      : gyre_fail((gyre_status_t)cards[r].status,
+                                                  "rank %d cannot use its device: %s", r, cards[r].trouble);
+        if (cards[r].region != mine->region || cards[r].blocks != mine->blocks || cards[r].want != mine->want)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "GYRE_CUDA_PATH, GYRE_CUDA_STAGING and GYRE_CUDA_BLOCKS must be the same on all "
+                             "ranks, but rank %d has others than rank %d",
+                             r, c->comm->rank);
+    }
+    return GYRE_OK;
+}
+
+/* What keeps the ranks from each other's memory before anybody tries; "" if nothing does. */
+static void find_obstacle(const coll_cuda_t *c, const card_t *cards, char *why, size_t bytes)
+{
+    const gyre_comm_t *comm = c->comm;
+    why[0] = '\0';
+    if (cards[0].want == WANT_STAGED)
+        snprintf(why, bytes, "GYRE_CUDA_PATH=staged");
+    else if (comm->hosts > 1)
+        snprintf(why, bytes, "the ranks are on %d hosts", comm->hosts);
+    else if (comm->n > COLL_CUDA_RANKS)
+        snprintf(why, bytes, "more than %d ranks", (int)COLL_CUDA_RANKS);
+    for (int r = 0; r < comm->n && why[0] == '\0'; r++)
+        if (!cards[r].shareable)
+            snprintf(why, bytes, "the memory of rank %d cannot be shared between processes (CUDA IPC)", r);
+}
+
+static void map_peers(coll_cuda_t *c, const card_t *cards, answer_t *answer)
+{
+    answer->mapped = 1;
+    for (int r = 0; r < c->comm->n && answer->mapped; r++) {
+        void *base = NULL;
+        if (r == c->comm->rank)
+            continue;
+        cudaError_t rc = cudaIpcOpenMemHandle(&base, cards[r].handle, cudaIpcMemLazyEnablePeerAccess);
+        if (rc == cudaSuccess) {
+            c->arena[r] = base;
+            continue;
+        }
+        (void)cudaGetLastError();
+        answer->mapped = 0;
+        snprintf(answer->trouble, sizeof answer->trouble,
+                 "rank %d (%s) cannot map memory of rank %d (%s): %s", c->comm->rank,
+                 cards[c->comm->rank].bus, r, cards[r].bus, cudaGetErrorString(rc));
+    }
+}
+
+static void unmap_peers(coll_cuda_t *c)
+{
+    for (int r = 0; r < c->comm->n && r < COLL_CUDA_RANKS; r++)
+        if (r != c->comm->rank && c->arena[r]) {
+            if (cudaIpcCloseMemHandle(c->arena[r]) != cudaSuccess)
+                (void)cudaGetLastError(); /* the exporter has gone */
+            c->arena[r] = NULL;
+        }
+}
+
+/* Collective. All ranks decide alike. */
+static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards)
+{
+    const int n = c->comm->n;
+    answer_t mine = {0}, *answers = calloc((size_t)n, sizeof *answers);
+    if (!answers)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
+    gyre_status_t st = GYRE_OK;
+    find_obstacle(c, cards, c->why, sizeof c->why);
+    if (c->why[0] == '\0') {
+        map_peers(c, cards, &mine);
+        st = gyre_all_gather(&mine, answers, sizeof mine, GYRE_UINT8, c->comm);
+        for (int r = 0; st == GYRE_OK && r < n && c->why[0] == '\0'; r++)
+            if (!answers[r].mapped)
+                snprintf(c->why, sizeof c->why, "%s", answers[r].trouble);
+    }
+    free(answers);
+    if (st != GYRE_OK)
+        return st;
+    if (c->why[0] != '\0') {
+        c->path = COLL_CUDA_STAGED;
+        if (cards[0].want == WANT_DIRECT)
+            return gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_CUDA_PATH=direct cannot be: %s", c->why);
+        return GYRE_OK;
+    }
+    c->path = COLL_CUDA_PEERS;
+    int same = 1;
+    for (int r = 1; r < n; r++)
+        same = same && strcmp(cards[r].bus, cards[0].bus) == 0;
+    snprintf(c->why, sizeof c->why,
+             n == 1 ? "one rank"
+             : same ? "all ranks share one device"
+                    : "peers map each other's memory");
+    return GYRE_OK;
+}
+
+static gyre_status_t prepare_here(coll_cuda_t *c)
+{
+    gyre_comm_t *comm = c->comm;
+    card_t mine, *cards = calloc((size_t)comm->n, sizeof *cards);
+    if (!cards)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
+    fill_card(c, &mine);
+    gyre_status_t st = gyre_all_gather(&mine, cards, sizeof mine, GYRE_UINT8, comm);
+    if (st == GYRE_OK)
+        st = check_cards(c, cards);
+    if (st == GYRE_OK) {
+        c->region = (size_t)mine.region;
+        c->blocks = mine.blocks;
+        st = choose_path(c, cards);
+    }
+    free(cards);
+    if (st == GYRE_OK)
+        st = gyre_comm_split(comm, 0, comm->rank, &c->shadow);
+    if (st == GYRE_OK)
+        st = coll_cuda_proxy_start(c);
+    if (st == GYRE_OK)
+        st = coll_cuda_guard_add(c);
+    if (st == GYRE_OK)
+        log_info("communicator of %d ranks on CUDA device %d: %s (%s)", comm->n, c->device,
+                 c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why);
+    return st;
+}
+
+static void dismantle(coll_cuda_t *c)
+{
+    const int rank = c->comm->rank, n = c->comm->n;
+    coll_cuda_proxy_stop(c);
+    unmap_peers(c);
+    if (rank < COLL_CUDA_RANKS && c->arena[rank])
+        give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS);
+    for (int i = 0; i < c->spare_events; i++)
+        (void)cudaEventDestroy(c->events[i]);
+    free(c->events);
+    if (c->newest)
+        (void)cudaEventDestroy(c->newest);
+    if (c->stream)
+        (void)cudaStreamDestroy(c->stream);
+    if (c->board)
+        (void)cudaFreeHost(c->board);
+    if (c->shadow)
+        coll_comm_free(c->shadow);
+    free(c);
+}
+
+gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device)
+{
+    int before;
+    if (coll_group_open())
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a communicator's first call on device memory cannot be part of a group: "
+                         "call gyre_comm_prepare_cuda before");
+    coll_cuda_t *c = calloc(1, sizeof *c);
+    if (!c)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device");
+    c->comm = comm;
+    c->device = device;
+    gyre_status_t st = enter(device, &before);
+    if (st != GYRE_OK) {
+        free(c);
+        return st;
+    }
+    st = prepare_here(c);
+    if (st == GYRE_OK)
+        comm->cuda = c;
+    else
+        dismantle(c);
+    if (before != device)
+        (void)cudaSetDevice(before);
+    return st;
+}
+
+gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
+{
+    int device;
+    gyre_status_t st = coll_check_comm("comm_prepare_cuda", comm);
+    if (st != GYRE_OK)
+        return st;
+    if (base_device_count(BASE_CUDA) == 0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "comm_prepare_cuda: no CUDA device: %s",
+                         base_device_why_not(BASE_CUDA));
+    if (comm->cuda)
+        return GYRE_OK;
+    cudaError_t rc = cudaGetDevice(&device);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "cudaGetDevice");
+    return coll_cuda_prepare(comm, device);
+}
+
+/* All of this rank's operations have ended; the peers may free what they lent it. */
+static void say_goodbye(coll_cuda_t *c)
+{
+    coll_cuda_op_t op;
+    memset(&op, 0, sizeof op);
+    op.n = (uint16_t)c->comm->n;
+    op.rank = (uint16_t)c->comm->rank;
+    memcpy(op.arena, c->arena, sizeof op.arena);
+    if (coll_cuda_launch_goodbye(&op, c->stream) != cudaSuccess ||
+        cudaStreamSynchronize(c->stream) != cudaSuccess)
+        (void)cudaGetLastError(); /* then their memory stays until they finish */
+}
+
+void coll_cuda_free(gyre_comm_t *comm)
+{
+    coll_cuda_t *c = comm->cuda;
+    int before;
+    if (!c)
+        return;
+    coll_cuda_guard_remove(c);
+    if (atomic_load(&comm->error) != GYRE_OK)
+        coll_cuda_stop(comm);
+    if (coll_cuda_enter(c, &before) != GYRE_OK)
+        before = c->device;
+    if (c->any && cudaEventSynchronize(c->newest) != cudaSuccess)
+        (void)cudaGetLastError();
+    if (c->path == COLL_CUDA_PEERS && atomic_load(&comm->error) == GYRE_OK)
+        say_goodbye(c);
+    comm->cuda = NULL;
+    const int device = c->device;
+    dismantle(c);
+    if (before != device)
+        (void)cudaSetDevice(before);
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* collectives/cuda_state.h: a communicator's part on a CUDA device, shared by the files cuda_*.c; in a build with CUDA only. */
+#ifndef COLL_CUDA_STATE_H
+#define COLL_CUDA_STATE_H
+
+#include "collectives/cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include "collectives/cuda/peers.h"
+
+typedef enum {
+    COLL_CUDA_PEERS = 1, /* ranks map each other's memory */
+    COLL_CUDA_STAGED     /* through pinned host memory and the host's collectives */
+} coll_cuda_path_t;
+
+typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* cuda_staged.c */
+
+typedef struct coll_cuda coll_cuda_t;
+struct coll_cuda {
+    gyre_comm_t *comm;
+    gyre_comm_t *shadow; /* the same ranks, for what the proxy's thread does on the host; owned */
+    coll_cuda_t *next;   /* in the guard's list */
+    int device;
+    coll_cuda_path_t path;
+    char why[200];          /* this path */
+    cudaStream_t stream;    /* of ordinary calls */
+    cudaEvent_t newest;     /* behind the newest operation, */
+    cudaStream_t newest_on; /* which is on this stream, */
+    int any;                /* if there is one */
+    cudaEvent_t *events;    /* of requests, to be used again: [spare_events] */
+    int spare_events, events_room;
+    coll_cuda_board_t *board; /* pinned, owned */
+    _Atomic int stopped;      /* the abort word is set: the communicator has failed */
+    /* the guard's */
+    uint32_t seen;
+    base_time_t since;
+    /* ranks that map each other's memory */
+    char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
+    size_t region;
+    int blocks;
+    /* staging; made where the path or a message needs it */
+    coll_cuda_proxy_t *proxy;
+};
+
+/* ---- cuda_setup.c ---- */
+/* Collective over `comm`; comm->cuda is set afterwards. */
+gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
+/* An error of CUDA in words: the call with its arguments, and CUDA's text. */
+gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Makes the communicator's device current; *before is for leave. */
+gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
+void coll_cuda_exit(const coll_cuda_t *c, int before);
+
+/* ---- cuda_guard.c ---- */
+gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
+void coll_cuda_guard_remove(coll_cuda_t *c);
+
+/* ---- cuda_peers.c ---- */
+/* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
+void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op, int *blocks);
+gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
+                                      cudaStream_t stream);
+/* What the ranks of a call must agree on. */
+uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape);
+/* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
+size_t coll_cuda_count(const coll_shape_t *shape, int r);
+
+/* ---- cuda_staged.c ---- */
+gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
+void coll_cuda_proxy_stop(coll_cuda_t *c);
+gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
+gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, void *buffer, size_t bytes,
+                                        int peer, cudaStream_t stream);
+
+/* A word of pinned memory that the device writes. */
+static inline uint32_t coll_cuda_read(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* gyre/cuda.h: collectives on the memory of CUDA devices, in stream order.
+ *
+ * Each gyre_x_stream(..., stream) enqueues on `stream` what gyre_x does, and returns: inputs are read when the
+ * stream gets there, and what comes behind it on the stream sees the results. The arguments are those of gyre_x
+ * (gyre/collectives.h), with buffers in the memory of the communicator's device; results have the same bits as on
+ * the host (docs/contract.md). Arrays of counts and displacements are host memory, and free again after the call.
+ *
+ * The ordinary calls accept device memory, too: gyre_all_reduce(device pointers) has finished when it returns, and
+ * gyre_iall_reduce's request is done when the result is there. Like any blocking call they take the buffers as they
+ * are: what fills them on a stream must have finished (cudaStreamSynchronize) before. All buffers of a call are of
+ * one kind, host or device, on all ranks; whoever has nothing to give or get still passes a pointer of that kind, or
+ * uses the stream form, which always works on the device.
+ *
+ * A communicator works on one device: that of its first call's stream form or buffers (the thread's current device for
+ * a barrier), or the one current at gyre_comm_prepare_cuda. Its calls on device memory are executed in the order in
+ * which they were made, on whatever streams. Different communicators do not wait for each other.
+ *
+ * Errors of arguments are returned at once, and nothing is enqueued. What goes wrong later (a rank died, a deadline
+ * passed, ranks disagree) kills the communicator: its operations on streams end without a result, so that no stream
+ * waits for ever, and gyre_comm_error tells. The deadline of an operation on a stream (GYRE_TIMEOUT) counts from when
+ * the device has begun it.
+ *
+ * Between gyre_group_start and gyre_group_end stream calls are not collected: they are enqueued at once. A stream that
+ * is being captured into a CUDA graph may be passed once the communicator is prepared and where its ranks reach each
+ * other's memory (docs/gpu.md); otherwise the call is refused: UNSUPPORTED.
+ *
+ * A build without CUDA, and a machine without a driver, answer UNSUPPORTED. No header of CUDA is needed:
+ * cudaStream_t and CUstream are the pointers that gyre_cuda_stream_t names. */
+#ifndef GYRE_CUDA_H
+#define GYRE_CUDA_H
+
+#include <gyre/comm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+typedef struct CUstream_st *gyre_cuda_stream_t;
+
+/* Collective over `comm`: maps flags and staging memory of its ranks into each other, on this thread's current device.
+ * The first collective on device memory does it by itself; to be called before messages (gyre_send_stream) that come
+ * before any collective, and before a capture. Does nothing the second time. */
+GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
+
+GYRE_API gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                              gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_reduce_scatter_stream(const void *send, void *recv, size_t count,
+                                                  gyre_type_t type, gyre_redop_t op, gyre_comm_t *comm,
+                                                  gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_reduce_scatterv_stream(const void *send, void *recv, const size_t *counts,
+                                                   gyre_type_t type, gyre_redop_t op, gyre_comm_t *comm,
+                                                   gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_all_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                              gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_all_gatherv_stream(const void *send, void *recv, const size_t *counts,
+                                               const size_t *displs, gyre_type_t type, gyre_comm_t *comm,
+                                               gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_broadcast_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                             int root, gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                          gyre_redop_t op, int root, gyre_comm_t *comm,
+                                          gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                          int root, gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_gatherv_stream(const void *send, size_t send_count, void *recv,
+                                           const size_t *counts, const size_t *displs, gyre_type_t type,
+                                           int root, gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_scatter_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                           int root, gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_scatterv_stream(const void *send, const size_t *counts, const size_t *displs,
+                                            void *recv, size_t recv_count, gyre_type_t type, int root,
+                                            gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_all_to_all_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                              gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_all_to_allv_stream(const void *send, const size_t *send_counts,
+                                               const size_t *send_displs, void *recv,
+                                               const size_t *recv_counts, const size_t *recv_displs,
+                                               gyre_type_t type, gyre_comm_t *comm,
+                                               gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_barrier_stream(gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
+/* Messages, matched in the order of their calls per peer and direction. A send is over for its stream once the message
+ * was copied out of `buffer`, as long as there is room for what was sent before (GYRE_CUDA_STAGING): then two ranks may
+ * both send first and receive afterwards on one stream. Calls on one communicator run in the order in which they were
+ * made, messages and collectives alike. Not to oneself: INVALID. */
+GYRE_API gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_type_t type, int peer,
+                                        gyre_comm_t *comm, gyre_cuda_stream_t stream);
+GYRE_API gyre_status_t gyre_recv_stream(void *buffer, size_t count, gyre_type_t type, int peer,
+                                        gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
