@@ -37,6 +37,7 @@ SETUP_PYTHON_STAMP := build/setup-python.done
 SETUP_LAUNCH_STAMP := build/setup-launch.done
 SETUP_VERBS_STAMP := build/setup-verbs.done
 SETUP_HOSTS_STAMP := build/setup-hosts.done
+SETUP_BUNDLE_STAMP := build/setup-bundle.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
 include build/config.mk
@@ -318,6 +319,20 @@ $(E)/tests/cuda/fake_cublaslt.so: $(call obj,tests/cuda/fake_cublaslt.c)
 # the same tests with nvcc's kernels, for a GPU
 $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
+# ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
+GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) \
+    $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS))
+.PHONY: gpu-bundle gpu-check
+ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
+gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)
+	@bash tools/gpu-bundle '$(B)'
+gpu-check: gpu-bundle
+	@'$(B)'/gpu-bundle/gpu-check --out '$(B)' $(if $(ONLY),$(addprefix --only ,$(ONLY)))
+else
+gpu-bundle gpu-check:
+	@echo "the bundle needs the CUDA toolkit (CUDA=1), an x86-64, and no SANITIZE"; exit 1
+endif
+
 # ---- fuzzing: the targets again, with clang's libFuzzer, below build/fuzz (docs/security.md) ------------------------------
 FUZZ_CC     ?= clang
 FUZZ_DIR    := build/fuzz
@@ -350,6 +365,8 @@ help:
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
+	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
+	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in under eight minutes (ONLY=\"WORD ...\")"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
@@ -507,7 +524,7 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@touch $@ $(SETUP_STAMP)
 
 # The other modes of tools/setup: each has its stamp build/setup-MODE.done.
-$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP): \
+$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP): \
 build/setup-%.done: tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup $*
