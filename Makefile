@@ -321,7 +321,7 @@ $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
 GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) \
-    $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS))
+    $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)

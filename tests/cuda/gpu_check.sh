@@ -1,0 +1,71 @@
+#!/bin/bash
+# tests/cuda/gpu_check.sh: what runs on a machine with a GPU one day, here: the bundle is whole, needs nothing of this machine but
+# glibc, and says in one line that there is no GPU; and every part of gpu-check runs, with the emulator's programs at small sizes,
+# whose results say that they are that.
+# deadline: 200
+. "$(dirname "$0")/../support/lib.sh"
+unset "${!GYRE_@}"
+[ -x "$B/emulated/bin/gyre-perf" ] || skip "there are no emulated programs: make emulated"
+python=$(command -v /usr/bin/python3 || command -v python3)
+DEADLINE=150
+
+# --- every part, emulated ---
+bash tools/gpu-bundle "$B" --emulated "$W/emulated" || bad "the emulator's programs cannot be laid out"
+run "$W/emulated/gpu-check" --quick --out "$W/results"
+want "every part of gpu-check, emulated" 0
+[ "$rc" = 0 ] || cat "$W/out"
+check "the text says emulated" grep -q '^EMULATED' "$W/results/gpu-check.txt"
+check "and nowhere that a goal is met" sh -c '! grep -qE "^(met|not met) " "$1"' - "$W/results/gpu-check.txt"
+check "the text is what was shown" cmp "$W/out" "$W/results/gpu-check.txt"
+json() { "$python" -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$@"; }
+if [ -n "$python" ]; then
+    check "JSON: emulated" json "$W/results/gpu-check.json" 'd["emulated"] and d["quick"] and d["device"].startswith("emulated")'
+    check "JSON: nothing wrong" json "$W/results/gpu-check.json" 'd["wrong"] == 0 and d["right"] > 10 and len(d["checks"]) == d["right"] + d["skipped"]'
+    check "JSON: no figure of time" json "$W/results/gpu-check.json" 'all(c["figure"] is None or c["unit"] == "wrong" for c in d["checks"])'
+    check "JSON: every test program" json "$W/results/gpu-check.json" \
+        'all(any(c["name"].startswith(line.split()[0]) for c in d["checks"]) for line in open("'"$W"'/emulated/tests/list"))'
+fi
+
+# --- what is wrong shows ---
+printf '#!/bin/sh\necho "3 elements are wrong"; exit 1\n' >"$W/wrong"
+chmod +x "$W/wrong"
+ln -sf "$W/wrong" "$W/emulated/tests/test_device"
+run "$W/emulated/gpu-check" --quick --only test_device --out "$W/results"
+want "a test that fails" 1
+check "is told" grep -qE '^failed +test_device +test; exit status 1' "$W/out"
+check "with what it said" grep -q '| 3 elements are wrong' "$W/out"
+[ -z "$python" ] || check "and is in JSON" json "$W/results/gpu-check.json" '[c["verdict"] for c in d["checks"]] == ["failed"] and d["wrong"] == 1'
+printf '#!/bin/sh\nsleep 60\n' >"$W/wrong"
+run "$W/emulated/gpu-check" --quick --only test_device --seconds 1 --out "$W/results"
+want "a test that takes too long" 1
+check "is told, too" grep -qE '^failed +test_device .* time of 1 s' "$W/out"
+check "and ended in time" [ "$ms" -lt 20000 ]
+run "$W/emulated/gpu-check" --only nonesuch --out "$W/results"
+want "no check of that name" 1
+run "$W/emulated/gpu-check" --frob
+want "wrong usage" 2 "what is '--frob'"
+sed -i 's/^needs-glibc .*/needs-glibc 99.1/' "$W/emulated/VERSION"
+run "$W/emulated/gpu-check" --out "$W/results"
+want "glibc too old" 2 'need glibc 99.1 or later.*and here is [0-9.]+'
+
+# --- the bundle ---
+if command -v patchelf >/dev/null; then
+    run bash tools/gpu-bundle "$B" "$W/bundle"
+    want "packing" 0 'MiB of 60'
+    mkdir "$W/away" && tar -C "$W/away" -xzf "$W/bundle.tar.gz"
+    run env -i "$W/away/bundle/gpu-check" --out "$W/away"
+    if [ -e /dev/nvidiactl ]; then
+        echo "there is a GPU here: make gpu-check"
+    else
+        want "no driver" 2 '^gpu-check: nothing to check: no NVIDIA driver'
+        check "in one line" [ "$(wc -l <"$W/err") $(wc -c <"$W/out")" = '1 0' ]
+        check "and nothing written" [ ! -e "$W/away/gpu-check.json" ]
+    fi
+    run env -i "$W/away/bundle/bin/ucx-run" -n 2 "$W/away/bundle/bin/gyre-perf" all_reduce -b 8 -e 64K -f 64 -c 1
+    want "its programs run" 0
+    run env -i GPU_BUNDLE_MIB=1 PATH="$PATH" bash tools/gpu-bundle "$B" "$W/small"
+    want "a bundle that is too large" 1 'more than 1; its largest files'
+else
+    echo "patchelf is not here (sh tools/setup bundle): the bundle itself was not looked at"
+fi
+finish
