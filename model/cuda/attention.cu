@@ -2,7 +2,7 @@
  *
  * Forward (algorithm 1): a block has 128 rows of one head and goes through the keys that these rows see, 64 at a time, keeping for
  * each row the largest score so far, the sum of exponentials under it, and the product with the values; both are rescaled when the
- * largest grows. Scores are kept times log2(e), so that exponentials are powers of two.
+ * largest grows. Exponentials are powers of two of scores times scale log2(e): one fused multiply-add and one instruction each.
  * Backward (algorithm 2), without its atomics: the weights are computed again from the stored log-sum-exp, once in blocks of
  * 128 keys that go through the queries (dk, dv) and once in blocks of 128 queries that go through the keys (dq). That is seven
  * products in place of five, and every sum is one thread's, in one order. Both are one kernel, `backward`, whose block has "rows" (the 128
@@ -15,23 +15,31 @@
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* tile [rows][D + 8] = rows r0 .. of x, rows `ld` elements apart, by cp.async (fast) or plainly. */
-template <int D>
-static __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *x, size_t ld, int r0, int rows,
-                                                 int T, int head_dim, int fast)
+/* tile [LINES][D + 8] = rows r0 .. of x, rows `ld` elements apart, by cp.async (fast) or plainly. 8 or 16 threads have a row; of D 96
+ * a quarter of them has nothing to do, which costs less than divisions by 12. */
+template <int D, int LINES, int THREADS>
+static __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *x, size_t ld, int r0, int T,
+                                                 int head_dim, int fast)
 {
-    for (int i = threadIdx.x; i < rows * (D / 8); i += blockDim.x) {
-        int r = i / (D / 8), c = i % (D / 8) * 8, n = r0 + r < T ? head_dim - c : 0;
-        n = n < 0 ? 0 : n > 8 ? 8 : n;
-        bf16 *to = tile + r * (D + 8) + c;
-        const bf16 *from = x + (size_t)(r0 + r) * ld + c;
-        if (fast) {
-            gyre_cp_async16(to, n > 0 ? from : x, 2 * n);
-        } else {
+    constexpr int W = D > 64 ? 16 : 8, STEP = THREADS / W;
+    const int c = (int)threadIdx.x % W * 8, line = (int)threadIdx.x / W, here = T - r0 - line;
+    const int n = head_dim - c < 0 ? 0 : head_dim - c > 8 ? 8 : head_dim - c;
+    const bf16 *from = x + (size_t)(r0 + line) * ld + c;
+    bf16 *to = tile + line * (D + 8) + c;
+    if (c >= D)
+        return;
+    if (fast) {
+#pragma unroll
+        for (int j = 0; j < LINES / STEP; j++, from += STEP * ld) {
+            int m = j * STEP < here ? n : 0;
+            gyre_cp_async16(to + j * STEP * (D + 8), m > 0 ? from : x, 2 * m);
+        }
+    } else {
+#pragma unroll 1
+        for (int j = 0; j < LINES / STEP; j++, from += STEP * ld)
 #pragma unroll
             for (int e = 0; e < 8; e++)
-                to[e] = e < n ? from[e] : __float2bfloat16(0);
-        }
+                to[j * STEP * (D + 8) + e] = e < n && j * STEP < here ? from[e] : __float2bfloat16(0);
     }
 }
 
@@ -124,13 +132,13 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
     const int leaf = blockIdx.y / (int)a->heads, h = blockIdx.y % (int)a->heads,
               kv = h / (int)(a->heads / a->kv_heads);
     const int prefix = prefix_of(a, b), end = columns_end(r0 + ROWS, prefix, T);
-    const float slope = a->slopes ? a->slopes[blockIdx.y] * LOG2E : 0;
+    const float slope = a->slopes ? a->slopes[blockIdx.y] / a->scale : 0; /* scores are not scaled yet */
     const bf16 *q = (const bf16 *)head_at(&a->q, leaf, b, h, dim, 2),
                *k = (const bf16 *)head_at(&a->k, leaf, b, kv, dim, 2);
     const bf16 *v = (const bf16 *)head_at(&a->v, leaf, b, kv, dim, 2);
 
-    load_tile<D>(tile_q, q, a->q.row, r0, ROWS, T, dim, p.fast);
-    load_tile<D>(tile_k, k, a->k.row, 0, COLUMNS, T, dim, p.fast);
+    load_tile<D, ROWS, 128>(tile_q, q, a->q.row, r0, T, dim, p.fast);
+    load_tile<D, COLUMNS, 128>(tile_k, k, a->k.row, 0, T, dim, p.fast);
     gyre_cp_async_commit();
 
     float out[2][D / 8][4], largest[2][2], sum[2][2];
@@ -146,7 +154,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
     for (int c0 = 0; c0 < end; c0 += COLUMNS) {
         gyre_cp_async_wait<0>();
         __syncthreads(); /* the keys are there, and the values before were used */
-        load_tile<D>(tile_v, v, a->v.row, c0, COLUMNS, T, dim, p.fast);
+        load_tile<D, COLUMNS, 128>(tile_v, v, a->v.row, c0, T, dim, p.fast);
         gyre_cp_async_commit();
 
         float s[2][COLUMNS / 8][4];
@@ -179,22 +187,28 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
             for (int upper = 0; upper < 2; upper++) {
                 const int row = r0 + warp * 32 + i * 16 + upper * 8 + lane / 4, sees = seen(row, prefix);
                 float top = largest[i][upper];
+                if (slope > 0)
+#pragma unroll
+                    for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+                        for (int e = 0; e < 2; e++)
+                            s[i][j][upper * 2 + e] -=
+                                slope * fabsf((float)(row - (c0 + j * 8 + lane % 4 * 2 + e)));
+                if (masked) {
+                    const int last = (sees < T ? sees : T) - (c0 + lane % 4 * 2);
+#pragma unroll
+                    for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+                        for (int e = 0; e < 2; e++)
+                            if (j * 8 + e >= last)
+                                s[i][j][upper * 2 + e] = -INFINITY;
+                }
 #pragma unroll
                 for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float *x = &s[i][j][upper * 2 + e];
-                        int column = c0 + j * 8 + lane % 4 * 2 + e;
-                        *x *= p.scale_2;
-                        if (slope > 0)
-                            *x -= slope * fabsf((float)(row - column));
-                        if (masked && (column >= sees || column >= T))
-                            *x = -INFINITY;
-                        top = fmaxf(top, *x);
-                    }
+                    top = fmaxf(top, fmaxf(s[i][j][upper * 2], s[i][j][upper * 2 + 1]));
                 top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
                 top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2)); /* finite: every row sees column 0 */
-                const float shrink = power_2(largest[i][upper] - top);
+                const float shrink = power_2((largest[i][upper] - top) * p.scale_2), top_2 = top * p.scale_2;
                 float add = 0;
                 largest[i][upper] = top;
 #pragma unroll
@@ -202,7 +216,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float *x = &s[i][j][upper * 2 + e];
-                        *x = power_2(*x - top);
+                        *x = power_2(*x * p.scale_2 - top_2);
                         add += *x;
                     }
                 sum[i][upper] = sum[i][upper] * shrink + add;
@@ -233,7 +247,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
         gyre_cp_async_wait<0>();
         __syncthreads(); /* the values are there, and the keys were used */
         if (c0 + COLUMNS < end)
-            load_tile<D>(tile_k, k, a->k.row, c0 + COLUMNS, COLUMNS, T, dim, p.fast);
+            load_tile<D, COLUMNS, 128>(tile_k, k, a->k.row, c0 + COLUMNS, T, dim, p.fast);
         gyre_cp_async_commit();
 #pragma unroll
         for (int kk = 0; kk < COLUMNS; kk += 16) {
@@ -265,7 +279,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
             sum[i][upper] += __shfl_xor_sync(0xffffffffu, sum[i][upper], 2);
             int row = r0 + warp * 32 + i * 16 + upper * 8 + lane / 4;
             if (lane % 4 == 0 && row < T)
-                lse[row] = (largest[i][upper] + log2f(sum[i][upper])) * LN2;
+                lse[row] = largest[i][upper] * a->scale + logf(sum[i][upper]);
         }
         int first = warp * 32 + i * 16;
         store16<D>(o, a->o.row, r0 + first, T, dim, p.fast, tile_q + first * LD, out[i], 1 / sum[i][0],
@@ -274,6 +288,29 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------------------ */
+
+/* Where the elements of a lane's tiles are, 16 x 8 each: in the block's rows and columns; in the queries' lse and delta. */
+#define ROW(e)       (warp * 16 + ((e)&2) * 4 + lane / 4)
+#define COLUMN(j, e) (sub + (j)*8 + lane % 4 * 2 + ((e)&1))
+#define AT(j, e)     (OF_KEYS ? COLUMN(j, e) : ROW(e))
+#define DELTA        (OF_KEYS ? COLUMNS : ROWS)
+
+/* Bit 4 j + e: dropout takes element e of tile j, which are those of row r (and r + 8) and columns c + 8 j (and the next). */
+template <int OF_KEYS, int SUB>
+static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
+                                                   int c)
+{
+    uint32_t lost = 0;
+#pragma unroll 1
+    for (int i = 0; i < SUB / 2; i += OF_KEYS ? 1 : 2) {
+        int row = r + (i & 2) * 4, column = c + i / 4 * 8 + (i & 1);
+        uint32_t pair =
+            dropped_pair(a, b, first_element(a, head, OF_KEYS ? column : row) + (OF_KEYS ? row : column));
+        lost |= (OF_KEYS ? pair & 1 : pair)
+                << i; /* neighbours in memory are neighbours here only if columns are keys */
+    }
+    return lost;
+}
 
 /* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are queries; y: heads; dq.
  * Grid: x blocks of rows, z sequences. Eight warps of 16 rows. Shared memory: two tiles of rows (k, v or q, do), two stages of two tiles of
@@ -302,14 +339,15 @@ static __global__ void __launch_bounds__(256, 1) backward(const __grid_constant_
                              *at_y = OF_KEYS ? &a->v : &a->d_o; /* of the rows */
     const model_cuda_heads_t *with_x = OF_KEYS ? &a->q : &a->k,
                              *with_y = OF_KEYS ? &a->d_o : &a->v; /* of the columns */
-    load_tile<D>(rows_x, (const bf16 *)head_at(at_x, leaf, b, OF_KEYS ? kv : h0, dim, 2), at_x->row, r0, ROWS,
-                 T, dim, p.fast);
-    load_tile<D>(rows_y, (const bf16 *)head_at(at_y, leaf, b, OF_KEYS ? kv : h0, dim, 2), at_y->row, r0, ROWS,
-                 T, dim, p.fast);
-    load_tile<D>(columns, (const bf16 *)head_at(with_x, leaf, b, OF_KEYS ? h0 : kv, dim, 2), with_x->row,
-                 begin, COLUMNS, T, dim, p.fast);
-    load_tile<D>(columns + COLUMNS * LD, (const bf16 *)head_at(with_y, leaf, b, OF_KEYS ? h0 : kv, dim, 2),
-                 with_y->row, begin, COLUMNS, T, dim, p.fast);
+    load_tile<D, ROWS, 256>(rows_x, (const bf16 *)head_at(at_x, leaf, b, OF_KEYS ? kv : h0, dim, 2),
+                            at_x->row, r0, T, dim, p.fast);
+    load_tile<D, ROWS, 256>(rows_y, (const bf16 *)head_at(at_y, leaf, b, OF_KEYS ? kv : h0, dim, 2),
+                            at_y->row, r0, T, dim, p.fast);
+    load_tile<D, COLUMNS, 256>(columns, (const bf16 *)head_at(with_x, leaf, b, OF_KEYS ? h0 : kv, dim, 2),
+                               with_x->row, begin, T, dim, p.fast);
+    load_tile<D, COLUMNS, 256>(columns + COLUMNS * LD,
+                               (const bf16 *)head_at(with_y, leaf, b, OF_KEYS ? h0 : kv, dim, 2), with_y->row,
+                               begin, T, dim, p.fast);
     gyre_cp_async_commit();
     const int which = threadIdx.x / (OF_KEYS ? COLUMNS : ROWS),
               place = threadIdx.x % (OF_KEYS ? COLUMNS : ROWS);
@@ -334,10 +372,11 @@ static __global__ void __launch_bounds__(256, 1) backward(const __grid_constant_
         if (next < all) {
             int at = begin + next % passes * COLUMNS, head = OF_KEYS ? h0 + next / passes : kv;
             bf16 *to = columns + next % 2 * 2 * COLUMNS * LD;
-            load_tile<D>(to, (const bf16 *)head_at(with_x, leaf, b, head, dim, 2), with_x->row, at, COLUMNS,
-                         T, dim, p.fast);
-            load_tile<D>(to + COLUMNS * LD, (const bf16 *)head_at(with_y, leaf, b, head, dim, 2), with_y->row,
-                         at, COLUMNS, T, dim, p.fast);
+            load_tile<D, COLUMNS, 256>(to, (const bf16 *)head_at(with_x, leaf, b, head, dim, 2), with_x->row,
+                                       at, T, dim, p.fast);
+            load_tile<D, COLUMNS, 256>(to + COLUMNS * LD,
+                                       (const bf16 *)head_at(with_y, leaf, b, head, dim, 2), with_y->row, at,
+                                       T, dim, p.fast);
             if (OF_KEYS && which < 2)
                 next_stat = stat_of(a, which, row_stats(a, leaf, b, head), at + place);
         }
@@ -374,39 +413,50 @@ static __global__ void __launch_bounds__(256, 1) backward(const __grid_constant_
                     gyre_mma_bf16(d[2 * j + 1], left, right + 2);
                 }
             }
-            uint32_t lost = 0; /* bit 4 j + e: element e of tile j is dropped */
-            if (a->keys) {
-#pragma unroll 1
-                for (int i = 0; i < SUB / 2; i++) {
-                    int r = r0 + warp * 16 + (i & 2) * 4 + lane / 4,
-                        c = c0 + sub + i / 4 * 8 + lane % 4 * 2 + (i & 1);
-                    int query = OF_KEYS ? c : r, key = OF_KEYS ? r : c;
-                    if (OF_KEYS)
-                        lost |=
-                            (dropped_pair(a, b, first_element(a, leaf * (int)a->heads + h, query) + key) & 1)
-                            << i;
-                    else if ((i & 1) == 0)
-                        lost |= dropped_pair(a, b, first_element(a, leaf * (int)a->heads + h, query) + key)
-                                << i;
-                }
-            }
 #pragma unroll
             for (int j = 0; j < SUB / 8; j++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    int r = warp * 16 + (e & 2) * 4 + lane / 4, c = sub + j * 8 + lane % 4 * 2 + (e & 1);
-                    int query = OF_KEYS ? c0 + c : r0 + r, key = OF_KEYS ? r0 + r : c0 + c;
-                    float x = w[j][e] * p.scale_2 - stat[OF_KEYS ? c : r],
-                          delta = stat[OF_KEYS ? COLUMNS + c : ROWS + r];
-                    if (slope > 0)
-                        x -= slope * fabsf((float)(query - key));
-                    x = power_2(x);
-                    if (masked && (key >= seen(query, prefix) || key >= T))
-                        x = 0;
-                    float keep = a->keys ? lost >> (j * 4 + e) & 1 ? 0 : a->kept : 1;
-                    d[j][e] = x * (d[j][e] * keep - delta);
-                    w[j][e] = x * keep;
-                }
+                for (int e = 0; e < 4; e++)
+                    w[j][e] = w[j][e] * p.scale_2 - stat[AT(j, e)];
+            if (slope > 0)
+#pragma unroll
+                for (int j = 0; j < SUB / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        w[j][e] -= slope * fabsf((float)(r0 - c0 + ROW(e) - COLUMN(j, e)));
+            if (masked)
+#pragma unroll
+                for (int j = 0; j < SUB / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        int query = OF_KEYS ? c0 + COLUMN(j, e) : r0 + ROW(e),
+                            key = OF_KEYS ? r0 + ROW(e) : c0 + COLUMN(j, e);
+                        if (key >= seen(query, prefix) || key >= T)
+                            w[j][e] = -INFINITY;
+                    }
+#pragma unroll
+            for (int j = 0; j < SUB / 8; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    w[j][e] = power_2(w[j][e]);
+            if (a->keys) {
+                const uint32_t lost =
+                    lost_of<OF_KEYS, SUB>(a, b, leaf * (int)a->heads + h, r0 + ROW(0), c0 + COLUMN(0, 0));
+#pragma unroll
+                for (int j = 0; j < SUB / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        float keep = lost >> (j * 4 + e) & 1 ? 0 : a->kept;
+                        d[j][e] = w[j][e] * (d[j][e] * keep - stat[DELTA + AT(j, e)]);
+                        w[j][e] *= keep;
+                    }
+            } else {
+#pragma unroll
+                for (int j = 0; j < SUB / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        d[j][e] = w[j][e] * (d[j][e] - stat[DELTA + AT(j, e)]);
+            }
 #pragma unroll
             for (int kk = 0; kk < SUB; kk += 16) {
                 uint32_t left[4], right[4];

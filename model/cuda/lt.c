@@ -367,9 +367,9 @@ static gyre_status_t set_batch(model_cuda_lt_t *lt, entry_t *entry, const model_
 
 /* ---- a product ------------------------------------------------------------------------------------------------------ */
 
-static gyre_status_t run(model_cuda_lt_t *lt, entry_t *entry, const model_cuda_product_t *p, const void *A,
-                         const void *B, void *D, const void *bias, void *pre, void *workspace, size_t bytes,
-                         cudaStream_t stream)
+/* Where the epilogue's bias and pre-activation are; proposals look at it, too. */
+static gyre_status_t point(model_cuda_lt_t *lt, entry_t *entry, const model_cuda_product_t *p,
+                           const void *bias, void *pre)
 {
     const int64_t step_bias = (int64_t)p->step_bias, step_pre = (int64_t)p->step_pre;
     cublasStatus_t rc = CUBLAS_STATUS_SUCCESS;
@@ -381,10 +381,23 @@ static gyre_status_t run(model_cuda_lt_t *lt, entry_t *entry, const model_cuda_p
         SET(MatmulDescSetAttribute, entry->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre);
         SET(MatmulDescSetAttribute, entry->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, step_pre);
     }
-    if (rc != CUBLAS_STATUS_SUCCESS)
-        return failed("MatmulDescSetAttribute", rc, &entry->shape);
-    rc = lt->Matmul(lt->handle, entry->desc, &p->alpha, B, entry->a, A, entry->b, &p->beta, D, entry->d, D,
-                    entry->d, &entry->algo, workspace, bytes, stream);
+    return rc == CUBLAS_STATUS_SUCCESS ? GYRE_OK : failed("MatmulDescSetAttribute", rc, &entry->shape);
+}
+
+/* A library that proposes an algorithm and then refuses it is not asked for the shape again: entry->found becomes 0. */
+static gyre_status_t run(model_cuda_lt_t *lt, entry_t *entry, const model_cuda_product_t *p, const void *A,
+                         const void *B, void *D, const void *bias, void *pre, void *workspace, size_t bytes,
+                         cudaStream_t stream)
+{
+    gyre_status_t status = point(lt, entry, p, bias, pre);
+    if (status != GYRE_OK)
+        return status;
+    cublasStatus_t rc = lt->Matmul(lt->handle, entry->desc, &p->alpha, B, entry->a, A, entry->b, &p->beta, D,
+                                   entry->d, D, entry->d, &entry->algo, workspace, bytes, stream);
+    if (rc == CUBLAS_STATUS_NOT_SUPPORTED) {
+        entry->found = 0;
+        return GYRE_OK;
+    }
     return rc == CUBLAS_STATUS_SUCCESS ? GYRE_OK : failed("Matmul", rc, &entry->shape);
 }
 
@@ -427,6 +440,8 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
         entry->shape = shape;
         status = describe(lt, entry);
         if (status == GYRE_OK)
+            status = point(lt, entry, p, bias, pre);
+        if (status == GYRE_OK)
             status = choose(lt, entry, bytes);
         if (status != GYRE_OK) {
             drop_entry(lt, entry);
@@ -443,7 +458,7 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
     } else if (status == GYRE_OK) {
         model_cuda_product_t one = *p;
         one.batch = 1;
-        one.step_a = one.step_b = one.step_d = 0;
+        one.step_a = one.step_b = one.step_d = one.step_bias = one.step_pre = 0;
         status = set_batch(lt, entry, &one, bytes);
         for (size_t z = 0; z < p->batch && status == GYRE_OK; z++)
             status =
@@ -451,7 +466,7 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
                     (void *)(uintptr_t)ahead(D, z * p->step_d, p->out), ahead(bias, z * p->step_bias, p->out),
                     (void *)(uintptr_t)ahead(pre, z * p->step_pre, p->out), workspace, bytes, stream);
     }
-    *done = status == GYRE_OK;
+    *done = status == GYRE_OK && entry->found;
     return status;
 }
 

@@ -25,51 +25,43 @@ typedef struct {
     int tiles_m, tiles_n;
 } args_t;
 
-/* ---- activations: the formulas of model/kernels_act.inc ------------------------------------------------------------- */
+/* ---- activations: the host's source --------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
+#define MODEL_SCALAR    static __device__ __forceinline__
+#define MODEL_REAL_BITS 32
+#include "model/real.h"
+#include "model/kernels_scalar.inc"
 
 /* Not inlined: one copy for the epilogues of all kernels. */
 static __device__ __attribute__((noinline)) float act_value(int act, float x)
 {
     switch (act) {
     case MODEL_ACT_GELU_TANH:
-        return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
+        return gelu_tanh_f32(x);
     case MODEL_ACT_GELU_ERF:
-        return x * (0.5f * erfcf(-0.70710678118654752440f * x));
+        return gelu_erf_f32(x);
     case MODEL_ACT_GELU_FAST:
-        return x * sigmoid(1.702f * x);
+        return gelu_fast_f32(x);
     case MODEL_ACT_RELU:
-        return x < 0 ? 0 : x;
-    default: /* SiLU */
-        return x * sigmoid(x);
+        return relu_f32(x);
+    default:
+        return silu_f32(x);
     }
 }
 
 static __device__ __attribute__((noinline)) float act_slope(int act, float x)
 {
     switch (act) {
-    case MODEL_ACT_GELU_TANH: {
-        float t = tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x));
-        float du = 0.79788456080286535588f * (1.0f + 3 * 0.044715f * x * x);
-        return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * du;
-    }
+    case MODEL_ACT_GELU_TANH:
+        return gelu_tanh_slope_f32(x);
     case MODEL_ACT_GELU_ERF:
-        return 0.5f * erfcf(-0.70710678118654752440f * x) +
-               x * (0.39894228040143267794f * expf(-0.5f * x * x));
-    case MODEL_ACT_GELU_FAST: {
-        float s = sigmoid(1.702f * x);
-        return s + 1.702f * x * s * (1.0f - s);
-    }
+        return gelu_erf_slope_f32(x);
+    case MODEL_ACT_GELU_FAST:
+        return gelu_fast_slope_f32(x);
     case MODEL_ACT_RELU:
-        return x > 0 ? 1 : 0;
-    default: {
-        float s = sigmoid(x);
-        return s + x * s * (1.0f - s);
-    }
+        return relu_slope_f32(x);
+    default:
+        return silu_slope_f32(x);
     }
 }
 

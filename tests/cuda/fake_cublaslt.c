@@ -196,8 +196,9 @@ EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
     }
 }
 
-/* An algorithm: data[0] parts of K, data[1] its number. The third of the proposals is the one to take; K of 13: none at all. */
-enum { GOOD = 3, NO_ALGORITHM_FOR = 13, NO_BATCH_OF = 3 };
+/* An algorithm: data[0] parts of K, data[1] its number. The third of the proposals is the one to take; K of 13: none at all; of 14: one that is
+ * refused when it is used. */
+enum { GOOD = 3, NO_ALGORITHM_FOR = 13, REFUSED_FOR = 14, NO_BATCH_OF = 3 };
 
 EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -215,6 +216,9 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cu
         return CUBLAS_STATUS_INVALID_VALUE;
     if ((of->of_a == CUBLAS_OP_T ? first->rows : first->columns) == NO_ALGORITHM_FOR)
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if ((of->epilogue == CUBLASLT_EPILOGUE_BIAS && of->bias == NULL) ||
+        (of->epilogue == CUBLASLT_EPILOGUE_DGELU && of->aux == NULL))
+        return CUBLAS_STATUS_INVALID_VALUE; /* their alignment counts */
     memset(result, 0, GOOD * sizeof(*result));
     for (uint64_t i = 0; i < GOOD; i++) {
         result[i].algo.data[0] = i == 0 ? 4 : 1;
@@ -298,6 +302,8 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
         (int64_t)(tb ? b->columns : b->rows) != K || a->batch != d->batch || b->batch != d->batch ||
         a->batch == NO_BATCH_OF || a->type != b->type)
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (K == REFUSED_FOR)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int64_t z = 0; z < d->batch; z++)
         for (int64_t j = 0; j < N; j++)
             for (int64_t i = 0; i < M; i++) {
