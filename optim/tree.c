@@ -17,6 +17,7 @@ struct optim_stack {
     size_t leaves, group, levels;
     void (*add)(float *out, const float *a, const float *b, size_t n);
     optim_round_fn round;     /* may be NULL */
+    optim_stack_place_t on;   /* join NULL: the host */
     float *level[MAX_LEVELS]; /* [length] each */
 };
 
@@ -71,8 +72,8 @@ size_t optim_stack_levels(size_t leaves, size_t group)
     return most;
 }
 
-gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
-                                 optim_stack_t **out)
+static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
+                            optim_round_fn round, optim_stack_t **out)
 {
     size_t bytes;
     if (!base_mul(length, sizeof(float), &bytes))
@@ -83,18 +84,40 @@ gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, opt
     stack->leaves = leaves;
     stack->group = group;
     stack->round = round;
+    if (on)
+        stack->on = *on;
     stack->add = model_kernels_f32(MODEL_ISA_BEST)->add;
-    for (size_t levels = optim_stack_levels(leaves, group); stack->levels < levels; stack->levels++)
-        if (!(stack->level[stack->levels] = malloc(bytes ? bytes : 1))) {
-            optim_stack_destroy(stack);
-            return gyre_fail(
+    for (size_t levels = optim_stack_levels(leaves, group); stack->levels < levels; stack->levels++) {
+        void *memory = NULL;
+        gyre_status_t status = GYRE_OK;
+        if (on)
+            status = on->take(on->user, bytes ? bytes : 1, &memory);
+        else if (!(memory = malloc(bytes ? bytes : 1)))
+            status = gyre_fail(
                 GYRE_ERR_NO_MEMORY,
                 "no memory for partial sums of %zu gradients of %zu elements: take a smaller batch or "
                 "model, or more ranks",
                 leaves, length);
+        if (status != GYRE_OK) {
+            optim_stack_destroy(stack);
+            return status;
         }
+        stack->level[stack->levels] = memory;
+    }
     *out = stack;
     return GYRE_OK;
+}
+
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
+                                 optim_stack_t **out)
+{
+    return create(NULL, leaves, group, length, round, out);
+}
+
+gyre_status_t optim_stack_create_on(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
+                                    optim_stack_t **out)
+{
+    return create(on, leaves, group, length, NULL, out);
 }
 
 void optim_stack_destroy(optim_stack_t *stack)
@@ -102,7 +125,10 @@ void optim_stack_destroy(optim_stack_t *stack)
     if (!stack)
         return;
     for (size_t l = 0; l < stack->levels; l++)
-        free(stack->level[l]);
+        if (stack->on.join)
+            stack->on.give(stack->on.user, stack->level[l]);
+        else
+            free(stack->level[l]);
     free(stack);
 }
 
@@ -115,9 +141,15 @@ float *optim_stack_place(optim_stack_t *stack, size_t i)
 
 /* value [count] = level[held - 1] + value, then that of the level below, and so on, `joins` times; the last sum goes to the level
  * itself if `keep`. Block by block, so that value stays in the nearest cache from one join to the next. */
-static void join(const optim_stack_t *stack, float *value, size_t offset, size_t count, size_t held,
-                 size_t joins, int keep)
+static gyre_status_t join(const optim_stack_t *stack, float *value, size_t offset, size_t count, size_t held,
+                          size_t joins, int keep)
 {
+    if (stack->on.join) {
+        float *left[MAX_LEVELS];
+        for (size_t j = 0; j < joins; j++)
+            left[j] = stack->level[held - 1 - j] + offset;
+        return stack->on.join(stack->on.user, value, left, joins, keep, count);
+    }
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t n = base_min_size(BLOCK, count - at);
         if (stack->round)
@@ -130,21 +162,22 @@ static void join(const optim_stack_t *stack, float *value, size_t offset, size_t
                 stack->round(out, n);
         }
     }
+    return GYRE_OK;
 }
 
-void optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
+gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
     size_t held, joins;
     find(stack->leaves, stack->group, i, &held, &joins);
-    join(stack, value, offset, count, held, joins,
-         1); /* nothing to add for a leaf that was computed in place */
+    /* nothing to add for a leaf that was computed in place */
+    return join(stack, value, offset, count, held, joins, 1);
 }
 
-void optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
+gyre_status_t optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
 {
     size_t held = 0, joins;
     if (stack->leaves == 0)
-        return;
+        return GYRE_OK;
     find(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
-    join(stack, value, offset, count, held, held, 0);
+    return join(stack, value, offset, count, held, held, 0);
 }

@@ -26,6 +26,17 @@ typedef struct optim_stack optim_stack_t;
 typedef void (*optim_round_fn)(float *x, size_t n);
 gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
                                  optim_stack_t **out);
+/* The same in memory that is not the host's: who takes it, gives it back, and adds there. */
+typedef struct {
+    void *user;
+    gyre_status_t (*take)(void *user, size_t bytes, void **out);
+    void (*give)(void *user, void *memory);
+    /* value [n] = left[0] + value, then left[1] + that, and so on, leaves and sums rounded as the stack's are; the last sum goes
+     * to left[joins - 1] if `keep`. */
+    gyre_status_t (*join)(void *user, float *value, float *const *left, size_t joins, int keep, size_t n);
+} optim_stack_place_t;
+gyre_status_t optim_stack_create_on(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
+                                    optim_stack_t **out);
 void optim_stack_destroy(optim_stack_t *stack);
 /* Vectors of `length` floats that it holds: a pure function of leaves and group. */
 size_t optim_stack_levels(size_t leaves, size_t group);
@@ -35,10 +46,11 @@ size_t optim_stack_levels(size_t leaves, size_t group);
 float *optim_stack_place(optim_stack_t *stack, size_t i);
 
 /* Leaf i, not the last, is complete. `value` [count] is its range [offset, offset + count): what optim_stack_place
- * gave, or the caller's memory, which is overwritten. Once per range of the leaf; ranges are independent. */
-void optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count);
+ * gave, or the caller's memory, which is overwritten. Once per range of the leaf; ranges are independent. On the host it
+ * cannot fail. */
+gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count);
 
 /* The last leaf's range: value [count], in: the leaf, out: the sum of all leaves. Ranges are independent. */
-void optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count);
+gyre_status_t optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count);
 
 #endif

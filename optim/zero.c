@@ -9,13 +9,11 @@
 
 gyre_status_t zero_take(optim_zero_t *zero, optim_memory_t kind, size_t bytes, int shared, void **out)
 {
-    gyre_status_t status = GYRE_OK;
     *out = NULL;
-    if (shared)
-        status = gyre_mem_alloc(bytes ? bytes : 1, out);
-    else if (!(*out = calloc(bytes ? bytes : 1, 1)))
-        status = gyre_fail(
-            GYRE_ERR_NO_MEMORY,
+    gyre_status_t status = zero->on->take(zero, bytes ? bytes : 1, shared, out);
+    if (status == GYRE_ERR_NO_MEMORY)
+        return gyre_fail(
+            status,
             "no memory for %zu bytes of %s: take more data-parallel ranks with a higher ZeRO stage, tensor "
             "or pipeline parallelism, or offload",
             bytes, optim_memory_name(kind));
@@ -31,15 +29,6 @@ static void count_tied(optim_zero_t *zero, optim_memory_t kind, size_t bytes)
     zero->bytes[OPTIM_MEMORY_TIED] += bytes;
 }
 
-/* 16-bit gradients are rounded at every node of the tree, inside a rank as the reduction does between ranks. */
-static optim_round_fn rounding(const zero_plan_t *plan)
-{
-    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
-    if (!plan->config.grad16)
-        return NULL;
-    return plan->config.precision == MODEL_BFLOAT16 ? k->round_bf16 : k->round_fp16;
-}
-
 /* What depends on the number of sequences. */
 static gyre_status_t take_share(optim_zero_t *zero)
 {
@@ -51,8 +40,7 @@ static gyre_status_t take_share(optim_zero_t *zero)
         zero->staging = memory;
     }
     if (status == GYRE_OK)
-        status = optim_stack_create(plan->config.share, plan->config.group, plan->params->grad_total,
-                                    rounding(plan), &zero->stack);
+        status = zero->on->stack(zero);
     if (status == GYRE_OK)
         zero->bytes[OPTIM_MEMORY_ACCUMULATION] = optim_stack_levels(plan->config.share, plan->config.group) *
                                                  plan->params->grad_total * sizeof(float);
@@ -139,9 +127,11 @@ static gyre_status_t take_entries(optim_zero_t *zero)
             count = row[end - 1].grad + row[end - 1].count - row[begin].grad;
         }
         entry->request = zero->requests + i * plan->max_unit_buckets;
-        status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
-        entry->value = memory;
         zero->entries++;
+        if (plan->expands || !zero_half(zero)) {
+            status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
+            entry->value = memory;
+        }
         if (status == GYRE_OK && plan->gathers && zero_half(zero)) {
             status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(uint16_t), 1, &memory);
             entry->raw = memory;
@@ -163,7 +153,7 @@ static gyre_status_t take_tables(optim_zero_t *zero)
     zero->seen = calloc(rows, sizeof *zero->seen);
     zero->placed = calloc(rows, sizeof *zero->placed);
     zero->entry = calloc(units, sizeof *zero->entry);
-    zero->requests = calloc(units * (plan->max_unit_buckets + 1), sizeof(gyre_request_t *));
+    zero->requests = calloc(units * (plan->max_unit_buckets + 1), sizeof *zero->requests);
     if (!zero->run || !zero->shards || !zero->pool || !zero->idle || !zero->seen || !zero->placed ||
         !zero->entry || !zero->requests)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu buckets of %zu rows", plan->buckets,
@@ -221,12 +211,15 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a rank's state");
     zero->groups = *groups;
     zero->file = -1;
+    zero->on = &zero_host_ops;
     zero->tp_rank = groups->tp ? (size_t)gyre_comm_rank(groups->tp) : 0;
     zero->world_rank = groups->world ? (size_t)gyre_comm_rank(groups->world) : 0;
     gyre_status_t status = zero_plan_make(local, config, ranks,
                                           groups->dp ? (size_t)gyre_comm_rank(groups->dp) : 0, &zero->plan);
     if (status == GYRE_OK)
         status = check_groups(zero);
+    if (status == GYRE_OK && config->on_device)
+        status = zero_cuda_begin(zero);
     if (status == GYRE_OK)
         status = take_tables(zero);
     if (status == GYRE_OK)
@@ -279,7 +272,8 @@ void optim_zero_leave(optim_zero_t *zero)
     zero_buckets_abandon(zero);
     for (size_t i = 0; i < zero->entries; i++)
         for (size_t r = 0; r < zero->entry[i].requests; r++)
-            gyre_wait(&zero->entry[i].request[r]);
+            zero->on->wait(zero, &zero->entry[i].request[r]);
+    zero->on->leave(zero);
     if (zero->gather_comm)
         gyre_comm_destroy(zero->gather_comm);
     zero->gather_comm = NULL;
@@ -291,18 +285,25 @@ void optim_zero_destroy(optim_zero_t *zero)
         return;
     optim_zero_leave(zero);
     for (size_t i = 0; i < zero->entries; i++) {
-        gyre_mem_free(zero->entry[i].value);
-        gyre_mem_free(zero->entry[i].raw);
+        zero->on->give(zero, zero->entry[i].value, 1);
+        zero->on->give(zero, zero->entry[i].raw, 1);
     }
     for (size_t i = 0; i < zero->pooled; i++)
-        gyre_mem_free(zero->pool[i]);
-    free(zero->staging);
-    gyre_mem_free(zero->weights);
-    gyre_mem_free(zero->grads);
+        zero->on->give(zero, zero->pool[i], 1);
+    zero->on->give(zero, zero->staging, 0);
+    zero->on->give(zero, zero->weights, 1);
+    zero->on->give(zero, zero->grads, 1);
     optim_stack_destroy(zero->stack);
-    free(zero->master);
-    free(zero->m);
-    free(zero->v);
+    zero->on->give(zero, zero->master, 0);
+    zero->on->give(zero, zero->m, 0);
+    zero->on->give(zero, zero->v, 0);
+    for (size_t b = 0; zero->run && b < zero->plan.buckets; b++) {
+        base_event_destroy(zero->run[b].reduce.event);
+        base_event_destroy(zero->run[b].gather.event);
+    }
+    for (size_t i = 0; zero->requests && i < zero->plan.units * zero->plan.max_unit_buckets; i++)
+        base_event_destroy(zero->requests[i].event);
+    zero->on->end(zero);
     free(zero->window);
     free(zero->lost);
     if (zero->file >= 0)
@@ -321,7 +322,12 @@ void optim_zero_destroy(optim_zero_t *zero)
 
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero)
 {
-    return &zero->store;
+    return zero->device ? NULL : &zero->store;
+}
+
+const model_cuda_store_t *optim_zero_cuda_store(optim_zero_t *zero)
+{
+    return zero->device ? &zero->cuda_store : NULL;
 }
 
 double optim_zero_loss_scale(const optim_zero_t *zero)

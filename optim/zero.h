@@ -21,6 +21,7 @@
 
 #include <gyre/gyre.h>
 
+#include "model/cuda/store.h"
 #include "model/spans.h"
 #include "model/stage.h"
 #include "optim/adamw.h"
@@ -49,6 +50,12 @@ typedef struct {
     /* Replicated state is compared with its replicas once in so many steps, a part of each row in each; 0: 16. Weights that each
      * update makes anew (stages 1 and 2, 16 bits) are compared whole in every step. */
     size_t verify_steps;
+    /* 1: everything that is held lies on CUDA device `device`, and all work on it goes into `stream` (a cudaStream_t, the
+     * caller's), where the model's stages work, too; reductions and gathers run on streams of their own beside it. The same
+     * bits as on the host. The model computes in the type that weights are held in, nothing is expanded. INVALID:
+     * MODEL_FLOAT16, offload. UNSUPPORTED: no CUDA. */
+    int on_device, device;
+    void *stream;
     const char *
         offload; /* folder in which moments and master weights live, in a file without a name; NULL: in memory */
 } optim_zero_config_t;
@@ -140,6 +147,9 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
  * first k: the last sequences, whose gradients set off the reductions, are then in the same place on all ranks; else a rank
  * with fewer may need more buffers for buckets, since it cannot wait for the others while they need it. Evaluation of a number of sequences that ranks do not share evenly does likewise. */
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
+/* The same for stages on the device (config->on_device); NULL on the host, as the other is on a device. acquire and ready do not
+ * wait for the device, but for errors: the stream does. */
+const model_cuda_store_t *optim_zero_cuda_store(optim_zero_t *zero);
 typedef enum { OPTIM_PASS_FORWARD, OPTIM_PASS_BACKWARD, OPTIM_PASS_BACKWARD_WEIGHT } optim_pass_t;
 /* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it would make it
  * (model_stage_forward, _backward, _backward_weight). Where acquire is not collective all that it does is to start the reductions
@@ -153,7 +163,8 @@ typedef struct {
     double norm; /* of the batch's mean gradient, before clipping; not finite: the step was skipped */
     int skipped; /* 1: some gradient was not finite; nothing has changed but the loss scale (MODEL_FLOAT16) */
     /* Since optim_zero_begin, or since the step before where it is not called: this thread moved gradients or weights over dp,
-     * or waited for them; gradients were under way while it did something else; elements sent. */
+     * or waited for them; gradients were under way while it did something else; elements sent. On a device this thread hardly
+     * ever waits: what streams wait for is not in exposed_s. */
     double exposed_s, hidden_s;
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
 } optim_zero_step_t;

@@ -32,7 +32,7 @@ static void landed(optim_zero_t *zero)
 
 static gyre_status_t wait_oldest(optim_zero_t *zero)
 {
-    gyre_status_t status = gyre_wait(&zero->run[zero->oldest].reduce);
+    gyre_status_t status = zero->on->wait(zero, &zero->run[zero->oldest].reduce);
     landed(zero);
     return status;
 }
@@ -66,19 +66,14 @@ gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
 static gyre_status_t start(optim_zero_t *zero, size_t b)
 {
     const zero_bucket_t *k = &zero->plan.bucket[b];
-    zero_run_t *run = &zero->run[b];
-    gyre_type_t type = zero_grad_type(zero);
     uint64_t others = zero->plan.ranks - 1, scatter = k->count - k->cut_count;
     if (zero_alone(zero)) /* its memory is where the sum is to be */
         return GYRE_OK;
-    if (zero->plan.config.stage == 0) {
+    if (zero->plan.config.stage == 0)
         zero->sent[OPTIM_TRAFFIC_ALL_REDUCE] += scatter + others * k->cut_count;
-        return gyre_iall_reduce(run->data, run->data, k->count, type, GYRE_OP(GYRE_SUM), zero->groups.dp,
-                                &run->reduce);
-    }
-    zero->sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += scatter;
-    return gyre_ireduce_scatterv(run->data, zero_grad_own(zero, b), run->shards, type, GYRE_OP(GYRE_SUM),
-                                 zero->groups.dp, &run->reduce);
+    else
+        zero->sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += scatter;
+    return zero->on->reduce(zero, b);
 }
 
 static gyre_status_t start_full(optim_zero_t *zero)
@@ -100,7 +95,7 @@ gyre_status_t zero_progress(optim_zero_t *zero)
     base_time_t begin = base_now();
     int moving = zero->oldest < zero->next;
     while (zero->oldest < zero->next) {
-        if ((status = gyre_test(&zero->run[zero->oldest].reduce)) == GYRE_IN_PROGRESS)
+        if ((status = zero->on->test(zero, &zero->run[zero->oldest].reduce)) == GYRE_IN_PROGRESS)
             break;
         landed(zero);
         if (status != GYRE_OK)
@@ -120,31 +115,25 @@ gyre_status_t zero_bucket_ready(optim_zero_t *zero, size_t b)
     return status == GYRE_OK ? zero_progress(zero) : status;
 }
 
-static void fill_nothing(const optim_zero_t *zero, char *data, size_t count)
-{
-    for (size_t i = 0; i < count; i++) /* x + -0.0 is x, to the bit */
-        if (zero->plan.config.grad16)
-            ((uint16_t *)(void *)data)[i] = 0x8000u;
-        else
-            ((float *)(void *)data)[i] = -0.0f;
-}
-
 /* All at once and without waiting for any, since the others may need this rank's part in a gather first: what goes out of a
  * pool is one constant for all buckets. */
 gyre_status_t zero_buckets_nothing(optim_zero_t *zero)
 {
     if (zero->next > 0)
         return GYRE_OK;
+    gyre_status_t status = GYRE_OK;
     if (zero->plan.pool > 0)
-        fill_nothing(zero, zero->pool[0], zero->plan.max_bucket);
-    for (size_t b = 0; b < zero->plan.buckets; b++) {
+        status = zero->on->no_grads(zero, zero->pool[0], zero->plan.max_bucket);
+    for (size_t b = 0; status == GYRE_OK && b < zero->plan.buckets; b++) {
         zero_run_t *run = &zero->run[b];
         if (zero->plan.pool == 0)
-            fill_nothing(zero, run->data, zero->plan.bucket[b].count);
+            status = zero->on->no_grads(zero, run->data, zero->plan.bucket[b].count);
         else
             run->data = zero->pool[0];
         run->missing = 0;
     }
+    if (status != GYRE_OK)
+        return status;
     return start_full(zero);
 }
 
@@ -171,7 +160,7 @@ void zero_buckets_reset(optim_zero_t *zero)
 void zero_buckets_abandon(optim_zero_t *zero)
 {
     for (size_t b = 0; zero->run && b < zero->plan.buckets; b++) {
-        gyre_wait(&zero->run[b].reduce);
-        gyre_wait(&zero->run[b].gather);
+        zero->on->wait(zero, &zero->run[b].reduce);
+        zero->on->wait(zero, &zero->run[b].gather);
     }
 }

@@ -130,7 +130,8 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     if (c->stage >= 2 && many) /* those of a unit, and one that is on its way */
         plan->pool = base_min_size(plan->max_unit_buckets + 1, plan->buckets);
     zero_plan_staging(plan);
-    if (plan->gathers || half)
+    plan->expands = half && !c->on_device;
+    if (plan->gathers || plan->expands)
         plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
     return GYRE_OK;
 }
@@ -189,7 +190,7 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
     if (plan->entries) {
         size_t raw = plan->gathers && half ? sizeof(uint16_t) : 0;
         size_t elements = c->keep ? plan->params->grad_total : plan->entries * plan->max_unit;
-        bytes[OPTIM_MEMORY_GATHERED] = elements * (sizeof(float) + raw);
+        bytes[OPTIM_MEMORY_GATHERED] = elements * ((half && !plan->expands ? 0 : sizeof(float)) + raw);
     }
     if (c->offload)
         bytes[OPTIM_MEMORY_OFFLOAD] = plan->max_own * (half ? 3 : 2) * sizeof(float);

@@ -36,6 +36,7 @@ typedef struct {
     size_t max_unit;         /* elements of the longest, aliases too */
     size_t max_unit_buckets; /* that one has rows in */
     int gathers;             /* 1: acquire gathers (stage 3 on more than one rank) */
+    int expands;             /* 1: the model is given fp32 that is not held */
     size_t pool;             /* buffers of max_bucket gradients; 0: buckets have places of their own */
     size_t staging; /* elements of fp32 in which gradients are computed that have no place yet; 0: none */
     size_t entries; /* buffers of units in `gathered` */

@@ -117,6 +117,38 @@ gyre_status_t zero_state_close(optim_zero_t *zero, size_t b, int changed)
                : GYRE_OK;
 }
 
+/* The same for the host to read and write: a device's goes through the window. */
+static gyre_status_t open_for_host(optim_zero_t *zero, size_t b, zero_view_t *view)
+{
+    const size_t n = zero->plan.bucket[b].own;
+    zero_view_t there;
+    gyre_status_t status = zero_state_open(zero, b, zero->device ? &there : view);
+    if (status != GYRE_OK || !zero->device)
+        return status;
+    if (!zero->window &&
+        !(zero->window = malloc((zero->plan.max_own ? zero->plan.max_own : 1) * 3 * sizeof(float))))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu elements of state on their way",
+                         zero->plan.max_own);
+    *view = (zero_view_t){.m = zero->window, .v = zero->window + n, .w = zero->window + 2 * n};
+    float *to[] = {view->m, view->v, view->w}, *from[] = {there.m, there.v, there.w};
+    for (size_t i = 0; status == GYRE_OK && i < 3; i++)
+        status = zero->on->read(zero, to[i], from[i], n * sizeof(float));
+    return status;
+}
+
+static gyre_status_t close_for_host(optim_zero_t *zero, size_t b, const zero_view_t *view, int changed)
+{
+    const size_t n = zero->plan.bucket[b].own;
+    zero_view_t there;
+    if (!zero->device)
+        return zero_state_close(zero, b, changed);
+    gyre_status_t status = changed ? zero_state_open(zero, b, &there) : GYRE_OK;
+    float *from[] = {view->m, view->v, view->w}, *to[] = {there.m, there.v, there.w};
+    for (size_t i = 0; changed && status == GYRE_OK && i < 3; i++)
+        status = zero->on->write(zero, to[i], from[i], n * sizeof(float));
+    return status;
+}
+
 void zero_state_ahead(optim_zero_t *zero, size_t b)
 {
     if (zero->file >= 0 && zero->plan.bucket[b].alias == MODEL_NONE)
@@ -159,7 +191,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
                 continue;
             if (!listed && !open &&
                 ((status = zero_weights_wait(zero, b)) != GYRE_OK ||
-                 (status = zero_state_open(zero, b, &view)) != GYRE_OK))
+                 (status = open_for_host(zero, b, &view)) != GYRE_OK))
                 return status;
             open = 1;
             const optim_zero_range_t range = {.row = r,
@@ -172,7 +204,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
             status = fn(user, &range);
         }
         if (status == GYRE_OK && !listed && open)
-            status = zero_state_close(zero, b, what == OPTIM_STATE_LOAD);
+            status = close_for_host(zero, b, &view, what == OPTIM_STATE_LOAD);
     }
     return status;
 }
@@ -270,8 +302,7 @@ static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_
                         0);
     const float *weight =
         zero->master ? zero->master + k->at : (const float *)(const void *)zero_weight_own(zero, b);
-    memcpy(out, weight + at, bytes);
-    return GYRE_OK;
+    return zero->on->read(zero, out, weight + at, bytes);
 }
 
 /* This rank's piece of row `global` of the whole table: into memory that it takes, or into `whole` at its place there. */

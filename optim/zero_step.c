@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "optim/convert.h"
 #include "optim/zero_internal.h"
 
 /* Beside the words of the exact sum: ranks that found replicas apart. */
@@ -20,30 +19,6 @@ static gyre_status_t check_complete(const optim_zero_t *zero)
     return GYRE_OK;
 }
 
-/* sum += other, as collectives add. */
-static void join(const optim_zero_t *zero, char *sum, const char *other, size_t n)
-{
-    float a[ZERO_BLOCK], b[ZERO_BLOCK];
-    if (!zero->plan.config.grad16) {
-        float *to = (float *)(void *)sum;
-        const float *from = (const float *)(const void *)other;
-        for (size_t i = 0; i < n; i++)
-            to[i] = from[i] + to[i];
-        return;
-    }
-    model_precision_t type = zero->plan.config.precision;
-    uint16_t *to = (uint16_t *)(void *)sum;
-    const uint16_t *from = (const uint16_t *)(const void *)other;
-    for (size_t at = 0; at < n; at += ZERO_BLOCK) {
-        size_t len = n - at < ZERO_BLOCK ? n - at : ZERO_BLOCK;
-        optim_expand(type, to + at, a, len);
-        optim_expand(type, from + at, b, len);
-        for (size_t i = 0; i < len; i++)
-            a[i] = b[i] + a[i];
-        optim_round(type, a, to + at, len);
-    }
-}
-
 /* A tied weight has two gradients, as head and as embedding, each summed over the batch: their sum is the gradient. */
 static gyre_status_t join_tied(optim_zero_t *zero)
 {
@@ -53,12 +28,12 @@ static gyre_status_t join_tied(optim_zero_t *zero)
         if (!plan->params->row[k->row].twin)
             continue;
         if (k->alias != MODEL_NONE) {
-            join(zero, zero_grad_own(zero, k->alias), zero_grad_own(zero, b), k->own);
-        } else if (zero->groups.tied) {
-            char *grad = zero_grad_own(zero, b);
             gyre_status_t status =
-                gyre_all_reduce(grad, grad, k->own, zero_grad_type(zero), GYRE_OP(GYRE_SUM),
-                                zero->groups.tied); /* of two: a + b is b + a */
+                zero->on->add_grads(zero, zero_grad_own(zero, k->alias), zero_grad_own(zero, b), k->own);
+            if (status != GYRE_OK)
+                return status;
+        } else if (zero->groups.tied) { /* of two: a + b is b + a */
+            gyre_status_t status = zero->on->sum_tied(zero, zero_grad_own(zero, b), k->own);
             if (status != GYRE_OK)
                 return status;
             zero->sent[OPTIM_TRAFFIC_TIED] += k->own;
@@ -67,29 +42,16 @@ static gyre_status_t join_tied(optim_zero_t *zero)
     return GYRE_OK;
 }
 
-static void add_exact(optim_zero_t *zero, const char *grad, size_t n)
-{
-    float block[ZERO_BLOCK];
-    if (!zero->plan.config.grad16) {
-        optim_exact_add(&zero->exact, (const float *)(const void *)grad, n);
-        return;
-    }
-    const uint16_t *from = (const uint16_t *)(const void *)grad;
-    for (size_t at = 0; at < n; at += ZERO_BLOCK) {
-        size_t len = n - at < ZERO_BLOCK ? n - at : ZERO_BLOCK;
-        optim_expand(zero->plan.config.precision, from + at, block, len);
-        optim_exact_add(&zero->exact, block, len);
-    }
-}
-
 /* Squares of what only this rank counts: its shard (also where it holds all), rows that all ranks of tp hold on the first of
  * them, tied weights where the embedding is. */
-static void sum_squares(optim_zero_t *zero)
+gyre_status_t zero_squares(optim_zero_t *zero,
+                           gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
+                           void *user)
 {
+    gyre_status_t status = GYRE_OK;
     const zero_plan_t *plan = &zero->plan;
     const model_param_t *row = plan->params->row;
-    optim_exact_begin(&zero->exact);
-    for (size_t r = 0; r < plan->params->rows; r++) {
+    for (size_t r = 0; status == GYRE_OK && r < plan->params->rows; r++) {
         size_t b = plan->bucket_of[r];
         const zero_bucket_t *k = &plan->bucket[b];
         size_t lo = row[r].grad - k->grad, hi = lo + row[r].count;
@@ -98,9 +60,9 @@ static void sum_squares(optim_zero_t *zero)
         lo = lo > k->cut_first ? lo : k->cut_first;
         hi = hi < k->cut_first + k->cut_count ? hi : k->cut_first + k->cut_count;
         if (lo < hi)
-            add_exact(zero, zero_grad_own(zero, b) + (lo - k->first) * plan->grad_bytes, hi - lo);
+            status = fn(zero, user, zero_grad_own(zero, b) + (lo - k->first) * plan->grad_bytes, hi - lo);
     }
-    optim_exact_close(&zero->exact);
+    return status;
 }
 
 static gyre_status_t agree(optim_zero_t *zero, int drifted, uint64_t word[WORDS])
@@ -112,28 +74,10 @@ static gyre_status_t agree(optim_zero_t *zero, int drifted, uint64_t word[WORDS]
     return gyre_all_reduce(word, word, WORDS, GYRE_UINT64, GYRE_OP(GYRE_SUM), zero->groups.world);
 }
 
-static void update_row(const optim_zero_t *zero, const optim_adamw_factors_t *f, int decay,
-                       const zero_view_t *state, size_t at, const char *grad, size_t n)
-{
-    float block[ZERO_BLOCK];
-    if (!zero->plan.config.grad16) {
-        optim_adamw_update(f, decay, state->w + at, state->m + at, state->v + at,
-                           (const float *)(const void *)grad, n);
-        return;
-    }
-    const uint16_t *from = (const uint16_t *)(const void *)grad;
-    for (size_t i = 0; i < n; i += ZERO_BLOCK) {
-        size_t len = n - i < ZERO_BLOCK ? n - i : ZERO_BLOCK;
-        optim_expand(zero->plan.config.precision, from + i, block, len);
-        optim_adamw_update(f, decay, state->w + at + i, state->m + at + i, state->v + at + i, block, len);
-    }
-}
-
 /* From the embeddings up, the order in which the next forward pass wants the weights. */
 static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
 {
     const zero_plan_t *plan = &zero->plan;
-    const model_param_t *row = plan->params->row;
     const optim_adamw_factors_t f = optim_adamw_factors(&plan->config.adamw, ++zero->steps, scale, rate);
     for (size_t b = plan->buckets; b-- > 0;) {
         const zero_bucket_t *k = &plan->bucket[b];
@@ -145,13 +89,10 @@ static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
             return status;
         if (b > 0)
             zero_state_ahead(zero, b - 1);
-        for (size_t r = k->row; r < k->row + k->rows; r++) {
-            size_t lo, hi;
-            if (zero_row_part(zero, r, &lo, &hi))
-                update_row(zero, &f, row[r].decay, &state, lo - k->first,
-                           zero_grad_own(zero, b) + (lo - k->first) * plan->grad_bytes, hi - lo);
-        }
-        if ((status = zero_weights_publish(zero, b, state.w)) != GYRE_OK ||
+        int rounded = 0;
+        if ((status = zero->on->update(zero, b, &f, &state, &rounded)) != GYRE_OK)
+            return status;
+        if ((status = zero_weights_publish(zero, b, rounded ? NULL : state.w)) != GYRE_OK ||
             (status = zero_state_close(zero, b, 1)) != GYRE_OK)
             return status;
     }
@@ -179,7 +120,8 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     if (status != GYRE_OK)
         return status;
     base_time_t begin = model_spans_now(zero->spans);
-    sum_squares(zero);
+    if ((status = zero->on->squares(zero)) != GYRE_OK)
+        return status;
     base_time_t middle = base_now();
     model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, middle, -1, -1);
     if ((status = agree(zero, drifted, word)) != GYRE_OK)

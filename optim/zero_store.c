@@ -10,10 +10,10 @@
 gyre_status_t zero_weights_wait(optim_zero_t *zero, size_t b)
 {
     zero_run_t *run = &zero->run[b];
-    if (!run->gather)
+    if (!run->gather.pending)
         return GYRE_OK;
     base_time_t begin = base_now();
-    gyre_status_t status = gyre_wait(&run->gather);
+    gyre_status_t status = zero->on->wait(zero, &run->gather);
     zero_exposed(zero, MODEL_SPAN_GATHER, begin);
     return status;
 }
@@ -23,14 +23,16 @@ gyre_status_t zero_weights_publish(optim_zero_t *zero, size_t b, const float *ma
     const zero_bucket_t *k = &zero->plan.bucket[b];
     int stage = zero->plan.config.stage;
     char *own = zero_weight_own(zero, b);
-    if (zero_half(zero))
-        optim_round(zero->plan.config.precision, master, (uint16_t *)(void *)own, k->own);
+    gyre_status_t status = GYRE_OK;
+    if (zero_half(zero) && master)
+        status = zero->on->round_weights(zero, master, own, k->own);
+    if (status != GYRE_OK)
+        return status;
     if (zero_alone(zero) || stage == 0 || stage == 3)
         return GYRE_OK;
     zero->sent[OPTIM_TRAFFIC_ALL_GATHER] += (uint64_t)(zero->plan.ranks - 1) * k->cut_count;
-    return gyre_iall_gatherv(own, own - k->first * zero->plan.weight_bytes, zero->run[b].shards, NULL,
-                             zero_half(zero) ? zero_type16(zero) : GYRE_FLOAT32, zero->groups.dp,
-                             &zero->run[b].gather);
+    return zero->on->gather(zero, own, own - k->first * zero->plan.weight_bytes, zero->run[b].shards, 0,
+                            &zero->run[b].gather);
 }
 
 /* Starts the gathers of the unit that `entry` is for. */
@@ -45,10 +47,11 @@ static gyre_status_t gather(optim_zero_t *zero, zero_entry_t *entry)
         const zero_bucket_t *k = &plan->bucket[from];
         char *data = whole + (plan->bucket[b].grad - row[entry->first].grad) * plan->weight_bytes,
              *own = data + k->first * plan->weight_bytes;
-        memcpy(own, zero_weight_own(zero, from), k->own * plan->weight_bytes);
-        gyre_status_t status = gyre_iall_gatherv(own, data, zero->run[from].shards, NULL,
-                                                 zero_half(zero) ? zero_type16(zero) : GYRE_FLOAT32,
-                                                 zero->gather_comm, &entry->request[entry->requests]);
+        gyre_status_t status =
+            zero->on->copy(zero, own, zero_weight_own(zero, from), k->own * plan->weight_bytes);
+        if (status == GYRE_OK)
+            status = zero->on->gather(zero, own, data, zero->run[from].shards, 1,
+                                      &entry->request[entry->requests]);
         if (status != GYRE_OK)
             return status;
         entry->requests++;
@@ -57,7 +60,7 @@ static gyre_status_t gather(optim_zero_t *zero, zero_entry_t *entry)
     return GYRE_OK;
 }
 
-/* Until the unit is there in fp32. */
+/* Until the unit is there as the model wants it. */
 static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
 {
     const zero_plan_t *plan = &zero->plan;
@@ -65,14 +68,14 @@ static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
     gyre_status_t status = GYRE_OK;
     base_time_t begin = base_now();
     for (size_t i = 0; i < entry->requests; i++) {
-        gyre_status_t one = gyre_wait(&entry->request[i]);
+        gyre_status_t one = zero->on->wait(zero, &entry->request[i]);
         status = status == GYRE_OK ? one : status;
     }
     entry->requests = 0;
     zero_exposed(zero, MODEL_SPAN_GATHER, begin);
     if (status != GYRE_OK)
         return status;
-    for (size_t r = entry->first; zero_half(zero) && r < entry->first + entry->rows; r++) {
+    for (size_t r = entry->first; plan->expands && r < entry->first + entry->rows; r++) {
         if ((status = zero_weights_wait(zero, zero_plan_weights(plan, plan->bucket_of[r]))) != GYRE_OK)
             return status;
         size_t at = row[r].grad - row[entry->first].grad;
@@ -112,8 +115,10 @@ static gyre_status_t add_entry(optim_zero_t *zero, zero_entry_t **out)
 {
     size_t raw = zero->plan.gathers && zero_half(zero) ? sizeof(uint16_t) : 0, count = zero->plan.max_unit;
     zero_entry_t *entry = &zero->entry[zero->entries];
-    void *memory, *half = NULL;
-    gyre_status_t status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
+    void *memory = NULL, *half = NULL;
+    gyre_status_t status = GYRE_OK;
+    if (zero->plan.expands || !zero_half(zero))
+        status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
     if (status == GYRE_OK && raw)
         status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * raw, 1, &half);
     if (status != GYRE_OK)
@@ -161,34 +166,60 @@ static gyre_status_t check_rows(const optim_zero_t *zero, size_t first, size_t r
                      first, rows, params->rows);
 }
 
-static gyre_status_t acquire(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,
-                             const float **value)
+/* The rows' weights are there; *held: their unit's buffer, or NULL: they lie in zero->weights. */
+static gyre_status_t hold(optim_zero_t *zero, size_t first, size_t rows, size_t next_first, size_t next_rows,
+                          zero_entry_t **held)
 {
-    optim_zero_t *zero = user;
     const zero_plan_t *plan = &zero->plan;
-    const model_param_t *row = plan->params->row;
     gyre_status_t status = check_rows(zero, first, rows, "acquire");
+    *held = NULL;
     for (size_t r = first; status == GYRE_OK && r < first + rows; r++)
         status = zero_weights_wait(zero, zero_plan_weights(plan, plan->bucket_of[r]));
     if (status != GYRE_OK)
         return status;
-    if (plan->entries == 0) {
-        for (size_t i = 0; i < rows; i++)
-            value[i] = (const float *)(const void *)zero->weights + row[first + i].offset;
+    if (plan->entries == 0)
         return zero_progress(zero);
-    }
     zero_entry_t *entry, *ahead;
     if ((status = begin_entry(zero, first, 1, &entry)) != GYRE_OK)
         return status;
     if (entry->users++ > 0)
-        return gyre_fail(GYRE_ERR_INVALID, "acquire of %s: its unit is in use", row[first].name);
+        return gyre_fail(GYRE_ERR_INVALID, "acquire of %s: its unit is in use",
+                         plan->params->row[first].name);
     if (!entry->filled && (status = fill(zero, entry)) != GYRE_OK)
         return status;
-    for (size_t i = 0; i < rows; i++)
-        value[i] = entry->value + (row[first + i].grad - row[entry->first].grad);
+    *held = entry;
     if (plan->gathers && next_rows > 0 && next_first < plan->params->rows)
         status = begin_entry(zero, next_first, 0, &ahead);
     return status == GYRE_OK ? zero_progress(zero) : status;
+}
+
+static const void *weights_of(const optim_zero_t *zero, const zero_entry_t *entry, size_t r)
+{
+    const model_param_t *row = zero->plan.params->row;
+    if (!entry)
+        return zero->weights + row[r].offset * zero->plan.weight_bytes;
+    size_t at = row[r].grad - row[entry->first].grad;
+    return entry->value ? (const void *)(entry->value + at) : (const void *)(entry->raw + at);
+}
+
+static gyre_status_t acquire(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,
+                             const float **value)
+{
+    zero_entry_t *entry;
+    gyre_status_t status = hold(user, first, rows, next_first, next_rows, &entry);
+    for (size_t i = 0; status == GYRE_OK && i < rows; i++)
+        value[i] = weights_of(user, entry, first + i);
+    return status;
+}
+
+static gyre_status_t acquire_any(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,
+                                 const void **value)
+{
+    zero_entry_t *entry;
+    gyre_status_t status = hold(user, first, rows, next_first, next_rows, &entry);
+    for (size_t i = 0; status == GYRE_OK && i < rows; i++)
+        value[i] = weights_of(user, entry, first + i);
+    return status;
 }
 
 static void release(void *user, size_t first, size_t rows)
@@ -216,7 +247,7 @@ gyre_status_t zero_store_forget(optim_zero_t *zero)
             return gyre_fail(GYRE_ERR_INVALID, "weights are to change while the model uses %s",
                              zero->plan.params->row[entry->first].name);
         for (size_t r = 0; r < entry->requests; r++) {
-            gyre_status_t one = gyre_wait(&entry->request[r]);
+            gyre_status_t one = zero->on->wait(zero, &entry->request[r]);
             status = status == GYRE_OK ? one : status;
         }
         entry->requests = 0;
@@ -240,7 +271,7 @@ static int reads(const model_params_t *params, size_t begin, optim_pass_t pass)
 gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, optim_pass_t pass)
 {
     const model_params_t *params = zero->plan.params;
-    const float *value[1];
+    zero_entry_t *entry;
     int down = pass != OPTIM_PASS_FORWARD;
     if (rows == 0)
         return GYRE_OK;
@@ -254,7 +285,7 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
         size_t begin, end; /* the unit at the cursor */
         zero_plan_unit(&zero->plan, down ? at : at - 1, &begin, &end);
         at = down ? end : begin;
-        if (reads(params, begin, pass) && (status = acquire(zero, begin, 1, 0, 0, value)) == GYRE_OK)
+        if (reads(params, begin, pass) && (status = hold(zero, begin, 1, 0, 0, &entry)) == GYRE_OK)
             release(zero, begin, 1);
     }
     return status;
@@ -319,16 +350,16 @@ static gyre_status_t complete(optim_zero_t *zero, size_t r)
     const model_param_t *row = &zero->plan.params->row[r];
     size_t b = zero->plan.bucket_of[r];
     float *value = zero->placed[r];
-    optim_stack_finish(zero->stack, value, row->grad, row->count);
-    if (zero->plan.config.grad16) {
-        gyre_status_t status = zero_bucket_open(zero, b);
-        if (status != GYRE_OK)
-            return status;
-        optim_round(zero->plan.config.precision, value,
-                    (uint16_t *)(void *)zero->run[b].data + (row->grad - zero->plan.bucket[b].grad),
-                    row->count);
+    gyre_status_t status = optim_stack_finish(zero->stack, value, row->grad, row->count);
+    if (status == GYRE_OK && zero->plan.config.grad16) {
+        status = zero_bucket_open(zero, b);
+        if (status == GYRE_OK)
+            status = zero->on->round_grads(zero, value,
+                                           zero->run[b].data + (row->grad - zero->plan.bucket[b].grad) *
+                                                                   zero->plan.grad_bytes,
+                                           row->count);
     }
-    return zero_bucket_ready(zero, b);
+    return status == GYRE_OK ? zero_bucket_ready(zero, b) : status;
 }
 
 static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
@@ -344,7 +375,7 @@ static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
         if (i + 1 == zero->plan.config.share)
             status = complete(zero, r);
         else
-            optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, row[r].count);
+            status = optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, row[r].count);
         if (is_staged(zero, zero->placed[r]))
             zero->staged--;
         zero->placed[r] = NULL;
@@ -356,4 +387,6 @@ void zero_store_init(optim_zero_t *zero)
 {
     zero->store = (model_store_t_f32){
         .acquire = acquire, .release = release, .place = place, .ready = ready, .user = zero};
+    zero->cuda_store = (model_cuda_store_t){
+        .acquire = acquire_any, .release = release, .place = place, .ready = ready, .user = zero};
 }

@@ -13,22 +13,24 @@
 #include "base/hash.h"
 #include "optim/zero_internal.h"
 
-typedef enum { GROUP_DP, GROUP_TP, GROUP_TIED, GROUPS } group_t;
-
-static gyre_comm_t *comm_of(const optim_zero_t *zero, group_t group)
+static gyre_comm_t *comm_of(const optim_zero_t *zero, zero_group_t group)
 {
-    return group == GROUP_DP ? zero->groups.dp : group == GROUP_TP ? zero->groups.tp : zero->groups.tied;
+    return group == ZERO_GROUP_DP   ? zero->groups.dp
+           : group == ZERO_GROUP_TP ? zero->groups.tp
+                                    : zero->groups.tied;
 }
 
-static const char *const group_name[GROUPS] = {"data-parallel", "tensor-parallel", "tied"};
+static const char *const group_name[ZERO_GROUPS] = {"data-parallel", "tensor-parallel", "tied"};
 
 /* 1 if the ranks of the group hold the same of row r. */
-static int replicated(const optim_zero_t *zero, group_t group, size_t r)
+static int replicated(const optim_zero_t *zero, zero_group_t group, size_t r)
 {
     const model_param_t *row = &zero->plan.params->row[r];
     if (row->alias != MODEL_NONE)
         return 0; /* its embedding is looked at */
-    return group == GROUP_DP ? zero->plan.config.stage < 3 : group == GROUP_TP ? row->cut < 0 : row->twin;
+    return group == ZERO_GROUP_DP   ? zero->plan.config.stage < 3
+           : group == ZERO_GROUP_TP ? row->cut < 0
+                                    : row->twin;
 }
 
 /* 1 if every update makes the weights anew, from another rank's or from master weights. */
@@ -38,37 +40,30 @@ static int made_anew(const optim_zero_t *zero)
     return zero_half(zero) || (!zero_alone(zero) && (stage == 1 || stage == 2));
 }
 
-/* Slice `part` of `parts` of n elements. */
-static uint64_t hash_slice(const char *data, size_t n, size_t bytes, size_t part, size_t parts, uint64_t seed)
-{
-    size_t each = (n + parts - 1) / parts, lo = part * each < n ? part * each : n,
-           hi = lo + each < n ? lo + each : n;
-    return lo < hi ? base_hash64(data + lo * bytes, (hi - lo) * bytes, seed) : seed;
-}
-
 /* Weights as the model has them, and master weights and moments where they are in memory and replicated. */
-static uint64_t hash_row(const optim_zero_t *zero, group_t group, size_t r, size_t part, size_t parts)
+size_t zero_hashed(const optim_zero_t *zero, zero_group_t group, size_t r, zero_piece_t piece[ZERO_PIECES])
 {
     const zero_plan_t *plan = &zero->plan;
     const model_param_t *row = &plan->params->row[r];
     const zero_bucket_t *k = &plan->bucket[plan->bucket_of[r]];
-    uint64_t hash = 0;
-    size_t lo, hi, weight_part = made_anew(zero) ? 0 : part, weight_parts = made_anew(zero) ? 1 : parts;
-    int held = zero_row_part(zero, r, &lo, &hi);
+    size_t pieces = 0, lo, hi;
+    int held = zero_row_part(zero, r, &lo, &hi), sliced = !made_anew(zero);
+    if (!replicated(zero, group, r))
+        return 0;
     if (plan->config.stage < 3)
-        hash = hash_slice(zero->weights + row->offset * plan->weight_bytes, row->count, plan->weight_bytes,
-                          weight_part, weight_parts, hash);
+        piece[pieces++] = (zero_piece_t){zero->weights + row->offset * plan->weight_bytes, row->count,
+                                         plan->weight_bytes, sliced};
     else if (held)
-        hash = hash_slice(zero->weights + (k->at + lo - k->first) * plan->weight_bytes, hi - lo,
-                          plan->weight_bytes, weight_part, weight_parts, hash);
-    if (!held || (group == GROUP_DP && plan->config.stage > 0))
-        return hash;
+        piece[pieces++] = (zero_piece_t){zero->weights + (k->at + lo - k->first) * plan->weight_bytes,
+                                         hi - lo, plan->weight_bytes, sliced};
+    if (!held || (group == ZERO_GROUP_DP && plan->config.stage > 0))
+        return pieces;
     const float *state[] = {zero->master, zero->m, zero->v};
     for (size_t i = 0; i < 3; i++)
         if (state[i])
-            hash = hash_slice((const char *)(state[i] + k->at + lo - k->first), hi - lo, sizeof(float), part,
-                              parts, hash);
-    return hash;
+            piece[pieces++] =
+                (zero_piece_t){(const char *)(state[i] + k->at + lo - k->first), hi - lo, sizeof(float), 1};
+    return pieces;
 }
 
 typedef struct {
@@ -76,7 +71,7 @@ typedef struct {
 } vote_t;
 
 /* Who of n voters stands against the most common hash: names, or all where there is no majority. */
-static void name_row(optim_zero_t *zero, group_t group, const char *row, const vote_t *vote, size_t n)
+static void name_row(optim_zero_t *zero, zero_group_t group, const char *row, const vote_t *vote, size_t n)
 {
     size_t best = 0, most = 0;
     for (size_t i = 0; i < n; i++) {
@@ -103,7 +98,7 @@ static void name_row(optim_zero_t *zero, group_t group, const char *row, const v
 }
 
 /* The hashes differ: row by row, with the ranks' numbers, over the group. */
-static gyre_status_t find_drift(optim_zero_t *zero, group_t group, size_t part, size_t parts)
+static gyre_status_t find_drift(optim_zero_t *zero, zero_group_t group, const uint64_t *hash)
 {
     gyre_comm_t *comm = comm_of(zero, group);
     const model_params_t *params = zero->plan.params;
@@ -115,7 +110,7 @@ static gyre_status_t find_drift(optim_zero_t *zero, group_t group, size_t part, 
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
         if (!replicated(zero, group, r))
             continue;
-        vote_t mine = {zero->world_rank, hash_row(zero, group, r, part, parts)};
+        vote_t mine = {zero->world_rank, hash[r]};
         status = gyre_all_gather(&mine, all, 2, GYRE_UINT64, comm);
         int differs = 0;
         for (size_t p = 1; p < n; p++)
@@ -129,31 +124,37 @@ static gyre_status_t find_drift(optim_zero_t *zero, group_t group, size_t part, 
     return status;
 }
 
-static gyre_status_t compare(optim_zero_t *zero, group_t group, size_t part, size_t parts, int *drifted)
+static gyre_status_t compare(optim_zero_t *zero, zero_group_t group, size_t part, size_t parts, int *drifted)
 {
     gyre_comm_t *comm = comm_of(zero, group);
-    uint64_t hash = 0;
+    const model_params_t *params = zero->plan.params;
+    uint64_t all = 0;
     if (!comm || gyre_comm_size(comm) < 2)
         return GYRE_OK;
-    for (size_t r = 0; r < zero->plan.params->rows; r++)
-        if (replicated(zero, group, r)) {
-            uint64_t one = hash_row(zero, group, r, part, parts);
-            hash = base_hash64(&one, sizeof one, hash);
-        }
-    uint64_t ends[2] = {hash, ~hash};
-    gyre_status_t status = gyre_all_reduce(ends, ends, 2, GYRE_UINT64, GYRE_OP(GYRE_MIN), comm);
-    if (status != GYRE_OK || ends[0] == ~ends[1])
-        return status;
-    *drifted = 1;
-    return find_drift(zero, group, part, parts);
+    uint64_t *hash = calloc(params->rows + 1, sizeof *hash);
+    if (!hash)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the hashes of %zu rows", params->rows);
+    gyre_status_t status = zero->on->hash(zero, group, part, parts, hash);
+    for (size_t r = 0; r < params->rows; r++)
+        if (replicated(zero, group, r))
+            all = base_hash64(&hash[r], sizeof hash[r], all);
+    uint64_t ends[2] = {all, ~all};
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(ends, ends, 2, GYRE_UINT64, GYRE_OP(GYRE_MIN), comm);
+    if (status == GYRE_OK && ends[0] != ~ends[1]) {
+        *drifted = 1;
+        status = find_drift(zero, group, hash);
+    }
+    free(hash);
+    return status;
 }
 
 gyre_status_t zero_verify_part(optim_zero_t *zero, size_t part, size_t parts, int *drifted)
 {
     gyre_status_t status = GYRE_OK;
     *drifted = 0;
-    for (int group = 0; status == GYRE_OK && group < GROUPS; group++)
-        status = compare(zero, (group_t)group, part, parts, drifted);
+    for (int group = 0; status == GYRE_OK && group < ZERO_GROUPS; group++)
+        status = compare(zero, (zero_group_t)group, part, parts, drifted);
     return status;
 }
 

@@ -195,6 +195,82 @@ static inline void make_gradient(job_t *job, const trial_t *t, const model_store
     MP_OK(store->ready(store->user, sequence % 2, begin, end - begin));
 }
 
+/* A device's store as a host's, with copies: the model's arithmetic above is the host's. */
+typedef struct {
+    optim_zero_t *zero;
+    const model_params_t *params;
+    float *value[MAX_ROWS], *grad[MAX_ROWS], *there[MAX_ROWS];
+} mirror_t;
+
+static inline gyre_status_t mirror_acquire(void *user, size_t first, size_t rows, size_t next_first,
+                                           size_t next_rows, const float **value)
+{
+    mirror_t *mirror = user;
+    optim_zero_t *zero = mirror->zero;
+    const model_cuda_store_t *store = optim_zero_cuda_store(zero);
+    const void *there[MAX_ROWS];
+    gyre_status_t status = store->acquire(store->user, first, rows, next_first, next_rows, there);
+    for (size_t i = 0; status == GYRE_OK && i < rows; i++) {
+        size_t n = mirror->params->row[first + i].count;
+        uint16_t *half = calloc(n, sizeof *half);
+        CHECK(half != NULL);
+        free(mirror->value[first + i]);
+        mirror->value[first + i] = zeros(n);
+        value[i] = mirror->value[first + i];
+        if (zero_half(zero)) {
+            status = zero->on->read(zero, half, there[i], n * sizeof *half);
+            optim_expand(zero->plan.config.precision, half, mirror->value[first + i], n);
+        } else {
+            status = zero->on->read(zero, mirror->value[first + i], there[i], n * sizeof(float));
+        }
+        free(half);
+    }
+    return status;
+}
+
+static inline void mirror_release(void *user, size_t first, size_t rows)
+{
+    mirror_t *mirror = user;
+    const model_cuda_store_t *store = optim_zero_cuda_store(mirror->zero);
+    store->release(store->user, first, rows);
+}
+
+static inline gyre_status_t mirror_place(void *user, size_t slot, size_t first, size_t rows, float **grad)
+{
+    mirror_t *mirror = user;
+    const model_cuda_store_t *store = optim_zero_cuda_store(mirror->zero);
+    gyre_status_t status = store->place(store->user, slot, first, rows, mirror->there + first);
+    for (size_t i = 0; i < rows; i++) {
+        free(mirror->grad[first + i]);
+        grad[i] = mirror->grad[first + i] = zeros(mirror->params->row[first + i].count);
+    }
+    return status;
+}
+
+static inline gyre_status_t mirror_ready(void *user, size_t slot, size_t first, size_t rows)
+{
+    mirror_t *mirror = user;
+    const model_cuda_store_t *store = optim_zero_cuda_store(mirror->zero);
+    gyre_status_t status = GYRE_OK;
+    for (size_t r = first; status == GYRE_OK && r < first + rows; r++)
+        status = mirror->zero->on->write(mirror->zero, mirror->there[r], mirror->grad[r],
+                                         mirror->params->row[r].count * sizeof(float));
+    return status == GYRE_OK ? store->ready(store->user, slot, first, rows) : status;
+}
+
+/* Where the trial's model finds its weights; lives until the next call. */
+static inline const model_store_t_f32 *store_of(const job_t *job, optim_zero_t *zero)
+{
+    static mirror_t mirror;
+    static model_store_t_f32 store;
+    if (!zero->device)
+        return optim_zero_store(zero);
+    mirror.zero = zero;
+    mirror.params = job->local;
+    store = (model_store_t_f32){mirror_acquire, mirror_release, mirror_place, mirror_ready, &mirror};
+    return &store;
+}
+
 /* Rows [first, end), a stage's, sequences [from, to): forward from below, or backward from above, unit by unit. */
 static inline void run_pass(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t first,
                             size_t last, size_t from, size_t to, int backward, double scale)
@@ -232,7 +308,7 @@ static inline void run_stage(job_t *job, const trial_t *t, optim_zero_t *zero, s
             if (from >= to)
                 MP_OK(optim_zero_idle(zero, first, end - first, (optim_pass_t)backward));
             else
-                run_pass(job, t, optim_zero_store(zero), first, end, from, to, backward,
+                run_pass(job, t, store_of(job, zero), first, end, from, to, backward,
                          optim_zero_loss_scale(zero));
         }
 }
