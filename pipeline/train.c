@@ -7,9 +7,10 @@
 #include "base/error.h"
 #include "optim/tree.h"
 #include "pipeline/train.h"
+#include "pipeline/worker.h"
 
 typedef struct {
-    model_stage_t_f32 *stage;
+    pipe_worker_t *worker;
     size_t in_flight;   /* micro-batches between forward and backward */
     size_t first, rows; /* its rows of the local table */
     size_t layers;
@@ -18,6 +19,9 @@ typedef struct {
 
 /* Sequences of a column that go through the pipeline together in an evaluation; many enough for its bubble. */
 enum { EVALUATED = 32 };
+
+/* Losses that a GPU may owe, at least: more than a step has, where it is to be waited for at the end only. */
+enum { LOSSES = 1024 };
 
 /* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of experts. Balance losses
  * are added up as multiples of 2^-40 in two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
@@ -46,15 +50,16 @@ struct pipe_train {
     optim_batch_t batch;
     model_params_t *whole, *local;
     optim_zero_t *zero;
-    chunk_t *chunk; /* [layout.chunks] */
+    pipe_gpu_t *gpu; /* NULL: stages are on the CPU */
+    chunk_t *chunk;  /* [layout.chunks] */
     pipe_executor_t *executor, *evaluator;
     size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
     size_t boundary;                 /* elements of one sequence between stages */
+    gyre_type_t type;                /* of them */
     double *loss;                    /* [batch + WORDS] */
     model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
-    double *each;                    /* [micro_batch] their losses */
     work_t work;
     double *lost;         /* losses of an evaluation that failed */
     gyre_status_t unread; /* the first sequence of this step that could not be read */
@@ -82,14 +87,20 @@ static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
     return base_min_size(n, idle - base_min_size(idle, from));
 }
 
-static const float *part(const void *tensor, const pipe_train_t *train, size_t j)
+/* Bytes of j sequences between stages. */
+static size_t edge_bytes(const pipe_train_t *train, size_t j)
 {
-    return tensor ? (const float *)tensor + j * train->boundary : NULL;
+    return j * train->boundary * gyre_type_size(train->type);
 }
 
-static float *part_out(void *tensor, const pipe_train_t *train, size_t j)
+static const void *part(const void *tensor, const pipe_train_t *train, size_t j)
 {
-    return tensor ? (float *)tensor + j * train->boundary : NULL;
+    return tensor ? (const char *)tensor + edge_bytes(train, j) : NULL;
+}
+
+static void *part_out(void *tensor, const pipe_train_t *train, size_t j)
+{
+    return tensor ? (char *)tensor + edge_bytes(train, j) : NULL;
 }
 
 /* Sequence `index` into place j of those of a micro-batch. What cannot be read is zeros, so that this rank goes on with the others
@@ -131,7 +142,7 @@ static void note_routing(pipe_train_t *train, const chunk_t *chunk, size_t slot)
     double *word = train->loss + train->batch.batch;
     for (size_t l = 0; train->whole->config.experts > 0 && l < chunk->layers; l++) {
         model_routed_t routed;
-        model_stage_routed_f32(chunk->stage, slot, l, &routed);
+        model_stage_routed_f32(pipe_worker_stage(chunk->worker), slot, l, &routed);
         double units = routed.balance < 0x1p12 ? nearbyint(routed.balance / BALANCE_UNIT) : (double)NAN;
         double high = floor(units / BALANCE_SPLIT);
         word[WORD_BALANCE] += high;
@@ -147,7 +158,7 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
     const chunk_t *chunk = &train->chunk[chunk_index];
     size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
     if (out && idle > 0)
-        memset(out, 0, idle * train->boundary * sizeof(float));
+        memset(out, 0, edge_bytes(train, idle));
     if (idle == n)
         return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD) : GYRE_OK;
     size_t first = (size_t)mb * work->micro + idle - (train->longest - work->count); /* of this column's */
@@ -158,13 +169,12 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
         if (chunk->embed || chunk->head || train->whole->config.prefix)
             read_sequence(train, index, j);
     }
-    gyre_status_t status = model_stage_forward_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle),
-                                                         n - idle, train->sequence, part(in, train, idle),
-                                                         part_out(out, train, idle), train->each);
+    gyre_status_t status = pipe_worker_forward(
+        chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence, part(in, train, idle),
+        part_out(out, train, idle),
+        train->place.tp == 0 ? work->loss + work->first + first * work->step : NULL, work->step);
     for (size_t j = 0; train->place.tp == 0 && !work->evaluate && j < n - idle; j++)
         note_routing(train, chunk, slot_of(train, chunk, mb, idle) + j);
-    for (size_t j = 0; chunk->head && train->place.tp == 0 && j < n - idle; j++)
-        work->loss[work->first + (first + j) * work->step] = train->each[j];
     return status;
 }
 
@@ -176,12 +186,11 @@ static gyre_status_t backward(void *user, int chunk_index, int mb, const void *d
     size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
     (void)flags; /* the stage was told at its creation whether passes are split */
     if (d_in && idle > 0)
-        memset(d_in, 0, idle * train->boundary * sizeof(float));
+        memset(d_in, 0, edge_bytes(train, idle));
     if (idle == n)
         return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD) : GYRE_OK;
-    return model_stage_backward_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle), n - idle,
-                                          train->work.scale, part(d_out, train, idle),
-                                          part_out(d_in, train, idle));
+    return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->work.scale,
+                                part(d_out, train, idle), part_out(d_in, train, idle));
 }
 
 static gyre_status_t backward_weight(void *user, int chunk_index, int mb, unsigned flags)
@@ -193,7 +202,7 @@ static gyre_status_t backward_weight(void *user, int chunk_index, int mb, unsign
     if (idle == n)
         return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD_WEIGHT)
                  : GYRE_OK;
-    return model_stage_backward_weight_batch_f32(chunk->stage, slot_of(train, chunk, mb, idle), n - idle);
+    return pipe_worker_backward_weight(chunk->worker, slot_of(train, chunk, mb, idle), n - idle);
 }
 
 /* ---- making it ------------------------------------------------------------------------------------------------- */
@@ -303,8 +312,8 @@ static gyre_status_t make_executor(pipe_train_t *train, size_t micro_batches, si
         .call = {.forward = forward, .backward = backward, .backward_weight = backward_weight},
         .user = train,
         .count = micro * train->boundary,
-        .type = GYRE_FLOAT32,
-        .grad_type = GYRE_FLOAT32};
+        .type = train->type,
+        .grad_type = train->type};
     pipe_schedule_t *schedule = NULL;
     gyre_status_t status = pipe_schedule_create(&shape, &schedule);
     if (status == GYRE_OK)
@@ -332,11 +341,18 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .seed = config->seed};
         chunk_layers(train, c, &how.first, &how.layers);
         chunk->layers = how.layers;
-        status = model_stage_create_f32(train->local, &tp, &how, optim_zero_store(train->zero), config->isa,
-                                        &chunk->stage);
+        status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
+                                                            .tp = &tp,
+                                                            .config = &how,
+                                                            .store = optim_zero_store(train->zero),
+                                                            .isa = config->isa,
+                                                            .gpu = train->gpu},
+                                    &chunk->worker);
     }
-    if (status == GYRE_OK)
-        train->boundary = model_stage_boundary_f32(train->chunk[0].stage);
+    if (status == GYRE_OK) {
+        train->boundary = pipe_worker_boundary(train->chunk[0].worker);
+        train->type = pipe_worker_type(train->chunk[0].worker);
+    }
     return status;
 }
 
@@ -375,9 +391,7 @@ static gyre_status_t take_sequences(pipe_train_t *train)
     train->tokens = calloc(tokens, sizeof *train->tokens);
     train->targets = calloc(tokens, sizeof *train->targets);
     train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
-    train->each = calloc(micro, sizeof *train->each);
-    if (!train->sequence || !train->tokens || !train->targets || !train->each ||
-        (placed && !train->positions))
+    if (!train->sequence || !train->tokens || !train->targets || (placed && !train->positions))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for micro-batches of %zu sequences", micro);
     return GYRE_OK;
 }
@@ -388,11 +402,9 @@ static void free_sequences(pipe_train_t *train)
     free(train->tokens);
     free(train->targets);
     free(train->positions);
-    free(train->each);
     train->sequence = NULL;
     train->tokens = train->targets = NULL;
     train->positions = NULL;
-    train->each = NULL;
 }
 
 static gyre_status_t take_memory(pipe_train_t *train)
@@ -427,8 +439,8 @@ static void free_parts(pipe_train_t *train)
     pipe_executor_destroy(train->executor);
     train->evaluator = train->executor = NULL;
     for (size_t c = 0; train->chunk && c < train->layout.chunks; c++) {
-        model_stage_destroy_f32(train->chunk[c].stage);
-        train->chunk[c].stage = NULL;
+        pipe_worker_destroy(train->chunk[c].worker);
+        train->chunk[c].worker = NULL;
     }
     free_sequences(train);
 }
@@ -471,6 +483,10 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
     if (status == GYRE_OK)
         status = make_zero(train);
     train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
+    if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
+        status = pipe_gpu_create(train->config.device.index, train->local, optim_zero_store(train->zero),
+                                 train->config.precision, base_max_size(train->layout.micro_batch, LOSSES),
+                                 &train->gpu);
     return status == GYRE_OK ? make_parts(train) : status;
 }
 
@@ -552,6 +568,8 @@ void pipe_train_release(pipe_train_t *train)
         return;
     pipe_train_leave(train);
     free_parts(train);
+    pipe_gpu_destroy(train->gpu);
+    train->gpu = NULL;
     optim_zero_destroy(train->zero);
     train->zero = NULL;
     free(train->lost);
@@ -593,7 +611,7 @@ static void add_spans(const pipe_train_t *train, model_spans_t *spans)
 static void watch(pipe_train_t *train, model_spans_t *spans)
 {
     for (size_t c = 0; c < train->layout.chunks; c++)
-        model_stage_watch_f32(train->chunk[c].stage, spans);
+        pipe_worker_watch(train->chunk[c].worker, spans);
     optim_zero_watch(train->zero, spans);
 }
 
@@ -602,7 +620,7 @@ static base_time_t tensor_time(const pipe_train_t *train)
 {
     base_time_t sum = 0;
     for (size_t c = 0; c < train->layout.chunks; c++)
-        sum += model_stage_exposed_f32(train->chunk[c].stage);
+        sum += pipe_worker_exposed(train->chunk[c].worker);
     return sum;
 }
 
@@ -637,7 +655,10 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
     watch(train, out->spans);
+    pipe_gpu_forget(train->gpu);
     gyre_status_t status = pipe_executor_step(train->executor);
+    if (status == GYRE_OK)
+        status = pipe_gpu_finish(train->gpu);
     if (status == GYRE_OK)
         add_spans(train, out->spans);
     base_time_t reducing = base_now();
@@ -696,6 +717,8 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
                            .evaluate = 1};
     train->longest = (count + dp - 1) / dp;
     gyre_status_t status = pipe_executor_step(train->evaluator);
+    if (status == GYRE_OK)
+        status = pipe_gpu_finish(train->gpu);
     train->longest = longest;
     return status;
 }
@@ -719,6 +742,7 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
     train->unread = GYRE_OK;
     gyre_status_t status = GYRE_OK;
+    pipe_gpu_forget(train->gpu);
     for (size_t at = 0; status == GYRE_OK && at < count; at += at_once)
         status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
     each[count] = train->unread != GYRE_OK;
@@ -760,9 +784,7 @@ size_t pipe_train_activation_bytes(const pipe_train_t *train)
         bytes += report.buffer_bytes;
     }
     for (size_t c = 0; c < train->layout.chunks; c++) {
-        size_t workspace;
-        bytes += model_stage_bytes_f32(train->chunk[c].stage, &workspace);
-        bytes += workspace;
+        bytes += pipe_worker_bytes(train->chunk[c].worker);
     }
     return bytes;
 }

@@ -7,6 +7,7 @@
 #define PIPE_TRAIN_H
 
 #include "model/data.h"
+#include "base/device.h"
 #include "model/spans.h"
 #include "model/stage.h"
 #include "optim/zero.h"
@@ -21,7 +22,8 @@ typedef struct {
     model_precision_t precision;
     model_recompute_t recompute;
     model_isa_t isa;
-    uint64_t seed; /* of the initial weights and of dropout */
+    base_device_t device; /* that stages compute on; zeros: the CPU */
+    uint64_t seed;        /* of the initial weights and of dropout */
 } pipe_train_config_t;
 
 typedef struct pipe_train pipe_train_t;

@@ -1,4 +1,7 @@
 /* tools/gyre-train.c: trains a GPT on a text, on one rank or many. See gyre-train(1). */
+#include <stdio.h>
+
+#include "base/device.h"
 #include "base/log.h"
 #include "comm/bootstrap.h"
 #include "tools/gyre-train/train.h"
@@ -11,6 +14,11 @@ int main(int argc, char **argv)
         base_log_set_level(BASE_LOG_NONE);
     int status = train_options_parse(argc, argv, &options, speak);
     base_log_set_level((base_log_level_t)level);
+    if (status < 0 && options.device && base_device_count(BASE_CUDA) == 0) {
+        if (speak)
+            fprintf(stderr, "gyre-train: --device cuda: %s\n", base_device_why_not(BASE_CUDA));
+        status = 2;
+    }
     if (status < 0)
         status = train_run(&options);
     train_options_free(&options);

@@ -58,6 +58,8 @@ const train_row_t train_rows[] = {
      "stop after about so long, then also without --steps; 0: never", TRAIN_FREE},
     {TRAIN_RUN, "seed", TRAIN_COUNT, AT(seed), "1", 0, 9e15, "N", "of weights, batches and sample",
      TRAIN_CURVE},
+    {TRAIN_RUN, "device", TRAIN_CHOICE, AT(device), "cpu", 0, 0, "cpu|cuda",
+     "that computes; cuda: GPU number local rank modulo their number", TRAIN_CURVE},
     {TRAIN_RUN, "config", TRAIN_TEXT, AT(config), NULL, 0, 0, "FILE", "JSON object of these names; flags win",
      TRAIN_FREE},
     {TRAIN_OPTIMISER, "lr", TRAIN_REAL, AT(lr), "0.003", 1e-12, 100, "RATE", "learning rate behind warm-up",

@@ -190,6 +190,8 @@ static void layout_of(FILE *out, const train_options_t *options, const train_rec
     snprintf(text, sizeof text, "%d = %zu tensor &times; %zu data &times; %zu pipeline", record->ranks,
              layout->tp, layout->dp, layout->pp);
     pair(out, "ranks", text);
+    if (*record->device)
+        pair(out, "GPU of rank 0", record->device);
     snprintf(text, sizeof text, "%llu sequences of %llu tokens, %zu per micro-batch",
              (unsigned long long)options->batch, (unsigned long long)options->seq, layout->micro_batch);
     pair(out, "batch", text);

@@ -134,6 +134,9 @@ void train_print_start(const train_run_t *run)
            run->data->files == 1 ? "" : "s", run->options->data);
     printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
            run->options->valid_data);
+    if (run->options->device)
+        printf("on CUDA device %d (%s), %s\n", run->device.index, run->record.device,
+               run->options->precision == MODEL_BFLOAT16 ? "bf16" : "fp32");
     if (run->resumed)
         printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
                run->options->checkpoint);

@@ -17,6 +17,7 @@ typedef struct {
     model_config_t shape; /* complete */
     gyre_comm_t *comm;
     int rank;
+    base_device_t device; /* that stages compute on */
     model_data_t *data;
     model_objective_t objective;
     model_infill_ids_t infill_ids; /* of MODEL_OBJECTIVE_INFILL */

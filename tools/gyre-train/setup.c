@@ -1,5 +1,6 @@
 /* tools/gyre-train/setup.c: from options to a run that is ready for its first step. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -132,14 +133,24 @@ static gyre_status_t complete_shape(const train_options_t *options, model_config
 
 /* ---- the job ------------------------------------------------------------------------------------------------------- */
 
+/* GPUs are dealt out to the ranks of a host one by one; ranks beyond their number share. */
+static void choose_device(train_run_t *run)
+{
+    int count = base_device_count(BASE_CUDA);
+    if (run->options->device && count > 0)
+        run->device = (base_device_t){.kind = BASE_CUDA, .index = gyre_comm_local_rank(run->comm) % count};
+}
+
 gyre_status_t train_join(train_run_t *run)
 {
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     if (run->options->progress_thread)
         config.progress_thread = 1;
     gyre_status_t status = gyre_init(&config, &run->comm);
-    if (status == GYRE_OK)
+    if (status == GYRE_OK) {
         run->rank = gyre_comm_rank(run->comm);
+        choose_device(run);
+    }
     return status;
 }
 
@@ -174,6 +185,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                                      .hysteresis = o->loss_scale_hysteresis}},
                                  .precision = (model_precision_t)o->precision,
                                  .recompute = (model_recompute_t)o->recompute,
+                                 .device = run->device,
                                  .seed = o->seed};
 }
 
@@ -535,8 +547,10 @@ static gyre_status_t set_up_record(train_run_t *run)
         (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
     record->layout = *pipe_train_layout(run->train);
     record->peak_flops = options->peak_flops;
+    if (options->device && base_device_name(run->device, record->device, sizeof record->device) != GYRE_OK)
+        snprintf(record->device, sizeof record->device, "unknown"); /* which base has told */
     gyre_status_t status = train_gather_memory(run);
-    if (status == GYRE_OK && !(options->peak_flops > 0.0))
+    if (status == GYRE_OK && !(options->peak_flops > 0.0) && !options->device) /* which measures processors */
         status = train_peak_measure(run->comm, &record->peak_flops);
     if (status == GYRE_OK && (options->report || options->trace))
         status = train_timeline_create(run->comm, options, run->next, &run->timeline);

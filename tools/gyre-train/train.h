@@ -65,6 +65,7 @@ typedef struct {
     double dropout;
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
     int schedule, sequence_parallel, recompute;
+    int device;  /* 0 the CPU, 1 CUDA */
     int variant; /* --invariant off */
     int keep_weights;
     char *offload;
@@ -158,6 +159,7 @@ typedef struct {
     uint64_t batch;           /* sequences of a whole batch; 0: not known */
     int grows;                /* steps may have less */
     int ranks;
+    char device[96]; /* rank 0's GPU; "": the CPU */
     size_t parameters;
     const model_config_t *model; /* borrowed; NULL: not known */
     double

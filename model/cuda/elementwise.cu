@@ -1,0 +1,205 @@
+/* model/cuda/elementwise.cu: one thread per element or pair. Compiled without contraction. */
+#include "model/cuda/elementwise.h"
+#include "model/cuda/launch.h"
+#include "model/cuda/scalar.h"
+
+/* Blocks of a kernel that strides over `count` elements: enough to fill a GPU several times over, and no more. */
+enum { THREADS = 256, MOST_BLOCKS = 16384 };
+
+static size_t blocks_of(size_t count)
+{
+    size_t blocks = (count + THREADS - 1) / THREADS;
+    return blocks < (size_t)MOST_BLOCKS ? blocks : (size_t)MOST_BLOCKS;
+}
+
+#define FOR_EACH(i, count)                                                      \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
+         i += (size_t)gridDim.x * blockDim.x)
+
+/* ---- sums of leaves ------------------------------------------------------------------------------------------------- */
+
+template <typename S> static __global__ void join(S *out, const float *part, size_t leaves, size_t count)
+{
+    FOR_EACH(i, count)
+    model_store(out + i, model_join_leaves(part, leaves, count, i));
+}
+
+extern "C" gyre_status_t model_cuda_join(model_cuda_type_t type, void *out, const float *part, size_t leaves,
+                                         size_t count, struct CUstream_st *stream)
+{
+    dim3 grid((unsigned)blocks_of(count)), block(THREADS);
+    if (grid.x == 0)
+        return GYRE_OK;
+    if (type == MODEL_CUDA_BF16)
+        return model_cuda_launched(
+            GYRE_LAUNCH(join<uint16_t>, grid, block, 0, stream, (uint16_t *)out, part, leaves, count), "join",
+            grid, block);
+    return model_cuda_launched(
+        GYRE_LAUNCH(join<float>, grid, block, 0, stream, (float *)out, part, leaves, count), "join", grid,
+        block);
+}
+
+/* Arguments of the kernels below: what they are is told by their launchers. */
+typedef struct {
+    void *y;
+    const void *a, *b;
+    size_t n, m, F;
+    float alpha;
+    int act;
+} operands_t;
+
+template <typename S> static __global__ void scale_add(const operands_t p)
+{
+    FOR_EACH(i, p.n)
+    model_store((S *)p.y + i, p.alpha * model_load((const S *)p.a + i) + model_load((const S *)p.b + i));
+}
+
+extern "C" gyre_status_t model_cuda_scale_add(model_cuda_type_t type, void *out, float alpha, const void *a,
+                                              const void *b, size_t count, struct CUstream_st *stream)
+{
+    const operands_t p = {out, a, b, count, 0, 0, alpha, 0};
+    return MODEL_LAUNCH(type, scale_add, blocks_of(count), THREADS, stream, p);
+}
+
+/* ---- gated activations ------------------------------------------------------------------------------------------------ */
+
+/* The same for all threads of a launch. */
+static __device__ __forceinline__ float act_at(int act, float v)
+{
+    switch (act) {
+    case MODEL_ACT_GELU_TANH:
+        return gelu_tanh_f32(v);
+    case MODEL_ACT_GELU_ERF:
+        return gelu_erf_f32(v);
+    case MODEL_ACT_GELU_FAST:
+        return gelu_fast_f32(v);
+    case MODEL_ACT_RELU:
+        return relu_f32(v);
+    default:
+        return silu_f32(v);
+    }
+}
+
+static __device__ __forceinline__ float slope_at(int act, float v)
+{
+    switch (act) {
+    case MODEL_ACT_GELU_TANH:
+        return gelu_tanh_slope_f32(v);
+    case MODEL_ACT_GELU_ERF:
+        return gelu_erf_slope_f32(v);
+    case MODEL_ACT_GELU_FAST:
+        return gelu_fast_slope_f32(v);
+    case MODEL_ACT_RELU:
+        return relu_slope_f32(v);
+    default:
+        return silu_slope_f32(v);
+    }
+}
+
+template <typename S> static __global__ void gated(const operands_t p)
+{
+    FOR_EACH(i, p.n)
+    {
+        const S *x = (const S *)p.a + i / p.F * 2 * p.F + i % p.F;
+        model_store((S *)p.y + i, act_at(p.act, model_load(x)) * model_load(x + p.F));
+    }
+}
+
+extern "C" gyre_status_t model_cuda_gated(model_cuda_type_t type, model_act_t act, void *y, const void *x,
+                                          size_t rows, size_t F, struct CUstream_st *stream)
+{
+    const operands_t p = {y, x, NULL, rows * F, 0, F, 0.0f, (int)act};
+    return MODEL_LAUNCH(type, gated, blocks_of(rows * F), THREADS, stream, p);
+}
+
+template <typename S> static __global__ void gated_back(const operands_t p)
+{
+    FOR_EACH(i, p.n)
+    {
+        size_t at = i / p.F * 2 * p.F + i % p.F;
+        const S *x = (const S *)p.b + at;
+        S *dx = (S *)p.y + at;
+        float d = model_load((const S *)p.a + i), gate = model_load(x), up = model_load(x + p.F);
+        model_store(dx, d * up * slope_at(p.act, gate));
+        model_store(dx + p.F, d * act_at(p.act, gate));
+    }
+}
+
+extern "C" gyre_status_t model_cuda_gated_back(model_cuda_type_t type, model_act_t act, void *dx,
+                                               const void *dy, const void *x, size_t rows, size_t F,
+                                               struct CUstream_st *stream)
+{
+    const operands_t p = {dx, dy, x, rows * F, 0, F, 0.0f, (int)act};
+    return MODEL_LAUNCH(type, gated_back, blocks_of(rows * F), THREADS, stream, p);
+}
+
+/* ---- rotary positions --------------------------------------------------------------------------------------------------- */
+
+/* One thread per pair of channels (Su et al. 2021); a row's pairs lie side by side over its heads. */
+template <typename S> static __global__ void rope(const model_cuda_rope_t p)
+{
+    size_t pairs = p.heads * p.half;
+    FOR_EACH(i, p.leaves * p.sequences * p.T * pairs)
+    {
+        size_t row = i / pairs, t = row % p.T, head = i % pairs / p.half, k = i % p.half;
+        size_t at = p.positions ? (size_t)p.positions[row % (p.sequences * p.T)] : t;
+        const float *turn = p.turn + 2 * at * p.half;
+        S *x = (S *)p.x + row * p.ld + head * p.head_dim, *one = x + (p.interleaved ? 2 * k : k),
+          *two = x + (p.interleaved ? 2 * k + 1 : p.half + k);
+        float a = model_load(one), b = model_load(two), c = turn[k],
+              s = (p.back ? -1.0f : 1.0f) * turn[p.half + k];
+        model_store(one, a * c - b * s);
+        model_store(two, b * c + a * s);
+    }
+}
+
+extern "C" gyre_status_t model_cuda_rope(const model_cuda_rope_t *p, struct CUstream_st *stream)
+{
+    return MODEL_LAUNCH(p->type, rope, blocks_of(p->leaves * p->sequences * p->T * p->heads * p->half),
+                        THREADS, stream, *p);
+}
+
+/* ---- dropout ---------------------------------------------------------------------------------------------------------------- */
+
+template <typename S>
+static __global__ void drop(S *y, size_t step_y, const S *x, size_t step_x, size_t count, size_t sequences,
+                            const model_cuda_dropout_t p)
+{
+    FOR_EACH(i, sequences * count)
+    {
+        size_t sequence = i / count, at = i % count;
+        model_store(y + sequence * step_y + at,
+                    model_drop(model_load(x + sequence * step_x + at), p.keys + sequence * 4, p.place,
+                               p.first + at, p.below, p.kept));
+    }
+}
+
+extern "C" gyre_status_t model_cuda_drop(model_cuda_type_t type, void *y, size_t step_y, const void *x,
+                                         size_t step_x, size_t sequences, size_t rows, size_t channels,
+                                         const model_cuda_dropout_t *p, struct CUstream_st *stream)
+{
+    size_t count = rows * channels;
+    dim3 grid((unsigned)blocks_of(sequences * count)), block(THREADS);
+    cudaError_t rc = type == MODEL_CUDA_BF16
+                         ? GYRE_LAUNCH(drop<uint16_t>, grid, block, 0, stream, (uint16_t *)y, step_y,
+                                       (const uint16_t *)x, step_x, count, sequences, *p)
+                         : GYRE_LAUNCH(drop<float>, grid, block, 0, stream, (float *)y, step_y,
+                                       (const float *)x, step_x, count, sequences, *p);
+    return model_cuda_launched(rc, "drop", grid, block);
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------------------ */
+
+static __global__ void copy_rows(const model_cuda_copies_t p)
+{
+    FOR_EACH(i, p.count)
+    p.to[blockIdx.y][i] = p.from[blockIdx.y][i];
+}
+
+extern "C" gyre_status_t model_cuda_copy_rows(const model_cuda_copies_t *p, struct CUstream_st *stream)
+{
+    dim3 grid((unsigned)blocks_of(p->count), (unsigned)p->rows), block(THREADS);
+    if (grid.x == 0 || grid.y == 0)
+        return GYRE_OK;
+    return model_cuda_launched(GYRE_LAUNCH(copy_rows, grid, block, 0, stream, *p), "copy_rows", grid, block);
+}

@@ -1,0 +1,128 @@
+/* model/cuda/scalar.h: for .cu files: elements of tensors in memory as float or bfloat16, the arithmetic of one number (the
+ * host's source, model/kernels_scalar.inc), Philox, and sums over the 16 threads of a row.
+ *
+ * Storage S is float, or uint16_t for bfloat16; whatever is computed is float. Rounding is that of model/kernels_residual.inc: to
+ * nearest, ties to even. Everything here is compiled without contraction (--fmad=false), so that a kernel whose order of sums is the
+ * host's has the host's bits. */
+#ifndef MODEL_CUDA_SCALAR_H
+#define MODEL_CUDA_SCALAR_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/kernel.h"
+
+#define MODEL_SCALAR    static __device__ __forceinline__
+#define MODEL_REAL_BITS 32
+#include "model/real.h"
+#include "model/kernels_scalar.inc"
+
+/* ---- elements -------------------------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float model_load(const float *p)
+{
+    return *p;
+}
+
+static __device__ __forceinline__ float model_load(const uint16_t *p)
+{
+    return of_bits_f32((uint32_t)*p << 16);
+}
+
+static __device__ __forceinline__ void model_store(float *p, float x)
+{
+    *p = x;
+}
+
+static __device__ __forceinline__ void model_store(uint16_t *p, float x)
+{
+    uint32_t u = bits_of_f32(x), r = u + 0x7fffu + (u >> 16 & 1u);
+    *p = (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? u | 0x00400000u : r) >> 16);
+}
+
+/* x as it is once it has been stored. */
+static __device__ __forceinline__ float model_rounded(const float *, float x)
+{
+    return x;
+}
+
+static __device__ __forceinline__ float model_rounded(const uint16_t *, float x)
+{
+    uint16_t stored;
+    model_store(&stored, x);
+    return model_load(&stored);
+}
+
+/* ---- dropout ---------------------------------------------------------------------------------------------------------- */
+
+/* The four numbers of elements 4 block .. 4 block + 3 of the tensor at `place` (4 layer + site) of the sequence whose key this is
+ * (words 0..2 of model_dropout_key): Philox4x32-10, as model/kernels_dropout.inc. */
+static __device__ __forceinline__ void model_numbers(const uint32_t *key, uint32_t place, uint64_t block,
+                                                     uint32_t number[4])
+{
+    uint32_t c0 = (uint32_t)block, c1 = key[2], c2 = place, c3 = 0x80000000u | (uint32_t)(block >> 32);
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    number[0] = c0;
+    number[1] = c1;
+    number[2] = c2;
+    number[3] = c3;
+}
+
+/* x, or 0: element `index` of that tensor. */
+static __device__ __forceinline__ float model_drop(float x, const uint32_t *key, uint32_t place,
+                                                   uint64_t index, uint32_t below, float scale)
+{
+    uint32_t number[4];
+    model_numbers(key, place, index / 4, number);
+    uint32_t at = (uint32_t)(index % 4);
+    uint32_t mine = at == 0 ? number[0] : at == 1 ? number[1] : at == 2 ? number[2] : number[3];
+    return mine < below ? 0.0f : x * scale;
+}
+
+/* ---- rows --------------------------------------------------------------------------------------------------------------- */
+
+/* Kernels that reduce rows give each row 16 threads, half a warp: thread l takes elements l, l + 16, ..., and the 16 sums are
+ * joined as join_lanes of model/kernels_math.inc joins its lanes. So the bits are the host's, loads are coalesced, and no thread
+ * waits for another but in these shuffles. All 32 threads of a warp must come here. */
+#define MODEL_LANES 16
+
+static __device__ __forceinline__ float model_join_lanes(float x)
+{
+    for (int w = MODEL_LANES / 2; w > 0; w /= 2)
+        x = x + __shfl_xor_sync(0xffffffffu, x, w);
+    return x;
+}
+
+/* The sum over leaves of part [leaves][count] at element i, in the tree of docs/contract.md; leaves is a power of two up to 64. */
+static __device__ __forceinline__ float model_join_leaves(const float *part, size_t leaves, size_t count,
+                                                          size_t i)
+{
+    if (leaves == 1)
+        return part[i];
+    if (leaves == 2)
+        return part[i] + part[count + i];
+    float level[6]; /* level[k]: a finished subtree of 2^k leaves that waits for its neighbour */
+    float sum = 0.0f;
+    for (size_t leaf = 0; leaf < leaves; leaf++) {
+        sum = part[leaf * count + i];
+        int k = 0;
+        for (size_t n = leaf; n & 1; n >>= 1, k++)
+            sum = level[k] + sum;
+        if (k < 6)
+            level[k] = sum;
+    }
+    return sum;
+}
+
+#endif

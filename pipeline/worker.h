@@ -1,0 +1,60 @@
+/* pipeline/worker.h: what computes a chunk of the pipeline: a stage on the CPU (model/stage.h) or on a GPU (model/cuda/stage.h), behind
+ * one set of calls on tensors between stages that lie in host memory.
+ *
+ * On a GPU calls enqueue: they wait only where a tensor leaves for another stage, which must be complete before it is sent; losses
+ * come with pipe_gpu_finish. */
+#ifndef PIPE_WORKER_H
+#define PIPE_WORKER_H
+
+#include "base/device.h"
+#include "model/spans.h"
+#include "model/stage.h"
+
+/* A rank's GPU: its stream, and the weights and gradients of the host's store there. */
+typedef struct pipe_gpu pipe_gpu_t;
+
+/* On CUDA device `index`, which becomes this thread's current one. `local`: this rank's table, `store`: its weights on the host, `losses`: of
+ * how many sequences they are outstanding at a time, at most. UNSUPPORTED (no CUDA, no driver), NO_MEMORY, errors of the device. */
+gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
+                              model_precision_t precision, size_t losses, pipe_gpu_t **out);
+/* Behind its workers. NULL is allowed. */
+void pipe_gpu_destroy(pipe_gpu_t *gpu);
+/* The host's weights have changed since the last pass. */
+void pipe_gpu_forget(pipe_gpu_t *gpu);
+/* Waits for all work, and delivers the losses. NULL: nothing. */
+gyre_status_t pipe_gpu_finish(pipe_gpu_t *gpu);
+
+typedef struct pipe_worker pipe_worker_t;
+
+/* Arguments as of model_stage_create; gpu NULL: on the CPU, with its store and isa. */
+typedef struct {
+    const model_params_t *params;
+    const model_tp_t *tp;
+    const model_stage_config_t *config;
+    const model_store_t_f32 *store;
+    model_isa_t isa;
+    pipe_gpu_t *gpu;
+} pipe_worker_config_t;
+gyre_status_t pipe_worker_create(const pipe_worker_config_t *config, pipe_worker_t **out);
+void pipe_worker_destroy(pipe_worker_t *worker);
+
+/* Elements of the tensor between stages of one sequence, and their type. */
+size_t pipe_worker_boundary(const pipe_worker_t *worker);
+gyre_type_t pipe_worker_type(const pipe_worker_t *worker);
+size_t pipe_worker_bytes(const pipe_worker_t *worker); /* of activations and workspace, wherever they are */
+base_time_t
+pipe_worker_exposed(const pipe_worker_t *worker); /* model_stage_exposed; on a GPU nobody waits there: 0 */
+void pipe_worker_watch(pipe_worker_t *worker, model_spans_t *spans);
+/* The stage; NULL on a GPU. */
+model_stage_t_f32 *pipe_worker_stage(pipe_worker_t *worker);
+
+/* model_stage_*_batch. in, out, d_out, d_in: host memory of the type above. With the head, the loss of sequence j is written to
+ * loss[j * step], on a GPU by pipe_gpu_finish; loss NULL: nobody asks. */
+gyre_status_t pipe_worker_forward(pipe_worker_t *worker, size_t slot, size_t n,
+                                  const model_sequence_t *sequence, const void *in, void *out, double *loss,
+                                  size_t step);
+gyre_status_t pipe_worker_backward(pipe_worker_t *worker, size_t slot, size_t n, float scale,
+                                   const void *d_out, void *d_in);
+gyre_status_t pipe_worker_backward_weight(pipe_worker_t *worker, size_t slot, size_t n);
+
+#endif

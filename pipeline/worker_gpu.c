@@ -1,0 +1,267 @@
+/* pipeline/worker_gpu.c: a chunk on the GPU. Tensors between stages travel through host memory: in front of a pass they are copied to
+ * the device, and behind it back, for which the pass is waited for. */
+#include "pipeline/worker_gpu.h"
+
+#include "base/error.h"
+
+#ifdef GYRE_CUDA
+#include <stdlib.h>
+
+#include "model/cuda/host_store.h"
+#include "model/cuda/stage.h"
+
+struct pipe_gpu {
+    base_device_t device;
+    base_stream_t *stream;
+    model_cuda_host_store_t *store;
+    double *pinned;   /* [losses] */
+    double **deliver; /* [losses] where each goes */
+    size_t losses, outstanding;
+};
+
+struct pipe_gpu_stage {
+    pipe_gpu_t *gpu;
+    model_cuda_stage_t *stage;
+    size_t edge;      /* bytes of a sequence's tensor between stages */
+    void *low, *high; /* device, [together] of them: below and above this stage; NULL: no neighbour there */
+};
+
+/* ---- the GPU ----------------------------------------------------------------------------------------------------------- */
+
+gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
+                              model_precision_t precision, size_t losses, pipe_gpu_t **out)
+{
+    const base_device_t device = {.kind = BASE_CUDA, .index = index};
+    void *pinned = NULL;
+    pipe_gpu_t *g = calloc(1, sizeof *g);
+    double **deliver = calloc(losses + 1, sizeof *deliver);
+    if (!g || !deliver) {
+        free(g);
+        free(deliver);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", losses);
+    }
+    *g = (pipe_gpu_t){.device = device, .deliver = deliver, .losses = losses};
+    gyre_status_t status = base_device_use(device);
+    if (status == GYRE_OK)
+        status = base_stream_create(device, &g->stream);
+    if (status == GYRE_OK &&
+        (status = base_pinned_alloc(device, (losses + 1) * sizeof *g->pinned, &pinned)) == GYRE_OK)
+        g->pinned = pinned;
+    if (status == GYRE_OK)
+        status = model_cuda_host_store_create(local, store, precision, device, g->stream, &g->store);
+    if (status != GYRE_OK) {
+        pipe_gpu_destroy(g);
+        return status;
+    }
+    *out = g;
+    return GYRE_OK;
+}
+
+void pipe_gpu_destroy(pipe_gpu_t *g)
+{
+    if (!g)
+        return;
+    model_cuda_host_store_destroy(g->store);
+    if (g->pinned)
+        base_pinned_free(g->device, g->pinned);
+    if (g->stream)
+        base_stream_destroy(g->stream);
+    free(g->deliver);
+    free(g);
+}
+
+void pipe_gpu_forget(pipe_gpu_t *g)
+{
+    if (g)
+        model_cuda_host_store_forget(g->store);
+}
+
+gyre_status_t pipe_gpu_finish(pipe_gpu_t *g)
+{
+    gyre_status_t status = g ? base_stream_wait(g->stream) : GYRE_OK;
+    for (size_t i = 0; g && status == GYRE_OK && i < g->outstanding; i++)
+        *g->deliver[i] = g->pinned[i];
+    if (g)
+        g->outstanding = 0;
+    return status;
+}
+
+/* ---- a stage ------------------------------------------------------------------------------------------------------------ */
+
+gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu_stage_t **out)
+{
+    pipe_gpu_t *g = config->gpu;
+    size_t together = config->config->together ? config->config->together : 1;
+    pipe_gpu_stage_t *s = calloc(1, sizeof *s);
+    if (!s)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stage");
+    s->gpu = g;
+    gyre_status_t status =
+        model_cuda_stage_create(config->params, config->tp, config->config, model_cuda_host_store(g->store),
+                                base_stream_native(g->stream), &s->stage);
+    if (status == GYRE_OK)
+        s->edge = model_cuda_stage_boundary(s->stage) * gyre_type_size(model_cuda_stage_type(s->stage));
+    if (status == GYRE_OK && !config->config->embed)
+        status = base_device_alloc(g->device, together * s->edge, &s->low);
+    if (status == GYRE_OK && !config->config->head)
+        status = base_device_alloc(g->device, together * s->edge, &s->high);
+    if (status != GYRE_OK) {
+        pipe_gpu_stage_destroy(s);
+        return status;
+    }
+    *out = s;
+    return GYRE_OK;
+}
+
+void pipe_gpu_stage_destroy(pipe_gpu_stage_t *s)
+{
+    if (!s)
+        return;
+    model_cuda_stage_destroy(s->stage);
+    if (s->low)
+        base_device_free(s->gpu->device, s->low);
+    if (s->high)
+        base_device_free(s->gpu->device, s->high);
+    free(s);
+}
+
+size_t pipe_gpu_stage_boundary(const pipe_gpu_stage_t *s)
+{
+    return model_cuda_stage_boundary(s->stage);
+}
+
+gyre_type_t pipe_gpu_stage_type(const pipe_gpu_stage_t *s)
+{
+    return model_cuda_stage_type(s->stage);
+}
+
+size_t pipe_gpu_stage_bytes(const pipe_gpu_stage_t *s)
+{
+    size_t workspace, kept = model_cuda_stage_bytes(s->stage, &workspace);
+    return kept + workspace;
+}
+
+/* ---- passes ------------------------------------------------------------------------------------------------------------- */
+
+/* A tensor that comes from another stage, to the device; its host memory stays as it is until the pass is over. */
+static gyre_status_t bring(pipe_gpu_stage_t *s, void *device, const void *host, size_t n)
+{
+    return host && device ? base_stream_copy(s->gpu->stream, device, host, n * s->edge) : GYRE_OK;
+}
+
+/* One that goes to another stage: complete in host memory. */
+static gyre_status_t hand_over(pipe_gpu_stage_t *s, void *host, const void *device, size_t n)
+{
+    if (!host || !device)
+        return GYRE_OK;
+    gyre_status_t status = base_stream_copy(s->gpu->stream, host, device, n * s->edge);
+    return status == GYRE_OK ? base_stream_wait(s->gpu->stream) : status;
+}
+
+gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
+                                     const model_sequence_t *sequence, const void *in, void *out,
+                                     double *loss, size_t step)
+{
+    pipe_gpu_t *g = s->gpu;
+    int asked = loss && !s->high;
+    gyre_status_t status = asked && g->outstanding + n > g->losses ? pipe_gpu_finish(g) : GYRE_OK;
+    if (status == GYRE_OK)
+        status = bring(s, s->low, in, n);
+    if (status == GYRE_OK)
+        status = model_cuda_stage_forward(s->stage, slot, n, sequence, s->low, s->high,
+                                          asked ? g->pinned + g->outstanding : NULL);
+    for (size_t j = 0; asked && status == GYRE_OK && j < n; j++)
+        g->deliver[g->outstanding++] = loss + j * step;
+    return status == GYRE_OK ? hand_over(s, out, s->high, n) : status;
+}
+
+gyre_status_t pipe_gpu_stage_backward(pipe_gpu_stage_t *s, size_t slot, size_t n, float scale,
+                                      const void *d_out, void *d_in)
+{
+    gyre_status_t status = bring(s, s->high, d_out, n);
+    if (status == GYRE_OK)
+        status = model_cuda_stage_backward(s->stage, slot, n, scale, s->high, s->low);
+    return status == GYRE_OK ? hand_over(s, d_in, s->low, n) : status;
+}
+
+gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *s, size_t slot, size_t n)
+{
+    return model_cuda_stage_backward_weight(s->stage, slot, n);
+}
+
+#else
+
+/* Without the first none of the others is reached. */
+gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
+                              model_precision_t precision, size_t losses, pipe_gpu_t **out)
+{
+    (void)index, (void)local, (void)store, (void)precision, (void)losses, (void)out;
+    return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s", base_device_why_not(BASE_CUDA));
+}
+
+void pipe_gpu_destroy(pipe_gpu_t *g)
+{
+    (void)g;
+}
+
+void pipe_gpu_forget(pipe_gpu_t *g)
+{
+    (void)g;
+}
+
+gyre_status_t pipe_gpu_finish(pipe_gpu_t *g)
+{
+    (void)g;
+    return GYRE_OK;
+}
+
+gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu_stage_t **out)
+{
+    (void)config, (void)out;
+    return GYRE_ERR_UNSUPPORTED;
+}
+
+void pipe_gpu_stage_destroy(pipe_gpu_stage_t *s)
+{
+    (void)s;
+}
+
+size_t pipe_gpu_stage_boundary(const pipe_gpu_stage_t *s)
+{
+    (void)s;
+    return 0;
+}
+
+gyre_type_t pipe_gpu_stage_type(const pipe_gpu_stage_t *s)
+{
+    (void)s;
+    return GYRE_FLOAT32;
+}
+
+size_t pipe_gpu_stage_bytes(const pipe_gpu_stage_t *s)
+{
+    (void)s;
+    return 0;
+}
+
+gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
+                                     const model_sequence_t *sequence, const void *in, void *out,
+                                     double *loss, size_t step)
+{
+    (void)s, (void)slot, (void)n, (void)sequence, (void)in, (void)out, (void)loss, (void)step;
+    return GYRE_ERR_UNSUPPORTED;
+}
+
+gyre_status_t pipe_gpu_stage_backward(pipe_gpu_stage_t *s, size_t slot, size_t n, float scale,
+                                      const void *d_out, void *d_in)
+{
+    (void)s, (void)slot, (void)n, (void)scale, (void)d_out, (void)d_in;
+    return GYRE_ERR_UNSUPPORTED;
+}
+
+gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *s, size_t slot, size_t n)
+{
+    (void)s, (void)slot, (void)n;
+    return GYRE_ERR_UNSUPPORTED;
+}
+#endif
