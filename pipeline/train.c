@@ -20,7 +20,7 @@ typedef struct {
 /* Sequences of a column that go through the pipeline together in an evaluation; many enough for its bubble. */
 enum { EVALUATED = 32 };
 
-/* Losses that a GPU may owe, at least: more than a step has, where it is to be waited for at the end only. */
+/* Losses that a GPU may owe: more than most steps have, so that it is waited for at their end only. */
 enum { LOSSES = 1024 };
 
 /* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of experts. Balance losses
@@ -485,8 +485,7 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
     train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
     if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
         status = pipe_gpu_create(train->config.device.index, train->local, optim_zero_store(train->zero),
-                                 train->config.precision, base_max_size(train->layout.micro_batch, LOSSES),
-                                 &train->gpu);
+                                 train->config.precision, LOSSES, &train->gpu);
     return status == GYRE_OK ? make_parts(train) : status;
 }
 

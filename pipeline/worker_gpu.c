@@ -28,25 +28,42 @@ struct pipe_gpu_stage {
 
 /* ---- the GPU ----------------------------------------------------------------------------------------------------------- */
 
+/* Room for so many losses; none is outstanding. */
+static gyre_status_t reserve(pipe_gpu_t *g, size_t losses)
+{
+    void *pinned;
+    if (losses <= g->losses)
+        return GYRE_OK;
+    double **deliver = calloc(losses, sizeof *deliver);
+    if (!deliver)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", losses);
+    gyre_status_t status = base_pinned_alloc(g->device, losses * sizeof *g->pinned, &pinned);
+    if (status != GYRE_OK) {
+        free(deliver);
+        return status;
+    }
+    if (g->pinned)
+        base_pinned_free(g->device, g->pinned);
+    free(g->deliver);
+    g->pinned = pinned;
+    g->deliver = deliver;
+    g->losses = losses;
+    return GYRE_OK;
+}
+
 gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
                               model_precision_t precision, size_t losses, pipe_gpu_t **out)
 {
     const base_device_t device = {.kind = BASE_CUDA, .index = index};
-    void *pinned = NULL;
     pipe_gpu_t *g = calloc(1, sizeof *g);
-    double **deliver = calloc(losses + 1, sizeof *deliver);
-    if (!g || !deliver) {
-        free(g);
-        free(deliver);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", losses);
-    }
-    *g = (pipe_gpu_t){.device = device, .deliver = deliver, .losses = losses};
+    if (!g)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a GPU's work");
+    g->device = device;
     gyre_status_t status = base_device_use(device);
     if (status == GYRE_OK)
         status = base_stream_create(device, &g->stream);
-    if (status == GYRE_OK &&
-        (status = base_pinned_alloc(device, (losses + 1) * sizeof *g->pinned, &pinned)) == GYRE_OK)
-        g->pinned = pinned;
+    if (status == GYRE_OK)
+        status = reserve(g, losses);
     if (status == GYRE_OK)
         status = model_cuda_host_store_create(local, store, precision, device, g->stream, &g->store);
     if (status != GYRE_OK) {
