@@ -72,6 +72,13 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
         perf_tell_error(rank, error, sizeof error);
         goto cleanup;
     }
+    gyre_status_t ready = perf_memory_ready(&buffers, comm);
+    for (int i = 0; i < streams.count && ready == GYRE_OK; i++)
+        ready = perf_memory_ready(&buffers, streams.comms[i]);
+    if (ready != GYRE_OK) {
+        perf_tell_error(rank, error, sizeof error);
+        goto cleanup;
+    }
     c.cold = o->cold ? &cold : NULL;
     c.streams = o->streams > 1 ? &streams : NULL;
     if (rank == 0) {

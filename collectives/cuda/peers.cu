@@ -300,7 +300,7 @@ static __device__ __forceinline__ coll_cuda_head_t *head_of(const coll_cuda_op_t
     return (coll_cuda_head_t *)op.arena[rank];
 }
 
-enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 14 };
+enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 10 };
 
 /* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and then. */
 static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epoch, state_t *state)

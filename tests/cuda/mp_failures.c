@@ -198,12 +198,13 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&b, COUNT * sizeof *b));
     CUDA(cudaMemset(a, 0, COUNT * sizeof *a));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    if (argc == 3 && strcmp(argv[1], "dying") == 0) { /* tests/cuda/failures.sh: jobs that do not end well */
+    if (argc == 3 && strcmp(argv[1], "dying") == 0) { /* tests/cuda/jobs.sh: jobs that do not end well */
         dying(argv[2]);
         return 0;
     }
     if (argc == 3 && strcmp(argv[1], "late") == 0) {
         late(argv[2]);
+        MP_OK(gyre_finalize(world));
         return 0;
     }
     captured();

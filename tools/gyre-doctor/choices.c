@@ -65,6 +65,24 @@ static void tuning(report_t *report)
     costs(report, &tune.cost, "bytes", "costs in bytes");
 }
 
+/* Collectives on device memory: what can be said before ranks have met. */
+static void devices(report_t *report)
+{
+    const char *path = base_setting_string(SET_CUDA_PATH);
+    if (report->facts.gpus == 0)
+        report_add(report, FOUND_OK, "memory of devices", "", "host only");
+    else if (strcmp(path, "auto") != 0)
+        report_add(report, FOUND_OK, "memory of devices", "", "host and CUDA: %s (GYRE_CUDA_PATH)",
+                   strcmp(path, "direct") == 0 ? "ranks of one host in each other's memory, or an error"
+                                               : "through pinned memory of the host");
+    else
+        report_add(report, FOUND_OK, "memory of devices", "",
+                   "host and CUDA: ranks of one host that can map each other's memory work in it, %s blocks "
+                   "at most; others through "
+                   "pinned memory of the host",
+                   base_setting_string(SET_CUDA_BLOCKS));
+}
+
 void look_at_choices(report_t *report)
 {
     report->section = "Gyre will use";
@@ -82,6 +100,5 @@ void look_at_choices(report_t *report)
                base_setting_is_default(SET_KERNELS) ? "" : " (GYRE_KERNELS)");
     report_add(report, FOUND_OK, "order of reductions", "", "%s", base_setting_string(SET_ORDER));
     tuning(report);
-    report_add(report, FOUND_OK, "memory of devices", "", "%s",
-               report->facts.gpus > 0 ? "host and CUDA" : "host only");
+    devices(report);
 }

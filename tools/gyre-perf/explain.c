@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/candidates.h"
+#include "collectives/cuda.h"
 
 /* The call's shape as collectives/calls.c makes it, so that the plan found is the one that ran. */
 static coll_shape_t shape_of(const perf_case_t *c, int in_place)
@@ -37,6 +38,7 @@ void perf_explain_columns(void)
 {
     printf("# path: exchange (outboxes, no schedule) or links (a schedule over the transport); measured: the "
            "median call\n"
+           "# on a device: direct (peers' memory) or staged (through the host); ch: blocks; chunk: rounds\n"
            "# why: who chose the algorithm; next: the best other one by the model, which knows one host only "
            "(- else)\n#\n");
     printf("# %10s  %5s  %-12s %-8s  %-8s  %-9s  %2s  %6s  %9s  %9s  %7s  %-21s  %9s  %s\n", "size", "place",
@@ -83,11 +85,37 @@ static json_t *to_json(const perf_case_t *c, const coll_explanation_t *x, double
     return j;
 }
 
+/* On a device: what runs is collectives/cuda.h's to say, and no model predicts its time. */
+static int explain_device(const perf_case_t *c, const perf_result_t *result, int in_place, json_t *row)
+{
+    coll_cuda_explanation_t x;
+    char chunk[24];
+    const coll_shape_t shape = shape_of(c, in_place);
+    if (coll_cuda_explain(c->comm, &shape, &x) != GYRE_OK)
+        return 0;
+    snprintf(chunk, sizeof chunk, "x%u", x.rounds);
+    printf("%12zu  %5s  %-12s %-8s  %-8s  %-9s  %2d  %6s", c->bytes, in_place ? "in" : "out", x.algorithm,
+           "-", x.path, "cuda", x.blocks, chunk);
+    print_us(0);
+    print_us(result->p50);
+    printf("  %7s  %-21s", "-", "-");
+    print_us(0);
+    printf("  %s%s\n", x.why, result->nwrong ? "  WRONG RESULTS" : "");
+    if (row)
+        perf_put(row, in_place ? "explain_in_place" : "explain_out_of_place",
+                 json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:f}", "algorithm", x.algorithm, "path", x.path,
+                           "transport", "cuda", "blocks", x.blocks, "rounds", (int)x.rounds, "why", x.why,
+                           "measured", result->p50));
+    return 1;
+}
+
 int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
                      json_t *row)
 {
     coll_explanation_t x;
     char chunk[24] = "-", next[40] = "-";
+    if (o->cuda)
+        return explain_device(c, result, in_place, row);
     const coll_shape_t shape = shape_of(c, in_place);
     if (coll_explain(c->comm, &shape, o->windows ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN, &x) != GYRE_OK)
         return 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/device.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "comm/bootstrap.h"
@@ -44,6 +45,11 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
         snprintf(why, sizeof why, "%s", gyre_last_error());
         code = PERF_USAGE;
     }
+    const int devices = code == PERF_OK && o->cuda ? base_device_count(BASE_CUDA) : 0;
+    if (code == PERF_OK && o->cuda && devices == 0) {
+        snprintf(why, sizeof why, "--memory cuda: %s", base_device_why_not(BASE_CUDA));
+        code = PERF_USAGE;
+    }
     if (code != PERF_OK) {
         if (comm_identity_rank_hint() == 0)
             fprintf(stderr, "gyre-perf: %s\n", why);
@@ -53,6 +59,8 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
     config.timeout_s = o->timeout_s;
     if (gyre_init(&config, world) != GYRE_OK)
         return perf_tell_error(comm_identity_rank_hint(), error, sizeof error);
+    if (o->cuda) /* 1 + the number of its device */
+        o->cuda = 1 + gyre_comm_local_rank(*world) % devices;
     const int n = gyre_comm_size(*world);
     if (!o->coll->rooted || o->root < n)
         return PERF_OK;

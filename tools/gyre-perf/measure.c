@@ -107,9 +107,16 @@ gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
         return gyre_fail(GYRE_ERR_OVERFLOW, "-e %zu with -m %d and --streams %d does not fit in memory",
                          o->max_bytes, o->aggregate, o->streams);
     b->slot_bytes = slot & ~(size_t)63;
-    gyre_status_t status = allocate(o->windows, total, &b->send);
-    if (status == GYRE_OK)
-        status = allocate(o->windows, total, &b->recv);
+    gyre_status_t status;
+    b->cuda = o->cuda;
+    if (b->cuda) {
+        b->device = o->cuda - 1;
+        status = perf_memory_open(o, b, total);
+    } else {
+        status = allocate(o->windows, total, &b->send);
+        if (status == GYRE_OK)
+            status = allocate(o->windows, total, &b->recv);
+    }
     if (status != GYRE_OK)
         perf_buffers_destroy(b);
     return status;
@@ -117,7 +124,9 @@ gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
 
 void perf_buffers_destroy(perf_buffers_t *b)
 {
-    if (b->windows) { /* errors here are told by the library and change nothing */
+    if (b->cuda) {
+        perf_memory_close(b);
+    } else if (b->windows) { /* errors here are told by the library and change nothing */
         if (b->send)
             (void)gyre_mem_free(b->send);
         if (b->recv)
@@ -132,6 +141,7 @@ void perf_buffers_destroy(perf_buffers_t *b)
 perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place)
 {
     perf_place_t p = {.stride = b->slot_bytes};
+    p.mirror = b->mirror ? b->mirror + PERF_GUARD_BYTES : NULL;
     p.recv_base = b->recv + PERF_GUARD_BYTES + o->misalign;
     p.send_base = in_place ? p.recv_base : b->send + PERF_GUARD_BYTES + o->misalign;
     p.send = p.send_base + (in_place ? perf_case_send_offset(c) * c->elem : 0);
@@ -167,6 +177,27 @@ gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggr
 
 /* ---- checking ---- */
 
+/* Fills the range at `base`, with the pattern first if `poison`, with the input of run `rep` unless it is negative. */
+static gyre_status_t put(const perf_case_t *c, const perf_place_t *p, unsigned char *base, int poison,
+                         int rep, int in_place)
+{
+    unsigned char *at = perf_memory_on_host(p, base);
+    if (poison)
+        perf_fill_poison(at, c->bytes);
+    if (rep >= 0)
+        perf_fill_input(c, rep, in_place, at);
+    return perf_memory_upload(c, p, base);
+}
+
+static gyre_status_t look_at(const perf_case_t *c, const perf_place_t *p, unsigned char *base, int rep,
+                             int in_place, int is_send, uint64_t *wrong, int *told)
+{
+    gyre_status_t status = perf_memory_download(c, p, base);
+    if (status == GYRE_OK)
+        *wrong += perf_check_range(c, rep, in_place, is_send, perf_memory_on_host(p, base), told);
+    return status;
+}
+
 /* Each slot of each run has inputs of its own, so that an operation of a group which got another's buffers shows. */
 gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
                          uint64_t *nwrong)
@@ -178,20 +209,23 @@ gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const pe
         const int first = (int)((int64_t)run * slots % (1 << 20)) + 1;
         for (int m = 0; m < slots; m++) {
             const size_t shift = (size_t)m * p->stride;
-            perf_fill_poison(p->recv_base + shift, c->bytes);
+            gyre_status_t status = GYRE_OK;
             if (!in_place)
-                perf_fill_poison(p->send_base + shift, c->bytes);
-            perf_fill_input(c, first + m, in_place, p->send_base + shift);
+                status = put(c, p, p->recv_base + shift, 1, -1, in_place);
+            if (status == GYRE_OK)
+                status = put(c, p, p->send_base + shift, 1, first + m, in_place);
+            if (status != GYRE_OK)
+                return status;
         }
         gyre_status_t status = perf_iterate(c, p, o->aggregate);
+        for (int m = 0; m < slots && status == GYRE_OK; m++) {
+            const size_t shift = (size_t)m * p->stride;
+            status = look_at(c, p, p->recv_base + shift, first + m, in_place, 0, &wrong, &told);
+            if (status == GYRE_OK && !in_place)
+                status = look_at(c, p, p->send_base + shift, first + m, in_place, 1, &wrong, &told);
+        }
         if (status != GYRE_OK)
             return status;
-        for (int m = 0; m < slots; m++) {
-            const size_t shift = (size_t)m * p->stride;
-            wrong += perf_check_range(c, first + m, in_place, 0, p->recv_base + shift, &told);
-            if (!in_place)
-                wrong += perf_check_range(c, first + m, in_place, 1, p->send_base + shift, &told);
-        }
     }
     *nwrong = wrong;
     return gyre_all_reduce(nwrong, nwrong, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), c->comm);
@@ -235,8 +269,8 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
     gyre_status_t status = GYRE_OK;
     *result = (perf_result_t){.ran = 1};
     perf_histogram_clear(&h);
-    for (int m = 0; m < perf_slots(o); m++)
-        perf_fill_input(c, 0, in_place, p.send_base + (size_t)m * p.stride);
+    for (int m = 0; m < perf_slots(o) && status == GYRE_OK; m++)
+        status = put(c, &p, p.send_base + (size_t)m * p.stride, 0, 0, in_place);
 
     for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
         status = perf_iterate(c, &p, o->aggregate);

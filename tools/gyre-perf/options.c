@@ -19,7 +19,8 @@ enum {
     OPT_VERSION,
     OPT_COLD,
     OPT_STREAMS,
-    OPT_EXPLAIN
+    OPT_EXPLAIN,
+    OPT_MEMORY
 };
 
 static const struct option long_options[] = {
@@ -59,6 +60,7 @@ static const struct option long_options[] = {
     {"cold", no_argument, NULL, OPT_COLD},
     {"explain", no_argument, NULL, OPT_EXPLAIN},
     {"streams", required_argument, NULL, OPT_STREAMS},
+    {"memory", required_argument, NULL, OPT_MEMORY},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -123,12 +125,16 @@ void perf_help(FILE *out)
         "      --explain            in place of the usual table: what was chosen for each size and why, the\n"
         "                           predicted time, the next best, and how the measured time compares\n"
         "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
+        "      --memory host|cuda   where buffers are: cuda: on the device with the rank's local number "
+        "(host)\n"
         "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
         "                           accepted for scripts written for nccl-tests, without effect: a rank\n"
         "                           is a process, with no threads, streams or graphs to choose\n"
         "  -h, --help   --version\n"
         "\n"
-        "Exit status: 0 all right, 1 wrong results, 2 wrong usage, 3 an error of Gyre or the system.\n"
+        "Exit status: 0 all right, 1 wrong results, 2 wrong usage or no such device, 3 an error of Gyre or "
+        "the\n"
+        "system.\n"
         "\n"
         "Subcommands:\n",
         out);
@@ -292,6 +298,9 @@ static int take(int option, const char *arg, perf_options_t *o)
         o->order = arg;
         o->both_orders = strcmp(arg, "canonical,fast") == 0 || strcmp(arg, "fast,canonical") == 0;
         return o->both_orders || one_of(arg, orders);
+    case OPT_MEMORY:
+        o->cuda = strcmp(arg, "cuda") == 0;
+        return o->cuda || strcmp(arg, "host") == 0;
     case OPT_EXPLAIN:
         return o->explain = 1;
     case OPT_COLD:
@@ -333,6 +342,15 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--explain: %s",
                  o->coll->op == COLL_SENDRECV ? "sendrecv has no algorithm to choose"
                                               : "one operation at a time: no --streams, no -m, one --order");
+        return 0;
+    }
+    if (o->cuda && (o->both_orders || o->cold || o->coll->op == COLL_BARRIER ||
+                    (o->algo && strcmp(o->algo, "auto") != 0))) {
+        snprintf(why, bytes, "--memory cuda: %s",
+                 o->both_orders                ? "on a device reductions have the canonical order only"
+                 : o->cold                     ? "not together with --cold"
+                 : o->coll->op == COLL_BARRIER ? "a barrier has no buffers"
+                                               : "the device has algorithms of its own (GYRE_CUDA_ONE_SHOT)");
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {

@@ -8,6 +8,7 @@
  *   explain.c  --explain                tune.c     --tune
  *   start.c    the calls, non-blocking      command.h  what subcommands with flags of their own share
  *   cold.c     --cold                       streams.c  --streams
+ *   memory.c   --memory: buffers of the host or of a device
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -69,7 +70,8 @@ typedef struct {
     int explain;                                 /* a table of choices in place of the usual one */
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
-    int streams;                                 /* communicators that run it at once */
+    int cuda; /* --memory cuda: 1, once the job is joined 1 + the number of the device that buffers are on; 0: the host */
+    int streams; /* communicators that run it at once */
 } perf_options_t;
 
 /* PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was asked for and printed on `out`. */
@@ -202,6 +204,10 @@ typedef struct {
     unsigned char *send, *recv; /* [aggregate * streams] slots of slot_bytes */
     size_t slot_bytes;
     int windows;
+    int cuda;   /* send and recv are on `device` */
+    int device; /* its number */
+    unsigned char
+        *mirror; /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
 } perf_buffers_t;
 gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b);
 void perf_buffers_destroy(perf_buffers_t *b);
@@ -211,8 +217,18 @@ typedef struct {
     unsigned char *send, *recv;           /* slot 0, as passed to the call */
     unsigned char *send_base, *recv_base; /* the ranges that are filled and checked, [c->bytes] */
     size_t stride;                        /* to the next slot */
+    unsigned char *mirror; /* NULL, or where one of the ranges is filled and checked in place of itself */
 } perf_place_t;
 perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place);
+/* The first operation on a device sets a communicator up, which is no part of a measurement and cannot be part of a group. Does
+ * nothing for buffers of the host. Collective. */
+gyre_status_t perf_memory_ready(const perf_buffers_t *b, gyre_comm_t *comm);
+gyre_status_t perf_memory_open(const perf_options_t *o, perf_buffers_t *b, size_t bytes);
+void perf_memory_close(perf_buffers_t *b);
+/* The range at `base` of c->bytes, with its guards: where to write or read it on the host; and back and forth. */
+unsigned char *perf_memory_on_host(const perf_place_t *p, unsigned char *base);
+gyre_status_t perf_memory_upload(const perf_case_t *c, const perf_place_t *p, unsigned char *base);
+gyre_status_t perf_memory_download(const perf_case_t *c, const perf_place_t *p, unsigned char *base);
 /* Slots that one iteration uses. */
 int perf_slots(const perf_options_t *o);
 /* One iteration: `aggregate` operations, as a group if there are several; with streams, on each of them. */

@@ -86,6 +86,7 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     perf_put(c, "average", json_integer(o->average));
     perf_put(c, "unalign", json_integer((json_int_t)o->misalign));
     perf_put(c, "registered", json_integer(o->windows));
+    perf_put(c, "memory", json_string(o->cuda ? "cuda" : "host"));
     perf_put(c, "collective", json_string(o->coll->name));
     perf_put(c, "algorithm", json_string(algo_setting(o)));
     perf_config_machine(c, m);
@@ -155,7 +156,9 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
     printf("# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
            base_setting_string(SET_TRANSPORT), algo_setting(o),
            o->both_orders ? o->order : base_setting_string(SET_ORDER), coll_kernel_isa(),
-           o->windows ? "gyre_mem_alloc" : "malloc");
+           o->cuda      ? "the devices' memory"
+           : o->windows ? "gyre_mem_alloc"
+                        : "malloc");
     if (o->cold)
         printf(
             "# cold buffers: out of every cache before each iteration, by %s; a barrier follows, untimed\n",

@@ -1,0 +1,46 @@
+#!/bin/bash
+# tests/cuda/jobs.sh: whole jobs on device memory, emulated: ranks that die or come too late, and gyre-perf --memory cuda, where
+# there is a device and where there is none.
+. "$(dirname "$0")/../support/lib.sh"
+export GYRE_CUDA_BLOCKS=2
+
+# Without a driver, in every build: one line, and 2.
+if ! [ -e /dev/nvidiactl ]; then
+    run "$UCX_RUN" -n 2 "$PERF" all_reduce --memory cuda
+    want "no device" 2 '^gyre-perf: --memory cuda: '
+    check "one line" [ "$(grep -c '^gyre-perf' "$W/err")" = 1 ]
+fi
+run "$PERF" barrier --memory cuda
+want "a barrier has no buffers" 2 'a barrier has no buffers'
+
+T=$B/emulated/tests/cuda/mp_failures
+P=$B/emulated/bin/gyre-perf
+if ! [ -x "$T" ] || ! [ -x "$P" ]; then
+    [ "$errors" = 0 ] && skip "no emulated build here: make emulated, with a CUDA toolkit, makes it"
+    finish
+fi
+
+for path in direct staged; do
+    run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying $path
+    want "$path: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
+    GYRE_TIMEOUT=1 run "$UCX_RUN" -n 3 "$T" late $path
+    want "$path: a rank that never calls: the others' deadline" 0 'all_reduce .* on device memory\).*did not finish within 1 s' \
+        'rank 2'
+done
+
+perf() { # OPTIONS...
+    run "$UCX_RUN" -n 3 "$P" "$@" --memory cuda -n 2 -w 1 --json "$W/json"
+    want "gyre-perf $*" 0
+    check "$*: no wrong element" grep -q 'Out of bounds values : 0 OK' "$W/out"
+    check "$*: the memory is in the JSON" grep -q '"memory": *"cuda"' "$W/json"
+}
+for collective in all_reduce reduce_scatterv all_gather broadcast reduce gatherv scatter alltoallv sendrecv; do
+    perf $collective -b 1 -e 32K -f 32 -d half
+done
+perf all_reduce -b 4K -e 4K -o all -d bfloat16 -m 2
+perf all_reduce -b 4K -e 4K --streams 2
+GYRE_CUDA_PATH=staged perf all_reduce -b 1 -e 32K -f 32
+perf all_reduce -b 4 -e 1M -f 512 --explain
+check "--explain tells one shot from two" [ "$(grep -cE ' (one|two)_shot ' "$W/out")" -ge 4 ]
+check "and why" grep -q 'all ranks share one device' "$W/out"
+finish
