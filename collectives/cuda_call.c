@@ -231,7 +231,7 @@ static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_
     if (st != GYRE_OK)
         return st;
     number(c->comm, as);
-    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, stream)
+    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, stream, capturing)
                                     : coll_cuda_enqueue_staged(c, call, stream);
     if (st == GYRE_OK)
         st = note_newest(c, stream, capturing);
@@ -336,8 +336,10 @@ void coll_cuda_stop(gyre_comm_t *comm)
     /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
      * longer: what is enqueued there ends as soon as it begins. */
     const struct timespec pause = {.tv_nsec = 100 * 1000};
-    while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until)
+    while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until) {
+        coll_cuda_release(c);
         nanosleep(&pause, NULL);
+    }
     (void)cudaGetLastError();
 }
 

@@ -63,6 +63,8 @@ static void look_at(coll_cuda_t *c)
             coll_drive(comm);
             coll_cuda_stop(comm);
             coll_stop_driving(comm);
+        } else if (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady) {
+            coll_cuda_release(c); /* a stream whose own work came first */
         }
         return;
     }
@@ -153,9 +155,30 @@ void coll_cuda_guard_remove(coll_cuda_t *c)
     pthread_mutex_unlock(&guard.turn);
 }
 
+/* The rank from which the fewest phases have come. */
+static int behind(const coll_cuda_t *c)
+{
+    const uint32_t *from = (const uint32_t *)(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases));
+    uint32_t *pages = c->pages + COLL_CUDA_RANKS;
+    int late = -1;
+    if (cudaMemcpyAsync(pages, from, COLL_CUDA_RANKS * sizeof *pages, cudaMemcpyDeviceToHost, c->rescue) !=
+            cudaSuccess ||
+        cudaStreamSynchronize(c->rescue) != cudaSuccess)
+        return -1;
+    for (int r = 0; r < c->comm->n; r++)
+        if (r != c->comm->rank && (int32_t)(c->phase - pages[r]) > 0 &&
+            (late < 0 || (int32_t)(pages[late] - pages[r]) > 0))
+            late = r;
+    return late;
+}
+
 int coll_cuda_late(const gyre_comm_t *comm)
 {
-    return comm->cuda ? (int)coll_cuda_read(&comm->cuda->board->late) - 1 : -1;
+    const coll_cuda_t *c = comm->cuda;
+    if (!c)
+        return -1;
+    const int late = (int)coll_cuda_read(&c->board->late) - 1;
+    return late < 0 && c->stream_waits ? behind(c) : late;
 }
 
 #endif

@@ -16,6 +16,7 @@
 
 #ifdef GYRE_CUDA
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -276,8 +277,74 @@ static void mark_unknown(coll_cuda_op_t *op, const coll_shape_t *s)
     }
 }
 
+static gyre_status_t launch(const coll_cuda_op_t *op, int blocks, const char *name, cudaStream_t stream)
+{
+    cudaError_t rc = coll_cuda_launch_peers(op, blocks, stream);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "launching the kernel of %s on %d blocks", name, blocks);
+}
+
+/* The stream goes on once all peers have ended the phase that this rank has enqueued last. */
+static gyre_status_t wait_for_peers(const coll_cuda_t *c, const char *name, cudaStream_t stream)
+{
+    enum { GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: compared on a circle */
+    const char *phases = c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases);
+    for (int r = 0; r < c->comm->n; r++) {
+        if (r == c->comm->rank)
+            continue;
+        const int rc = c->wait(stream, (unsigned long long)(uintptr_t)(phases + (size_t)r * sizeof(uint32_t)),
+                               c->phase, GEQ);
+        if (rc != 0)
+            return gyre_fail(GYRE_ERR_SYSTEM, "cuStreamWaitValue32 of %s on stream %p: CUDA driver error %d",
+                             name, (void *)stream, rc);
+    }
+    return GYRE_OK;
+}
+
+/* One launch per phase of each round, and in between the stream waits. A kernel that waits would keep a device that it shares
+ * with the rank it waits for, for all of its time slice; the flags of blocks, which kernels look at all the same, are there then. */
+static gyre_status_t launch_phases(coll_cuda_t *c, coll_cuda_op_t *op, int blocks, const char *name,
+                                   cudaStream_t stream)
+{
+    const int phases = op->reduces == 2 ? 3 : 2;
+    gyre_status_t st = GYRE_OK;
+    for (uint32_t round = 0; round < op->rounds; round++)
+        for (int phase = 0; phase < phases && st == GYRE_OK; phase++) {
+            op->first_round = round;
+            op->end_round = round + 1;
+            op->first_phase = (uint8_t)phase;
+            op->end_phase = (uint8_t)(phase + 1);
+            op->begins = round == 0 && phase == 0;
+            op->ends = round + 1 == op->rounds && phase + 1 == phases;
+            if (phase > 0)
+                st = wait_for_peers(c, name, stream);
+            if (st != GYRE_OK)
+                return st;
+            op->phase = 0;
+            if (phase + 1 < phases) {
+                c->phase += c->phase == UINT32_MAX ? 2 : 1; /* 0 means none */
+                op->phase = c->phase;
+            }
+            st = launch(op, blocks, name, stream);
+        }
+    return st;
+}
+
+void coll_cuda_release(coll_cuda_t *c)
+{
+    if (!c->stream_waits)
+        return;
+    for (int r = 0; r < COLL_CUDA_RANKS; r++)
+        c->pages[r] = c->phase + (1u << 30);
+    if (cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases), c->pages,
+                        COLL_CUDA_RANKS * sizeof *c->pages, cudaMemcpyHostToDevice,
+                        c->rescue) != cudaSuccess ||
+        cudaStreamSynchronize(c->rescue) != cudaSuccess)
+        (void)cudaGetLastError(); /* the device itself has failed, and with it the stream */
+}
+
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
-                                      cudaStream_t stream)
+                                      cudaStream_t stream, int capturing)
 {
     coll_cuda_op_t op;
     int blocks;
@@ -291,15 +358,18 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
     op.whole = coll_kernel_whole(call->scale);
     op.sig = as->sig;
     op.call = as->seq;
+    op.end_round = op.rounds;
+    op.end_phase = 3;
+    op.begins = op.ends = 1;
     gyre_status_t st = copy_own(&op, call, stream);
     if (st != GYRE_OK)
         return st;
     if (op.uneven)
         mark_unknown(&op, &call->shape);
-    cudaError_t rc = coll_cuda_launch_peers(&op, blocks, stream);
-    return rc == cudaSuccess
-               ? GYRE_OK
-               : coll_cuda_failed(rc, "launching the kernel of %s on %d blocks", call->name, blocks);
+    /* a graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds */
+    if (c->stream_waits && !capturing && !op.uneven)
+        return launch_phases(c, &op, blocks, call->name, stream);
+    return launch(&op, blocks, call->name, stream);
 }
 
 gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out)

@@ -143,6 +143,7 @@ void coll_cuda_leave(void)
 
 /* ---- the cards ----------------------------------------------------------------------------------------------- */
 
+enum { WAIT_AUTO = 0, WAIT_KERNEL, WAIT_STREAM };                /* as the words of GYRE_CUDA_WAIT */
 typedef enum { WANT_AUTO = 0, WANT_DIRECT, WANT_STAGED } want_t; /* as the words of GYRE_CUDA_PATH */
 
 typedef struct {
@@ -152,6 +153,7 @@ typedef struct {
     uint64_t region;
     int32_t blocks, want, status; /* status: of what failed, else 0 */
     int32_t shareable;            /* the handle is valid */
+    int32_t wait;                 /* GYRE_CUDA_WAIT */
 } card_t;
 
 /* What came of mapping the others' arenas. */
@@ -172,7 +174,25 @@ static gyre_status_t make_parts(coll_cuda_t *c)
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *c->board);
     memset(c->board, 0, sizeof *c->board);
+    rc = coll_cuda_load();
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "loading the kernels of collectives on device %d", c->device);
     return GYRE_OK;
+}
+
+/* What it takes to let streams wait for peers. */
+static gyre_status_t make_waits(coll_cuda_t *c)
+{
+    void *wait = NULL;
+    gyre_status_t st = base_device_driver("cuStreamWaitValue32", &wait);
+    if (st != GYRE_OK)
+        return st;
+    memcpy(&c->wait, &wait, sizeof c->wait);
+    cudaError_t rc = cudaStreamCreateWithFlags(&c->rescue, cudaStreamNonBlocking);
+    if (rc == cudaSuccess)
+        rc = cudaHostAlloc((void **)&c->pages, 2 * COLL_CUDA_RANKS * sizeof *c->pages, cudaHostAllocPortable);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "a stream and pinned memory on device %d", c->device);
 }
 
 /* This rank's card. Its errors are on it, for all to see. */
@@ -181,6 +201,7 @@ static void fill_card(coll_cuda_t *c, card_t *card)
     const int rank = c->comm->rank, n = c->comm->n;
     memset(card, 0, sizeof *card);
     card->want = (int32_t)base_setting_int(SET_CUDA_PATH);
+    card->wait = (int32_t)base_setting_int(SET_CUDA_WAIT);
     card->blocks = (int32_t)base_setting_int(SET_CUDA_BLOCKS);
     gyre_status_t st = GYRE_OK;
     if (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS)
@@ -220,9 +241,11 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
             return r == c->comm->rank ? (gyre_status_t)cards[r].status
                                       : gyre_fail((gyre_status_t)cards[r].status,
                                                   "rank %d cannot use its device: %s", r, cards[r].trouble);
-        if (cards[r].region != mine->region || cards[r].blocks != mine->blocks || cards[r].want != mine->want)
+        if (cards[r].region != mine->region || cards[r].blocks != mine->blocks ||
+            cards[r].want != mine->want || cards[r].wait != mine->wait)
             return gyre_fail(GYRE_ERR_INVALID,
-                             "GYRE_CUDA_PATH, GYRE_CUDA_STAGING and GYRE_CUDA_BLOCKS must be the same on all "
+                             "GYRE_CUDA_PATH, GYRE_CUDA_WAIT, GYRE_CUDA_STAGING and GYRE_CUDA_BLOCKS must be "
+                             "the same on all "
                              "ranks, but rank %d has others than rank %d",
                              r, c->comm->rank);
     }
@@ -301,14 +324,19 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards)
         return GYRE_OK;
     }
     c->path = COLL_CUDA_PEERS;
-    int same = 1;
-    for (int r = 1; r < n; r++)
+    int shared = 0, same = 1; /* some ranks share a device, all do */
+    for (int r = 1; r < n; r++) {
         same = same && strcmp(cards[r].bus, cards[0].bus) == 0;
-    snprintf(c->why, sizeof c->why,
+        for (int other = 0; other < r; other++)
+            shared = shared || strcmp(cards[r].bus, cards[other].bus) == 0;
+    }
+    c->stream_waits = n > 1 && (cards[0].wait == WAIT_STREAM || (cards[0].wait == WAIT_AUTO && shared));
+    snprintf(c->why, sizeof c->why, "%s; %s wait",
              n == 1 ? "one rank"
              : same ? "all ranks share one device"
-                    : "peers map each other's memory");
-    return GYRE_OK;
+                    : "peers map each other's memory",
+             c->stream_waits ? "streams" : "kernels");
+    return c->stream_waits ? make_waits(c) : GYRE_OK;
 }
 
 static gyre_status_t prepare_here(coll_cuda_t *c)
@@ -353,6 +381,10 @@ static void dismantle(coll_cuda_t *c)
         (void)cudaEventDestroy(c->newest);
     if (c->stream)
         (void)cudaStreamDestroy(c->stream);
+    if (c->rescue)
+        (void)cudaStreamDestroy(c->rescue);
+    if (c->pages)
+        (void)cudaFreeHost(c->pages);
     if (c->board)
         (void)cudaFreeHost(c->board);
     if (c->shadow)

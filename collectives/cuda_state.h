@@ -4,6 +4,8 @@
 
 #include "collectives/cuda.h"
 
+#ifdef GYRE_CUDA
+
 #include <cuda_runtime_api.h>
 
 #include "collectives/cuda/peers.h"
@@ -14,6 +16,10 @@ typedef enum {
 } coll_cuda_path_t;
 
 typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* cuda_staged.c */
+
+/* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run time. */
+typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
+                                 unsigned flags);
 
 typedef struct coll_cuda coll_cuda_t;
 struct coll_cuda {
@@ -38,6 +44,11 @@ struct coll_cuda {
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
     size_t region;
     int blocks;
+    int stream_waits;       /* streams wait for peers, not kernels */
+    uint32_t phase;         /* phases enqueued so far */
+    uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
+    cudaStream_t rescue;    /* does not wait for anybody: for those copies */
+    coll_cuda_wait_fn wait; /* cuStreamWaitValue32 */
     /* staging; made where the path or a message needs it */
     coll_cuda_proxy_t *proxy;
 };
@@ -59,7 +70,9 @@ void coll_cuda_guard_remove(coll_cuda_t *c);
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op, int *blocks);
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
-                                      cudaStream_t stream);
+                                      cudaStream_t stream, int capturing);
+/* Streams of a communicator that has failed wait no more. Again and again: peers that have not heard of it may still write. */
+void coll_cuda_release(coll_cuda_t *c);
 /* What the ranks of a call must agree on. */
 uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape);
 /* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
@@ -78,4 +91,5 @@ static inline uint32_t coll_cuda_read(const uint32_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+#endif
 #endif

@@ -6,7 +6,8 @@
  *   add up    one part of every rank, in the canonical tree                   reductions only
  *   take      one part of every rank goes to its place in OUT                 everything else; two-shot: the shards' sums
  *
- * with a sync of all ranks behind the first, and behind the second if its result is published. *One shot*: everybody
+ * with a sync of all ranks behind the first, and behind the second if its result is published: in one launch, whose blocks
+ * wait for those of the peers, or in a launch per phase with streams that wait in between (collectives/cuda_peers.c). *One shot*: everybody
  * publishes the whole vector, adds all of them up for itself: one sync, n reads of the vector, for short ones. *Two shots*: shards:
  * rank r adds up shard r, publishes it, all take all shards: two syncs, and about 2 reads of the vector however many ranks.
  *
@@ -322,9 +323,9 @@ static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epo
     }
 }
 
-/* All ranks' blocks with this number have come here. What this block wrote before is seen by the others after it: the block's
- * barrier orders it before the release of the flags, on which the others' acquire and barrier follow. */
-static __device__ APART void sync(const coll_cuda_op_t &op, state_t *state)
+/* This block tells its peers that it has come to sync number state->epoch + 1. What it wrote before is seen by whoever
+ * waits for that: the barrier orders it before the release of the flags, on which the others' acquire and barrier follow. */
+static __device__ APART void tell(const coll_cuda_op_t &op, const state_t *state)
 {
     __syncthreads();
     const uint32_t epoch = state->epoch + 1;
@@ -335,6 +336,12 @@ static __device__ APART void sync(const coll_cuda_op_t &op, state_t *state)
             ((volatile coll_cuda_flag_t *)flag)->rounds = op.rounds;
             gyre_store_release(&flag->epoch, epoch);
         }
+}
+
+/* All ranks' blocks with this number have come to that sync. */
+static __device__ APART void meet(const coll_cuda_op_t &op, state_t *state)
+{
+    const uint32_t epoch = state->epoch + 1;
     for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
         if (peer != op.rank)
             wait_for(op, peer, epoch, state);
@@ -406,29 +413,59 @@ static __device__ void take(const coll_cuda_op_t &op, uint32_t epoch, size_t fro
     }
 }
 
+static __device__ int does(const coll_cuda_op_t &op, int phase)
+{
+    return op.first_phase <= phase && phase < op.end_phase;
+}
+
 static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state_t *state)
 {
     const size_t from = ((size_t)round * gridDim.x + blockIdx.x) * op.slot;
-    if (op.uneven && round == 0)
-        tell_lengths(op, state->epoch + 1);
-    publish(op, state->epoch + 1, from);
-    sync(op, state);
-    if (op.uneven && round == 0 && !state->dead)
-        compare_lengths(op, state->epoch, state);
-    if (state->dead)
-        return;
-    if (op.reduces) {
+    if (does(op, 0)) {
+        if (op.uneven && round == 0)
+            tell_lengths(op, state->epoch + 1);
+        publish(op, state->epoch + 1, from);
+        tell(op, state);
+    }
+    if (does(op, 1)) {
+        meet(op, state);
+        if (op.uneven && round == 0 && !state->dead)
+            compare_lengths(op, state->epoch, state);
+        if (state->dead)
+            return;
+        if (!op.reduces) {
+            take(op, state->epoch, from, op.take_slot);
+            return;
+        }
         const size_t bytes = piece(op.sum_bytes, from, op.slot);
         char *to = op.reduces == 2 ? op.arena[op.rank] + half_at(op, state->epoch + 1) : op.sum_to + from;
         if (bytes)
             add_up(op, to, half_at(op, state->epoch) + op.sum_slot * op.slot, bytes);
-        if (op.reduces == 1)
-            return;
-        sync(op, state);
-        if (state->dead)
-            return;
+        if (op.reduces == 2)
+            tell(op, state);
     }
-    take(op, state->epoch, from, op.take_slot);
+    if (op.reduces == 2 && does(op, 2)) {
+        meet(op, state);
+        if (!state->dead)
+            take(op, state->epoch, from, op.take_slot);
+    }
+}
+
+/* Notes are the operation's, or its last block's: thread 0 of each block, at the end. */
+static __device__ void leave(const coll_cuda_op_t &op, coll_cuda_head_t *head, const state_t *state)
+{
+    head->epochs[blockIdx.x] = state->epoch;
+    if (gyre_add_acq_rel(&head->left, 1) + 1 != gridDim.x)
+        return;
+    head->left = 0;
+    if (op.phase)
+        for (int peer = 0; peer < op.n; peer++)
+            if (peer != op.rank)
+                gyre_store_release(&head_of(op, peer)->phases[op.rank], op.phase);
+    if (!op.ends)
+        return;
+    head->operations++;
+    gyre_store_release(&op.board->finished, head->operations);
 }
 
 static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_constant__ coll_cuda_op_t given)
@@ -443,27 +480,21 @@ static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_cons
     if (threadIdx.x == 0) {
         volatile coll_cuda_board_t *board = op.board;
         state.epoch = head->epochs[blockIdx.x];
-        state.rounds = op.rounds;
-        state.dead = board->abort != 0;
-        if (blockIdx.x == 0) {
+        state.rounds = op.end_round;
+        state.dead = board->abort != 0 || board->mismatch != 0;
+        if (blockIdx.x == 0 && op.begins) {
             board->late = 0;
             board->call = op.call;
             board->started = head->operations + 1;
         }
     }
     __syncthreads();
-    for (uint32_t round = 0; round < state.rounds && !state.dead; round++) {
+    for (uint32_t round = op.first_round; round < state.rounds && !state.dead; round++) {
         one_round(op, round, &state);
         __syncthreads();
     }
-    if (threadIdx.x != 0)
-        return;
-    head->epochs[blockIdx.x] = state.epoch;
-    if (gyre_add_acq_rel(&head->left, 1) + 1 == gridDim.x) { /* the last block */
-        head->left = 0;
-        head->operations++;
-        gyre_store_release(&op.board->finished, head->operations);
-    }
+    if (threadIdx.x == 0)
+        leave(op, head, &state);
 }
 
 static __global__ void goodbye_kernel(const __grid_constant__ coll_cuda_op_t op)
@@ -483,6 +514,21 @@ static __global__ void await_kernel(const uint32_t *word, uint32_t value, const 
 {
     while ((int32_t)(gyre_load_acquire(word) - value) < 0 && gyre_load_acquire(abort) == 0)
         GYRE_SPIN();
+}
+
+extern "C" cudaError_t coll_cuda_load(void)
+{
+#ifndef GYRE_EMULATED
+    const void *kernels[] = {(const void *)peers_kernel, (const void *)goodbye_kernel,
+                             (const void *)post_kernel, (const void *)await_kernel};
+    for (const void *kernel : kernels) {
+        cudaFuncAttributes attributes;
+        cudaError_t rc = cudaFuncGetAttributes(&attributes, kernel);
+        if (rc != cudaSuccess)
+            return rc;
+    }
+#endif
+    return cudaSuccess;
 }
 
 extern "C" cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)

@@ -43,6 +43,7 @@ typedef struct {
     uint32_t epochs[COLL_CUDA_BLOCKS]; /* syncs passed so far */
     uint32_t operations;               /* finished so far */
     uint32_t left;                     /* blocks of the running kernel that have ended */
+    uint32_t phases[COLL_CUDA_RANKS];  /* of operations in phases: that rank has come so far */
     uint32_t goodbye[COLL_CUDA_RANKS]; /* 1: that rank reads here no more */
 } coll_cuda_head_t;
 enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */
@@ -71,6 +72,12 @@ typedef struct {
     size_t sum_bytes; /* this rank's share of the reduction; 0: it reduces nothing */
     char *sum_to;     /* NULL: to be published (two shots) */
     uint32_t sig, call, rounds;
+    /* What of it this launch does: rounds [first_round, end_round), in each the phases [first_phase, end_phase): 0: publish; 1: add up,
+     * or take; 2: take the published sums. A kernel that does all of it waits for the peers' blocks between phases; where
+     * streams wait, each launch is one phase of one round, and `phase` is told to all peers when its last block has ended. */
+    uint32_t first_round, end_round, phase;
+    uint8_t first_phase, end_phase;
+    uint8_t begins, ends; /* this launch is the operation's first, last */
     uint16_t n, rank;
     uint16_t parts;     /* that this rank publishes; 0: none */
     uint16_t sum_slot;  /* part of every rank that is added up */
@@ -89,6 +96,8 @@ extern "C" {
 
 /* Enqueues the operation on `blocks` blocks. */
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream);
+/* Has the driver load all kernels now: later it might wait for a kernel that waits for a peer. */
+cudaError_t coll_cuda_load(void);
 /* Tells every peer that this rank reads in its arena no more. */
 cudaError_t coll_cuda_launch_goodbye(const coll_cuda_op_t *op, cudaStream_t stream);
 

@@ -374,7 +374,7 @@ static void refusals(void)
     MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
 }
 
-static void both_paths(const char *how, const char *staging, const size_t *sizes, int sizes_n)
+static void one_path(const char *how, const char *staging, const size_t *sizes, int sizes_n)
 {
     path = how;
     set(SET_CUDA_PATH, how);
@@ -404,8 +404,11 @@ int main(void)
     CUDA(cudaMalloc((void **)&there_in, MOST + 4 * GUARD));
     CUDA(cudaMalloc((void **)&there_out, MOST + 4 * GUARD));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    both_paths("direct", "64K", direct, sizeof direct / sizeof *direct);
-    both_paths("staged", "64K", staged, sizeof staged / sizeof *staged);
+    set(SET_CUDA_WAIT, "kernel");
+    one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
+    set(SET_CUDA_WAIT, "stream");
+    one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
+    one_path("staged", "64K", staged, sizeof staged / sizeof *staged);
     CUDA(cudaStreamDestroy(stream));
     CUDA(cudaFree(there_in));
     CUDA(cudaFree(there_out));
