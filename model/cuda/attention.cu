@@ -83,6 +83,57 @@ static __device__ __forceinline__ void as_left(uint32_t f[4], const float a[4], 
     f[3] = pack(b[2], b[3]);
 }
 
+/* s [16 I, C] of a warp = rows row .. of one tile times rows column .. of another, over the channels. */
+template <int D, int I, int C>
+static __device__ __forceinline__ void scores(float s[I][C / 8][4], const bf16 *rows, int row,
+                                              const bf16 *columns, int column)
+{
+#pragma unroll
+    for (int i = 0; i < I; i++)
+#pragma unroll
+        for (int j = 0; j < C / 8; j++)
+            s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = 0;
+#pragma unroll
+    for (int kk = 0; kk < D; kk += 16) {
+        uint32_t left[I][4], right[4];
+#pragma unroll
+        for (int i = 0; i < I; i++)
+            left16<D>(left[i], rows, row + i * 16, kk);
+#pragma unroll
+        for (int j = 0; j < C / 16; j++) {
+            across16<D>(right, columns, column + j * 16, kk);
+#pragma unroll
+            for (int i = 0; i < I; i++) {
+                gyre_mma_bf16(s[i][2 * j], left[i], right);
+                gyre_mma_bf16(s[i][2 * j + 1], left[i], right + 2);
+            }
+        }
+    }
+}
+
+/* acc [16 I, D] of a warp += w [16 I, C], as bf16, times rows column .. of a tile. */
+template <int D, int I, int C>
+static __device__ __forceinline__ void gather(float acc[I][D / 8][4], const float w[I][C / 8][4],
+                                              const bf16 *columns, int column)
+{
+#pragma unroll
+    for (int kk = 0; kk < C; kk += 16) {
+        uint32_t left[I][4], right[4];
+#pragma unroll
+        for (int i = 0; i < I; i++)
+            as_left(left[i], w[i][kk / 8], w[i][kk / 8 + 1]);
+#pragma unroll
+        for (int j = 0; j < D / 16; j++) {
+            along16<D>(right, columns, column + kk, j * 16);
+#pragma unroll
+            for (int i = 0; i < I; i++) {
+                gyre_mma_bf16(acc[i][2 * j], left[i], right);
+                gyre_mma_bf16(acc[i][2 * j + 1], left[i], right + 2);
+            }
+        }
+    }
+}
+
 /* A warp stores 16 rows x D of a result, times `factor` of the two rows that a lane has, by way of its own rows of a tile that nobody
  * else uses any longer. */
 template <int D>
@@ -158,27 +209,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
         gyre_cp_async_commit();
 
         float s[2][COLUMNS / 8][4];
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int j = 0; j < COLUMNS / 8; j++)
-                s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = 0;
-#pragma unroll
-        for (int kk = 0; kk < D; kk += 16) {
-            uint32_t fq[2][4];
-            left16<D>(fq[0], tile_q, warp * 32, kk);
-            left16<D>(fq[1], tile_q, warp * 32 + 16, kk);
-#pragma unroll
-            for (int j = 0; j < COLUMNS / 16; j++) {
-                uint32_t fk[4];
-                across16<D>(fk, tile_k, j * 16, kk);
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    gyre_mma_bf16(s[i][2 * j], fq[i], fk);
-                    gyre_mma_bf16(s[i][2 * j + 1], fq[i], fk + 2);
-                }
-            }
-        }
+        scores<D, 2, COLUMNS>(s, tile_q, warp * 32, tile_k, 0);
 
         const int masked = c0 + COLUMNS > seen(r0, prefix);
 #pragma unroll
@@ -249,23 +280,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
         if (c0 + COLUMNS < end)
             load_tile<D, COLUMNS, 128>(tile_k, k, a->k.row, c0 + COLUMNS, T, dim, p.fast);
         gyre_cp_async_commit();
-#pragma unroll
-        for (int kk = 0; kk < COLUMNS; kk += 16) {
-            uint32_t fp[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                as_left(fp[i], s[i][kk / 8], s[i][kk / 8 + 1]);
-#pragma unroll
-            for (int j = 0; j < D / 16; j++) {
-                uint32_t fv[4];
-                along16<D>(fv, tile_v, kk, j * 16);
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    gyre_mma_bf16(out[i][2 * j], fp[i], fv);
-                    gyre_mma_bf16(out[i][2 * j + 1], fp[i], fv + 2);
-                }
-            }
-        }
+        gather<D, 2, COLUMNS>(out, s, tile_v, 0);
     }
     gyre_cp_async_wait<0>();
 
@@ -289,193 +304,181 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
 
 /* ---- backward ------------------------------------------------------------------------------------------------------ */
 
-/* Where the elements of a lane's tiles are, 16 x 8 each: in the block's rows and columns; in the queries' lse and delta. */
-#define ROW(e)       (warp * 16 + ((e)&2) * 4 + lane / 4)
-#define COLUMN(j, e) (sub + (j)*8 + lane % 4 * 2 + ((e)&1))
-#define AT(j, e)     (OF_KEYS ? COLUMN(j, e) : ROW(e))
-#define DELTA        (OF_KEYS ? COLUMNS : ROWS)
+/* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are queries; y: heads; dq.
+ * Grid: x blocks of rows, z sequences.
+ * For dk and dv a warp has 16 rows, or their sums would not fit into its registers; eight warps share a multiprocessor, and the next
+ * columns come while these are used. For dq a warp has 32 rows, which halves what is read from shared memory for a product; four
+ * warps are a block, and two blocks hide each other's waiting for columns. */
+template <int OF_KEYS> struct part_t {
+    static constexpr int I = OF_KEYS ? 1 : 2, THREADS = 256 / I,
+                         STAGES = 3 - I;  /* I: tiles of 16 rows of a warp */
+    static constexpr int C = COLUMNS / I; /* columns that a warp works on at a time */
+};
 
-/* Bit 4 j + e: dropout takes element e of tile j, which are those of row r (and r + 8) and columns c + 8 j (and the next). */
-template <int OF_KEYS, int SUB>
+/* Bit 4 j + e: dropout takes element e of tile j, 16 x 8 each; the lane's first element is (r, c). */
+template <int OF_KEYS>
 static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
                                                    int c)
 {
     uint32_t lost = 0;
 #pragma unroll 1
-    for (int i = 0; i < SUB / 2; i += OF_KEYS ? 1 : 2) {
+    for (int i = 0; i < part_t<OF_KEYS>::C / 2; i += OF_KEYS ? 1 : 2) {
         int row = r + (i & 2) * 4, column = c + i / 4 * 8 + (i & 1);
         uint32_t pair =
             dropped_pair(a, b, first_element(a, head, OF_KEYS ? column : row) + (OF_KEYS ? row : column));
         lost |= (OF_KEYS ? pair & 1 : pair)
-                << i; /* neighbours in memory are neighbours here only if columns are keys */
+                << i; /* neighbours in memory are neighbours here where columns are keys */
     }
     return lost;
 }
 
-/* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are queries; y: heads; dq.
- * Grid: x blocks of rows, z sequences. Eight warps of 16 rows. Shared memory: two tiles of rows (k, v or q, do), two stages of two tiles of
- * columns (q, do or k, v), and the queries' lse and delta: of the rows, or two stages of those of the columns. */
-template <int D, int OF_KEYS>
-static __global__ void __launch_bounds__(256, 1) backward(const __grid_constant__ attend_t p)
+/* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores' gradients. The lane's
+ * first element is (r, c) of the head, and its queries' numbers begin at lse and delta. */
+template <int OF_KEYS>
+static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const attend_t *p, int b, int head,
+                                             int prefix, int r, int c, const float *lse, const float *delta,
+                                             int masked)
 {
-    constexpr int LD = D + 8, SUB = COLUMNS;
+    constexpr int J = part_t<OF_KEYS>::C / 8;
+    const model_cuda_attention_t *a = &p->a;
+    const float slope = a->slopes ? a->slopes[head] * LOG2E : 0;
+#define COLUMN(j, e) ((j)*8 + ((e)&1))
+#define ROW(e)       (((e)&2) * 4)
+#define QUERY(j, e)  (OF_KEYS ? COLUMN(j, e) : ROW(e))
+#pragma unroll
+    for (int j = 0; j < J; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            w[j][e] = w[j][e] * p->scale_2 - lse[QUERY(j, e)];
+    if (slope > 0)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w[j][e] -= slope * fabsf((float)(r - c + ROW(e) - COLUMN(j, e)));
+    if (masked)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int row = r + ROW(e), column = c + COLUMN(j, e), query = OF_KEYS ? column : row,
+                    key = OF_KEYS ? row : column;
+                if (key >= seen(query, prefix) || key >= (int)a->T)
+                    w[j][e] = -INFINITY;
+            }
+#pragma unroll
+    for (int j = 0; j < J; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            w[j][e] = power_2(w[j][e]);
+    const uint32_t lost = a->keys ? lost_of<OF_KEYS>(a, b, head, r, c) : 0;
+    if (a->keys)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                d[j][e] = lost >> (j * 4 + e) & 1 ? 0 : d[j][e] * a->kept;
+#pragma unroll
+    for (int j = 0; j < J; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            d[j][e] = w[j][e] * (d[j][e] - delta[QUERY(j, e)]);
+    if (a->keys)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w[j][e] = lost >> (j * 4 + e) & 1 ? 0 : w[j][e] * a->kept;
+#undef COLUMN
+#undef ROW
+#undef QUERY
+}
+
+/* Shared memory: two tiles of rows (k, v or q, do), STAGES times two tiles of columns (q, do or k, v), and the queries' lse and delta: of
+ * the rows, or two stages of those of the columns. */
+template <int D, int OF_KEYS>
+static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEYS>::I)
+    backward(const __grid_constant__ attend_t p)
+{
+    constexpr int LD = D + 8, I = part_t<OF_KEYS>::I, C = part_t<OF_KEYS>::C,
+                  THREADS = part_t<OF_KEYS>::THREADS;
+    constexpr int STAGES = part_t<OF_KEYS>::STAGES, QUERIES = OF_KEYS ? COLUMNS : ROWS;
     GYRE_DYNAMIC_SHARED(bf16, shared);
     bf16 *rows_x = shared, *rows_y = rows_x + ROWS * LD, *columns = rows_y + ROWS * LD;
     float *stats =
-        (float *)(columns +
-                  4 * COLUMNS * LD); /* OF_KEYS: [stage][lse, delta][COLUMNS]; else [lse, delta][ROWS] */
+        (float *)(columns + STAGES * 2 * COLUMNS * LD); /* [lse, delta][QUERIES], OF_KEYS: of each stage */
     const model_cuda_attention_t *a = &p.a;
     const int T = (int)a->T, dim = (int)a->head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int share = (int)(a->heads / a->kv_heads), of_y = (int)(OF_KEYS ? a->kv_heads : a->heads);
     const int leaf = blockIdx.y / of_y, b = blockIdx.z, prefix = prefix_of(a, b);
-    const int block = OF_KEYS ? (int)blockIdx.x : (int)(gridDim.x - 1 - blockIdx.x),
-              r0 = block * ROWS; /* the longest first */
-    const int h0 = OF_KEYS ? (int)blockIdx.y % of_y * share : (int)blockIdx.y % of_y, kv = h0 / share;
-    const int begin = OF_KEYS && r0 >= prefix ? r0 / COLUMNS * COLUMNS : 0;
-    const int end = OF_KEYS ? T : columns_end(r0 + ROWS, prefix, T);
+    const int r0 =
+        (OF_KEYS ? (int)blockIdx.x : (int)(gridDim.x - 1 - blockIdx.x)) * ROWS; /* the longest first */
+    const int h0 = (int)blockIdx.y % of_y * (OF_KEYS ? share : 1), kv = h0 / share;
+    const int begin = OF_KEYS && r0 >= prefix ? r0 : 0, end = OF_KEYS ? T : columns_end(r0 + ROWS, prefix, T);
     const int passes = (end - begin + COLUMNS - 1) / COLUMNS, all = (OF_KEYS ? share : 1) * passes;
-
     const model_cuda_heads_t *at_x = OF_KEYS ? &a->k : &a->q,
                              *at_y = OF_KEYS ? &a->v : &a->d_o; /* of the rows */
     const model_cuda_heads_t *with_x = OF_KEYS ? &a->q : &a->k,
                              *with_y = OF_KEYS ? &a->d_o : &a->v; /* of the columns */
-    load_tile<D, ROWS, 256>(rows_x, (const bf16 *)head_at(at_x, leaf, b, OF_KEYS ? kv : h0, dim, 2),
-                            at_x->row, r0, T, dim, p.fast);
-    load_tile<D, ROWS, 256>(rows_y, (const bf16 *)head_at(at_y, leaf, b, OF_KEYS ? kv : h0, dim, 2),
-                            at_y->row, r0, T, dim, p.fast);
-    load_tile<D, COLUMNS, 256>(columns, (const bf16 *)head_at(with_x, leaf, b, OF_KEYS ? h0 : kv, dim, 2),
-                               with_x->row, begin, T, dim, p.fast);
-    load_tile<D, COLUMNS, 256>(columns + COLUMNS * LD,
-                               (const bf16 *)head_at(with_y, leaf, b, OF_KEYS ? h0 : kv, dim, 2), with_y->row,
-                               begin, T, dim, p.fast);
-    gyre_cp_async_commit();
-    const int which = threadIdx.x / (OF_KEYS ? COLUMNS : ROWS),
-              place = threadIdx.x % (OF_KEYS ? COLUMNS : ROWS);
-    if (which < 2) /* queries beyond T: e^(s - inf) = 0 */
-        stats[threadIdx.x] = stat_of(a, which, row_stats(a, leaf, b, h0), (OF_KEYS ? begin : r0) + place);
+    const int own = OF_KEYS ? kv : h0, which = threadIdx.x / COLUMNS;
+    load_tile<D, ROWS, THREADS>(rows_x, (const bf16 *)head_at(at_x, leaf, b, own, dim, 2), at_x->row, r0, T,
+                                dim, p.fast);
+    load_tile<D, ROWS, THREADS>(rows_y, (const bf16 *)head_at(at_y, leaf, b, own, dim, 2), at_y->row, r0, T,
+                                dim, p.fast);
+    if (!OF_KEYS) { /* queries beyond T: e^(s - inf) = 0 */
+        stats[threadIdx.x] = stat_of(a, 0, row_stats(a, leaf, b, h0), r0 + (int)threadIdx.x);
+        stats[ROWS + threadIdx.x] = stat_of(a, 1, row_stats(a, leaf, b, h0), r0 + (int)threadIdx.x);
+    }
 
-    float acc_x[D / 8][4], acc_y[OF_KEYS ? D / 8 : 1][4];
+    float acc_x[I][D / 8][4], acc_y[I][OF_KEYS ? D / 8 : 1][4];
 #pragma unroll
-    for (int j = 0; j < D / 8; j++)
+    for (int i = 0; i < I; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            acc_x[j][e] = acc_y[OF_KEYS ? j : 0][e] = 0;
+        for (int j = 0; j < D / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                acc_x[i][j][e] = acc_y[i][OF_KEYS ? j : 0][e] = 0;
 
-    for (int pass = 0; pass < all; pass++) {
-        const int c0 = begin + pass % passes * COLUMNS, h = h0 + pass / passes, next = pass + 1;
-        const float slope = a->slopes ? a->slopes[leaf * (int)a->heads + h] * LOG2E : 0;
-        const bf16 *cols_x = columns + pass % 2 * 2 * COLUMNS * LD, *cols_y = cols_x + COLUMNS * LD;
-        const float *stat = OF_KEYS ? stats + pass % 2 * 2 * COLUMNS : stats;
+    for (int pass = 1 - STAGES; pass < all; pass++) { /* -1: only brings the first columns */
+        const int next = pass + STAGES - 1, c0 = begin + pass % passes * COLUMNS;
         float next_stat = 0;
         gyre_cp_async_wait<0>();
-        __syncthreads(); /* these columns are there, and those before were used */
+        __syncthreads(); /* with two stages: these columns are there, and those before were used */
         if (next < all) {
             int at = begin + next % passes * COLUMNS, head = OF_KEYS ? h0 + next / passes : kv;
-            bf16 *to = columns + next % 2 * 2 * COLUMNS * LD;
-            load_tile<D, COLUMNS, 256>(to, (const bf16 *)head_at(with_x, leaf, b, head, dim, 2), with_x->row,
-                                       at, T, dim, p.fast);
-            load_tile<D, COLUMNS, 256>(to + COLUMNS * LD,
-                                       (const bf16 *)head_at(with_y, leaf, b, head, dim, 2), with_y->row, at,
-                                       T, dim, p.fast);
+            bf16 *to = columns + next % STAGES * 2 * COLUMNS * LD;
+            load_tile<D, COLUMNS, THREADS>(to, (const bf16 *)head_at(with_x, leaf, b, head, dim, 2),
+                                           with_x->row, at, T, dim, p.fast);
+            load_tile<D, COLUMNS, THREADS>(to + COLUMNS * LD,
+                                           (const bf16 *)head_at(with_y, leaf, b, head, dim, 2), with_y->row,
+                                           at, T, dim, p.fast);
             if (OF_KEYS && which < 2)
-                next_stat = stat_of(a, which, row_stats(a, leaf, b, head), at + place);
+                next_stat = stat_of(a, which, row_stats(a, leaf, b, head), at + (int)threadIdx.x % COLUMNS);
         }
         gyre_cp_async_commit();
-
-        const int masked = OF_KEYS ? r0 + ROWS > seen(c0, prefix) : c0 + COLUMNS > seen(r0, prefix);
+        if (STAGES == 1) {
+            gyre_cp_async_wait<0>();
+            __syncthreads();
+        }
+        if (pass >= 0) {
+            const int head = leaf * (int)a->heads + (OF_KEYS ? h0 + pass / passes : h0);
+            const bf16 *cols_x = columns + pass % STAGES * 2 * COLUMNS * LD, *cols_y = cols_x + COLUMNS * LD;
+            const float *stat = stats + pass % STAGES * 2 * COLUMNS;
+            const int masked = OF_KEYS ? r0 + ROWS > seen(c0, prefix) : c0 + COLUMNS > seen(r0, prefix);
 #pragma unroll
-        for (int sub = 0; sub < COLUMNS; sub += SUB) {
-            float w[SUB / 8][4], d[SUB / 8][4]; /* scores, then weights; their gradients */
+            for (int sub = 0; sub < COLUMNS; sub += C) {
+                float w[I][C / 8][4], d[I][C / 8][4];
+                scores<D, I, C>(w, rows_x, warp * 16 * I, cols_x, sub);
+                scores<D, I, C>(d, rows_y, warp * 16 * I, cols_y, sub);
 #pragma unroll
-            for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    w[j][e] = d[j][e] = 0;
-#pragma unroll
-            for (int kk = 0; kk < D; kk += 16) {
-                uint32_t left[4], right[4];
-                left16<D>(left, rows_x, warp * 16, kk);
-#pragma unroll
-                for (int j = 0; j < SUB / 16; j++) {
-                    across16<D>(right, cols_x, sub + j * 16, kk);
-                    gyre_mma_bf16(w[2 * j], left, right);
-                    gyre_mma_bf16(w[2 * j + 1], left, right + 2);
+                for (int i = 0; i < I; i++) {
+                    int r = (warp * I + i) * 16 + lane / 4, c = sub + lane % 4 * 2, query = OF_KEYS ? c : r;
+                    weigh<OF_KEYS>(w[i], d[i], &p, b, head, prefix, r0 + r, c0 + c, stat + query,
+                                   stat + QUERIES + query, masked);
                 }
-            }
-#pragma unroll
-            for (int kk = 0; kk < D; kk += 16) {
-                uint32_t left[4], right[4];
-                left16<D>(left, rows_y, warp * 16, kk);
-#pragma unroll
-                for (int j = 0; j < SUB / 16; j++) {
-                    across16<D>(right, cols_y, sub + j * 16, kk);
-                    gyre_mma_bf16(d[2 * j], left, right);
-                    gyre_mma_bf16(d[2 * j + 1], left, right + 2);
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    w[j][e] = w[j][e] * p.scale_2 - stat[AT(j, e)];
-            if (slope > 0)
-#pragma unroll
-                for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        w[j][e] -= slope * fabsf((float)(r0 - c0 + ROW(e) - COLUMN(j, e)));
-            if (masked)
-#pragma unroll
-                for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        int query = OF_KEYS ? c0 + COLUMN(j, e) : r0 + ROW(e),
-                            key = OF_KEYS ? r0 + ROW(e) : c0 + COLUMN(j, e);
-                        if (key >= seen(query, prefix) || key >= T)
-                            w[j][e] = -INFINITY;
-                    }
-#pragma unroll
-            for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    w[j][e] = power_2(w[j][e]);
-            if (a->keys) {
-                const uint32_t lost =
-                    lost_of<OF_KEYS, SUB>(a, b, leaf * (int)a->heads + h, r0 + ROW(0), c0 + COLUMN(0, 0));
-#pragma unroll
-                for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        float keep = lost >> (j * 4 + e) & 1 ? 0 : a->kept;
-                        d[j][e] = w[j][e] * (d[j][e] * keep - stat[DELTA + AT(j, e)]);
-                        w[j][e] *= keep;
-                    }
-            } else {
-#pragma unroll
-                for (int j = 0; j < SUB / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        d[j][e] = w[j][e] * (d[j][e] - stat[DELTA + AT(j, e)]);
-            }
-#pragma unroll
-            for (int kk = 0; kk < SUB; kk += 16) {
-                uint32_t left[4], right[4];
-                as_left(left, d[kk / 8], d[kk / 8 + 1]);
-#pragma unroll
-                for (int j = 0; j < D / 16; j++) {
-                    along16<D>(right, cols_x, sub + kk, j * 16);
-                    gyre_mma_bf16(acc_x[2 * j], left, right);
-                    gyre_mma_bf16(acc_x[2 * j + 1], left, right + 2);
-                }
-                if (!OF_KEYS)
-                    continue;
-                as_left(left, w[kk / 8], w[kk / 8 + 1]);
-#pragma unroll
-                for (int j = 0; j < D / 16; j++) {
-                    along16<D>(right, cols_y, sub + kk, j * 16);
-                    gyre_mma_bf16(acc_y[OF_KEYS ? 2 * j : 0], left, right);
-                    gyre_mma_bf16(acc_y[OF_KEYS ? 2 * j + 1 : 0], left, right + 2);
-                }
+                gather<D, I, C>(acc_x, d, cols_x, sub);
+                if constexpr (OF_KEYS)
+                    gather<D, I, C>(acc_y, w, cols_y, sub);
             }
         }
         if (OF_KEYS && which < 2)
@@ -484,12 +487,15 @@ static __global__ void __launch_bounds__(256, 1) backward(const __grid_constant_
     gyre_cp_async_wait<0>();
 
     const model_cuda_heads_t *to_x = OF_KEYS ? &a->d_k : &a->d_q;
-    bf16 *tile = rows_x + warp * 16 * LD;
-    store16<D>((bf16 *)head_at(to_x, leaf, b, OF_KEYS ? kv : h0, dim, 2), to_x->row, r0 + warp * 16, T, dim,
-               p.fast, tile, acc_x, a->scale, a->scale);
-    if (OF_KEYS)
-        store16<D>((bf16 *)head_at(&a->d_v, leaf, b, kv, dim, 2), a->d_v.row, r0 + warp * 16, T, dim, p.fast,
-                   tile, (const float(*)[4])acc_y, 1, 1);
+#pragma unroll
+    for (int i = 0; i < I; i++) {
+        const int first = (warp * I + i) * 16;
+        store16<D>((bf16 *)head_at(to_x, leaf, b, own, dim, 2), to_x->row, r0 + first, T, dim, p.fast,
+                   rows_x + first * LD, acc_x[i], a->scale, a->scale);
+        if constexpr (OF_KEYS)
+            store16<D>((bf16 *)head_at(&a->d_v, leaf, b, own, dim, 2), a->d_v.row, r0 + first, T, dim, p.fast,
+                       rows_x + first * LD, acc_y[i], 1, 1);
+    }
 }
 
 /* delta = rowsum(do o), of both types: a warp has a row. Grid: x groups of 8 rows, y heads of all leaves, z sequences. */
@@ -524,9 +530,9 @@ static size_t forward_bytes(size_t D)
     return (ROWS + 2 * COLUMNS) * (D + 8) * 2;
 }
 
-static size_t backward_bytes(size_t D)
+template <int OF_KEYS> static size_t backward_bytes(size_t D)
 {
-    return (2 * ROWS + 4 * COLUMNS) * (D + 8) * 2 + 4 * COLUMNS * sizeof(float);
+    return (2 * ROWS + part_t<OF_KEYS>::STAGES * 2 * COLUMNS) * (D + 8) * 2 + 4 * COLUMNS * sizeof(float);
 }
 
 extern "C" cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention,
@@ -550,11 +556,11 @@ template <int D> static cudaError_t backward_of(const attend_t *p, cudaStream_t 
     unsigned blocks = (unsigned)((a->T + ROWS - 1) / ROWS), batch = (unsigned)a->batch,
              leaves = (unsigned)a->leaves;
     cudaError_t rc = attention_launch(backward<D, 1>, p, dim3(blocks, leaves * (unsigned)a->kv_heads, batch),
-                                      256, backward_bytes(D), stream);
+                                      part_t<1>::THREADS, backward_bytes<1>(D), stream);
     if (rc != cudaSuccess)
         return rc;
-    return attention_launch(backward<D, 0>, p, dim3(blocks, leaves * (unsigned)a->heads, batch), 256,
-                            backward_bytes(D), stream);
+    return attention_launch(backward<D, 0>, p, dim3(blocks, leaves * (unsigned)a->heads, batch),
+                            part_t<0>::THREADS, backward_bytes<0>(D), stream);
 }
 
 extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,

@@ -119,26 +119,25 @@ static void *device_memory(size_t bytes)
     return memory;
 }
 
-/* Numbers in (-1, 1), not zeros: power, and with it the clock, depends on the bits that change. */
+/* Numbers in (-1, 1), not zeros: power, and with it the clock, depends on the bits that change. A megabyte of them, over and over. */
 static void *device_numbers(model_cuda_type_t type, size_t count)
 {
+    static uint32_t block[1 << 18];
     size_t bytes = count * (type == MODEL_CUDA_BF16 ? 2 : 4);
-    void *host = malloc(bytes), *memory = device_memory(bytes);
+    char *memory = device_memory(bytes);
     uint32_t seed = 1;
-    if (host == NULL)
-        fatal("numbers for the device", "no memory left");
-    for (size_t i = 0; i < count; i++) {
-        seed = seed * 1664525 + 1013904223;
-        float x = (float)(seed >> 8) / 8388608 - 1;
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof(bits));
-        if (type == MODEL_CUDA_BF16)
-            ((uint16_t *)host)[i] = (uint16_t)(bits >> 16);
-        else
-            ((float *)host)[i] = x;
+    for (size_t i = 0; i < sizeof(block) / sizeof(block[0]); i++) {
+        uint32_t bits[2] = {0, 0};
+        for (int half = 0; half < 2; half++) {
+            seed = seed * 1664525 + 1013904223;
+            float x = (float)(seed >> 8) / 8388608 - 1;
+            memcpy(&bits[half], &x, sizeof(x));
+        }
+        block[i] = type == MODEL_CUDA_BF16 ? (bits[0] >> 16 | (bits[1] & 0xffff0000u)) : bits[0];
     }
-    CUDA(cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice));
-    free(host);
+    for (size_t at = 0; at < bytes; at += sizeof(block))
+        CUDA(cudaMemcpy(memory + at, block, bytes - at < sizeof(block) ? bytes - at : sizeof(block),
+                        cudaMemcpyHostToDevice));
     return memory;
 }
 
