@@ -345,6 +345,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                                             .tp = &tp,
                                                             .config = &how,
                                                             .store = optim_zero_store(train->zero),
+                                                            .cuda_store = optim_zero_cuda_store(train->zero),
                                                             .isa = config->isa,
                                                             .gpu = train->gpu},
                                     &chunk->worker);
@@ -364,6 +365,11 @@ static gyre_status_t make_zero(pipe_train_t *train)
     how.share = train->share;
     how.group = optim_batch_group(&train->batch);
     how.precision = config->precision;
+    if (train->gpu) {
+        how.on_device = 1;
+        how.device = config->device.index;
+        how.stream = pipe_gpu_stream(train->gpu);
+    }
     const optim_zero_groups_t groups = {.world = train->world,
                                         .dp = train->layout.dp > 1 ? train->dp : NULL,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
@@ -480,12 +486,11 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = take_memory(train);
     if (status == GYRE_OK)
         status = make_slice(train);
+    if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
+        status = pipe_gpu_create(train->config.device.index, LOSSES, &train->gpu);
     if (status == GYRE_OK)
         status = make_zero(train);
     train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
-    if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
-        status = pipe_gpu_create(train->config.device.index, train->local, optim_zero_store(train->zero),
-                                 train->config.precision, LOSSES, &train->gpu);
     return status == GYRE_OK ? make_parts(train) : status;
 }
 
@@ -555,6 +560,7 @@ void pipe_train_leave(pipe_train_t *train)
         return;
     if (train->zero)
         optim_zero_leave(train->zero);
+    (void)pipe_gpu_finish(train->gpu); /* what went wrong there has been told, and nobody goes on */
     destroy_group(&train->tied);
     destroy_group(&train->pp);
     destroy_group(&train->dp);
@@ -567,10 +573,10 @@ void pipe_train_release(pipe_train_t *train)
         return;
     pipe_train_leave(train);
     free_parts(train);
-    pipe_gpu_destroy(train->gpu);
-    train->gpu = NULL;
     optim_zero_destroy(train->zero);
     train->zero = NULL;
+    pipe_gpu_destroy(train->gpu);
+    train->gpu = NULL;
     free(train->lost);
     train->lost = NULL;
 }
@@ -654,7 +660,6 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
     watch(train, out->spans);
-    pipe_gpu_forget(train->gpu);
     gyre_status_t status = pipe_executor_step(train->executor);
     if (status == GYRE_OK)
         status = pipe_gpu_finish(train->gpu);
@@ -741,7 +746,6 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
     train->unread = GYRE_OK;
     gyre_status_t status = GYRE_OK;
-    pipe_gpu_forget(train->gpu);
     for (size_t at = 0; status == GYRE_OK && at < count; at += at_once)
         status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
     each[count] = train->unread != GYRE_OK;

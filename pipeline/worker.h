@@ -7,20 +7,20 @@
 #define PIPE_WORKER_H
 
 #include "base/device.h"
+#include "model/cuda/store.h"
 #include "model/spans.h"
 #include "model/stage.h"
 
-/* A rank's GPU: its stream, and the weights and gradients of the host's store there. */
+/* A rank's GPU: the stream that its stages and its optimiser (optim/zero.h) work on. */
 typedef struct pipe_gpu pipe_gpu_t;
 
-/* On CUDA device `index`, which becomes this thread's current one. `local`: this rank's table, `store`: its weights on the host, `losses`: of
- * how many sequences they are outstanding at a time, at most. UNSUPPORTED (no CUDA, no driver), NO_MEMORY, errors of the device. */
-gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
-                              model_precision_t precision, size_t losses, pipe_gpu_t **out);
-/* Behind its workers. NULL is allowed. */
+/* On CUDA device `index`, which becomes this thread's current one. `losses`: of how many sequences they are outstanding at a time
+ * without waiting. UNSUPPORTED (no CUDA, no driver), NO_MEMORY, errors of the device. */
+gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out);
+/* Behind its workers and the optimiser. NULL is allowed. */
 void pipe_gpu_destroy(pipe_gpu_t *gpu);
-/* The host's weights have changed since the last pass. */
-void pipe_gpu_forget(pipe_gpu_t *gpu);
+/* The cudaStream_t. */
+void *pipe_gpu_stream(const pipe_gpu_t *gpu);
 /* Waits for all work, and delivers the losses. NULL: nothing. */
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *gpu);
 
@@ -31,7 +31,8 @@ typedef struct {
     const model_params_t *params;
     const model_tp_t *tp;
     const model_stage_config_t *config;
-    const model_store_t_f32 *store;
+    const model_store_t_f32 *store;       /* on the CPU */
+    const model_cuda_store_t *cuda_store; /* on a GPU */
     model_isa_t isa;
     pipe_gpu_t *gpu;
 } pipe_worker_config_t;

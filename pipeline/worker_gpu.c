@@ -7,13 +7,11 @@
 #ifdef GYRE_CUDA
 #include <stdlib.h>
 
-#include "model/cuda/host_store.h"
 #include "model/cuda/stage.h"
 
 struct pipe_gpu {
     base_device_t device;
     base_stream_t *stream;
-    model_cuda_host_store_t *store;
     double *pinned;   /* [losses] */
     double **deliver; /* [losses] where each goes */
     size_t losses, outstanding;
@@ -51,8 +49,7 @@ static gyre_status_t reserve(pipe_gpu_t *g, size_t losses)
     return GYRE_OK;
 }
 
-gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
-                              model_precision_t precision, size_t losses, pipe_gpu_t **out)
+gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out)
 {
     const base_device_t device = {.kind = BASE_CUDA, .index = index};
     pipe_gpu_t *g = calloc(1, sizeof *g);
@@ -64,8 +61,6 @@ gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const mode
         status = base_stream_create(device, &g->stream);
     if (status == GYRE_OK)
         status = reserve(g, losses);
-    if (status == GYRE_OK)
-        status = model_cuda_host_store_create(local, store, precision, device, g->stream, &g->store);
     if (status != GYRE_OK) {
         pipe_gpu_destroy(g);
         return status;
@@ -78,7 +73,6 @@ void pipe_gpu_destroy(pipe_gpu_t *g)
 {
     if (!g)
         return;
-    model_cuda_host_store_destroy(g->store);
     if (g->pinned)
         base_pinned_free(g->device, g->pinned);
     if (g->stream)
@@ -87,10 +81,9 @@ void pipe_gpu_destroy(pipe_gpu_t *g)
     free(g);
 }
 
-void pipe_gpu_forget(pipe_gpu_t *g)
+void *pipe_gpu_stream(const pipe_gpu_t *g)
 {
-    if (g)
-        model_cuda_host_store_forget(g->store);
+    return base_stream_native(g->stream);
 }
 
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *g)
@@ -114,7 +107,7 @@ gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stage");
     s->gpu = g;
     gyre_status_t status =
-        model_cuda_stage_create(config->params, config->tp, config->config, model_cuda_host_store(g->store),
+        model_cuda_stage_create(config->params, config->tp, config->config, config->cuda_store,
                                 base_stream_native(g->stream), &s->stage);
     if (status == GYRE_OK)
         s->edge = model_cuda_stage_boundary(s->stage) * gyre_type_size(model_cuda_stage_type(s->stage));
@@ -209,10 +202,9 @@ gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *s, size_t slot, s
 #else
 
 /* Without the first none of the others is reached. */
-gyre_status_t pipe_gpu_create(int index, const model_params_t *local, const model_store_t_f32 *store,
-                              model_precision_t precision, size_t losses, pipe_gpu_t **out)
+gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out)
 {
-    (void)index, (void)local, (void)store, (void)precision, (void)losses, (void)out;
+    (void)index, (void)losses, (void)out;
     return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s", base_device_why_not(BASE_CUDA));
 }
 
@@ -221,9 +213,10 @@ void pipe_gpu_destroy(pipe_gpu_t *g)
     (void)g;
 }
 
-void pipe_gpu_forget(pipe_gpu_t *g)
+void *pipe_gpu_stream(const pipe_gpu_t *g)
 {
     (void)g;
+    return NULL;
 }
 
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *g)

@@ -1,5 +1,7 @@
 /* model/cuda/stage_ends.c: both ends of the model: the embedding, and the final norm, head and loss (model/stage_head.inc). */
 #ifdef GYRE_CUDA
+#include <gyre/cuda.h>
+
 #include "base/checked.h"
 #include "model/cuda/stage_parts.h"
 
@@ -158,7 +160,7 @@ static void agree(stage_t *s, float *x, size_t count, gyre_redop_t op)
     if (s->tp.size == 1 || s->status != GYRE_OK)
         return;
     s->traffic.loss += count;
-    s->status = model_cuda_all_reduce(s->group, x, count, GYRE_FLOAT32, op);
+    s->status = gyre_all_reduce_stream(x, x, count, GYRE_FLOAT32, op, s->tp.comm, s->stream);
 }
 
 void stage_head_forward(stage_t *s, slot_t *slot, double *loss)
@@ -242,7 +244,8 @@ void stage_head_logits(stage_t *s, slot_t *slot, size_t first, size_t count, flo
         make_logits(s, slot, first + t, rows);
         const float *all = s->tp.size > 1 ? s->rows : slot->logits;
         if (s->tp.size > 1 && s->status == GYRE_OK)
-            s->status = model_cuda_all_gather(s->group, slot->logits, s->rows, s->g * rows * v, GYRE_FLOAT32);
+            s->status = gyre_all_gather_stream(slot->logits, s->rows, s->g * rows * v, GYRE_FLOAT32,
+                                               s->tp.comm, s->stream);
         for (size_t leaf = 0; leaf * v < V && leaf < leaves && s->status == GYRE_OK; leaf++)
             stage_call(s,
                        cudaMemcpy2DAsync(logits + t * V + leaf * v, V * sizeof(float), all + leaf * rows * v,

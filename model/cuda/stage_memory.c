@@ -246,16 +246,6 @@ static gyre_status_t take_device(stage_t *s)
     return s->status;
 }
 
-/* What the group moves at most: sums, and for `rows` of logits all leaves beside this rank's. */
-static gyre_status_t join_group(stage_t *s)
-{
-    size_t B = s->config.together, T = s->c.seq, C = s->c.hidden, f4 = sizeof(float);
-    size_t bytes = f4 * base_max_size(2 * B * T * base_max_size(C, 1), B * MODEL_SUMS * C);
-    if (s->config.head)
-        bytes = base_max_size(bytes, f4 * 2 * s->c.leaves * LOGIT_ROWS * s->leaf_vocab);
-    return s->tp.size > 1 ? model_cuda_group_create(s->tp.comm, bytes, s->stream, &s->group) : GYRE_OK;
-}
-
 /* Tables that do not change: angles, slopes. */
 static gyre_status_t fill_tables(stage_t *s)
 {
@@ -357,8 +347,7 @@ gyre_status_t model_cuda_stage_create(const model_params_t *params, const model_
     s->stream = stream;
     measure(s);
     if ((status = take_rows(s)) == GYRE_OK && (status = take_host(s)) == GYRE_OK &&
-        (status = take_device(s)) == GYRE_OK && (status = fill_tables(s)) == GYRE_OK &&
-        (status = join_group(s)) == GYRE_OK)
+        (status = take_device(s)) == GYRE_OK && (status = fill_tables(s)) == GYRE_OK)
         status = model_cuda_matmul_create(&s->matmul);
     if (status != GYRE_OK) {
         model_cuda_stage_destroy(s);
@@ -374,7 +363,6 @@ void model_cuda_stage_destroy(model_cuda_stage_t *s)
         return;
     cudaStreamSynchronize(s->stream); /* an error here was told where it came up, or is nobody's any more */
     model_cuda_matmul_destroy(s->matmul);
-    model_cuda_group_destroy(s->group);
     for (size_t i = 0; s->slot && i < s->config.slots; i++) {
         free(s->slot[i].layer);
         if (s->slot[i].host)

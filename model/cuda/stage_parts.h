@@ -14,7 +14,6 @@
 
 #include "model/cuda/attention.h"
 #include "model/cuda/elementwise.h"
-#include "model/cuda/group.h"
 #include "model/cuda/matmul.h"
 #include "model/cuda/norm.h"
 #include "model/cuda/stage.h"
@@ -97,11 +96,10 @@ struct model_cuda_stage {
     model_cuda_store_t store;
     struct CUstream_st *stream;
     model_cuda_matmul_t *matmul;
-    model_cuda_group_t *group; /* NULL: alone */
-    model_cuda_type_t type;    /* S */
-    size_t size;               /* bytes of an element of S */
-    gyre_status_t status;      /* of the present call */
-    size_t g, here, begin;     /* leaves held; positions held, R, and the first of them */
+    model_cuda_type_t type; /* S */
+    size_t size;            /* bytes of an element of S */
+    gyre_status_t status;   /* of the present call */
+    size_t g, here, begin;  /* leaves held; positions held, R, and the first of them */
     size_t leaf_heads, leaf_kv, leaf_qkv, leaf_attn, leaf_fc, leaf_ffn,
         leaf_vocab; /* h, kv, q, h D, f', f, v */
     unit_t *unit_layer, unit_embed, unit_head;

@@ -1,6 +1,8 @@
 /* model/cuda/stage_steps.c: the steps that layers are made of: products, sums over leaves and positions, norms, and the group's
  * collectives, all in the order of the stage's stream. */
 #ifdef GYRE_CUDA
+#include <gyre/cuda.h>
+
 #include "base/error.h"
 #include "model/cuda/stage_parts.h"
 
@@ -37,8 +39,8 @@ void stage_gather(stage_t *s, size_t n, void *whole)
     for (size_t j = 0; s->tp.sequence && j < n && s->status == GYRE_OK; j++) {
         char *sequence = stage_at(s, whole, j * all);
         s->traffic.all_gather += all;
-        s->status =
-            model_cuda_all_gather(s->group, stage_own(s, sequence), sequence, mine, model_cuda_stage_type(s));
+        s->status = gyre_all_gather_stream(stage_own(s, sequence), sequence, mine, model_cuda_stage_type(s),
+                                           s->tp.comm, s->stream);
     }
 }
 
@@ -64,7 +66,8 @@ void stage_complete(stage_t *s, float *sums, size_t count)
     if (!s->tp.sequence || s->status != GYRE_OK)
         return;
     s->traffic.sums += count;
-    s->status = model_cuda_all_reduce(s->group, sums, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM));
+    s->status =
+        gyre_all_reduce_stream(sums, sums, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), s->tp.comm, s->stream);
 }
 
 /* Sums s->whole [n][T,C] over the group: this rank's positions of it, or all of them. */
@@ -74,13 +77,14 @@ static const float *reduce(stage_t *s, size_t n, int everywhere)
     if (!s->tp.sequence || everywhere) {
         *(everywhere ? &s->traffic.sums : &s->traffic.all_reduce) += n * all;
         if (s->status == GYRE_OK)
-            s->status = model_cuda_all_reduce(s->group, s->whole, n * all, GYRE_FLOAT32, GYRE_OP(GYRE_SUM));
+            s->status = gyre_all_reduce_stream(s->whole, s->whole, n * all, GYRE_FLOAT32, GYRE_OP(GYRE_SUM),
+                                               s->tp.comm, s->stream);
         return s->whole;
     }
     for (size_t j = 0; j < n && s->status == GYRE_OK; j++) {
         s->traffic.reduce_scatter += all;
-        s->status = model_cuda_reduce_scatter(s->group, s->whole + j * all, s->shard + j * mine, mine,
-                                              GYRE_FLOAT32, GYRE_OP(GYRE_SUM));
+        s->status = gyre_reduce_scatter_stream(s->whole + j * all, s->shard + j * mine, mine, GYRE_FLOAT32,
+                                               GYRE_OP(GYRE_SUM), s->tp.comm, s->stream);
     }
     return s->shard;
 }

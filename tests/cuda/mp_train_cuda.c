@@ -1,0 +1,130 @@
+/* ranks: 2 4 */
+/* tests/cuda/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
+ * weights are in every layout the same bits as those of one rank alone. The ranks share the GPU. */
+#include <math.h>
+#include <string.h>
+
+#include "model/random.h"
+#include "pipeline/train.h"
+#include "tests/cuda/gpu.h"
+#include "tests/support/mp.h"
+
+enum { STEPS = 3, SEQ = 16, VOCAB = 40, SEED = 17, BATCH = 4, EVALUATED = 3 };
+
+static const model_config_t shape = {.vocab = VOCAB,
+                                     .seq = SEQ,
+                                     .layers = 2,
+                                     .hidden = 32,
+                                     .heads = 4,
+                                     .ffn = 64,
+                                     .leaves = 4,
+                                     .dropout = 0.1};
+
+typedef struct {
+    double loss[STEPS], norm[STEPS], valid;
+    uint64_t digest;
+} curve_t;
+
+typedef struct {
+    size_t ranks;
+    pipe_layout_t layout;
+    model_recompute_t recompute;
+} tried_t;
+static const tried_t tried[] = {
+    {2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+    {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
+    {2, {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+    {4, {.tp = 2, .pp = 1, .dp = 2, .zero = 2, .sequence = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {4, {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+};
+
+/* Runs that count upwards. */
+static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
+{
+    uint64_t start = model_random_bits(5, MODEL_RANDOM_DATA, (uint32_t)index, *(const uint64_t *)user);
+    for (size_t t = 0; t < SEQ; t++) {
+        out->tokens[t] = (model_token_t)((start + t * (1 + index % 3)) % VOCAB);
+        out->targets[t] = (model_token_t)((start + (t + 1) * (1 + index % 3)) % VOCAB);
+    }
+    return GYRE_OK;
+}
+
+static curve_t train(gyre_comm_t *comm, const pipe_layout_t *layout, model_recompute_t recompute,
+                     model_precision_t precision, base_device_kind_t device)
+{
+    const pipe_train_config_t config = {
+        .model = shape,
+        .layout = *layout,
+        .batch = {.batch = BATCH},
+        .zero = {.bucket_bytes = 8192,
+                 .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
+                 .clip = 1.0},
+        .precision = precision,
+        .recompute = recompute,
+        .device = {.kind = device},
+        .seed = SEED};
+    curve_t curve = {0};
+    pipe_train_t *run;
+    uint64_t step = 0, valid = 1000;
+    MP_OK(pipe_train_create(comm, &config, &run));
+    MP_OK(optim_zero_init(pipe_train_zero(run), SEED));
+    for (; step < STEPS; step++) {
+        pipe_train_step_t out = {0};
+        MP_OK(pipe_train_step(run, step, fetch, &step, 0.01, &out));
+        curve.loss[step] = out.loss;
+        curve.norm[step] = out.zero.norm;
+    }
+    MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, &curve.valid));
+    MP_OK(optim_zero_verify(pipe_train_zero(run)));
+    MP_OK(optim_zero_digest(pipe_train_zero(run), &curve.digest));
+    pipe_train_destroy(run);
+    return curve;
+}
+
+static void near(const curve_t *gpu, const curve_t *cpu)
+{
+    for (size_t i = 0; i < STEPS; i++)
+        MP_CHECK(fabs(gpu->loss[i] - cpu->loss[i]) <= 1e-5 * cpu->loss[i],
+                 "step %zu: loss %.9g, the CPU's is %.9g", i, gpu->loss[i], cpu->loss[i]);
+    MP_CHECK(cpu->loss[STEPS - 1] < cpu->loss[0], "nothing is learned: %g, then %g", cpu->loss[0],
+             cpu->loss[STEPS - 1]);
+    MP_CHECK(fabs(gpu->valid - cpu->valid) <= 1e-5 * cpu->valid, "validation: %.9g, the CPU's is %.9g",
+             gpu->valid, cpu->valid);
+}
+
+int main(void)
+{
+    static const pipe_layout_t one = {.tp = 1, .pp = 1, .dp = 1, .micro_batch = 2};
+    gyre_comm_t *world, *alone;
+    if (!gpu_here())
+        return 77;
+    MP_OK(gyre_init(NULL, &world));
+    size_t ranks = (size_t)gyre_comm_size(world);
+    MP_OK(gyre_comm_split(world, gyre_comm_rank(world), 0, &alone));
+    for (int half = 0; half < 2; half++) {
+        const model_precision_t precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32;
+        const curve_t want = train(alone, &one, MODEL_RECOMPUTE_NONE, precision, BASE_CUDA);
+        if (!half) {
+            const curve_t cpu = train(alone, &one, MODEL_RECOMPUTE_NONE, precision, BASE_HOST);
+            near(&want, &cpu);
+        }
+        for (size_t i = (size_t)half; i < sizeof tried / sizeof *tried;
+             i += 2) { /* each layout in one of them */
+            if (tried[i].ranks != ranks)
+                continue;
+            const curve_t got = train(world, &tried[i].layout, tried[i].recompute, precision, BASE_CUDA);
+            for (size_t k = 0; k < STEPS; k++)
+                MP_CHECK(memcmp(&got.loss[k], &want.loss[k], sizeof(double)) == 0 &&
+                             memcmp(&got.norm[k], &want.norm[k], sizeof(double)) == 0,
+                         "layout %zu, step %zu: loss %a, norm %a; alone %a, %a", i, k, got.loss[k],
+                         got.norm[k], want.loss[k], want.norm[k]);
+            MP_CHECK(memcmp(&got.valid, &want.valid, sizeof(double)) == 0,
+                     "layout %zu: validation %a, alone %a", i, got.valid, want.valid);
+            MP_CHECK(got.digest == want.digest, "layout %zu: other weights than one rank's", i);
+        }
+    }
+    MP_OK(gyre_comm_destroy(alone));
+    MP_OK(gyre_finalize(world));
+    return 0;
+}
