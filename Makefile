@@ -122,8 +122,8 @@ TRAIN_ROOMS := model optim pipeline
 # comm/verbs*.c and their tests are part of a build with verbs only
 WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs%.c tests/comm/test_verbs%.c)
 # tests/cuda/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
-# what it links with the emulator (below) runs anywhere
-WITHOUT     += $(if $(filter 1,$(CUDA)),,tests/cuda/%)
+# what it links with the emulator (below) runs anywhere; not instrumented
+WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/cuda/%),tests/cuda/%)
 CORE_SRC    := $(filter-out $(WITHOUT),$(wildcard $(foreach r,$(CORE_ROOMS),$(r)/*.c $(r)/*/*.c)))
 TRAIN_SRC   := $(wildcard $(foreach r,$(TRAIN_ROOMS),$(r)/*.c $(r)/*/*.c))
 ifeq ($(CUDA),1)
@@ -139,7 +139,9 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
-cu_obj = $(patsubst %.cu,$(B)/obj/%.cu.o,$(1))
+# nvcc's objects are the same in an instrumented build, and take long
+CU_B  := $(if $(SANITIZE),build,$(B))
+cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
 TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
 TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-tokenize gyre-doctor
@@ -193,10 +195,10 @@ ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) -ccbin $(CUDA_HOST) $(if $(filter 1
 CUFLAGS_matmul        := --fmad=true
 CUFLAGS_attention     := --fmad=true
 CUFLAGS_attention_f32 := --fmad=true
-$(B)/cuflags: FORCE
+$(CU_B)/cuflags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
-$(B)/obj/%.cu.o: %.cu $(B)/cuflags | $(SETUP_STAMP)
+$(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
 	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$(notdir $*)),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
@@ -544,4 +546,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(B)/obj $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(if $(SANITIZE),build/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

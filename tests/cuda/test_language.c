@@ -7,8 +7,11 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/language.h"
@@ -178,6 +181,39 @@ static void narrow_types(void **state)
     assert_cuda(cudaFree(dx));
 }
 
+/* In a process of its own, which it ends. */
+static void beyond_an_allocation(void **state)
+{
+    (void)state;
+    int end[2], status = 0;
+    char text[16384] = "";
+    if (!gpu_is_emulated())
+        skip();
+    assert_int_equal(pipe(end), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(end[1], 2);
+        setenv("UCX_HANDLE_ERRORS", "none", 1); /* it has a handler of its own, which may ask a debugger in */
+        execl("/proc/self/exe", "test_language", "beyond", (char *)NULL);
+        _exit(99);
+    }
+    close(end[1]);
+    for (ssize_t n, at = 0; (n = read(end[0], text + at, sizeof(text) - 1 - (size_t)at)) > 0;)
+        at += n;
+    close(end[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    assert_non_null(strstr(text, "kernel axpy"));
+    assert_non_null(strstr(text, "of an allocation of 1000"));
+}
+
+static int go_beyond(void)
+{
+    float *x = NULL, *y = NULL;
+    return cudaMalloc((void **)&x, 8192) == cudaSuccess && cudaMalloc((void **)&y, 1000) == cudaSuccess &&
+           language_axpy(2048, 1.0f, x, y, NULL) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
+}
+
 /* Last: the device is lost afterwards. Only where somebody notices; a GPU would hang. */
 static void lanes_that_never_meet(void **state)
 {
@@ -192,16 +228,19 @@ static void lanes_that_never_meet(void **state)
     assert_int_equal(cudaMalloc((void **)&out, 64), cudaErrorLaunchFailure);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plain_loop),    cmocka_unit_test(barriers_and_shuffles),
-        cmocka_unit_test(matrix_products), cmocka_unit_test(blocks_that_wait_for_one_another),
-        cmocka_unit_test(votes_and_lanes), cmocka_unit_test(much_shared_memory),
-        cmocka_unit_test(narrow_types),    cmocka_unit_test(lanes_that_never_meet),
+        cmocka_unit_test(a_plain_loop),          cmocka_unit_test(barriers_and_shuffles),
+        cmocka_unit_test(matrix_products),       cmocka_unit_test(blocks_that_wait_for_one_another),
+        cmocka_unit_test(votes_and_lanes),       cmocka_unit_test(much_shared_memory),
+        cmocka_unit_test(narrow_types),          cmocka_unit_test(beyond_an_allocation),
+        cmocka_unit_test(lanes_that_never_meet),
     };
     if (!gpu_here())
         return 77;
+    if (argc == 2 && strcmp(argv[1], "beyond") == 0)
+        return go_beyond();
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <thread>
@@ -400,8 +401,40 @@ static void run_blocks(Launch *launch)
     }
 }
 
+/* Says which thread of which kernel touched what, and leaves the rest to whoever would have had the signal. */
+static struct sigaction before_us;
+static void segment(int, siginfo_t *info, void *)
+{
+    char text[160], line[400];
+    Worker *w = worker;
+    if (w != NULL && w->self != NULL) {
+        if (!describe(info->si_addr, text, sizeof(text)))
+            snprintf(text, sizeof(text), "no device memory");
+        int n = snprintf(line, sizeof(line),
+                         "emulated CUDA: kernel %s, block (%u, %u, %u), thread (%u, %u, %u) touches %p: %s\n",
+                         w->kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y,
+                         threadIdx.z, info->si_addr, text);
+        if (write(2, line, (size_t)n) < 0)
+            abort();
+    }
+    sigaction(SIGSEGV, &before_us, NULL); /* and again */
+}
+
+static void watch_segments(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGSEGV, NULL, &now) == 0 && now.sa_sigaction != segment) {
+        struct sigaction ours = {};
+        ours.sa_sigaction = segment;
+        ours.sa_flags = SA_SIGINFO;
+        before_us = now;
+        sigaction(SIGSEGV, &ours, NULL);
+    }
+}
+
 cudaError_t execute(Kernel &kernel)
 {
+    watch_segments();
     Launch launch;
     launch.kernel = &kernel;
     launch.total = (unsigned long)kernel.grid.x * kernel.grid.y * kernel.grid.z;

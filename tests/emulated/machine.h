@@ -51,6 +51,9 @@ Where where(const void *pointer);
 /* Whether [pointer, pointer + bytes) is either no device memory at all or inside one allocation. */
 bool inside(const void *pointer, size_t bytes);
 
+/* What lies at an address of the device, in words; false: no device's. For a signal handler. */
+bool describe(const void *address, char *text, size_t bytes);
+
 /* ---- stream.cc ---- */
 /* Puts work at the end of a stream (or into the graph that captures it). */
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<cudaError_t()> run);

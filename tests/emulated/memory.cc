@@ -2,7 +2,8 @@
  *
  * Each device has a range of addresses, and each allocation in it is a mapping of one memfd of the process, between pages
  * that nobody may touch. Addresses are used again soon, as on a GPU; places in the memfd never, so that whoever still maps
- * an allocation that was freed sees zeroes and not its successor. Another process maps an allocation through
+ * an allocation that was freed sees zeroes and not its successor. An allocation ends, up to 256 bytes, where its last page
+ * ends: kernels and copies that go beyond it end the process, which says where. Another process maps an allocation through
  * /proc/PID/fd: nothing is left behind, however a process ends. Fresh memory is 0xff (NaN) as far as FILL goes.
  *
  * Host code that dereferences a device pointer is not caught here, as it would be on a GPU. */
@@ -28,6 +29,7 @@ struct Allocation {
     Place place;
     int device;
     size_t bytes, mapped; /* asked for; mapped, without the guard */
+    size_t lead;          /* pages' bytes before the allocation */
     off_t offset;         /* in the memfd */
     bool imported, registered;
     unsigned opened; /* times, of an import */
@@ -57,6 +59,7 @@ struct Handle {
     uint32_t magic;
     int pid, fd, device;
     uint64_t offset, bytes, id;
+    uint32_t lead;
 };
 static_assert(sizeof(Handle) <= CUDA_IPC_HANDLE_SIZE, "fits");
 
@@ -93,11 +96,12 @@ static int device_of_address(Memory &m, const void *pointer)
 /* The first hole of the device's range that `bytes` and a guard fit into. */
 static char *find_room(Memory &m, int device, size_t bytes)
 {
-    char *at = m.range[device];
+    char *at = m.range[device] + PAGE; /* the first has a guard before it, too */
     for (auto it = m.all.lower_bound(at); it != m.all.end() && it->first < m.range[device] + RANGE; ++it) {
-        if (at + bytes + PAGE <= it->first)
+        char *pages = it->first - it->second.lead;
+        if (at + bytes + PAGE <= pages)
             return at;
-        at = it->first + it->second.mapped + PAGE;
+        at = pages + it->second.mapped + PAGE;
     }
     return at + bytes + PAGE <= m.range[device] + RANGE ? at : NULL;
 }
@@ -140,7 +144,7 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
 {
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);
-    size_t mapped = round_up(bytes);
+    size_t mapped = round_up(bytes), lead = mapped - (bytes + 255) / 256 * 256;
     if (!start_locked(m, device))
         return cudaErrorMemoryAllocation;
     if (mapped < bytes || mapped > device_bytes() - m.used[device])
@@ -150,10 +154,11 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
         mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m.fd, m.next_offset) != at)
         return cudaErrorMemoryAllocation;
     memset(at, 0xff, mapped < FILL ? mapped : FILL);
-    m.all[at] = {Place::DEVICE, device, bytes, mapped, m.next_offset, false, false, 0, m.next_id++, getpid()};
+    m.all[at + lead] = {Place::DEVICE, device, bytes, mapped,      lead,    m.next_offset,
+                        false,         false,  0,     m.next_id++, getpid()};
     m.next_offset += (off_t)mapped;
     m.used[device] += mapped;
-    *pointer = at;
+    *pointer = at + lead;
     return cudaSuccess;
 }
 
@@ -161,6 +166,23 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
 static void unmap(char *at, size_t mapped)
 {
     mmap(at, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+/* In a signal handler: no lock, since whoever holds it may be the one that failed; the table is read as it is. */
+bool describe(const void *address, char *text, size_t bytes)
+{
+    Memory &m = memory();
+    int device = device_of_address(m, address);
+    if (device < 0)
+        return false;
+    auto it = m.all.upper_bound((char *)address);
+    if (it == m.all.begin() || (--it)->second.place != Place::DEVICE)
+        snprintf(text, bytes, "device memory that is not allocated");
+    else
+        snprintf(text, bytes,
+                 "%td bytes from the beginning of an allocation of %zu, or in one that was freed",
+                 (const char *)address - it->first, it->second.bytes);
+    return true;
 }
 
 } // namespace emulated
@@ -206,7 +228,7 @@ cudaError_t cudaFree(void *pointer)
                               : "it is not this process's device memory");
         return fail(cudaErrorInvalidValue);
     }
-    unmap(it->first, it->second.mapped);
+    unmap(it->first - it->second.lead, it->second.mapped);
     fallocate(m.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, it->second.offset, (off_t)it->second.mapped);
     m.used[it->second.device] -= it->second.mapped;
     m.all.erase(it);
@@ -251,7 +273,7 @@ cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
     if (at == MAP_FAILED)
         return fail(cudaErrorMemoryAllocation);
     std::lock_guard<std::mutex> guard(m.lock);
-    m.all[(char *)at] = {Place::PINNED, current_device(), bytes, mapped, 0, false, false, 0,
+    m.all[(char *)at] = {Place::PINNED, current_device(), bytes, mapped, 0, 0, false, false, 0,
                          m.next_id++,   getpid()};
     m.pinned++;
     *pointer = at;
@@ -291,7 +313,7 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned)
     if (find_locked(m, pointer) != m.all.end() ||
         (next != m.all.end() && next->first < (char *)pointer + bytes))
         return fail(cudaErrorHostMemoryAlreadyRegistered);
-    m.all[(char *)pointer] = {Place::PINNED, current_device(), bytes, bytes, 0, false, true, 0,
+    m.all[(char *)pointer] = {Place::PINNED, current_device(), bytes, bytes, 0, 0, false, true, 0,
                               m.next_id++,   getpid()};
     m.pinned++;
     return cudaSuccess;
@@ -328,7 +350,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
     if (it == m.all.end() || it->second.place != Place::DEVICE || it->second.imported)
         return fail(cudaErrorInvalidValue);
     const Allocation &a = it->second;
-    Handle out = {MAGIC, getpid(), m.fd, a.device, (uint64_t)a.offset, a.bytes, a.id};
+    Handle out = {MAGIC, getpid(), m.fd, a.device, (uint64_t)a.offset, a.bytes, a.id, (uint32_t)a.lead};
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &out, sizeof(out));
     return cudaSuccess;
@@ -371,7 +393,9 @@ cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsi
         return fail(cudaErrorMapBufferObjectFailed);
     }
     close(fd);
-    m.all[at] = {Place::DEVICE, in.device, in.bytes, mapped, (off_t)in.offset, true, false, 1, in.id, in.pid};
+    at += in.lead;
+    m.all[at] = {Place::DEVICE, in.device, in.bytes, mapped, in.lead, (off_t)in.offset,
+                 true,          false,     1,        in.id,  in.pid};
     *pointer = at;
     return cudaSuccess;
 }
@@ -388,7 +412,7 @@ cudaError_t cudaIpcCloseMemHandle(void *pointer)
         return fail(cudaErrorInvalidValue);
     }
     if (--it->second.opened == 0) {
-        unmap(it->first, it->second.mapped);
+        unmap(it->first - it->second.lead, it->second.mapped);
         m.all.erase(it);
     }
     return rc;
