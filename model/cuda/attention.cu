@@ -165,9 +165,72 @@ static __device__ __forceinline__ void store16(bf16 *x, size_t ld, int r0, int T
     }
 }
 
+/* Of J tiles of 16 x 8 side by side: bit 4 j + e: dropout takes element e of tile j. The lane's first element is (r, c) of the head, rows
+ * being queries, or keys (OF_KEYS). */
+template <int OF_KEYS, int J>
+static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
+                                                   int c)
+{
+    uint32_t lost = 0;
+#pragma unroll 1
+    for (int i = 0; i < J * 4; i += OF_KEYS ? 1 : 2) {
+        int row = r + (i & 2) * 4, column = c + i / 4 * 8 + (i & 1);
+        uint32_t pair =
+            dropped_pair(a, b, first_element(a, head, OF_KEYS ? column : row) + (OF_KEYS ? row : column));
+        lost |= (OF_KEYS ? pair & 1 : pair)
+                << i; /* neighbours in memory are neighbours here where columns are keys */
+    }
+    return lost;
+}
+
 /* ---- forward ------------------------------------------------------------------------------------------------------- */
 
 enum { ROWS = 128, COLUMNS = 64 };
+
+/* One row of a tile of 16, the lane's upper or lower: its scores with 64 columns, of which the lane's first is c, become weights under
+ * the largest so far, and what was added up before is rescaled. */
+template <int D>
+static __device__ __forceinline__ void soften(float s[COLUMNS / 8][4], float out[D / 8][4], float *largest,
+                                              float *sum, int upper, const attend_t *p, float slope, int row,
+                                              int prefix, int c, int masked)
+{
+    const int sees = seen(row, prefix), last = (sees < (int)p->a.T ? sees : (int)p->a.T) - c;
+    float top = *largest, add = 0;
+    if (slope > 0)
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                s[j][upper + e] -= slope * fabsf((float)(row - (c + j * 8 + e)));
+    if (masked)
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (j * 8 + e >= last)
+                    s[j][upper + e] = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++)
+        top = fmaxf(top, fmaxf(s[j][upper], s[j][upper + 1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2)); /* finite: every row sees column 0 */
+    const float shrink = power_2((*largest - top) * p->scale_2), top_2 = top * p->scale_2;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float x = power_2(s[j][upper + e] * p->scale_2 - top_2);
+            s[j][upper + e] = x;
+            add += x;
+        }
+    *largest = top;
+    *sum = *sum * shrink + add;
+#pragma unroll
+    for (int j = 0; j < D / 8; j++) {
+        out[j][upper] *= shrink;
+        out[j][upper + 1] *= shrink;
+    }
+}
 
 /* Grid: x blocks of rows, the last (longest) first; y heads of all leaves; z sequences. Four warps of 32 rows, as two tiles of 16.
  * Shared memory: q, then one tile of k and one of v. The values travel while scores are computed, the next keys while values are used. */
@@ -211,62 +274,16 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
         float s[2][COLUMNS / 8][4];
         scores<D, 2, COLUMNS>(s, tile_q, warp * 32, tile_k, 0);
 
-        const int masked = c0 + COLUMNS > seen(r0, prefix);
+        const int masked = c0 + COLUMNS > seen(r0, prefix), c = c0 + lane % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
+            const int row = r0 + warp * 32 + i * 16 + lane / 4;
 #pragma unroll
-            for (int upper = 0; upper < 2; upper++) {
-                const int row = r0 + warp * 32 + i * 16 + upper * 8 + lane / 4, sees = seen(row, prefix);
-                float top = largest[i][upper];
-                if (slope > 0)
-#pragma unroll
-                    for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-                        for (int e = 0; e < 2; e++)
-                            s[i][j][upper * 2 + e] -=
-                                slope * fabsf((float)(row - (c0 + j * 8 + lane % 4 * 2 + e)));
-                if (masked) {
-                    const int last = (sees < T ? sees : T) - (c0 + lane % 4 * 2);
-#pragma unroll
-                    for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-                        for (int e = 0; e < 2; e++)
-                            if (j * 8 + e >= last)
-                                s[i][j][upper * 2 + e] = -INFINITY;
-                }
-#pragma unroll
-                for (int j = 0; j < COLUMNS / 8; j++)
-                    top = fmaxf(top, fmaxf(s[i][j][upper * 2], s[i][j][upper * 2 + 1]));
-                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2)); /* finite: every row sees column 0 */
-                const float shrink = power_2((largest[i][upper] - top) * p.scale_2), top_2 = top * p.scale_2;
-                float add = 0;
-                largest[i][upper] = top;
-#pragma unroll
-                for (int j = 0; j < COLUMNS / 8; j++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float *x = &s[i][j][upper * 2 + e];
-                        *x = power_2(*x * p.scale_2 - top_2);
-                        add += *x;
-                    }
-                sum[i][upper] = sum[i][upper] * shrink + add;
-#pragma unroll
-                for (int j = 0; j < D / 8; j++) {
-                    out[i][j][upper * 2] *= shrink;
-                    out[i][j][upper * 2 + 1] *= shrink;
-                }
-            }
-        if (a->keys) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                uint32_t lost = 0; /* bit 4 j + e: element e of tile j is dropped */
-#pragma unroll 1
-                for (int pair = 0; pair < COLUMNS / 4; pair++) {
-                    int row = r0 + warp * 32 + i * 16 + pair % 2 * 8 + lane / 4,
-                        column = c0 + pair / 2 * 8 + lane % 4 * 2;
-                    lost |= dropped_pair(a, b, first_element(a, blockIdx.y, row) + column) << pair * 2;
-                }
+            for (int upper = 0; upper < 2; upper++)
+                soften<D>(s[i], out[i], &largest[i][upper], &sum[i][upper], upper * 2, &p, slope,
+                          row + upper * 8, prefix, c, masked);
+            if (a->keys) {
+                const uint32_t lost = lost_of<0, COLUMNS / 8>(a, b, blockIdx.y, row, c);
 #pragma unroll
                 for (int j = 0; j < COLUMNS / 8; j++)
 #pragma unroll
@@ -315,23 +332,6 @@ template <int OF_KEYS> struct part_t {
     static constexpr int C = COLUMNS / I; /* columns that a warp works on at a time */
 };
 
-/* Bit 4 j + e: dropout takes element e of tile j, 16 x 8 each; the lane's first element is (r, c). */
-template <int OF_KEYS>
-static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
-                                                   int c)
-{
-    uint32_t lost = 0;
-#pragma unroll 1
-    for (int i = 0; i < part_t<OF_KEYS>::C / 2; i += OF_KEYS ? 1 : 2) {
-        int row = r + (i & 2) * 4, column = c + i / 4 * 8 + (i & 1);
-        uint32_t pair =
-            dropped_pair(a, b, first_element(a, head, OF_KEYS ? column : row) + (OF_KEYS ? row : column));
-        lost |= (OF_KEYS ? pair & 1 : pair)
-                << i; /* neighbours in memory are neighbours here where columns are keys */
-    }
-    return lost;
-}
-
 /* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores' gradients. The lane's
  * first element is (r, c) of the head, and its queries' numbers begin at lse and delta. */
 template <int OF_KEYS>
@@ -371,7 +371,7 @@ static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const a
 #pragma unroll
         for (int e = 0; e < 4; e++)
             w[j][e] = power_2(w[j][e]);
-    const uint32_t lost = a->keys ? lost_of<OF_KEYS>(a, b, head, r, c) : 0;
+    const uint32_t lost = a->keys ? lost_of<OF_KEYS, J>(a, b, head, r, c) : 0;
     if (a->keys)
 #pragma unroll
         for (int j = 0; j < J; j++)

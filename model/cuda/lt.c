@@ -11,7 +11,40 @@
  * activations are applied by our kernel behind the product. */
 #include "model/cuda/lt.h"
 
-#ifdef GYRE_CUDA
+#if defined(GYRE_CUDA) && !__has_include(<cublasLt.h>) /* a toolkit without the library's headers */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/settings.h"
+
+gyre_status_t model_cuda_lt_create(model_cuda_lt_t **lt, char *told, size_t bytes)
+{
+    const char *wish = base_setting_string(SET_CUBLASLT);
+    *lt = NULL;
+    if (strcmp(wish, "auto") != 0 && strcmp(wish, "off") != 0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "GYRE_CUBLASLT=%s: this build's CUDA toolkit had no cublasLt.h", wish);
+    snprintf(told, bytes, "own kernels: built without cublasLt.h");
+    return GYRE_OK;
+}
+
+void model_cuda_lt_destroy(model_cuda_lt_t *lt)
+{
+    (void)lt; /* there are none */
+}
+
+gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product_t *product, const void *A,
+                                   const void *B, void *D, void *workspace, size_t bytes,
+                                   struct CUstream_st *stream, int *done)
+{
+    (void)lt, (void)product, (void)A, (void)B, (void)D, (void)workspace, (void)bytes, (void)stream;
+    *done = 0;
+    return GYRE_OK;
+}
+
+#elif defined(GYRE_CUDA)
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -82,10 +115,10 @@ static void *open_library(const char *wish, char *name, size_t bytes)
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
     if (strcmp(wish, "auto") != 0) {
         snprintf(name, bytes, "%s", wish);
-        return dlopen(wish, RTLD_NOW | RTLD_LOCAL);
+        return dlopen(wish, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (library != NULL) {
             snprintf(name, bytes, "%s", names[i]);
             return library;
