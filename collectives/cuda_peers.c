@@ -9,6 +9,9 @@
  *     all_to_all       n parts are published, each takes his part of everyone
  *     barrier          a sync
  *
+ * Long blocks of all_gather and broadcast are moved by copy engines instead, through two halves of their own in turns: what a rank
+ * copies there is read by the others before they come to the next round's sync, and written again in the round after that.
+ *
  * All of it is a pure function of the shape and of what the ranks have agreed on, so they launch the same grid and the
  * same number of rounds. Who knows only his own counts (uneven gather, scatter, all_to_all) launches all blocks, and the
  * kernel agrees on the rounds. */
@@ -48,15 +51,16 @@ static size_t receive_count(const coll_shape_t *s, int r)
 
 uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
 {
-    uint64_t head[9] = {MEMORY_DEVICE,
-                        (uint64_t)s->op,
-                        (uint64_t)s->type,
-                        (uint64_t)s->redop,
-                        (uint64_t)s->root,
-                        (uint64_t)s->scaled,
-                        (uint64_t)s->uniform,
-                        is_vector(s->op) || s->uniform ? s->count : 0,
-                        (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT)};
+    uint64_t head[10] = {MEMORY_DEVICE,
+                         (uint64_t)s->op,
+                         (uint64_t)s->type,
+                         (uint64_t)s->redop,
+                         (uint64_t)s->root,
+                         (uint64_t)s->scaled,
+                         (uint64_t)s->uniform,
+                         is_vector(s->op) || s->uniform ? s->count : 0,
+                         (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT),
+                         (uint64_t)base_setting_int(SET_CUDA_ENGINES)};
     uint64_t h = base_hash64(head, sizeof head, 5);
     if (!s->uniform && (s->op == COLL_REDUCE_SCATTER || s->op == COLL_ALL_GATHER))
         h = base_hash64(s->counts, (size_t)c->comm->n * sizeof(size_t), h);
@@ -227,6 +231,16 @@ void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_o
     op->rounds = (uint32_t)base_max_size((most + round - 1) / round, 1);
 }
 
+static gyre_status_t copy(char *to, const char *from, size_t bytes, const char *name, cudaStream_t stream)
+{
+    if (bytes == 0 || from == to)
+        return GYRE_OK;
+    cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "cudaMemcpyAsync(%p, %p, %zu) of %s", (void *)to,
+                                                (const void *)from, bytes, name);
+}
+
 /* This rank's own block goes by itself where the kernel need not carry it: a copy on the device, by its copy engine or as the
  * driver likes. */
 static gyre_status_t copy_own(coll_cuda_op_t *op, const coll_call_t *call, cudaStream_t stream)
@@ -258,12 +272,7 @@ static gyre_status_t copy_own(coll_cuda_op_t *op, const coll_call_t *call, cudaS
     default:
         return GYRE_OK;
     }
-    if (bytes == 0 || from == to)
-        return GYRE_OK;
-    cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-    return rc == cudaSuccess ? GYRE_OK
-                             : coll_cuda_failed(rc, "cudaMemcpyAsync(%p, %p, %zu) of %s", (void *)to,
-                                                (const void *)from, bytes, call->name);
+    return copy(to, from, bytes, call->name, stream);
 }
 
 /* Uneven operations: which ranks' lengths this one can compare with its own. */
@@ -301,6 +310,12 @@ static gyre_status_t wait_for_peers(const coll_cuda_t *c, const char *name, cuda
     return GYRE_OK;
 }
 
+static uint32_t next_phase(coll_cuda_t *c)
+{
+    c->phase += c->phase == UINT32_MAX ? 2 : 1; /* 0 means none */
+    return c->phase;
+}
+
 /* One launch per phase of each round, and in between the stream waits. A kernel that waits would keep a device that it shares
  * with the rank it waits for, for all of its time slice; the flags of blocks, which kernels look at all the same, are there then. */
 static gyre_status_t launch_phases(coll_cuda_t *c, coll_cuda_op_t *op, int blocks, const char *name,
@@ -321,13 +336,71 @@ static gyre_status_t launch_phases(coll_cuda_t *c, coll_cuda_op_t *op, int block
             if (st != GYRE_OK)
                 return st;
             op->phase = 0;
-            if (phase + 1 < phases) {
-                c->phase += c->phase == UINT32_MAX ? 2 : 1; /* 0 means none */
-                op->phase = c->phase;
-            }
+            if (phase + 1 < phases)
+                op->phase = next_phase(c);
             st = launch(op, blocks, name, stream);
         }
     return st;
+}
+
+/* All ranks meet, and agree on what they called; nothing is moved. */
+static gyre_status_t launch_sync(coll_cuda_t *c, const coll_cuda_op_t *op, uint32_t round, uint32_t rounds,
+                                 const char *name, cudaStream_t stream)
+{
+    coll_cuda_op_t meet = *op;
+    meet.parts = 0;
+    meet.reduces = 0;
+    memset(meet.take_bytes, 0, sizeof meet.take_bytes);
+    meet.rounds = 1;
+    meet.first_round = 0;
+    meet.end_round = 1;
+    meet.begins = round == 0;
+    meet.ends = round + 1 == rounds;
+    if (!c->stream_waits)
+        return launch(&meet, 1, name, stream);
+    meet.end_phase = 1;
+    meet.ends = 0;
+    meet.phase = next_phase(c);
+    gyre_status_t st = launch(&meet, 1, name, stream);
+    if (st == GYRE_OK)
+        st = wait_for_peers(c, name, stream);
+    meet.first_phase = 1;
+    meet.end_phase = 2;
+    meet.phase = 0;
+    meet.begins = 0;
+    meet.ends = round + 1 == rounds;
+    return st == GYRE_OK ? launch(&meet, 1, name, stream) : st;
+}
+
+/* One block of one thread more or less, and the rest is copies. */
+static gyre_status_t move_by_engines(coll_cuda_t *c, const coll_cuda_op_t *op, size_t most, const char *name,
+                                     cudaStream_t stream)
+{
+    const size_t area = COLL_CUDA_HEAD + c->region * (size_t)c->blocks, half = c->engine_half;
+    const uint32_t rounds = (uint32_t)((most + half - 1) / half);
+    gyre_status_t st = GYRE_OK;
+    for (uint32_t round = 0; round < rounds && st == GYRE_OK; round++) {
+        const size_t from = (size_t)round * half, at = area + c->engines++ % 2 * half;
+        if (op->parts && op->part_bytes[0] > from)
+            st = copy(op->arena[op->rank] + at, op->in + from, base_min_size(op->part_bytes[0] - from, half),
+                      name, stream);
+        if (st == GYRE_OK)
+            st = launch_sync(c, op, round, rounds, name, stream);
+        for (int i = 1; i <= op->n && st == GYRE_OK; i++) {
+            const int r = (op->rank + i) % op->n; /* not all from one */
+            if (op->take_bytes[r] > from)
+                st = copy(op->out + op->take_at[r] + from, op->arena[r] + at,
+                          base_min_size(op->take_bytes[r] - from, half), name, stream);
+        }
+    }
+    return st;
+}
+
+static int by_engines(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
+{
+    const size_t least = (size_t)base_setting_int(SET_CUDA_ENGINES);
+    return (s->op == COLL_ALL_GATHER || s->op == COLL_BROADCAST) && least > 0 && most >= least &&
+           c->comm->n > 1 && c->engine_half > 0;
 }
 
 void coll_cuda_release(coll_cuda_t *c)
@@ -366,6 +439,9 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
         return st;
     if (op.uneven)
         mark_unknown(&op, &call->shape);
+    const size_t most = longest_part(&op, &call->shape, gyre_type_size(call->shape.type));
+    if (!capturing && by_engines(c, &call->shape, most))
+        return move_by_engines(c, &op, most, call->name, stream);
     /* a graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds */
     if (c->stream_waits && !capturing && !op.uneven)
         return launch_phases(c, &op, blocks, call->name, stream);
@@ -387,6 +463,13 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
     }
     coll_cuda_describe(c, shape, &op, &out->blocks);
     out->rounds = op.rounds;
+    const size_t most = longest_part(&op, shape, gyre_type_size(shape->type));
+    if (by_engines(c, shape, most)) {
+        out->blocks = 1;
+        out->rounds = (uint32_t)((most + c->engine_half - 1) / c->engine_half);
+        snprintf(out->algorithm, sizeof out->algorithm, "engines");
+        return GYRE_OK;
+    }
     snprintf(out->algorithm, sizeof out->algorithm, "%s",
              op.reduces == 2                                            ? "two_shot"
              : shape->op == COLL_ALL_REDUCE || shape->op == COLL_REDUCE ? "one_shot"

@@ -195,6 +195,12 @@ static gyre_status_t make_waits(coll_cuda_t *c)
                              : coll_cuda_failed(rc, "a stream and pinned memory on device %d", c->device);
 }
 
+/* Copy engines have half of what blocks have. */
+static size_t engine_half(size_t region, int blocks)
+{
+    return region * (size_t)blocks / 4 & ~(size_t)511;
+}
+
 /* This rank's card. Its errors are on it, for all to see. */
 static void fill_card(coll_cuda_t *c, card_t *card)
 {
@@ -218,7 +224,9 @@ static void fill_card(coll_cuda_t *c, card_t *card)
     if (st == GYRE_OK)
         st = make_parts(c);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS)
-        st = take_arena(c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks, &c->arena[rank]);
+        st = take_arena(
+            c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks),
+            &c->arena[rank]);
     if (st == GYRE_OK && c->arena[rank]) {
         cudaError_t rc = cudaIpcGetMemHandle(&card->handle, c->arena[rank]);
         card->shareable = rc == cudaSuccess || n == 1;
@@ -352,6 +360,7 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
     if (st == GYRE_OK) {
         c->region = (size_t)mine.region;
         c->blocks = mine.blocks;
+        c->engine_half = engine_half(c->region, c->blocks);
         st = choose_path(c, cards);
     }
     free(cards);

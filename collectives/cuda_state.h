@@ -44,6 +44,8 @@ struct coll_cuda {
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
     size_t region;
     int blocks;
+    size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
+    uint32_t engines;       /* rounds by copy engines enqueued so far */
     int stream_waits;       /* streams wait for peers, not kernels */
     uint32_t phase;         /* phases enqueued so far */
     uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */

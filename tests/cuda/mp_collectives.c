@@ -397,6 +397,7 @@ int main(void)
     rank = gyre_comm_rank(world);
     set(SET_CUDA_BLOCKS, "2");
     set(SET_CUDA_ONE_SHOT, "2K");
+    set(SET_CUDA_ENGINES, "300");
     in = calloc(1, MOST);
 
     want = calloc(1, MOST);
@@ -407,6 +408,7 @@ int main(void)
     set(SET_CUDA_WAIT, "kernel");
     one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
     set(SET_CUDA_WAIT, "stream");
+    set(SET_CUDA_ENGINES, "5000"); /* some sizes */
     one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
     one_path("staged", "64K", staged, sizeof staged / sizeof *staged);
     CUDA(cudaStreamDestroy(stream));
