@@ -67,7 +67,9 @@ base_time_t pipe_worker_exposed(const pipe_worker_t *w)
 
 void pipe_worker_watch(pipe_worker_t *w, model_spans_t *spans)
 {
-    if (!w->gpu)
+    if (w->gpu)
+        pipe_gpu_stage_watch(w->gpu, spans != NULL);
+    else
         model_stage_watch_f32(w->stage, spans);
 }
 

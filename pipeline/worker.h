@@ -23,6 +23,8 @@ void pipe_gpu_destroy(pipe_gpu_t *gpu);
 void *pipe_gpu_stream(const pipe_gpu_t *gpu);
 /* Waits for all work, and delivers the losses. NULL: nothing. */
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *gpu);
+/* Operations per second of the best of some products of the precision, ever larger until they take 5 ms. */
+gyre_status_t pipe_gpu_peak(base_device_t device, model_precision_t precision, double *flops);
 
 typedef struct pipe_worker pipe_worker_t;
 
@@ -45,6 +47,7 @@ gyre_type_t pipe_worker_type(const pipe_worker_t *worker);
 size_t pipe_worker_bytes(const pipe_worker_t *worker); /* of activations and workspace, wherever they are */
 base_time_t
 pipe_worker_exposed(const pipe_worker_t *worker); /* model_stage_exposed; on a GPU nobody waits there: 0 */
+/* model_stage_watch; on a GPU passes are waited for while somebody watches, so that they take as long as there. */
 void pipe_worker_watch(pipe_worker_t *worker, model_spans_t *spans);
 /* The stage; NULL on a GPU. */
 model_stage_t_f32 *pipe_worker_stage(pipe_worker_t *worker);

@@ -7,6 +7,7 @@
 #ifdef GYRE_CUDA
 #include <stdlib.h>
 
+#include "model/cuda/matmul.h"
 #include "model/cuda/stage.h"
 
 struct pipe_gpu {
@@ -21,6 +22,7 @@ struct pipe_gpu_stage {
     pipe_gpu_t *gpu;
     model_cuda_stage_t *stage;
     size_t edge;      /* bytes of a sequence's tensor between stages */
+    int watched;      /* 1: passes are waited for, so that what is noted of them is their time on the GPU */
     void *low, *high; /* device, [together] of them: below and above this stage; NULL: no neighbour there */
 };
 
@@ -159,13 +161,12 @@ static gyre_status_t bring(pipe_gpu_stage_t *s, void *device, const void *host, 
     return host && device ? base_stream_copy(s->gpu->stream, device, host, n * s->edge) : GYRE_OK;
 }
 
-/* One that goes to another stage: complete in host memory. */
+/* The end of a pass: what goes to another stage is complete in host memory. */
 static gyre_status_t hand_over(pipe_gpu_stage_t *s, void *host, const void *device, size_t n)
 {
-    if (!host || !device)
-        return GYRE_OK;
-    gyre_status_t status = base_stream_copy(s->gpu->stream, host, device, n * s->edge);
-    return status == GYRE_OK ? base_stream_wait(s->gpu->stream) : status;
+    int goes = host && device;
+    gyre_status_t status = goes ? base_stream_copy(s->gpu->stream, host, device, n * s->edge) : GYRE_OK;
+    return status == GYRE_OK && (goes || s->watched) ? base_stream_wait(s->gpu->stream) : status;
 }
 
 gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
@@ -196,7 +197,83 @@ gyre_status_t pipe_gpu_stage_backward(pipe_gpu_stage_t *s, size_t slot, size_t n
 
 gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *s, size_t slot, size_t n)
 {
-    return model_cuda_stage_backward_weight(s->stage, slot, n);
+    gyre_status_t status = model_cuda_stage_backward_weight(s->stage, slot, n);
+    return status == GYRE_OK ? hand_over(s, NULL, NULL, n) : status;
+}
+
+void pipe_gpu_stage_watch(pipe_gpu_stage_t *s, int watched)
+{
+    s->watched = watched;
+}
+
+/* ---- what it can do at most ---------------------------------------------------------------------------------------------- */
+
+enum { SHORTEST_SIDE = 128, LONGEST_SIDE = 8192, TIMES = 3 };
+#define LONG_ENOUGH_MS 5.0
+
+/* The best rate of a few products of side x side matrices. */
+static gyre_status_t rate_of(model_cuda_matmul_t *matmul, base_stream_t *stream, base_event_t *const event[2],
+                             size_t side, model_cuda_type_t type, char *memory, double *flops, double *ms)
+{
+    const model_cuda_product_t p = {.M = side,
+                                    .N = side,
+                                    .K = side,
+                                    .lda = side,
+                                    .ldb = side,
+                                    .ldd = side,
+                                    .alpha = 1,
+                                    .in = type,
+                                    .out = type};
+    size_t bytes = side * side * (type == MODEL_CUDA_BF16 ? 2 : 4);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < TIMES; i++) {
+        if ((status = base_event_record(event[0], stream)) == GYRE_OK)
+            status = model_cuda_matmul(matmul, &p, memory, memory + bytes, memory + 2 * bytes,
+                                       base_stream_native(stream));
+        if (status == GYRE_OK && (status = base_event_record(event[1], stream)) == GYRE_OK)
+            status = base_event_wait(event[1]);
+        if (status == GYRE_OK && (status = base_event_elapsed_ms(event[0], event[1], ms)) == GYRE_OK &&
+            *ms > 0.0) {
+            double rate = 2.0 * (double)side * (double)side * (double)side / (*ms * 1e-3);
+            *flops = rate > *flops ? rate : *flops;
+        }
+    }
+    return status;
+}
+
+gyre_status_t pipe_gpu_peak(base_device_t device, model_precision_t precision, double *flops)
+{
+    const model_cuda_type_t type = precision == MODEL_BFLOAT16 ? MODEL_CUDA_BF16 : MODEL_CUDA_F32;
+    size_t side = LONGEST_SIDE, free_bytes = 0, element = type == MODEL_CUDA_BF16 ? 2 : 4;
+    model_cuda_matmul_t *matmul = NULL;
+    base_stream_t *stream = NULL;
+    base_event_t *event[2] = {NULL, NULL};
+    void *memory = NULL;
+    double ms = 0.0;
+    *flops = 0.0;
+    gyre_status_t status = base_device_use(device);
+    if (status == GYRE_OK)
+        status = base_device_memory(device, &free_bytes, NULL);
+    while (side > SHORTEST_SIDE && 3 * side * side * element > free_bytes / 4)
+        side /= 2;
+    size_t bytes = 3 * side * side * element, longest = side;
+    if (status == GYRE_OK && (status = base_device_alloc(device, bytes, &memory)) == GYRE_OK &&
+        (status = base_stream_create(device, &stream)) == GYRE_OK &&
+        (status = base_stream_zero(stream, memory, bytes)) == GYRE_OK &&
+        (status = base_event_create(device, 1, &event[0])) == GYRE_OK &&
+        (status = base_event_create(device, 1, &event[1])) == GYRE_OK)
+        status = model_cuda_matmul_create(&matmul);
+    for (side = SHORTEST_SIDE; status == GYRE_OK && side <= longest && ms < LONG_ENOUGH_MS; side *= 2)
+        status = rate_of(matmul, stream, event, side, type, memory, flops, &ms);
+    model_cuda_matmul_destroy(matmul);
+    for (size_t i = 0; i < 2; i++)
+        if (event[i])
+            base_event_destroy(event[i]);
+    if (stream)
+        base_stream_destroy(stream);
+    if (memory)
+        base_device_free(device, memory);
+    return status;
 }
 
 #else
@@ -273,5 +350,16 @@ gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *s, size_t slot, s
 {
     (void)s, (void)slot, (void)n;
     return GYRE_ERR_UNSUPPORTED;
+}
+
+void pipe_gpu_stage_watch(pipe_gpu_stage_t *s, int watched)
+{
+    (void)s, (void)watched;
+}
+
+gyre_status_t pipe_gpu_peak(base_device_t device, model_precision_t precision, double *flops)
+{
+    (void)device, (void)precision, (void)flops;
+    return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s", base_device_why_not(BASE_CUDA));
 }
 #endif

@@ -17,5 +17,6 @@ gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *stage, size_t slot, size_
 gyre_status_t pipe_gpu_stage_backward(pipe_gpu_stage_t *stage, size_t slot, size_t n, float scale,
                                       const void *d_out, void *d_in);
 gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *stage, size_t slot, size_t n);
+void pipe_gpu_stage_watch(pipe_gpu_stage_t *stage, int watched);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "model/kernels.h"
+#include "pipeline/worker.h"
 #include "tools/gyre-train/train.h"
 
 #define MEASURE_S 0.02
@@ -106,4 +107,16 @@ gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops)
     *flops = status == GYRE_OK && all ? train_peak_sum(all, ranks) : 0.0;
     free(all);
     return status;
+}
+
+gyre_status_t train_peak_measure_gpu(gyre_comm_t *comm, base_device_t device, model_precision_t precision,
+                                     double *flops)
+{
+    double mine = 0.0;
+    gyre_status_t status = GYRE_OK;
+    if (gyre_comm_local_rank(comm) <
+        base_device_count(BASE_CUDA)) /* the others share a GPU with one of these */
+        status = pipe_gpu_peak(device, precision, &mine);
+    return status == GYRE_OK ? gyre_all_reduce(&mine, flops, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), comm)
+                             : status;
 }

@@ -550,8 +550,11 @@ static gyre_status_t set_up_record(train_run_t *run)
     if (options->device && base_device_name(run->device, record->device, sizeof record->device) != GYRE_OK)
         snprintf(record->device, sizeof record->device, "unknown"); /* which base has told */
     gyre_status_t status = train_gather_memory(run);
-    if (status == GYRE_OK && !(options->peak_flops > 0.0) && !options->device) /* which measures processors */
-        status = train_peak_measure(run->comm, &record->peak_flops);
+    if (status == GYRE_OK && !(options->peak_flops > 0.0))
+        status = options->device
+                     ? train_peak_measure_gpu(run->comm, run->device, (model_precision_t)options->precision,
+                                              &record->peak_flops)
+                     : train_peak_measure(run->comm, &record->peak_flops);
     if (status == GYRE_OK && (options->report || options->trace))
         status = train_timeline_create(run->comm, options, run->next, &run->timeline);
     return status;

@@ -1,0 +1,46 @@
+#!/bin/bash
+# tests/cuda/train.sh: gyre-train --device cuda: says in one line that there is no GPU, and on an emulated one learns what the CPU learns, in
+# every layout the same bits; what it cannot do is refused before the first step.
+# usage: train.sh
+. "$(dirname "$0")/../support/lib.sh"
+EMULATED=$PWD/build/emulated/bin/gyre-train
+for i in $(seq 60); do echo "the quick brown fox $i jumps over the lazy dog"; done >"$W/text"
+SMALL=(--data "$W/text" --layers 2 --hidden 32 --heads 4 --seq 16 --batch 4 --steps 3 --eval-every 0 --eval-sequences 2
+    --sample-tokens 0 --report none --progress none)
+
+if ! [ -e /dev/nvidiactl ]; then
+    run "$B/bin/gyre-train" "${SMALL[@]}" --device cuda
+    want "without a GPU" 2 '^gyre-train: --device cuda: .'
+    check "one line" [ "$(wc -l <"$W/err")" = 1 ]
+fi
+if ! [ -x "$EMULATED" ]; then
+    echo "no emulated build here (make emulated): only the refusal was checked"
+    finish
+fi
+
+# train NAME PROGRAM FLAGS...: on as many ranks as tp x pp x dp, its log in $W/NAME
+train() {
+    local name=$1 ranks=$2 program=$3
+    shift 3
+    run "$B/bin/ucx-run" -n "$ranks" "$program" "${SMALL[@]}" --log "$W/$name" "$@"
+    want "$name" 0
+}
+train cpu 1 "$B/bin/gyre-train"
+train one 1 "$EMULATED" --device cuda
+train zero 2 "$EMULATED" --device cuda --dp 2 --zero 3 --micro-batch 2
+train pipeline 2 "$EMULATED" --device cuda --pp 2 --trace "$W/trace" --trace-steps 2:3
+check "losses near the CPU's, one curve on the GPU" /usr/bin/python3 - "$W" <<'PY'
+import json, sys
+def read(name):
+    rows = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}")]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    return losses, [row["weights_hash"] for row in rows if "weights_hash" in row]
+cpu, one = read("cpu"), read("one")
+assert len(one[0]) >= 3 and len(one[1]) == 1
+assert all(abs(a - b) <= 1e-5 * a for a, b in zip(cpu[0], one[0])), (cpu, one)
+assert read("zero") == one and read("pipeline") == one
+assert json.load(open(f"{sys.argv[1]}/trace"))
+PY
+run "$EMULATED" "${SMALL[@]}" --device cuda --precision fp16
+want "fp16" 2 'bf16'
+finish
