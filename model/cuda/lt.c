@@ -7,8 +7,8 @@
  * neither splits K nor reduces between blocks: what is left adds up in an order that the algorithm fixes. The library's proposals depend
  * on its version and the GPU's kind, which ranks of a run share.
  *
- * Fused are bias, and bias with the tanh form of GELU (the library's GELU), with the pre-activation stored, and its backward. Other
- * activations are applied by our kernel behind the product. */
+ * Fused are bias, and, in bf16, bias with the tanh form of GELU (the library's GELU), with the pre-activation stored, and its backward.
+ * Other activations are applied by our kernel behind the product. */
 #include "model/cuda/lt.h"
 
 #if defined(GYRE_CUDA) && !__has_include(<cublasLt.h>) /* a toolkit without the library's headers */
@@ -221,16 +221,18 @@ static uint32_t alignment(const void *x, size_t step, size_t element)
     return (uint32_t)(bits & (~bits + 1));
 }
 
+/* The library may approximate tanh, which bf16 does not notice; where all is fp32 our kernel does the activation. */
 static cublasLtEpilogue_t fused(const model_cuda_product_t *p)
 {
+    const int gelu = p->act == MODEL_ACT_GELU_TANH && p->out == MODEL_CUDA_BF16;
     if (p->epilogue == MODEL_CUDA_BIAS)
         return CUBLASLT_EPILOGUE_BIAS;
-    if (p->epilogue == MODEL_CUDA_ACT && p->act == MODEL_ACT_GELU_TANH) {
+    if (p->epilogue == MODEL_CUDA_ACT && gelu) {
         if (p->bias)
             return p->pre ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
         return p->pre ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
     }
-    if (p->epilogue == MODEL_CUDA_ACT_BACK && p->act == MODEL_ACT_GELU_TANH)
+    if (p->epilogue == MODEL_CUDA_ACT_BACK && gelu)
         return CUBLASLT_EPILOGUE_DGELU;
     return CUBLASLT_EPILOGUE_DEFAULT;
 }

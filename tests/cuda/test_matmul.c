@@ -2,7 +2,7 @@
  * dimensions and alignments, batches; the same bits on every run and for a row whatever lies beside it. And cuBLASLt's side of it
  * (model/cuda/lt.c) against a library that keeps a record (fake_cublaslt.c), and on a GPU the real one.
  *
- * A product's tolerance: its fp32 sums err by at most (K + 4) 2^-24 times the sum of |a b|, what is stored by half a unit in the last
+ * A product's tolerance: its fp32 sums err by at most (K + 4) 2^-23 times the sum of |a b| (tensor cores truncate), what is stored by half a unit in the last
  * place of its type; an activation passes errors on times its slope (at most 1.2) and adds 1e-6 of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,6 +33,9 @@ static double act_of(model_act_t act, double x)
         return x / (1 + exp(-x));
     }
 }
+
+/* How far the real library's GELU may be off: it may take the GPU's approximate tanh. */
+static double library_error;
 
 static double slope_of(model_act_t act, double x)
 {
@@ -127,7 +130,7 @@ static void product_check(product_t *t)
                     size += fabs(x);
                 }
                 size_t at = z * p->step_d + i * p->ldd + j, at_pre = z * p->step_pre + i * p->ldpre + j;
-                double error = ((double)p->K + 4) * 0x1p-24 * size * fabs((double)p->alpha);
+                double error = ((double)p->K + 4) * 0x1p-23 * size * fabs((double)p->alpha);
                 double v = (double)p->alpha * sum;
                 if (p->beta != 0)
                     v += (double)p->beta * t->before.value[at];
@@ -138,10 +141,12 @@ static void product_check(product_t *t)
                     double rounded = p->out == MODEL_CUDA_BF16 ? 0x1p-8 * fabs(v) : 0;
                     if (p->pre)
                         close_to(t, "pre", t->pre.value[at_pre], v, error, i, j, z);
-                    close_to(t, "d", t->d.value[at], act_of(p->act, v), error + rounded, i, j, z);
+                    close_to(t, "d", t->d.value[at], act_of(p->act, v),
+                             error + rounded + library_error * (1 + fabs(v)), i, j, z);
                 } else if (p->epilogue == MODEL_CUDA_ACT_BACK) {
                     double slope = slope_of(p->act, old_pre.value[at_pre]);
-                    close_to(t, "d", t->d.value[at], v * slope, error + 1e-6 * fabs(v), i, j, z);
+                    close_to(t, "d", t->d.value[at], v * slope, error + (1e-6 + 4 * library_error) * fabs(v),
+                             i, j, z);
                 } else {
                     close_to(t, "d", t->d.value[at], v, error, i, j, z);
                 }
@@ -399,7 +404,9 @@ static void the_library(void **state)
         assert_int_equal(base_settings_set(SET_CUBLASLT, "auto", "test"), GYRE_OK);
         assert_int_equal(model_cuda_matmul_create(&matmul), GYRE_OK);
         printf("%s\n", model_cuda_matmul_told(matmul));
+        library_error = 0x1p-10;
         through(matmul, 48);
+        library_error = 0;
         batch_bits(matmul);
         model_cuda_matmul_destroy(matmul);
         assert_int_equal(base_settings_set(SET_CUBLASLT, NULL, NULL), GYRE_OK);
@@ -409,6 +416,10 @@ static void the_library(void **state)
     assert_true(length > 0);
     path[length] = 0;
     strcpy(strrchr(path, '/'), "/fake_cublaslt.so");
+    if (access(path, R_OK) != 0) {
+        printf("no stand-in for cuBLASLt: the toolkit has not its header\n");
+        skip();
+    }
     assert_int_equal(base_settings_set(SET_CUBLASLT, path, "test"), GYRE_OK);
     assert_int_equal(model_cuda_matmul_create(&matmul), GYRE_OK);
     assert_int_equal(strncmp(model_cuda_matmul_told(matmul), "cuBLASLt 13.0.1 (", 17), 0);
