@@ -4,6 +4,7 @@
  *   cuda_call.c     a call: checked, put behind the communicator's earlier ones, enqueued by one of two ways
  *   cuda_peers.c    ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
  *   cuda_staged.c   all others: through pinned host memory, where a thread runs the host's collectives
+ *   cuda_direct.c   large messages between hosts, from device memory to device memory
  *   cuda_setup.c    what a communicator needs for either, made together by its ranks
  *   cuda_guard.c    the thread that sees to it that no stream waits for ever */
 #ifndef COLL_CUDA_H
@@ -56,9 +57,9 @@ int coll_cuda_advance(gyre_comm_t *comm);
 /* The rank that an operation on the device has been waiting for; -1: none that is known. */
 int coll_cuda_late(const gyre_comm_t *comm);
 
-/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why. */
+/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why; and how large messages go. */
 typedef struct {
-    char algorithm[24], path[16], why[200];
+    char algorithm[24], path[16], why[200], messages[500];
     int blocks;
     uint32_t rounds;
 } coll_cuda_explanation_t;

@@ -456,6 +456,7 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
     coll_cuda_op_t op;
     memset(out, 0, sizeof *out);
     snprintf(out->why, sizeof out->why, "%s", c->why);
+    snprintf(out->messages, sizeof out->messages, "%s", c->messages);
     snprintf(out->path, sizeof out->path, "%s", c->path == COLL_CUDA_PEERS ? "peers" : "staged");
     if (c->path == COLL_CUDA_STAGED) {
         snprintf(out->algorithm, sizeof out->algorithm, "host");

@@ -128,6 +128,16 @@ static void give_arena(const char *base, int rank, int n, int shared)
     pthread_mutex_unlock(&pool.lock);
 }
 
+gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base)
+{
+    return take_arena(device, bytes, base);
+}
+
+void coll_cuda_give_memory(const char *base)
+{
+    give_arena(base, 0, 0, 0);
+}
+
 void coll_cuda_leave(void)
 {
     pthread_mutex_lock(&pool.lock);
@@ -369,10 +379,12 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
     if (st == GYRE_OK)
         st = coll_cuda_proxy_start(c);
     if (st == GYRE_OK)
+        st = coll_cuda_direct_start(c, coll_cuda_proxy_slots(c));
+    if (st == GYRE_OK)
         st = coll_cuda_guard_add(c);
     if (st == GYRE_OK)
-        log_info("communicator of %d ranks on CUDA device %d: %s (%s)", comm->n, c->device,
-                 c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why);
+        log_info("communicator of %d ranks on CUDA device %d: %s (%s); large messages %s", comm->n, c->device,
+                 c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why, c->messages);
     return st;
 }
 
@@ -398,6 +410,8 @@ static void dismantle(coll_cuda_t *c)
         (void)cudaFreeHost(c->board);
     if (c->shadow)
         coll_comm_free(c->shadow);
+    coll_cuda_proxy_free(c); /* what it sent over UCX may be read until then */
+    coll_cuda_direct_stop(c);
     free(c);
 }
 

@@ -7,7 +7,8 @@
  * so that copies out, transport and copies in of neighbouring chunks overlap. Stream and proxy tell each other by two
  * counters in pinned memory: kernels of one thread that store `posted`, and wait for `done`. Jobs are numbered over all
  * operations; the stream posts them in order, as operations of a communicator are in order (cuda_call.c), and the proxy does them in
- * order. Messages that are sent leave their slot later: `sent` counts them, and whoever wants the slot again waits for it.
+ * order. Slots are windows (comm/mem.h) that are pinned besides: local peers map them, and adapters read and write them without a
+ * copy. Those of large messages between hosts lie on the device where the network reaches it (cuda_direct.c). Messages that are sent leave their slot later: `sent` counts them, and whoever wants the slot again waits for it.
  *
  * Results have the host's bits: an element's sum does not depend on the chunk that it is in (docs/contract.md). */
 #include "collectives/cuda_state.h"
@@ -23,8 +24,12 @@
 #include <time.h>
 
 #include "base/checked.h"
+#include "base/device_rdma.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/settings.h"
+#include "comm/direct.h"
+#include "comm/mem.h"
 
 enum {
     SLOTS = 4,       /* of collectives: LAG chunks are under way while one is copied */
@@ -53,9 +58,10 @@ typedef struct {
     job_kind_t kind;
     operation_t *operation;
     uint32_t chunk;
-    char *in, *out; /* pinned */
+    char *in, *out; /* slots */
     size_t bytes;   /* of a message */
     int peer;
+    int direct; /* in, out are on the device */
 } job_t;
 
 /* In pinned memory. */
@@ -68,6 +74,7 @@ typedef struct {
 struct coll_cuda_proxy {
     coll_cuda_t *c;
     words_t *words;
+    int window;   /* 1: memory is a window; 0: CUDA's */
     char *memory; /* pinned: SLOTS slots in, SLOTS out, then those of messages */
     size_t slot, message;
     operation_t operations[OPERATIONS];
@@ -197,10 +204,16 @@ static gyre_status_t do_job(coll_cuda_proxy_t *p, const job_t *job)
         gyre_request_t **request = &p->pending[p->send_began % SEND_SLOTS];
         *request = NULL;
         p->send_began++;
-        return gyre_isend(job->in, job->bytes, GYRE_UINT8, job->peer, p->c->shadow, request);
+        return coll_p2p_start(COLL_REQ_SEND, job->in, job->bytes, GYRE_UINT8, job->peer, p->c->shadow,
+                              request);
     }
-    case JOB_RECV:
-        return gyre_recv(job->out, job->bytes, GYRE_UINT8, job->peer, p->c->shadow);
+    case JOB_RECV: {
+        gyre_status_t st =
+            coll_p2p_start(COLL_REQ_RECV, job->out, job->bytes, GYRE_UINT8, job->peer, p->c->shadow, NULL);
+        return st == GYRE_OK && job->direct && p->c->flush
+                   ? base_device_rdma_flush((base_device_t){BASE_CUDA, p->c->device})
+                   : st;
+    }
     default:
         return run_job(p, job);
     }
@@ -277,6 +290,12 @@ static void *proxy_main(void *user)
     coll_cuda_proxy_t *p = user;
     uint32_t idle = 0;
     int failed = 0;
+    /* UCX works in the context that is current where it is moved. */
+    gyre_status_t st = base_device_use((base_device_t){BASE_CUDA, p->c->device});
+    if (st != GYRE_OK) {
+        fail(p, NULL, st);
+        failed = 1;
+    }
     for (;;) {
         if (work(p, &failed))
             idle = 0;
@@ -496,16 +515,18 @@ gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, vo
 {
     coll_cuda_proxy_t *p = c->proxy;
     char *sends = p->memory + (c->path == COLL_CUDA_STAGED ? 2 * SLOTS * p->slot : 0);
-    char *received = sends + SEND_SLOTS * p->message;
+    const int networked = c->direct && c->direct[peer];
     gyre_status_t st = GYRE_OK;
     size_t at = 0;
     do {
         const size_t piece = base_min_size(bytes - at, p->message);
         job_t job = {.kind = kind == COLL_REQ_SEND ? JOB_SEND : JOB_RECV, .bytes = piece, .peer = peer};
+        job.direct = networked && piece > COMM_DIRECT_LEAST;
+        char *slots = job.direct ? c->slots : sends;
         uint32_t number;
         if (kind == COLL_REQ_SEND) {
             const uint32_t q = p->sends++;
-            job.in = sends + q % SEND_SLOTS * p->message;
+            job.in = slots + q % SEND_SLOTS * p->message;
             if (q >= SEND_SLOTS)
                 st = await(p, &p->words->sent, q - SEND_SLOTS + 1, stream);
             if (st == GYRE_OK)
@@ -513,12 +534,12 @@ gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, vo
             if (st == GYRE_OK)
                 st = post(p, &job, stream, &number);
         } else {
-            job.out = received;
+            job.out = slots + SEND_SLOTS * p->message;
             st = post(p, &job, stream, &number);
             if (st == GYRE_OK)
                 st = await(p, &p->words->done, number, stream);
             if (st == GYRE_OK)
-                st = copy((char *)buffer + at, received, piece, stream);
+                st = copy((char *)buffer + at, job.out, piece, stream);
         }
         at += piece;
     } while (at < bytes && st == GYRE_OK);
@@ -526,6 +547,47 @@ gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, vo
 }
 
 /* ---- made and ended ---------------------------------------------------------------------------------------------------- */
+
+/* A window, pinned; where the driver does not pin one, memory of its own, which the host's transports copy. */
+static gyre_status_t allocate_slots(coll_cuda_proxy_t *p, size_t bytes)
+{
+    void *memory = NULL;
+    gyre_status_t st = comm_mem_alloc(bytes, &memory);
+    if (st != GYRE_OK)
+        return st;
+    p->memory = memory;
+    p->window = 1;
+    cudaError_t rc = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (rc == cudaSuccess)
+        return GYRE_OK;
+    log_info("staging memory is copied by the host's transports: cudaHostRegister(%p, %zu): %s", memory,
+             bytes, cudaGetErrorString(rc));
+    (void)cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    p->memory = NULL;
+    st = comm_mem_free(memory);
+    if (st != GYRE_OK)
+        return st;
+    p->window = 0;
+    rc = cudaHostAlloc((void **)&p->memory, bytes, cudaHostAllocPortable);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "cudaHostAlloc(%zu) for GYRE_CUDA_STAGING", bytes);
+}
+
+static void free_slots(coll_cuda_proxy_t *p)
+{
+    if (!p->memory)
+        return;
+    cudaError_t rc = p->window ? cudaHostUnregister(p->memory) : cudaFreeHost(p->memory);
+    if (rc != cudaSuccess)
+        log_info("staging memory of a communicator: %s", cudaGetErrorString(rc));
+    if (p->window && rc == cudaSuccess && comm_mem_free(p->memory) != GYRE_OK)
+        log_info("staging memory of a communicator: %s", gyre_last_error());
+}
+
+size_t coll_cuda_proxy_slots(const coll_cuda_t *c)
+{
+    return (SEND_SLOTS + 1) * c->proxy->message;
+}
 
 static gyre_status_t allocate(coll_cuda_proxy_t *p)
 {
@@ -539,10 +601,11 @@ static gyre_status_t allocate(coll_cuda_proxy_t *p)
         return gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_STAGING=%s is too little for %zu ranks",
                          base_setting_string(SET_CUDA_STAGING), n);
     const size_t bytes = 2 * SLOTS * p->slot + (SEND_SLOTS + 1) * p->message;
-    cudaError_t rc = cudaHostAlloc((void **)&p->memory, bytes, cudaHostAllocPortable);
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "cudaHostAlloc(%zu) for GYRE_CUDA_STAGING", bytes);
-    rc = cudaHostAlloc((void **)&p->words, sizeof *p->words, cudaHostAllocPortable | cudaHostAllocMapped);
+    gyre_status_t st = allocate_slots(p, bytes);
+    if (st != GYRE_OK)
+        return st;
+    cudaError_t rc =
+        cudaHostAlloc((void **)&p->words, sizeof *p->words, cudaHostAllocPortable | cudaHostAllocMapped);
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *p->words);
     memset(p->words, 0, sizeof *p->words);
@@ -598,8 +661,14 @@ void coll_cuda_proxy_stop(coll_cuda_t *c)
     for (uint32_t q = p->send_ended; q != p->send_began; q++)
         if (p->pending[q % SEND_SLOTS]) /* of a communicator that has failed: it ends at once */
             (void)gyre_wait(&p->pending[q % SEND_SLOTS]);
-    if (p->memory)
-        (void)cudaFreeHost(p->memory);
+}
+
+void coll_cuda_proxy_free(coll_cuda_t *c)
+{
+    coll_cuda_proxy_t *p = c->proxy;
+    if (!p)
+        return;
+    free_slots(p);
     if (p->words)
         (void)cudaFreeHost(p->words);
     free(p->arrays);

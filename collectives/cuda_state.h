@@ -53,6 +53,11 @@ struct coll_cuda {
     coll_cuda_wait_fn wait; /* cuStreamWaitValue32 */
     /* staging; made where the path or a message needs it */
     coll_cuda_proxy_t *proxy;
+    /* messages from device memory */
+    unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
+    char *slots;           /* on the device, those of cuda_staged.c; owned, by the pool of arenas */
+    int flush;             /* the device must be told that something came */
+    char messages[500];    /* how large ones go, and why */
 };
 
 /* ---- cuda_setup.c ---- */
@@ -63,6 +68,16 @@ gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attrib
 /* Makes the communicator's device current; *before is for leave. */
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
+
+/* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; it is not freed before the job ends. */
+gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
+void coll_cuda_give_memory(const char *base);
+
+/* ---- cuda_direct.c ---- */
+/* Collective. bytes: of the slots. */
+gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes);
+/* After the shadow's end, by which nothing of them is read or written any more. */
+void coll_cuda_direct_stop(coll_cuda_t *c);
 
 /* ---- cuda_guard.c ---- */
 gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
@@ -82,7 +97,9 @@ size_t coll_cuda_count(const coll_shape_t *shape, int r);
 
 /* ---- cuda_staged.c ---- */
 gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
+size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
 void coll_cuda_proxy_stop(coll_cuda_t *c);
+void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
 gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, void *buffer, size_t bytes,
                                         int peer, cudaStream_t stream);

@@ -210,6 +210,13 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
             "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
     if (coll_cuda_holds(buffer))
         return coll_cuda_message(name, kind, buffer, count, type, peer, comm, NULL, 0, request);
+    return coll_p2p_start(kind, buffer, count, type, peer, comm, request);
+}
+
+gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
+                             gyre_comm_t *comm, gyre_request_t **request)
+{
+    const size_t bytes = count * gyre_type_size(type);
     message_t m = {.kind = kind,
                    .buffer = buffer,
                    .bytes = bytes,
@@ -222,7 +229,7 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
                             .count = count,
                             .comm = (uint32_t)comm->id}};
     coll_drive(comm);
-    st = prepare(comm);
+    gyre_status_t st = prepare(comm);
     int alone = !request && bytes <= ALONE_MOST && !comm->head && !comm->p2p_head && !coll_group_open() &&
                 atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK;
     if (st == GYRE_OK && alone)

@@ -2,6 +2,7 @@
 #ifndef COMM_LINK_H
 #define COMM_LINK_H
 
+#include "comm/direct.h"
 #include "comm/segment.h"
 #include "comm/transport.h"
 
@@ -118,6 +119,12 @@ void comm_ucx_progress(comm_group_t *group);
 /* Sleeps until something arrives for UCX, at most `ms` milliseconds. */
 void comm_ucx_sleep(comm_group_t *group, int ms);
 void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
+/* comm_group_lend and comm_group_reclaim for either transport; called before its links are closed. */
+gyre_status_t comm_ucx_lend(comm_group_t *group, void *base, size_t bytes, comm_direct_t *out);
+void comm_ucx_reclaim(comm_group_t *group);
+gyre_status_t comm_verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
+                              comm_direct_t *out);
+void comm_verbs_reclaim(comm_group_t *group);
 
 /* comm/verbs_group.c and its neighbours; only in builds with GYRE_VERBS. prepare is collective: all ranks tell each other whether they
  * can and how they are reached. quiet: UNSUPPORTED on all ranks, without an error told, if some rank cannot. */

@@ -36,6 +36,7 @@ static struct {
     size_t address_bytes;
     int event_fd;
     uint32_t piece; /* see comm_ucx_piece */
+    uint64_t kinds; /* of memory that it knows: bits by ucs_memory_type_t */
     int users;      /* groups */
     comm_ucx_group_t *groups;
     ucx_peer_t *peers;
@@ -258,6 +259,15 @@ static ucs_status_t make_context(uint32_t piece)
     return status;
 }
 
+/* What memory it can send from and receive into. A UCX knows CUDA's if it was built with CUDA and its modules for it have found a
+ * driver. */
+static uint64_t ask_kinds(ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+
+    return ucp_context_query(context, &attr) == UCS_OK ? attr.memory_types : 0;
+}
+
 static ucs_status_t make_worker(void)
 {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -329,6 +339,7 @@ static gyre_status_t start_worker(uint32_t piece)
     ucx_sockets_after(&listening);
     if (status == UCS_OK) {
         ucx.piece = piece;
+        ucx.kinds = ask_kinds(ucx.context);
         return GYRE_OK;
     }
     stop_worker();
@@ -783,4 +794,71 @@ void comm_ucx_sleep(comm_group_t *group, int ms)
     ucx_unlock();
     if (armed)
         poll(&event, 1, ms);
+}
+
+/* ---- device memory ----------------------------------------------------------------------------------------- */
+
+static int knows_cuda(uint64_t kinds, char *text, size_t bytes)
+{
+    unsigned major, minor, release;
+
+    ucp_get_version(&major, &minor, &release);
+    if (kinds & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
+        snprintf(text, bytes, "UCX %u.%u.%u knows CUDA memory", major, minor, release);
+        return 1;
+    }
+    snprintf(text, bytes,
+             "this UCX (%u.%u.%u) knows no CUDA memory: it was built without it, or its modules for CUDA "
+             "(libuct_cuda) are not there or not in UCX_TLS",
+             major, minor, release);
+    return 0;
+}
+
+gyre_status_t comm_ucx_lend(comm_group_t *group, void *base, size_t bytes, comm_direct_t *out)
+{
+    comm_ucx_group_t *ug = group->ucx;
+    const comm_rdma_t want = (comm_rdma_t)base_setting_int(SET_CUDA_RDMA);
+
+    if (want == COMM_RDMA_DMABUF || want == COMM_RDMA_PEERMEM) {
+        snprintf(out->why, sizeof out->why, "between hosts goes UCX, which chooses by itself (auto)");
+        return GYRE_OK;
+    }
+    ucx_lock();
+    out->works = knows_cuda(ucx.kinds, out->why, sizeof out->why);
+    if (out->works) {
+        ug->lent = base;
+        ug->lent_bytes = bytes;
+    }
+    ucx_unlock();
+    return GYRE_OK;
+}
+
+void comm_ucx_reclaim(comm_group_t *group)
+{
+    ucx_lock();
+    group->ucx->lent = NULL;
+    group->ucx->lent_bytes = 0;
+    ucx_unlock();
+}
+
+int comm_ucx_try_device(char *text, size_t bytes)
+{
+    uint64_t kinds = 0;
+    ucs_status_t status = UCS_OK;
+    int works;
+
+    ucx_lock();
+    if (ucx.context) {
+        kinds = ucx.kinds;
+    } else {
+        status = make_context(64 << 10);
+        if (status == UCS_OK)
+            kinds = ask_kinds(ucx.context);
+        stop_worker();
+    }
+    works = knows_cuda(kinds, text, bytes);
+    ucx_unlock();
+    if (status != UCS_OK)
+        snprintf(text, bytes, "UCX does not start: %s", ucs_status_string(status));
+    return works;
 }

@@ -72,6 +72,8 @@ struct comm_ucx_group {
     base_time_t made_at;      /* connections that failed until then are none of its, ... */
     uint64_t *failed;         /* ... [nfailed] the hashed addresses of those whose they are */
     uint32_t nfailed;
+    unsigned char *lent; /* [lent_bytes] device memory that it may use (comm/direct.h); NULL: none */
+    size_t lent_bytes;
     int slept; /* 1: a wait in it has come so far */
     base_time_t leave_begun;
     base_time_t leave_by; /* 0: not leaving; else how long unfinished messages may still take */

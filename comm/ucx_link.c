@@ -160,6 +160,20 @@ static ucx_sending_t *free_place(ucx_link_t *link)
     return NULL;
 }
 
+/* Messages from and into the group's device memory (comm/direct.h) go by rendezvous only: no byte of them is the host's. */
+static int is_lent(const ucx_link_t *link, const void *buf)
+{
+    const comm_ucx_group_t *ug = link->base.group->ucx;
+
+    return ug->lent && (uintptr_t)buf - (uintptr_t)ug->lent < ug->lent_bytes;
+}
+
+static void say_cuda(ucp_request_param_t *param)
+{
+    param->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param->memory_type = UCS_MEMORY_TYPE_CUDA;
+}
+
 static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes, comm_tag_t tag,
                                 comm_msg_t *msg)
 {
@@ -168,7 +182,7 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
     ucx_sending_t *sending = free_place(link);
     ucs_status_ptr_t request;
     gyre_status_t status;
-    uint32_t cost;
+    uint32_t cost = 0;
 
     if (!sending)
         return GYRE_IN_PROGRESS;
@@ -179,7 +193,10 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
     }
     if (link->peer->failed != UCS_OK)
         return ucx_broken(link, link->peer->failed);
-    if (!choose_way(link, bytes, &cost, &param.flags)) {
+    if (is_lent(link, buf)) {
+        param.flags = UCP_AM_SEND_FLAG_RNDV;
+        say_cuda(&param);
+    } else if (!choose_way(link, bytes, &cost, &param.flags)) {
         ucx_poll(); /* the receiver may just be telling */
         if (!choose_way(link, bytes, &cost, &param.flags))
             return GYRE_IN_PROGRESS;
@@ -323,6 +340,8 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
         }
         if (link->peer->failed != UCS_OK) /* its payload is still there */
             return ucx_broken(link, link->peer->failed);
+        if (is_lent(link, buf))
+            say_cuda(&param);
         request = ucp_am_recv_data_nbx(ucx_worker(), head->data, buf, bytes, &param);
         head->data = NULL; /* UCX's again */
         recv_done(link, recv_pop(link));
@@ -334,6 +353,8 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
             return GYRE_IN_PROGRESS;
         }
     } else {
+        if (is_lent(link, buf))
+            return comm_link_broken(&link->base, "a message for device memory did not come by rendezvous");
         if (head->data)
             memcpy(buf, head->data, bytes);
         recv_done(link, recv_pop(link));

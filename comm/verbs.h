@@ -3,6 +3,7 @@
  *     verbs_choose.c   pure choices: ports, GID, patience; errors in words
  *     verbs_device.c   the process's rails: opened ports with their protection domains, shared by groups
  *     verbs_memory.c   registration of memory, and the cache of registered windows
+ *     verbs_gpu.c      registration of a GPU's memory
  *     verbs_group.c    a group's completion queues: polling, sleeping; life of the group
  *     verbs_planes.c   pure: who tries to reach whom, and which rails make planes
  *     verbs_try.c      the try, when a group is made: do its ranks reach each other over RDMA, and over which rails?
@@ -91,14 +92,24 @@ void verbs_rail_events(verbs_rail_t *rail);
 typedef struct {
     uint64_t window; /* 0: empty */
     int usable;      /* 0: could not be registered */
+    uint32_t near;   /* rails that it should go over: mask */
     uint32_t lkey[VERBS_RAILS], rkey[VERBS_RAILS];
 } verbs_keys_t;
 
-/* Registers [ptr, + bytes) of the device's memory with one rail. This is the one place that knows how a kind of memory is
- * registered. UNSUPPORTED: this kind cannot be; NO_MEMORY: the system refuses (ulimit -l). Both quiet. */
-gyre_status_t verbs_register(const verbs_rail_t *rail, base_device_t device, void *ptr, size_t bytes,
-                             unsigned access, struct ibv_mr **mr);
-/* The keys of the window around a buffer, registering it on first sight. 0: it lies in none, or that cannot be registered. */
+/* Registers [ptr, + bytes) of the host's memory with one rail; a device's: verbs_gpu.c. NO_MEMORY: the system refuses
+ * (ulimit -l). Quiet. */
+gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
+                             struct ibv_mr **mr);
+
+/* The range of a device's memory that the group may use (comm/direct.h). */
+typedef struct {
+    unsigned char *base; /* NULL: none */
+    size_t bytes;
+    verbs_keys_t keys;
+    struct ibv_mr *mr[VERBS_RAILS];
+} verbs_lent_t;
+/* The keys of what is lent, or of the window, around a buffer; a window is registered on first sight. 0: it lies in neither, or
+ * that cannot be registered. */
 int verbs_window_keys(comm_verbs_group_t *vg, const void *ptr, size_t bytes, verbs_keys_t *keys);
 void verbs_windows_drop(void); /* deregisters all; when the last rail is closed */
 
@@ -268,7 +279,8 @@ struct comm_verbs_group {
     verbs_place_t *places; /* [place_room], by number of queue pair and rail */
     size_t place_room, place_count;
     verbs_keys_t known[16]; /* windows, by number modulo 16 */
-    verbs_card_t *cards;    /* [n] */
+    verbs_lent_t lent;
+    verbs_card_t *cards; /* [n] */
     verbs_patience_t patience;
     uint32_t ring_units;
     int stripes_wanted; /* per rail */

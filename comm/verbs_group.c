@@ -346,6 +346,7 @@ static void group_free(comm_verbs_group_t *vg)
 
 void comm_verbs_leave(comm_group_t *group)
 {
+    comm_verbs_reclaim(group);
     group_free(group->verbs);
     group->verbs = NULL;
 }

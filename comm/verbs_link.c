@@ -336,19 +336,37 @@ static gyre_status_t make_bounces(verbs_link_t *link)
     return GYRE_OK;
 }
 
+/* The next stripe, of those whose rails are near to where it goes. */
+static int next_stripe(const verbs_link_t *link, int from)
+{
+    int s = from;
+
+    for (int tries = 0; tries < link->stripes; tries++) {
+        s = (s + 1) % link->stripes;
+        if (link->pull.keys.near & 1u << link->qps[s].rail)
+            break;
+    }
+    return s;
+}
+
 static gyre_status_t pull_begin(verbs_link_t *link, void *buf, size_t bytes, const verbs_offer_t *offer)
 {
     verbs_pull_t *pull = &link->pull;
+    int near = 0;
     size_t share;
 
     *pull = (verbs_pull_t){.offer = *offer, .to = buf, .bytes = bytes};
     pull->direct = verbs_window_keys(link->vg, buf, bytes, &pull->keys);
     if (!pull->direct) {
+        pull->keys.near = ~0u;
         pull->piece = VERBS_BOUNCE_BYTES;
         return make_bounces(link);
     }
+    for (int s = 0; s < link->stripes; s++)
+        near += (pull->keys.near & 1u << link->qps[s].rail) != 0;
+    pull->stripe = next_stripe(link, link->stripes - 1);
     /* Whole pages, so that no two stripes write to one. */
-    share = (bytes / (size_t)link->stripes + 4095) & ~(size_t)4095;
+    share = (bytes / (size_t)(near > 0 ? near : 1) + 4095) & ~(size_t)4095;
     pull->piece = share < VERBS_STRIPE_LEAST ? VERBS_STRIPE_LEAST : share;
     if (pull->piece > link->vg->rail[0]->message_most)
         pull->piece = link->vg->rail[0]->message_most & ~(size_t)4095;
@@ -374,7 +392,7 @@ static int pull_ask(verbs_link_t *link)
     }
     verbs_post_read(link, qp, pull->offer.address + pull->asked, rkey, to, lkey, bytes, bounce);
     pull->asked += bytes;
-    pull->stripe = (pull->stripe + 1) % link->stripes;
+    pull->stripe = next_stripe(link, pull->stripe);
     return !link->failed;
 }
 

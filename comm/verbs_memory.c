@@ -22,12 +22,9 @@
 
 /* ---- registering --------------------------------------------------------------------------------------- */
 
-gyre_status_t verbs_register(const verbs_rail_t *rail, base_device_t device, void *ptr, size_t bytes,
-                             unsigned access, struct ibv_mr **mr)
+gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
+                             struct ibv_mr **mr)
 {
-    if (device.kind != BASE_HOST)
-        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "only host memory can be registered with %s",
-                               rail->name);
     *mr = ibv_reg_mr(rail->pd, ptr, bytes, access);
     if (*mr)
         return GYRE_OK;
@@ -41,7 +38,6 @@ gyre_status_t verbs_register(const verbs_rail_t *rail, base_device_t device, voi
 gyre_status_t verbs_region_create(verbs_rail_t *const *rail, int rails, size_t bytes, unsigned access,
                                   verbs_region_t *region)
 {
-    const base_device_t host = {.kind = BASE_HOST};
     gyre_status_t status = GYRE_OK;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -52,7 +48,7 @@ gyre_status_t verbs_region_create(verbs_rail_t *const *rail, int rails, size_t b
     region->base = base;
     region->bytes = bytes;
     for (int r = 0; r < rails && status == GYRE_OK; r++)
-        status = verbs_register(rail[r], host, base, bytes, IBV_ACCESS_LOCAL_WRITE | access, &region->mr[r]);
+        status = verbs_register(rail[r], base, bytes, IBV_ACCESS_LOCAL_WRITE | access, &region->mr[r]);
     if (status != GYRE_OK) {
         verbs_region_free(region);
         return gyre_fail(status, "%s", gyre_last_error());
@@ -81,11 +77,10 @@ typedef struct {
 static int grip(void *user, void *base, size_t bytes, verbs_keys_t *keys, void **out)
 {
     const comm_verbs_group_t *vg = user;
-    const base_device_t host = {.kind = BASE_HOST};
     grip_t *made = calloc(1, sizeof *made);
 
     for (int r = 0; made && r < vg->all_rails; r++) { /* other groups may use other ones */
-        if (verbs_register(&vg->all[r], host, base, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+        if (verbs_register(&vg->all[r], base, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
                            &made->mr[r]) != GYRE_OK) {
             log_warning("verbs: messages from and to a buffer are copied: %s", gyre_last_error());
             while (--r >= 0)
@@ -138,6 +133,10 @@ int verbs_window_keys(comm_verbs_group_t *vg, const void *ptr, size_t bytes, ver
     uint64_t id;
     size_t offset;
 
+    if (vg->lent.base && (uintptr_t)ptr - (uintptr_t)vg->lent.base < vg->lent.bytes) {
+        *keys = vg->lent.keys;
+        return 1;
+    }
     if (!comm_mem_find(ptr, bytes, &id, &offset))
         return 0;
     known = &vg->known[id % (sizeof vg->known / sizeof *vg->known)];
@@ -146,7 +145,7 @@ int verbs_window_keys(comm_verbs_group_t *vg, const void *ptr, size_t bytes, ver
         *known = (verbs_keys_t){0};
         if (!comm_mem_hold(id, window_gone, take, &taking))
             return 0;
-        *known = (verbs_keys_t){.window = id, .usable = taking.keys.usable};
+        *known = (verbs_keys_t){.window = id, .usable = taking.keys.usable, .near = ~0u};
         for (int r = 0; r < vg->rails; r++) {
             known->lkey[r] = taking.keys.lkey[vg->rail[r]->number];
             known->rkey[r] = taking.keys.rkey[vg->rail[r]->number];

@@ -159,6 +159,17 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
     return a;
 }
 
+/* Between two objects of the PCIe tree that are not one device. */
+static int distance(hwloc_obj_t a, int numa_a, hwloc_obj_t b, int numa_b)
+{
+    hwloc_obj_t meet = common_ancestor(a, b);
+    if (meet && meet->type == HWLOC_OBJ_BRIDGE)
+        return meet->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? 1 : 2;
+    if (meet && (meet->type == HWLOC_OBJ_PCI_DEVICE || meet->type == HWLOC_OBJ_OS_DEVICE))
+        return 1; /* one card that is both a GPU and a NIC */
+    return numa_a >= 0 && numa_a == numa_b ? 3 : 4;
+}
+
 int topo_device_distance(const topo_t *topo, int device_a, int device_b)
 {
     const topo_device_t *a = topo_device(topo, device_a), *b = topo_device(topo, device_b);
@@ -166,12 +177,7 @@ int topo_device_distance(const topo_t *topo, int device_a, int device_b)
         return 4;
     if (device_a == device_b)
         return 0;
-    hwloc_obj_t meet = common_ancestor(topo->devices[device_a].obj, topo->devices[device_b].obj);
-    if (meet && meet->type == HWLOC_OBJ_BRIDGE)
-        return meet->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI ? 1 : 2;
-    if (meet && (meet->type == HWLOC_OBJ_PCI_DEVICE || meet->type == HWLOC_OBJ_OS_DEVICE))
-        return 1; /* one card that is both a GPU and a NIC */
-    return a->numa >= 0 && a->numa == b->numa ? 3 : 4;
+    return distance(topo->devices[device_a].obj, a->numa, topo->devices[device_b].obj, b->numa);
 }
 
 hwloc_obj_t topo_switch_of(const topo_t *topo, int device)
@@ -256,7 +262,7 @@ static int package_of(const topo_core_t *core)
 }
 
 /* The device on which the OS device `name` sits: one function may have several names, of which only one is in its facts. */
-static const topo_device_t *device_named(const topo_t *topo, const char *name)
+static const topo_attached_t *device_named(const topo_t *topo, const char *name)
 {
     for (hwloc_obj_t os = NULL; (os = hwloc_get_next_osdev(topo->hwloc, os));) {
         if (!os->name || strcmp(os->name, name) != 0)
@@ -264,15 +270,27 @@ static const topo_device_t *device_named(const topo_t *topo, const char *name)
         hwloc_obj_t pci = pci_of(os);
         for (int i = 0; i < topo->device_count; i++)
             if (topo->devices[i].obj == (pci ? pci : os) && topo->devices[i].facts.kind == TOPO_NIC)
-                return &topo->devices[i].facts;
+                return &topo->devices[i];
     }
     return NULL;
 }
 
 int topo_rdma_distance(const topo_t *topo, const char *name)
 {
-    const topo_device_t *device = device_named(topo, name);
-    if (device && all_there(topo, device->numa, numa_of))
+    const topo_attached_t *device = device_named(topo, name);
+    if (device && all_there(topo, device->facts.numa, numa_of))
         return 0;
-    return device && all_there(topo, device->package, package_of) ? 1 : 2;
+    return device && all_there(topo, device->facts.package, package_of) ? 1 : 2;
+}
+
+int topo_gpu_distance(const topo_t *topo, const char *pci, const char *rdma)
+{
+    /* Not by the list of devices: a GPU whose driver has no display part has no name there. */
+    hwloc_obj_t gpu = hwloc_get_pcidev_by_busidstring(topo->hwloc, pci);
+    const topo_attached_t *nic = device_named(topo, rdma);
+    hwloc_obj_t place = gpu ? hwloc_get_non_io_ancestor_obj(topo->hwloc, gpu) : NULL;
+    if (!gpu || !nic)
+        return 4;
+    return distance(gpu, topo_smallest_around(topo->hwloc, HWLOC_OBJ_NUMANODE, place ? place->cpuset : NULL),
+                    nic->obj, nic->facts.numa);
 }

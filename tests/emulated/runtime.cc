@@ -184,6 +184,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrCanUseHostPointerForRegisteredMem:
     case cudaDevAttrIpcEventSupport:
     case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrGPUDirectRDMAFlushWritesOptions: /* writes of adapters are flushed */
         *value = 1;
         break;
     default:
@@ -301,6 +302,13 @@ const char *cudaGetErrorString(cudaError_t rc)
     }
 }
 
+/* Adapters write where the host's memory is: all is seen at once. */
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWritesTarget,
+                                               enum cudaFlushGPUDirectRDMAWritesScope)
+{
+    return sticky();
+}
+
 /* ---- the driver's own calls, by cudaGetDriverEntryPointByVersion ----------------------------------------------------- */
 static CUresult result(cudaError_t rc)
 {
@@ -371,6 +379,16 @@ static CUresult address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr addr
     return CUDA_SUCCESS;
 }
 
+/* As a driver without dma-bufs says it: there is no kernel that could make one of this memory. */
+static CUresult range_handle(void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                             unsigned long long)
+{
+    if (handle == NULL || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || address % 4096 != 0 ||
+        bytes % 4096 != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static CUresult error_string(CUresult, const char **text)
 {
     *text = "emulated driver's error";
@@ -389,6 +407,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
         {"cuStreamWaitValue64", (void *)stream_wait<cuuint64_t>},
         {"cuStreamWriteValue64", (void *)stream_write<cuuint64_t>},
         {"cuMemGetAddressRange", (void *)address_range},
+        {"cuMemGetHandleForAddressRange", (void *)range_handle},
         {"cuGetErrorString", (void *)error_string},
     };
     *function = NULL;

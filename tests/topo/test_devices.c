@@ -102,6 +102,24 @@ static void distances(void **state)
     topo_free(topo);
 }
 
+/* How near an RDMA device is to a GPU that CUDA knows by its PCI address. */
+static void gpus_and_rdma_devices(void **state)
+{
+    (void)state;
+    topo_t *topo = load_fixture("gpu-8.xml");
+    const char *pci = topo_device(topo, find(topo, "cuda5"))->pci;
+    for (int i = 0; i < 8; i++) {
+        char rdma[64];
+        snprintf(rdma, sizeof rdma, "mlx5_%d", i);
+        assert_int_equal(topo_gpu_distance(topo, pci, rdma), i == 5 ? 1 : i == 4 ? 2 : 4);
+        assert_int_equal(topo_gpu_distance(topo, pci, rdma),
+                         topo_device_distance(topo, find(topo, "cuda5"), find(topo, rdma)));
+    }
+    assert_int_equal(topo_gpu_distance(topo, "0000:ff:00.0", "mlx5_0"), 4); /* no such function */
+    assert_int_equal(topo_gpu_distance(topo, pci, "mlx5_99"), 4);
+    topo_free(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +128,7 @@ int main(void)
         cmocka_unit_test(nearest_nic_of_each_gpu),
         cmocka_unit_test(nearest_to_cores),
         cmocka_unit_test(distances),
+        cmocka_unit_test(gpus_and_rdma_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,103 @@
+/* collectives/cuda_direct.c: large messages between ranks that a network joins, from device memory to device memory: their slots lie
+ * on the device, and verbs or UCX read and write those themselves (comm/direct.h). Short ones, and those of ranks that cannot, go
+ * through pinned memory of the host. Both ends of a message must know which it is, so all ranks tell each other once. */
+#include "collectives/cuda_state.h"
+
+#ifdef GYRE_CUDA
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "comm/direct.h"
+
+enum { GRAIN = 2 << 20 }; /* the driver's own: no two allocations share a page */
+
+/* What every rank tells. */
+typedef struct {
+    int32_t status, works;
+    char why[200];
+} offer_t;
+
+/* This rank's slots. That there is no memory for them, or no way, is no failure. */
+static gyre_status_t offer(coll_cuda_t *c, size_t bytes, offer_t *mine)
+{
+    comm_direct_t direct = {0};
+    gyre_status_t st = coll_cuda_take_memory(c->device, base_round_up(bytes, GRAIN), &c->slots);
+    if (st != GYRE_OK) {
+        snprintf(mine->why, sizeof mine->why, "%s", gyre_last_error());
+        return GYRE_OK;
+    }
+    coll_drive(c->shadow);
+    st = comm_group_lend(c->shadow->group, (base_device_t){BASE_CUDA, c->device}, c->slots,
+                         base_round_up(bytes, GRAIN), &direct);
+    coll_stop_driving(c->shadow);
+    mine->works = direct.works;
+    c->flush = direct.flush;
+    snprintf(mine->why, sizeof mine->why, "%.*s", (int)sizeof mine->why - 1,
+             st == GYRE_OK ? direct.why : gyre_last_error());
+    return st;
+}
+
+/* Who can with whom, and the words for it. */
+static void settle(coll_cuda_t *c, const offer_t *offers)
+{
+    const int n = c->comm->n, me = c->comm->rank;
+    int with = 0, without = -1;
+    for (int r = 0; r < n; r++) {
+        const int networked = comm_group_is_networked(c->shadow->group, r);
+        c->direct[r] = (unsigned char)(networked && offers[me].works && offers[r].works);
+        with += c->direct[r];
+        if (networked && !offers[r].works && without < 0)
+            without = r;
+    }
+    if (!offers[me].works)
+        snprintf(c->messages, sizeof c->messages, "through pinned host memory: %s", offers[me].why);
+    else if (with == 0 && without >= 0)
+        snprintf(c->messages, sizeof c->messages, "through pinned host memory: rank %d cannot otherwise: %s",
+                 without, offers[without].why);
+    else if (without >= 0)
+        snprintf(c->messages, sizeof c->messages,
+                 "with %d ranks from device memory (%s); with rank %d through pinned host memory: %s", with,
+                 offers[me].why, without, offers[without].why);
+    else
+        snprintf(c->messages, sizeof c->messages, "between hosts from device memory: %s", offers[me].why);
+}
+
+gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes)
+{
+    const int n = c->comm->n;
+    offer_t mine, *offers;
+    if (n == 1 || !comm_group_has_network(c->shadow->group)) {
+        snprintf(c->messages, sizeof c->messages,
+                 "through pinned host memory: no rank is reached over a network");
+        return GYRE_OK;
+    }
+    memset(&mine, 0, sizeof mine);
+    mine.status = (int32_t)offer(c, bytes, &mine);
+    offers = calloc((size_t)n, sizeof *offers);
+    c->direct = calloc((size_t)n, 1);
+    if (!offers || !c->direct) {
+        free(offers);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what %d ranks tell", n);
+    }
+    gyre_status_t st = gyre_all_gather(&mine, offers, sizeof mine, GYRE_UINT8, c->comm);
+    for (int r = 0; st == GYRE_OK && r < n; r++)
+        if (offers[r].status != GYRE_OK)
+            st = gyre_fail((gyre_status_t)offers[r].status, "rank %d: %s", r, offers[r].why);
+    if (st == GYRE_OK)
+        settle(c, offers);
+    free(offers);
+    return st;
+}
+
+void coll_cuda_direct_stop(coll_cuda_t *c)
+{
+    if (c->slots)
+        coll_cuda_give_memory(c->slots);
+    free(c->direct);
+}
+
+#endif

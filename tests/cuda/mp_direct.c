@@ -1,0 +1,201 @@
+/* ranks: 2 3 */
+/* tests/cuda/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device memory: the same bytes as
+ * through the host, in all lengths around the limits, both ways at once; and who goes which way where UCX knows no CUDA memory, where
+ * one rank's does not, and as GYRE_CUDA_RDMA says.
+ *
+ * UCX stands between: with the emulator, whose device memory is the host's, the calls below pass for a UCX that knows
+ * CUDA memory, and see to it that what is said of a buffer is true. On a GPU the UCX of the machine answers. */
+#include <dlfcn.h>
+#include <string.h>
+#include <ucp/api/ucp.h>
+
+#include "base/settings.h"
+#include "collectives/cuda.h"
+#include "tests/cuda/gpu.h"
+#include "tests/support/mp.h"
+
+enum {
+    MOST = 3 << 20,
+    /* With 8 MiB of staging a message is cut into pieces of 465,984 bytes, of which those above 64 KiB go directly: 1 of 65,537, of
+     * 100,001 and of 524,288 bytes, 3 of 1,048,577 and 6 of 2,500,001. */
+    DIRECT = 1 + 1 + 1 + 3 + 6
+};
+
+static int n, rank, pretend, says_cuda;
+static unsigned long sent, received; /* messages that UCX was told to be in CUDA memory */
+static gyre_comm_t *world, *comm;
+static char *host, *back, *there;
+static cudaStream_t stream;
+
+#define CUDA(call) MP_CHECK((call) == cudaSuccess, "rank %d", rank)
+
+/* ---- UCX ----------------------------------------------------------------------------------------------------- */
+
+#define NEXT(name, function)                       \
+    do {                                           \
+        void *next_ = dlsym(RTLD_NEXT, name);      \
+        MP_CHECK(next_ != NULL, "no %s", name);    \
+        memcpy(&(function), &next_, sizeof next_); \
+    } while (0)
+
+ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
+{
+    ucs_status_t (*next)(ucp_context_h, ucp_context_attr_t *);
+    NEXT("ucp_context_query", next);
+    const ucs_status_t status = next(context, attr);
+    if (pretend && (attr->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES))
+        attr->memory_types =
+            UCS_BIT(UCS_MEMORY_TYPE_HOST) | (says_cuda ? (uint64_t)UCS_BIT(UCS_MEMORY_TYPE_CUDA) : 0);
+    return status;
+}
+
+/* What is said of the buffer is so; the real UCX hears nothing of it. */
+static int is_cuda(const void *buffer, const ucp_request_param_t *param, ucp_request_param_t *plain)
+{
+    const int said =
+        (param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) && param->memory_type == UCS_MEMORY_TYPE_CUDA;
+    const int is = buffer && base_device_of(buffer).kind == BASE_CUDA;
+    MP_CHECK(said == is, "rank %d: UCX gets %p and is told that it is %sCUDA memory", rank, buffer,
+             said ? "" : "not ");
+    *plain = *param;
+    if (pretend)
+        plain->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    return said;
+}
+
+ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, size_t header_length,
+                                 const void *buffer, size_t count, const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t (*next)(ucp_ep_h, unsigned, const void *, size_t, const void *, size_t,
+                             const ucp_request_param_t *);
+    ucp_request_param_t plain;
+    NEXT("ucp_am_send_nbx", next);
+    if (is_cuda(buffer, param, &plain)) {
+        MP_CHECK(param->flags & UCP_AM_SEND_FLAG_RNDV, "rank %d: not by rendezvous", rank);
+        sent++;
+    }
+    return next(ep, id, header, header_length, buffer, count, &plain);
+}
+
+ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *data, void *buffer, size_t count,
+                                      const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t (*next)(ucp_worker_h, void *, void *, size_t, const ucp_request_param_t *);
+    ucp_request_param_t plain;
+    NEXT("ucp_am_recv_data_nbx", next);
+    received += (unsigned long)is_cuda(buffer, param, &plain);
+    return next(worker, data, buffer, count, &plain);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------- */
+
+static void fill(size_t bytes, int from)
+{
+    uint64_t seed = (uint64_t)from * 77 + bytes;
+    for (size_t i = 0; i < bytes; i++)
+        host[i] = (char)(mp_next(&seed) >> 56);
+}
+
+/* A ring: everyone sends to the next and receives from the one before, all on one stream. */
+static void around(size_t bytes)
+{
+    const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    fill(bytes, rank);
+    CUDA(cudaMemcpy(there, host, bytes, cudaMemcpyHostToDevice));
+    CUDA(cudaMemset(there + MOST, 0x5a, MOST));
+    CUDA(cudaDeviceSynchronize());
+    MP_OK(gyre_send_stream(there, bytes, GYRE_UINT8, next, comm, stream));
+    MP_OK(gyre_recv_stream(there + MOST, bytes, GYRE_UINT8, before, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    fill(bytes, before);
+    CUDA(cudaMemcpy(back, there + MOST, bytes + 1, cudaMemcpyDeviceToHost));
+    MP_CHECK(memcmp(back, host, bytes) == 0, "rank %d: %zu bytes came wrong", rank, bytes);
+    MP_CHECK(back[bytes] == 0x5a, "rank %d: a byte more than %zu came", rank, bytes);
+}
+
+static void open_comm(const char *rdma)
+{
+    MP_OK(base_settings_set(SET_CUDA_RDMA, rdma, "test"));
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    sent = received = 0;
+}
+
+/* words: that how messages go is told with. */
+static void all_lengths(const char *rdma, int sends, int receives, const char *words)
+{
+    static const size_t lengths[] = {0, 1, 4096, 65536, 65537, 100001, 524288, 1048577, 2500001};
+    const coll_shape_t shape = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 1, .uniform = 1};
+    coll_cuda_explanation_t told;
+    open_comm(rdma);
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(coll_cuda_explain(comm, &shape, &told));
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        around(lengths[i]);
+    float *sum = (float *)(void *)there; /* collectives are as ever */
+    const float one = 1;
+    float got = 0;
+    CUDA(cudaMemcpy(sum, &one, sizeof one, cudaMemcpyHostToDevice));
+    MP_OK(gyre_all_reduce(sum, sum, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    CUDA(cudaMemcpy(&got, sum, sizeof got, cudaMemcpyDeviceToHost));
+    MP_CHECK((double)got == n, "the sum of %d ones is %g", n, (double)got);
+    if (pretend) {
+        MP_CHECK(sent == (sends ? DIRECT : 0) && received == (receives ? DIRECT : 0),
+                 "rank %d: %lu messages went and %lu came in device memory (%s)", rank, sent, received,
+                 told.messages);
+        MP_CHECK(strstr(told.messages, words), "rank %d is told \"%s\" without \"%s\"", rank, told.messages,
+                 words);
+    }
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+/* Rank 0's UCX knows no CUDA memory: with it all goes through the host, and between the others as ever. */
+static void one_without(void)
+{
+    const char *words = rank == 0 ? "through pinned host memory: this UCX"
+                        : n == 2  ? "rank 0 cannot otherwise: this UCX"
+                                  : "with rank 0 through pinned host memory: this UCX";
+    all_lengths("auto", rank != 0 && rank + 1 < n, rank > 1, words);
+}
+
+/* A way that UCX has not: an error on all ranks, and nothing else is broken. */
+static void refused(void)
+{
+    open_comm("peermem");
+    const gyre_status_t status = gyre_comm_prepare_cuda(comm);
+    MP_CHECK(status == GYRE_ERR_UNSUPPORTED || !pretend, "GYRE_CUDA_RDMA=peermem was taken");
+    MP_CHECK(status == GYRE_OK || strstr(gyre_last_error(), "GYRE_CUDA_RDMA=peermem cannot be"), "%s",
+             gyre_last_error());
+    MP_OK(gyre_barrier(comm));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+int main(void)
+{
+    if (!gpu_here())
+        return 77;
+    pretend = gpu_is_emulated();
+    MP_OK(gyre_init(NULL, &world));
+    n = gyre_comm_size(world);
+    rank = gyre_comm_rank(world);
+    MP_OK(base_settings_set(SET_CUDA_STAGING, "8M", "test"));
+    MP_OK(base_settings_set(SET_HOST_RANKS, "1", "test")); /* UCX starts and ends with each communicator */
+    host = malloc(MOST);
+    back = malloc(MOST);
+    MP_CHECK(host && back, "no memory");
+    CUDA(cudaMalloc((void **)&there, 2 * MOST));
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    says_cuda = 1;
+    all_lengths("auto", 1, 1, "between hosts from device memory: UCX ");
+    all_lengths("off", 0, 0, "through pinned host memory: GYRE_CUDA_RDMA=off");
+    refused();
+    says_cuda = 0;
+    all_lengths("auto", 0, 0, "through pinned host memory: this UCX ");
+    says_cuda = rank != 0;
+    one_without();
+    CUDA(cudaStreamDestroy(stream));
+    CUDA(cudaFree(there));
+    free(host);
+    free(back);
+    MP_OK(gyre_finalize(world));
+    return 0;
+}
