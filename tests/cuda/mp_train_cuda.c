@@ -1,4 +1,4 @@
-/* ranks: 2 4 */
+/* ranks: 2 4, guard: 2 */
 /* tests/cuda/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
  * weights are in every layout the same bits as those of one rank alone. The ranks share the GPU. */
 #include <math.h>

@@ -181,10 +181,9 @@ static void narrow_types(void **state)
     assert_cuda(cudaFree(dx));
 }
 
-/* In a process of its own, which it ends. */
-static void beyond_an_allocation(void **state)
+/* What the test does with `how` in a process of its own, which that ends, it says as `words`. */
+static void it_ends(const char *how, const char *const words[2])
 {
-    (void)state;
     int end[2], status = 0;
     char text[16384] = "";
     if (!gpu_is_emulated())
@@ -193,8 +192,9 @@ static void beyond_an_allocation(void **state)
     pid_t child = fork();
     if (child == 0) {
         dup2(end[1], 2);
+        setenv("EMULATED_GUARD", "1", 1);
         setenv("UCX_HANDLE_ERRORS", "none", 1); /* it has a handler of its own, which may ask a debugger in */
-        execl("/proc/self/exe", "test_language", "beyond", (char *)NULL);
+        execl("/proc/self/exe", "test_language", how, (char *)NULL);
         _exit(99);
     }
     close(end[1]);
@@ -203,8 +203,28 @@ static void beyond_an_allocation(void **state)
     close(end[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-    assert_non_null(strstr(text, "kernel axpy"));
-    assert_non_null(strstr(text, "of an allocation of 1000"));
+    assert_non_null(strstr(text, words[0]));
+    assert_non_null(strstr(text, words[1]));
+}
+
+static void beyond_an_allocation(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"kernel axpy", "of an allocation of 1000"};
+    it_ends("beyond", words);
+}
+
+static void the_host_in_device_memory(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"host code touches device memory", "100 bytes from the beginning"};
+    it_ends("host", words);
+}
+
+static int go_to_the_device(void)
+{
+    char *x = NULL;
+    return cudaMalloc((void **)&x, 8192) == cudaSuccess && x[100] == 1;
 }
 
 static int go_beyond(void)
@@ -231,16 +251,23 @@ static void lanes_that_never_meet(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plain_loop),          cmocka_unit_test(barriers_and_shuffles),
-        cmocka_unit_test(matrix_products),       cmocka_unit_test(blocks_that_wait_for_one_another),
-        cmocka_unit_test(votes_and_lanes),       cmocka_unit_test(much_shared_memory),
-        cmocka_unit_test(narrow_types),          cmocka_unit_test(beyond_an_allocation),
+        cmocka_unit_test(a_plain_loop),
+        cmocka_unit_test(barriers_and_shuffles),
+        cmocka_unit_test(matrix_products),
+        cmocka_unit_test(blocks_that_wait_for_one_another),
+        cmocka_unit_test(votes_and_lanes),
+        cmocka_unit_test(much_shared_memory),
+        cmocka_unit_test(narrow_types),
+        cmocka_unit_test(beyond_an_allocation),
+        cmocka_unit_test(the_host_in_device_memory),
         cmocka_unit_test(lanes_that_never_meet),
     };
     if (!gpu_here())
         return 77;
     if (argc == 2 && strcmp(argv[1], "beyond") == 0)
         return go_beyond();
+    if (argc == 2 && strcmp(argv[1], "host") == 0)
+        return go_to_the_device();
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* guard: 0, since the stand-in for cuBLASLt computes on the host, in device memory */
 /* tests/cuda/test_matmul.c: products on the GPU against sums in double: every type, transposition, epilogue, tile, odd extents, leading
  * dimensions and alignments, batches; the same bits on every run and for a row whatever lies beside it. And cuBLASLt's side of it
  * (model/cuda/lt.c) against a library that keeps a record (fake_cublaslt.c), and on a GPU the real one.

@@ -1,3 +1,4 @@
+/* guard: 2 */
 /* tests/cuda/test_stage.c: stages on the GPU against those of the CPU: losses, every gradient, logits, for every architecture, in fp32 and
  * bf16; recomputation, split backward and cuts into stages change no bit. */
 #include <setjmp.h>

@@ -37,6 +37,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     if (rc != cudaSuccess)
         return rc;
     return enqueue(stream, "cudaMemcpyAsync", [=] {
+        Touch touch;
         memmove(to, from, bytes);
         return cudaSuccess;
     });
@@ -69,6 +70,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (rc != cudaSuccess)
         return rc;
     return enqueue(stream, "cudaMemcpy2DAsync", [=] {
+        Touch touch;
         for (size_t row = 0; row < height; row++)
             memmove((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
         return cudaSuccess;
@@ -85,6 +87,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
         return fail(cudaErrorInvalidValue);
     }
     return enqueue(stream, "cudaMemsetAsync", [=] {
+        Touch touch;
         memset(to, value, bytes);
         return cudaSuccess;
     });
@@ -106,6 +109,7 @@ cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, s
     if (width > pitch || where(to).place == Place::UNKNOWN || !inside(to, pitch * (height - 1) + width))
         return fail(cudaErrorInvalidValue);
     return enqueue(stream, "cudaMemset2DAsync", [=] {
+        Touch touch;
         for (size_t row = 0; row < height; row++)
             memset((char *)to + row * pitch, value, width);
         return cudaSuccess;

@@ -416,11 +416,16 @@ static void segment(int, siginfo_t *info, void *)
                          threadIdx.z, info->si_addr, text);
         if (write(2, line, (size_t)n) < 0)
             abort();
+    } else if (describe(info->si_addr, text, sizeof(text))) {
+        int n = snprintf(line, sizeof(line), "emulated CUDA: host code touches device memory, %p: %s\n",
+                         info->si_addr, text);
+        if (write(2, line, (size_t)n) < 0)
+            abort();
     }
     sigaction(SIGSEGV, &before_us, NULL); /* and again */
 }
 
-static void watch_segments(void)
+void watch_segments(void)
 {
     struct sigaction now;
     if (sigaction(SIGSEGV, NULL, &now) == 0 && now.sa_sigaction != segment) {
@@ -435,6 +440,7 @@ static void watch_segments(void)
 cudaError_t execute(Kernel &kernel)
 {
     watch_segments();
+    Touch touch;
     Launch launch;
     launch.kernel = &kernel;
     launch.total = (unsigned long)kernel.grid.x * kernel.grid.y * kernel.grid.z;

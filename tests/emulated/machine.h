@@ -8,7 +8,9 @@
  *
  * What it reads of the environment (none of it Gyre's): EMULATED_DEVICES (1), EMULATED_MEMORY in MiB per device
  * (8192), EMULATED_PEERS (1: devices reach one another's memory), EMULATED_ORDER (mixed | forward | reverse: the order
- * in which a block's threads run between barriers; mixed: forward in even blocks, backwards in odd ones). */
+ * in which a block's threads run between barriers; mixed: forward in even blocks, backwards in odd ones), EMULATED_GUARD (0; 1:
+ * host code that touches device memory ends the process, as it would with a GPU, but for moments at which a kernel or a
+ * copy runs). */
 #ifndef EMULATED_MACHINE_H
 #define EMULATED_MACHINE_H
 
@@ -51,6 +53,13 @@ Where where(const void *pointer);
 /* Whether [pointer, pointer + bytes) is either no device memory at all or inside one allocation. */
 bool inside(const void *pointer, size_t bytes);
 
+/* The device works on its memory as long as one of these lives. */
+struct Touch {
+    Touch();
+    ~Touch();
+};
+/* Says who touches what he may not. */
+void watch_segments(void);
 /* What lies at an address of the device, in words; false: no device's. For a signal handler. */
 bool describe(const void *address, char *text, size_t bytes);
 

@@ -6,7 +6,8 @@
  * ends: kernels and copies that go beyond it end the process, which says where. Another process maps an allocation through
  * /proc/PID/fd: nothing is left behind, however a process ends. Fresh memory is 0xff (NaN) as far as FILL goes.
  *
- * Host code that dereferences a device pointer is not caught here, as it would be on a GPU. */
+ * With EMULATED_GUARD=1 nobody may touch device memory but kernels and copies while they run: host code that dereferences a
+ * device pointer ends then, as with a GPU. */
 #include "tests/emulated/machine.h"
 
 #include <errno.h>
@@ -46,6 +47,7 @@ struct Memory {
     size_t used[16] = {};
     uint64_t next_id = 1;
     std::atomic<size_t> pinned{0};
+    size_t touching = 0; /* kernels and copies that run, where host code is kept out */
 };
 
 static Memory &memory(void)
@@ -140,9 +142,51 @@ bool inside(const void *pointer, size_t bytes)
     return w.place == Place::PINNED || bytes <= w.bytes - (size_t)((const char *)pointer - w.base);
 }
 
+static bool guarded(void)
+{
+    static const char *const text = getenv("EMULATED_GUARD");
+    static const bool on = text != NULL && text[0] == '1';
+    return on;
+}
+
+static void protect_locked(Memory &m, int protection)
+{
+    for (auto &each : m.all)
+        if (each.second.place == Place::DEVICE)
+            mprotect(each.first - each.second.lead, each.second.mapped, protection);
+}
+
+Touch::Touch()
+{
+    Memory &m = memory();
+    if (!guarded())
+        return;
+    std::lock_guard<std::mutex> guard(m.lock);
+    if (m.touching++ == 0)
+        protect_locked(m, PROT_READ | PROT_WRITE);
+}
+
+Touch::~Touch()
+{
+    Memory &m = memory();
+    if (!guarded())
+        return;
+    std::lock_guard<std::mutex> guard(m.lock);
+    if (--m.touching == 0)
+        protect_locked(m, PROT_NONE);
+}
+
+/* A new allocation, or import: closed where all are. */
+static void close_locked(Memory &m, char *pages, size_t mapped)
+{
+    if (guarded() && m.touching == 0)
+        mprotect(pages, mapped, PROT_NONE);
+}
+
 static cudaError_t allocate(int device, size_t bytes, void **pointer)
 {
     Memory &m = memory();
+    watch_segments();
     std::lock_guard<std::mutex> guard(m.lock);
     size_t mapped = round_up(bytes), lead = mapped - (bytes + 255) / 256 * 256;
     if (!start_locked(m, device))
@@ -154,6 +198,7 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
         mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m.fd, m.next_offset) != at)
         return cudaErrorMemoryAllocation;
     memset(at, 0xff, mapped < FILL ? mapped : FILL);
+    close_locked(m, at, mapped);
     m.all[at + lead] = {Place::DEVICE, device, bytes, mapped,      lead,    m.next_offset,
                         false,         false,  0,     m.next_id++, getpid()};
     m.next_offset += (off_t)mapped;
@@ -393,6 +438,7 @@ cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsi
         return fail(cudaErrorMapBufferObjectFailed);
     }
     close(fd);
+    close_locked(m, at, mapped);
     at += in.lead;
     m.all[at] = {Place::DEVICE, in.device, in.bytes, mapped, in.lead, (off_t)in.offset,
                  true,          false,     1,        in.id,  in.pid};

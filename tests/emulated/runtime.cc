@@ -347,8 +347,11 @@ static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsig
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWaitValue", [address, value, flags] {
             for (unsigned round = 0; sticky() == cudaSuccess; round++) {
-                if (reached(__atomic_load_n((const T *)address, __ATOMIC_ACQUIRE), value, flags))
-                    return cudaSuccess;
+                {
+                    Touch touch;
+                    if (reached(__atomic_load_n((const T *)address, __ATOMIC_ACQUIRE), value, flags))
+                        return cudaSuccess;
+                }
                 usleep(round < 100 ? 10 : 100);
             }
             return cudaSuccess;
@@ -361,6 +364,7 @@ template <typename T> static CUresult stream_write(CUstream stream, CUdeviceptr 
     cudaError_t rc = usable(address, sizeof(T));
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWriteValue", [address, value] {
+            Touch touch;
             __atomic_store_n((T *)address, value, __ATOMIC_RELEASE);
             return cudaSuccess;
         });
