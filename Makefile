@@ -152,7 +152,7 @@ TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
 FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 # programs that the labs' checks and gpu-check run
-LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),cuda/gpu_kernels))
+LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),cuda/gpu_kernels cuda/gpu_peers))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
@@ -274,7 +274,7 @@ e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
-E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/cuda/%,$(TEST_SRC) $(MP_SRC))) $(E)/tests/cuda/gpu_kernels
+E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/cuda/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/cuda/,gpu_kernels gpu_peers)
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
