@@ -322,10 +322,21 @@ $(E)/tests/cuda/fake_cublaslt.so: $(call obj,tests/cuda/fake_cublaslt.c)
 $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
-GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) \
-    $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))
+# All tests of device code in one program: each alone would bring the libraries and all kernels again.
+GPU_TESTS    := $(notdir $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS)))
+GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/cuda/many
+$(B)/obj/tests/cuda/many/%.o: $(B)/obj/tests/cuda/%.o
+	@mkdir -p $(@D)
+	$(Q)objcopy --redefine-sym main=$*_main $< $@
+$(B)/tests/cuda/many: $(GPU_TESTS:%=$(B)/obj/tests/cuda/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
+    $(LIB_TRAIN) $(LIB_A) tests/cuda/many.c
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/cuda/many.c $(filter %.o,$^) \
+	    $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(LIBS) -lcmocka -o $@
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
+tests: $(B)/tests/cuda/many
 gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)
 	@bash tools/gpu-bundle '$(B)'
 gpu-check: gpu-bundle

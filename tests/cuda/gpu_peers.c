@@ -5,9 +5,9 @@
  * once. So this shows what the kernel itself needs: time of small operations, and the bytes that it reads and writes per second,
  * as a share of the rate of device copies. All results are compared.
  *
- * usage: gpu_peers [--tiny]
+ * usage: gpu_peers [--tiny] [--copy]
  * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny: small and few, to see that the
- * program works (the emulator). Traffic is counted per rank as the kernel makes it, S being the vector: in one shot S is read and
+ * program works (the emulator). --copy: the rate of copies only. Traffic is counted per rank as the kernel makes it, S being the vector: in one shot S is read and
  * written (published), n S read, S written; in two shots S read and written, S read, S / n written, S read and written;
  * reduce_scatter: S read and written, S read, S / n written.
  * Exit status: 0; 1 an error, a wrong element or a kernel that does not end; 2 there is no GPU. */
@@ -337,11 +337,17 @@ static size_t with(int n, double copies, char *host, char *want, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--tiny") != 0)) {
-        fprintf(stderr, "usage: gpu_peers [--tiny]\n");
-        return 1;
+    int copy_only = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--tiny") == 0) {
+            tiny = 1;
+        } else if (strcmp(argv[i], "--copy") == 0) {
+            copy_only = 1;
+        } else {
+            fprintf(stderr, "usage: gpu_peers [--tiny] [--copy]\n");
+            return 1;
+        }
     }
-    tiny = argc == 2;
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* each stream its own queue */
     if (base_device_count(BASE_CUDA) == 0) {
         fprintf(stderr, "gpu_peers: %s\n", base_device_why_not(BASE_CUDA));
@@ -355,7 +361,7 @@ int main(int argc, char **argv)
     const double copies = copy_rate(bytes);
     tell("copy on the device, read and written", copies / 1e9, "GB/s", "");
     size_t bad = 0;
-    for (int n = 2; n <= (tiny ? 4 : MOST); n *= 2)
+    for (int n = 2; n <= (tiny ? 4 : MOST) && !copy_only; n *= 2)
         bad += with(n, copies, host, want, bytes);
     free(host);
     free(want);

@@ -1,0 +1,33 @@
+/* tests/cuda/many.c: all programs of tests/cuda in one file, for the bundle (tools/gpu-bundle), in which each of them alone would bring
+ * the libraries and all kernels again. Their `main`s are renamed to NAME_main by objcopy; PROGRAMS, on the compiler's command line, is
+ * a list of X(NAME).
+ *
+ * usage: many NAME [ARGUMENT...]
+ * A main without parameters is called with two, which the ABI of x86-64 allows. */
+#include <stdio.h>
+#include <string.h>
+
+#define X(name) int name##_main(int argc, char **argv);
+PROGRAMS
+#undef X
+
+static const struct {
+    const char *name;
+    int (*main)(int argc, char **argv);
+} programs[] = {
+#define X(name) {#name, name##_main},
+    PROGRAMS
+#undef X
+};
+
+int main(int argc, char **argv)
+{
+    const size_t count = sizeof programs / sizeof programs[0];
+    for (size_t i = 0; argc > 1 && i < count; i++)
+        if (strcmp(argv[1], programs[i].name) == 0)
+            return programs[i].main(argc - 1, argv + 1);
+    fprintf(stderr, "usage: many NAME [ARGUMENT...], and NAME is one of\n");
+    for (size_t i = 0; i < count; i++)
+        fprintf(stderr, "    %s\n", programs[i].name);
+    return 2;
+}
