@@ -1,5 +1,5 @@
 /* tests/cuda/gpu_peers.c: the kernel of collectives on device memory with several ranks in one process: each has a stream, an arena in
- * plain device memory and the operations that collectives/cuda_peers.c describes, launched from CUDA graphs. A part of gpu-check.
+ * plain device memory and the operations of collectives/cuda_peers.c, launched from CUDA graphs. A part of gpu-check.
  *
  * Gyre's ranks are processes, and without MPS the kernels of processes take turns on a GPU; streams of one process run at
  * once. So this shows what the kernel itself needs: time of small operations, and the bytes that it reads and writes per second,
@@ -117,19 +117,21 @@ static void wait_for_all(int n)
             fatal("ranks do not agree", "their calls carry different hashes");
 }
 
+/* As the library enqueues it into a graph: one kernel, whose blocks wait for their peers. */
 static void enqueue(int r, const coll_shape_t *shape)
 {
     rank_t *me = &ranks[r];
-    coll_cuda_op_t op;
-    int blocks;
-    coll_cuda_describe(&me->state, shape, &op, &blocks);
-    memcpy(op.arena, me->state.arena, sizeof op.arena);
-    op.board = me->state.board;
-    op.in = me->in;
-    op.out = me->out;
-    op.sum_to = op.reduces == 1 ? me->out : NULL;
-    op.sig = coll_cuda_sig(&me->state, shape);
-    CUDA(coll_cuda_launch_peers(&op, blocks, me->stream));
+    const coll_call_t call = {.name = "gpu_peers",
+                              .comm = me->comm,
+                              .shape = *shape,
+                              .send = me->in,
+                              .recv = me->out,
+                              .scale = 1,
+                              .streamed = 1,
+                              .stream = me->stream};
+    const comm_call_t as = {.seq = ++me->comm->seq, .sig = coll_cuda_sig(&me->state, shape)};
+    if (coll_cuda_enqueue_peers(&me->state, &call, &as, me->stream, 1) != GYRE_OK)
+        exit(1); /* which the library has told */
 }
 
 /* ---- contents: small whole numbers, whose sums are exact in every type -------------------------------------------- */
@@ -358,6 +360,7 @@ int main(int argc, char **argv)
     if (!host || !want)
         fatal("room to compare results in", "no memory left");
     CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    CUDA(coll_cuda_load());
     const double copies = copy_rate(bytes);
     tell("copy on the device, read and written", copies / 1e9, "GB/s", "");
     size_t bad = 0;
