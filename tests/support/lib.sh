@@ -55,6 +55,10 @@ want() {
         }
     done
 }
+# resumed LOG STEP RANKS: gyre-train's log says once that the run went on behind that step, on so many ranks
+resumed() {
+    [ "$(grep -c '"resumed"' "$1")" = 1 ] && grep -qE "^\{\"resumed\": ?$2, ?\"ranks\": ?$3\}" "$1"
+}
 # out_is NAME TEXT: stdout of the last run, whole
 out_is() {
     checks=$((checks + 1))

@@ -58,6 +58,7 @@ for line in steps:
 PY
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 16 --may-change steps "${part[@]}" --resume
 want "goes on" 0
+check "behind step 12" resumed "$W/run.jsonl" 12 2
 check "the events are the log's, in both parts" python3 tests/tools/events.py "$W/board" "$W/first.jsonl" "$W/run.jsonl"
 
 # ---- the log's first line holds the run: --config takes it
@@ -168,6 +169,7 @@ run "$UCX_RUN" -n 4 "$TRAIN" "${GROWS[@]}" --dp 4 --zero 2 --checkpoint "$W/grow
 want "a part of it" 0
 run "$UCX_RUN" -n 2 "$TRAIN" "${GROWS[@]}" --tp 2 --checkpoint "$W/grown" --may-change steps --resume --log "$W/parts.jsonl" --report none
 want "goes on, in another layout" 0
+check "behind step 6" resumed "$W/parts.jsonl" 6 2
 check "with the same steps" python3 - "$W/grows.jsonl" "$W/parts.jsonl" <<'PY'
 import json, sys
 one, two = [[{k: line[k] for k in list(line)[:list(line).index("tokens_per_second")] if k != "val_loss"}

@@ -38,6 +38,7 @@ want "with checkpoints" 0
 rm -r "$W/kept/step-000000000006"
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 6 --checkpoint "$W/kept" --resume --dp 2 --zero 2 --log "$W/log"
 want "gone on with behind step 3" 0
+check "it is gone on with" resumed "$W/log" 3 2
 check "the same bits again" [ "$(curve "$W/log" | tail -n 3 | cut -d, -f2-)" = "$(tail -n 3 "$W/curve" | cut -d, -f2-)" ]
 
 run "$TRAIN" "${SMALL[@]}" --steps 1 --objective prefix --log "$W/log"
