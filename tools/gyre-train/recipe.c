@@ -2,8 +2,6 @@
  *
  * A recipe counts in sequences (pipeline/recipe.h), options count in steps: what goes by sequences becomes the steps in
  * which so many are through, while the batch grows and after it. */
-#include <math.h>
-#include <string.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -103,13 +101,38 @@ static gyre_status_t take_objective(train_options_t *o, const pipe_objective_t *
 {
     const model_infill_ids_t *ids = &p->infill;
     char text[64];
-    if (!p->said || !OPEN("objective"))
+    if (!p->said)
         return GYRE_OK;
-    o->objective = 1 + (int)p->kind;
-    if (p->kind != MODEL_OBJECTIVE_INFILL || !OPEN("infill-ids"))
+    TAKE("objective", o->objective, 1 + (int)p->kind);
+    /* the ids are those of infill, whoever says that it is infill: auto means it with a model that the recipe lets infill */
+    int infills = o->objective == 1 + MODEL_OBJECTIVE_INFILL || o->objective == TRAIN_OBJECTIVE_AUTO;
+    if (p->kind != MODEL_OBJECTIVE_INFILL || !infills || !OPEN("infill-ids"))
         return GYRE_OK;
     snprintf(text, sizeof text, "%d,%d,%d,%d", ids->mask, ids->gmask, ids->sop, ids->eop);
     return (o->infill_ids = strdup(text)) ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", text);
+}
+
+void train_recipe_tell(const train_options_t *o)
+{
+    pipe_recipe_t recipe;
+    const pipe_optimizer_t *p = &recipe.optimizer;
+    if (!o->recipe || OPEN("batch") || !OPEN("batch-rampup") || train_recipe_read(o, &recipe) != GYRE_OK ||
+        !p->ramp_start)
+        return;
+    size_t way = o->batch > p->ramp_start ? (size_t)o->batch - p->ramp_start : 0;
+    size_t increment = p->ramp_step < way ? p->ramp_step : way;
+    if (way == 0) {
+        log_warning("--batch %zu: it does not grow; that of %s grows from %zu sequences to %zu "
+                    "(--batch-rampup none: so it is meant)",
+                    (size_t)o->batch, o->recipe, p->ramp_start, recipe.batch.batch);
+        return;
+    }
+    while (way % increment != 0)
+        increment--;
+    log_warning("--batch %zu: it does not grow; that of %s grows from %zu sequences to %zu: give "
+                "--batch-rampup %zu:%zu:%zu to let it (none: so it is meant)",
+                (size_t)o->batch, o->recipe, p->ramp_start, recipe.batch.batch, p->ramp_start, increment,
+                p->ramp_over);
 }
 
 /* What says the same as the recipe, otherwise. */

@@ -249,6 +249,7 @@ static gyre_status_t check_input(train_run_t *run)
     if (status != GYRE_OK)
         return status;
     tell_idle(run->options, &layout);
+    train_recipe_tell(run->options);
     size_t idle = 0, longest = 0;
     for (size_t d = 0; d < layout.dp; d++) {
         size_t first, count;

@@ -95,6 +95,8 @@ void train_options_free(train_options_t *options);
 /* recipe.c: fills in what neither flags nor config file say from --recipe, at its --scale. NOT_FOUND, IO, FORMAT, INVALID: it is
  * no recipe that can be trained, or a flag contradicts it; told. Does nothing without --recipe. */
 gyre_status_t train_recipe_apply(train_options_t *options);
+/* Warns of what the recipe says and another flag switches off: a batch that grows. */
+void train_recipe_tell(const train_options_t *options);
 /* The recipe at its --scale; options->recipe is not NULL. */
 gyre_status_t train_recipe_read(const train_options_t *options, pipe_recipe_t *out);
 /* ramp.c: --batch-rampup, or a batch that does not grow. INVALID: it is none, or cannot grow so to --batch; told. */
