@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/error.h"
 #include "tools/gyre-train/options.h"
 
 static const char *folder;
@@ -52,6 +53,159 @@ static void test_ranges(void **state)
             fail_msg("\"%s\" passes as a range of steps", bad[i]);
     assert_false(train_steps_range(NULL, &from, &to));
     assert_true(from == 1 && to == 1);
+}
+
+/* What a checkpoint says of the options of this command line, and whether one with other options may go on with it. */
+static json_t *options_then(int argc, char **argv)
+{
+    train_options_t options;
+    const char *name;
+    char value[64];
+    assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
+    json_t *object = json_object();
+    for (int i = 0; (i = train_options_exact(&options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
+        assert_int_equal(json_object_set_new(object, name, json_string(value)), 0);
+    train_options_free(&options);
+    return json_pack("{s:o}", "options", object);
+}
+static json_t *options_object(json_t *run)
+{
+    return json_object_get(run, "options");
+}
+/* "": they agree; else what the error says. */
+static const char *goes_on(json_t *run, int prefix_masks, int argc, char **argv)
+{
+    static char text[512];
+    train_options_t options;
+    assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
+    gyre_status_t status = train_resume_options(&options, prefix_masks, run, "CK");
+    snprintf(text, sizeof text, "%s", status == GYRE_OK ? "" : gyre_last_error());
+    train_options_free(&options);
+    return text;
+}
+#define WORDS(...)                                                                    \
+    (int)(sizeof((char *[]){"gyre-train", __VA_ARGS__}) / sizeof(char *)), (char *[]) \
+    {                                                                                 \
+        "gyre-train", __VA_ARGS__, NULL                                               \
+    }
+#define SAYS(text, part) \
+    assert_true(strstr(text, part) || (print_error("\"%s\" lacks \"%s\"\n", text, part), 0))
+
+/* Options that there were not yet when a checkpoint was written have the values that they meant. */
+static void test_older_checkpoints(void **state)
+{
+    (void)state;
+    static const char *const newer[] = {"objective",   "infill-ids",  "batch-rampup", "device",
+                                        "invariant",   "lr-schedule", "lr-decay",     "epsilon",
+                                        "data-format", "groups",      "precision",    "loss-scale"};
+    json_t *run = options_then(WORDS("--objective", "causal"));
+    for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++) {
+        assert_int_equal(json_object_del(options_object(run), newer[i]), 0);
+        assert_string_equal(goes_on(run, 0, WORDS("--objective", "causal")), "");
+    }
+    assert_string_equal(goes_on(run, 1, WORDS("--objective", "prefix")), "");
+    SAYS(goes_on(run, 1, WORDS("--objective", "infill")),
+         "--objective is infill, but the run in CK was begun with prefix");
+    SAYS(goes_on(run, 0, WORDS("--objective", "causal", "--batch-rampup", "2:2:60")),
+         "--batch-rampup is 2:2:60, but the run in CK was begun with none: give --batch-rampup none to");
+    SAYS(goes_on(run, 0, WORDS("--objective", "causal", "--epsilon", "1e-6")),
+         "was begun with 1e-08: give --epsilon 1e-08");
+    SAYS(goes_on(run, 0, WORDS("--objective", "causal", "--precision", "bf16")), "was begun with fp32");
+    assert_string_equal(goes_on(run, 0,
+                                WORDS("--objective", "causal", "--precision", "bf16", "--may-change",
+                                      "precision", "--checkpoint", "CK")),
+                        "");
+    /* what every checkpoint names: the shape, and that there are options */
+    assert_int_equal(json_object_del(options_object(run), "layers"), 0);
+    SAYS(goes_on(run, 0, WORDS("--objective", "causal")), "CK does not say what --layers was");
+    assert_int_equal(json_object_del(run, "options"), 0);
+    SAYS(goes_on(run, 0, WORDS("--objective", "causal")), "CK does not say what the options were");
+    json_decref(run);
+}
+
+/* 1 if `name` is in `text` between two characters that are in no name. */
+static int has_word(const char *text, const char *name)
+{
+    static const char *const inner = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    for (const char *at = text; (at = strstr(at, name)); at++)
+        if ((at == text || !strchr(inner, at[-1])) && (!at[strlen(name)] || !strchr(inner, at[strlen(name)])))
+            return 1;
+    return 0;
+}
+
+/* What stands in a file between two texts, without backslashes; caller frees. */
+static char *part_of(const char *path, const char *from, const char *to)
+{
+    enum { MOST = 1 << 20 };
+    char *text = calloc(1, MOST), *out = NULL;
+    FILE *in = fopen(path, "r");
+    assert_non_null(text);
+    if (!in)
+        fail_msg("cannot open %s: the test runs in the repository's root", path);
+    size_t bytes = fread(text, 1, MOST - 1, in), kept = 0;
+    fclose(in);
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] != '\\')
+            text[kept++] = text[i];
+    text[kept] = '\0';
+    char *start = strstr(text, from), *end = start ? strstr(start, to) : NULL;
+    if (!end)
+        fail_msg("%s has no part between \"%s\" and \"%s\"", path, from, to);
+    *end = '\0';
+    out = strdup(start);
+    free(text);
+    assert_non_null(out);
+    return out;
+}
+
+/* Both lists of the options on which bits depend are those of the table. */
+static void test_documents(void **state)
+{
+    (void)state;
+    char *guide = part_of("docs/training.md", "Options on which the bits depend", "`--may-change");
+    char *page = part_of("docs/man/gyre-train.1", "of those on which the bits depend", "The model's shape");
+    char quoted[80];
+    for (size_t i = 0; i < train_rows_count; i++) {
+        const train_row_t *row = &train_rows[i];
+        snprintf(quoted, sizeof quoted, "`%s`", row->name);
+        if (!strstr(guide, quoted) != (row->matters == TRAIN_FREE))
+            fail_msg("docs/training.md: %s %s", row->name,
+                     row->matters == TRAIN_FREE ? "matters to no bits" : "is missing from the list");
+        int changes = row->matters == TRAIN_CURVE || row->matters == TRAIN_CONTENT;
+        if (changes && !has_word(page, row->name))
+            fail_msg("docs/man/gyre-train.1: %s is missing from the list", row->name);
+    }
+    free(guide);
+    free(page);
+}
+
+/* Options that are text go by what it means, and what is not given is "none". */
+static void test_text_of_options(void **state)
+{
+    (void)state;
+    json_t *run = options_then(WORDS("--batch-rampup", "04:4:100"));
+    assert_string_equal(goes_on(run, 0, WORDS("--batch-rampup", "4:4:0100")), "");
+    SAYS(goes_on(run, 0, WORDS("--batch-rampup", "4:4:10")),
+         "is 4:4:10, but the run in CK was begun with 04:4:100");
+    SAYS(goes_on(run, 0, WORDS("--lr", "0.003")),
+         "--batch-rampup is none, but the run in CK was begun with 04:4:100: give");
+    json_decref(run);
+    run = options_then(WORDS("--batch-rampup", "none"));
+    assert_string_equal(json_string_value(json_object_get(options_object(run), "batch-rampup")), "none");
+    assert_int_equal(json_object_set_new(options_object(run), "batch-rampup", json_string("")), 0);
+    assert_string_equal(goes_on(run, 0, WORDS("--lr", "0.003")), "");
+    json_decref(run);
+    run = options_then(WORDS("--objective", "infill", "--infill-ids", "256,257,258,259"));
+    assert_string_equal(goes_on(run, 1, WORDS("--objective", "infill", "--infill-ids", "0256, 257,+258,259")),
+                        "");
+    SAYS(goes_on(run, 1, WORDS("--objective", "infill", "--infill-ids", "256,257,258,25")),
+         "begun with 256,257,258,259");
+    SAYS(goes_on(run, 1, WORDS("--objective", "prefix")), "give --objective infill");
+    /* another objective has no ids, so that it may differ is all that is needed */
+    assert_string_equal(
+        goes_on(run, 1, WORDS("--objective", "prefix", "--may-change", "objective", "--checkpoint", "CK")),
+        "");
+    json_decref(run);
 }
 
 /* A run of 8 ranks (tp 2, dp 2, pp 2) in 16 bits: 300 steps, some of which overflow. */
@@ -279,8 +433,15 @@ static void test_not_finite(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_ranges), cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_peak),  cmocka_unit_test(test_page),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_older_checkpoints),
+        cmocka_unit_test(test_text_of_options),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_not_finite),
     };
     folder = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);

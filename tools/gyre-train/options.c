@@ -399,7 +399,10 @@ static int listed(const char *list, const train_row_t *row)
 int train_options_may_change(const train_options_t *options, const char *name)
 {
     const train_row_t *row = find(name);
-    return row && row->matters != TRAIN_SHAPE && listed(options->may_change, row);
+    if (!row || row->matters == TRAIN_SHAPE)
+        return 0;
+    return listed(options->may_change, row) || (row->at == offsetof(train_options_t, infill_ids) &&
+                                                listed(options->may_change, find("objective")));
 }
 
 int train_options_is_shape(const char *name)

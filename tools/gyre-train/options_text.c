@@ -88,13 +88,43 @@ int train_options_exact(const train_options_t *options, size_t i, const char **n
         return -1;
     *name = train_rows[i].name;
     row_text(options, &train_rows[i], value, bytes);
+    if (!*value)
+        snprintf(value, bytes, "none");
     return (int)i;
+}
+
+/* "2:04:100" is "2:4:100": numbers are compared as such, all else byte by byte. What is too large for a number is the largest in both,
+ * but no value that was accepted holds such a one. */
+static int same_numbers(const char *a, const char *b)
+{
+    for (;;) {
+        char *end_a, *end_b;
+        a += strspn(a, " +");
+        b += strspn(b, " +");
+        if (*a >= '0' && *a <= '9' && *b >= '0' && *b <= '9') {
+            if (strtoull(a, &end_a, 10) != strtoull(b, &end_b, 10))
+                return 0;
+            a = end_a;
+            b = end_b;
+        } else if (*a != *b) {
+            return 0;
+        } else if (!*a) {
+            return 1;
+        } else {
+            a++;
+            b++;
+        }
+    }
 }
 
 int train_options_same(size_t i, const char *value, const char *old, char *shown, size_t bytes)
 {
     char real[BASE_SHORTEST], *end;
+    if (train_rows[i].kind == TRAIN_TEXT && !*old)
+        old = "none"; /* so checkpoints had it for a while */
     snprintf(shown, bytes, "%s", old);
+    if (train_rows[i].kind == TRAIN_TEXT)
+        return same_numbers(value, old);
     if (train_rows[i].kind != TRAIN_REAL)
         return strcmp(value, old) == 0;
     double number = strtod(old, &end);
@@ -102,6 +132,18 @@ int train_options_same(size_t i, const char *value, const char *old, char *shown
         return 0;
     snprintf(shown, bytes, "%s", base_shortest(number, real));
     return number == strtod(value, NULL);
+}
+
+int train_options_unsaid(size_t i, int prefix_masks, char *value, size_t bytes)
+{
+    const train_row_t *row = &train_rows[i];
+    const char *meant = row->preset ? row->preset : "none";
+    if (row->matters == TRAIN_SHAPE)
+        return 0;
+    if (strcmp(row->name, "objective") == 0) /* all that such a model learned before there was a choice */
+        meant = prefix_masks ? "prefix" : "causal";
+    snprintf(value, bytes, "%s", meant);
+    return 1;
 }
 
 /* ---- as --config takes it ---------------------------------------------------------------------------------------- */

@@ -80,16 +80,22 @@ int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
     return optim_scaler_valid(scaler) && good >= 0 && left >= 0 && skipped >= 0;
 }
 
-/* What shapes of rows do not tell: activations, norms, masks. */
+/* What shapes of rows do not tell: activations, norms, masks. What the checkpoint says is read before it is compared, so that a
+ * key which there was not yet stands for what the model was without it. */
 static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run, const char *at)
 {
-    const json_t *then = json_object_get(run, "model");
-    json_t *now = NULL;
-    gyre_status_t status = model_config_to_json(&parts->params->config, &now);
+    const json_t *said = json_object_get(run, "model");
+    json_t *now = NULL, *then = NULL;
+    model_config_t config;
     const char *key;
     json_t *value;
-    if (status == GYRE_OK && !json_is_object(then))
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the model was", at);
+    if (!json_is_object(said))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the model was", at);
+    gyre_status_t status = model_config_from_json(said, at, &config);
+    if (status == GYRE_OK)
+        status = model_config_to_json(&config, &then);
+    if (status == GYRE_OK)
+        status = model_config_to_json(&parts->params->config, &now);
     json_object_foreach(now, key, value)
     {
         if (status == GYRE_OK && !json_equal(value, json_object_get(then, key)))
@@ -100,33 +106,41 @@ static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run
                 at, key);
     }
     json_decref(now);
+    json_decref(then);
     return status;
 }
 
-/* The first option that differs from the checkpoint's. */
-static gyre_status_t compare_options(const train_parts_t *parts, const json_t *run, const char *at)
+static gyre_status_t differs(const char *name, const char *value, const char *old, const char *at)
+{
+    if (train_options_is_shape(name))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--%s is %s, but the model in %s has %s: give --%s %s, or another --checkpoint folder "
+            "for another model",
+            name, value, at, old, name, old);
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "--%s is %s, but the run in %s was begun with %s: give --%s %s to go on with it, "
+                     "--may-change %s to go on otherwise, or another --checkpoint folder for another run",
+                     name, value, at, old, name, old, name);
+}
+
+gyre_status_t train_resume_options(const train_options_t *options, int prefix_masks, const json_t *run,
+                                   const char *at)
 {
     const json_t *then = json_object_get(run, "options");
     const char *name, *old;
-    char value[64], shown[64];
-    for (int i = 0; (i = train_options_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0;
-         i++) {
-        if (!(old = json_string_value(json_object_get(then, name))))
+    char value[64], unsaid[64], shown[64];
+    if (!json_is_object(then))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the options were", at);
+    for (int i = 0; (i = train_options_exact(options, (size_t)i, &name, value, sizeof value)) >= 0; i++) {
+        old = json_string_value(json_object_get(then, name));
+        if (!old && train_options_unsaid((size_t)i, prefix_masks, unsaid, sizeof unsaid))
+            old = unsaid;
+        if (!old)
             return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what --%s was", at, name);
-        if (train_options_same((size_t)i, value, old, shown, sizeof shown) ||
-            train_options_may_change(parts->options, name))
-            continue;
-        old = shown;
-        if (train_options_is_shape(name))
-            return gyre_fail(
-                GYRE_ERR_INVALID,
-                "--%s is %s, but the model in %s has %s: give --%s %s, or another --checkpoint folder "
-                "for another model",
-                name, value, at, old, name, old);
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--%s is %s, but the run in %s was begun with %s: give --%s %s to go on with it, "
-                         "--may-change %s to go on otherwise, or another --checkpoint folder for another run",
-                         name, value, at, old, name, old, name);
+        if (!train_options_same((size_t)i, value, old, shown, sizeof shown) &&
+            !train_options_may_change(options, name))
+            return differs(name, value, shown, at);
     }
     return GYRE_OK;
 }
@@ -305,7 +319,8 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
 static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *found, train_state_t *state)
 {
     state->step = found->step;
-    gyre_status_t status = compare_options(parts, found->run, found->at);
+    gyre_status_t status =
+        train_resume_options(parts->options, parts->params->config.prefix, found->run, found->at);
     if (status == GYRE_OK)
         status = compare_model(parts, found->run, found->at);
     if (status == GYRE_OK)

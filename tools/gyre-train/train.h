@@ -107,17 +107,21 @@ const char *train_options_nearest(const char *name);
 int train_options_given(const train_options_t *options, const char *name);
 /* Row i of the table: its name and present value as text; 0 behind the last row. */
 int train_options_row(const train_options_t *options, size_t i, const char **name, char *value, size_t bytes);
-/* The first row from i on that matters to the bits of the run, and its exact value as text; -1: there is none. */
+/* The first row from i on that matters to the bits of the run, and its exact value as text ("none": it was not given and has no
+ * default); -1: there is none. */
 int train_options_exact(const train_options_t *options, size_t i, const char **name, char *value,
                         size_t bytes);
 /* 1 if row i's `value` (train_options_exact) is what a checkpoint says it was, `old`, however many digits that has. shown: it as
  * messages have it. */
 int train_options_same(size_t i, const char *value, const char *old, char *shown, size_t bytes);
+/* What the run of a checkpoint that does not name row i was begun with: the checkpoint is older than the option, which by default
+ * changes nothing. prefix_masks: its model has them. 0: every checkpoint names this row, one of the model's shape. */
+int train_options_unsaid(size_t i, int prefix_masks, char *value, size_t bytes);
 /* The object that --config takes: given to a new gyre-train on as many ranks it is the same run. What is implied by others
  * of its keys is not in it. A path that is not UTF-8 has no place in JSON and is left out. NO_MEMORY; errors of `out` are the
  * caller's to see. */
 gyre_status_t train_options_write(const train_options_t *options, FILE *out);
-/* 1 if --may-change lists the option and it is none of the model's shape. */
+/* 1 if --may-change lists the option and it is none of the model's shape. The ids of infill go with the objective. */
 int train_options_may_change(const train_options_t *options, const char *name);
 int train_options_is_shape(const char *name);
 
@@ -355,6 +359,11 @@ int train_resume_scaler(const json_t *run, optim_scaler_t *scaler);
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with other
  * options; the message names the first. */
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
+
+/* The part of that which looks at options: `run` is what train_resume_describe said in the checkpoint `at`. INVALID: the first
+ * that differs and may not; FORMAT: `run` names no options. */
+gyre_status_t train_resume_options(const train_options_t *options, int prefix_masks, const json_t *run,
+                                   const char *at);
 
 /* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK. Collective. */
 gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int *well);
