@@ -112,6 +112,8 @@ static __device__ __forceinline__ float model_join_leaves(const float *part, siz
         return part[i];
     if (leaves == 2)
         return part[i] + part[count + i];
+    if (leaves == 4)
+        return (part[i] + part[count + i]) + (part[2 * count + i] + part[3 * count + i]);
     float level[6]; /* level[k]: a finished subtree of 2^k leaves that waits for its neighbour */
     float sum = 0.0f;
     for (size_t leaf = 0; leaf < leaves; leaf++) {
