@@ -184,7 +184,11 @@ gyre_status_t base_cuda_driver(const char *name, void **function)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *entry = NULL;
+#if CUDART_VERSION >= 12050
     cudaError_t rc = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t rc = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
+#endif
     if (rc != cudaSuccess || found != cudaDriverEntryPointSuccess || entry == NULL) {
         cudaGetLastError();
         return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the CUDA driver has no %s: %s", name,

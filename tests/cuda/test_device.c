@@ -194,6 +194,51 @@ static void exports_at_home(void **state)
     assert_int_equal(base_device_free(cuda, memory), GYRE_OK);
 }
 
+/* Another device of the process reaches the memory by the pointer itself. */
+static void two_devices(void **state)
+{
+    (void)state;
+    const base_device_t other = {BASE_CUDA, 1};
+    float x[100], y[100], *here, *there;
+    void *again = NULL;
+    base_device_handle_t handle;
+    base_stream_t *stream;
+    int can = 0;
+    if (base_device_count(BASE_CUDA) < 2 || cudaDeviceCanAccessPeer(&can, 1, 0) != cudaSuccess || !can)
+        skip();
+    for (int i = 0; i < 100; i++) {
+        x[i] = (float)i;
+        y[i] = 1000.0f;
+    }
+    assert_int_equal(base_device_alloc(cuda, sizeof(x), (void **)&here), GYRE_OK);
+    assert_int_equal(base_device_alloc(other, sizeof(x), (void **)&there), GYRE_OK);
+    assert_int_equal(base_device_of(here).index, 0);
+    assert_int_equal(base_device_of(there).index, 1);
+    assert_int_equal(base_device_export(here, &handle), GYRE_OK);
+    assert_int_equal(base_device_import(other, &handle, &again), GYRE_OK);
+    assert_int_equal(base_device_import(other, &handle, &again), GYRE_OK); /* access was given before */
+    assert_ptr_equal(again, here);
+    assert_int_equal(base_stream_create(other, &stream), GYRE_OK);
+    assert_int_equal(base_stream_copy(stream, here, x, sizeof(x)), GYRE_OK);
+    assert_int_equal(base_stream_copy(stream, there, y, sizeof(y)), GYRE_OK);
+    assert_int_equal(base_device_use(other), GYRE_OK);
+    assert_cuda(language_axpy(100, 3.0f, again, there, base_stream_native(stream)));
+    assert_int_equal(base_device_use(cuda), GYRE_OK);
+    assert_int_equal(base_stream_copy(stream, y, there, sizeof(y)), GYRE_OK);
+    assert_int_equal(base_stream_wait(stream), GYRE_OK);
+    for (int i = 0; i < 100; i++)
+        assert_true(y[i] == 1000.0f + 3.0f * x[i]);
+    base_event_t *event;
+    char text[512];
+    assert_int_equal(base_event_create(cuda, 0, &event), GYRE_OK);
+    SAYS(base_event_record(event, stream), GYRE_ERR_INVALID, "CUDA device 0", "CUDA device 1");
+    assert_int_equal(base_event_destroy(event), GYRE_OK);
+    assert_int_equal(base_device_unimport(again), GYRE_OK);
+    assert_int_equal(base_stream_destroy(stream), GYRE_OK);
+    assert_int_equal(base_device_free(cuda, here), GYRE_OK);
+    assert_int_equal(base_device_free(other, there), GYRE_OK);
+}
+
 /* Two streams, joined by events, captured and replayed: y += 2 x, then a copy of y. */
 static void a_graph_is_replayed(void **state)
 {
@@ -251,10 +296,15 @@ static void a_graph_is_replayed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_order_streams),   cmocka_unit_test(time_between_events),
-        cmocka_unit_test(a_stream_of_the_caller), cmocka_unit_test(sizes_and_kinds),
-        cmocka_unit_test(errors_name_the_call),   cmocka_unit_test(exports_at_home),
+        cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(time_between_events),
+        cmocka_unit_test(a_stream_of_the_caller),
+        cmocka_unit_test(sizes_and_kinds),
+        cmocka_unit_test(errors_name_the_call),
+        cmocka_unit_test(exports_at_home),
+        cmocka_unit_test(two_devices),
         cmocka_unit_test(a_graph_is_replayed),
     };
+    setenv("EMULATED_DEVICES", "2", 0); /* the emulator's; a GPU's are what they are */
     return gpu_here() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

@@ -29,7 +29,7 @@ extern "C" __attribute__((weak)) void base_cuda_seen(void);
 static const struct Seen {
     Seen()
     {
-        if (base_cuda_seen != NULL && device_count() > 0)
+        if (base_cuda_seen != NULL)
             base_cuda_seen();
     }
 } seen;
