@@ -57,9 +57,10 @@ int coll_cuda_advance(gyre_comm_t *comm);
 /* The rank that an operation on the device has been waiting for; -1: none that is known. */
 int coll_cuda_late(const gyre_comm_t *comm);
 
-/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why; and how large messages go. */
+/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why. COLL_SENDRECV: how
+ * large messages go. */
 typedef struct {
-    char algorithm[24], path[16], why[200], messages[500];
+    char algorithm[24], path[16], why[960];
     int blocks;
     uint32_t rounds;
 } coll_cuda_explanation_t;

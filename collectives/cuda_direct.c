@@ -18,7 +18,7 @@ enum { GRAIN = 2 << 20 }; /* the driver's own: no two allocations share a page *
 /* What every rank tells. */
 typedef struct {
     int32_t status, works;
-    char why[200];
+    char why[400];
 } offer_t;
 
 /* This rank's slots. That there is no memory for them, or no way, is no failure. */

@@ -455,8 +455,16 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
         return gyre_fail(GYRE_ERR_INVALID, "the communicator has not been used on a device yet");
     coll_cuda_op_t op;
     memset(out, 0, sizeof *out);
+    if (shape->op == COLL_SENDRECV) {
+        int direct = 0;
+        for (int r = 0; c->direct && r < comm->n; r++)
+            direct += c->direct[r];
+        snprintf(out->algorithm, sizeof out->algorithm, "message");
+        snprintf(out->path, sizeof out->path, "%s", direct ? "direct" : "staged");
+        snprintf(out->why, sizeof out->why, "%s", c->messages);
+        return GYRE_OK;
+    }
     snprintf(out->why, sizeof out->why, "%s", c->why);
-    snprintf(out->messages, sizeof out->messages, "%s", c->messages);
     snprintf(out->path, sizeof out->path, "%s", c->path == COLL_CUDA_PEERS ? "peers" : "staged");
     if (c->path == COLL_CUDA_STAGED) {
         snprintf(out->algorithm, sizeof out->algorithm, "host");

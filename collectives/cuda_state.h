@@ -57,7 +57,7 @@ struct coll_cuda {
     unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
     char *slots;           /* on the device, those of cuda_staged.c; owned, by the pool of arenas */
     int flush;             /* the device must be told that something came */
-    char messages[500];    /* how large ones go, and why */
+    char messages[960];    /* how large ones go, and why */
 };
 
 /* ---- cuda_setup.c ---- */

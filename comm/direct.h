@@ -21,7 +21,7 @@ typedef enum { COMM_RDMA_AUTO = 0, COMM_RDMA_DMABUF, COMM_RDMA_PEERMEM, COMM_RDM
 typedef struct {
     int works;
     int flush;     /* 1: base_device_rdma_flush before the device looks at what came */
-    char why[400]; /* how, or why not */
+    char why[440]; /* how, or why not */
 } comm_direct_t;
 
 /* Lends the group [base, + bytes) of `device`, one range at a time. OK if not, too (out->works). UNSUPPORTED, quiet: not in the

@@ -275,6 +275,23 @@ static void test_after_the_end(void **state)
     assert_int_equal(a.link.rx.arrived, 0);
 }
 
+/* A buffer in the device memory that the group may use has its keys, up to the last byte, and no window is looked for. */
+static void test_lent_memory(void **state)
+{
+    static unsigned char memory[3];
+    verbs_keys_t keys = {0};
+
+    (void)state;
+    assert_int_equal(verbs_window_keys(&a.vg, memory + 1, 1, &keys), 0);
+    a.vg.lent =
+        (verbs_lent_t){.base = memory + 1, .bytes = 1, .keys = {.usable = 1, .near = 2, .lkey = {7, 8}}};
+    assert_int_equal(verbs_window_keys(&a.vg, memory + 1, 1, &keys), 1);
+    assert_int_equal(keys.near, 2);
+    assert_int_equal(keys.lkey[1], 8);
+    assert_int_equal(verbs_window_keys(&a.vg, memory, 1, &keys), 0);
+    assert_int_equal(verbs_window_keys(&a.vg, memory + 2, 1, &keys), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +302,7 @@ int main(void)
         cmocka_unit_test_setup(test_no_sleep_while_watched, setup),
         cmocka_unit_test_setup(test_old_news, setup),
         cmocka_unit_test_setup(test_after_the_end, setup),
+        cmocka_unit_test_setup(test_lent_memory, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <uct/api/uct.h>
 
+#include "comm/direct.h"
+
 #ifdef GYRE_VERBS
 #include <infiniband/verbs.h>
 
@@ -106,6 +108,16 @@ static void ucx(report_t *report)
     report_add(report, FOUND_OK, "UCX, on this host", "", "%s", *local != '\0' ? local : "none");
 }
 
+/* Whether it moves a GPU's memory by itself (comm/direct.h). */
+static void ucx_cuda(report_t *report)
+{
+    char text[300];
+    const int works = comm_ucx_try_device(text, sizeof(text));
+    report_add(report, works ? FOUND_OK : FOUND_NOTE, "UCX, CUDA memory",
+               works ? "" : "only jobs with GPUs on several hosts and no verbs are better off with it",
+               "%s: %s", works ? "yes" : "no", text);
+}
+
 #ifdef GYRE_VERBS
 /* What the verbs transport would make of them. */
 static void rails(report_t *report)
@@ -174,5 +186,6 @@ void look_at_network(report_t *report)
     report->section = "Network";
     interfaces(report);
     ucx(report);
+    ucx_cuda(report);
     rdma(report);
 }

@@ -337,11 +337,12 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
         return 0;
     }
-    if (o->explain &&
-        (o->both_orders || o->streams > 1 || o->aggregate > 1 || o->coll->op == COLL_SENDRECV)) {
+    /* on a device it tells how messages go */
+    const int chooses = o->coll->op != COLL_SENDRECV || o->cuda;
+    if (o->explain && (o->both_orders || o->streams > 1 || o->aggregate > 1 || !chooses)) {
         snprintf(why, bytes, "--explain: %s",
-                 o->coll->op == COLL_SENDRECV ? "sendrecv has no algorithm to choose"
-                                              : "one operation at a time: no --streams, no -m, one --order");
+                 !chooses ? "sendrecv has no algorithm to choose"
+                          : "one operation at a time: no --streams, no -m, one --order");
         return 0;
     }
     if (o->cuda && (o->both_orders || o->cold || o->coll->op == COLL_BARRIER ||
