@@ -24,7 +24,9 @@ TEXTBOOK = "plain loops, textbook order"
 LOOPS = {TEXTBOOK: ("plain_gpt", ["--textbook"]),
          "the same, -ffast-math": ("plain_gpt-fast-math", ["--textbook"]),
          "vectorised order, -ffast-math": ("plain_gpt-fast-math", [])}
-GOALS = {TEXTBOOK: 10.0, "PyTorch": 1.3} # what is possible beside the fast loops: docs/performance.md
+# "Ten times plain loops" does not say which: all of them are measured against it, and docs/performance.md says why it is out of reach
+# beside loops that the compiler may reorder.
+GOALS = {**{name: 10.0 for name in LOOPS}, "PyTorch": 1.3}
 
 
 def write_inputs(folder, steps):
@@ -110,10 +112,10 @@ def main():
     result = {name: {"tokens_per_s": TOKENS / statistics.median(all_of), "step_ms": 1e3 * statistics.median(all_of)}
               for name, all_of in seconds.items()}
     ours = result["Gyre, 2 ranks"]["tokens_per_s"]
-    print(f"| {'contender':29} | step, ms | tokens/s | Gyre is faster by | goal |\n| --- | ---: | ---: | ---: | ---: |")
+    print(f"| {'contender':29} | step, ms | tokens/s | Gyre is faster by | goal |\n| --- | ---: | ---: | ---: | --- |")
     for name, one in result.items():
         one["ratio"] = ours / one["tokens_per_s"]
-        goal = f"{GOALS[name]:g}" if name in GOALS else ""
+        goal = f"{GOALS[name]:g}: {'met' if one['ratio'] >= GOALS[name] else 'missed'}" if name in GOALS else ""
         print(f"| {name:29} | {one['step_ms']:8.1f} | {one['tokens_per_s']:8.0f} | {one['ratio']:.2f} | {goal} |")
     if "PyTorch" not in result:
         print("PyTorch is not here: apt-get install python3-torch")
