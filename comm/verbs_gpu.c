@@ -179,7 +179,7 @@ gyre_status_t comm_verbs_lend(comm_group_t *group, base_device_t device, void *b
     comm_verbs_group_t *vg = group->verbs;
     verbs_lent_t *lent = &vg->lent;
     void *made[VERBS_RAILS];
-    char how[320], over[100] = "";
+    char how[280], over[100] = "";
 
     if (lent->base)
         return gyre_fail(GYRE_ERR_INTERNAL, "device memory is lent already");
@@ -219,7 +219,7 @@ int comm_verbs_try_device(base_device_t device, char *text, size_t bytes)
     enum { SOME = 2 << 20 };
     verbs_rail_t *all, *rail[VERBS_RAILS];
     void *made[VERBS_RAILS], *memory = NULL;
-    char how[320], over[100] = "";
+    char how[280], over[100] = "";
     int count, works = 0;
 
     if (verbs_rails_open(1, &all, &count) != GYRE_OK) {
