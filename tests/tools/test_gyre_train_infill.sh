@@ -41,6 +41,18 @@ want "gone on with behind step 3" 0
 check "it is gone on with" resumed "$W/log" 3 2
 check "the same bits again" [ "$(curve "$W/log" | tail -n 3 | cut -d, -f2-)" = "$(tail -n 3 "$W/curve" | cut -d, -f2-)" ]
 
+# another objective goes on where it may, without its ids; else the advice is what works
+GOES_ON=("${SMALL[@]}" --checkpoint "$W/kept" --resume)
+run "$TRAIN" "${GOES_ON[@]}" --steps 6 --objective prefix
+want "another objective" 2 "--objective is prefix, but the run in .* was begun with infill: give --objective infill to"
+run "$TRAIN" "${GOES_ON[@]}" --steps 6 --objective infill --infill-ids 256,257,259,258
+want "other ids" 2 "--infill-ids is 256,257,259,258, but the run in .* with 256,257,258,259: give --infill-ids 256,257,258,259 to"
+run "$TRAIN" "${GOES_ON[@]}" --steps 6 --batch-rampup 2:2:8
+want "a batch that grows" 2 "--batch-rampup is 2:2:8, but the run in .* was begun with none: give --batch-rampup none to"
+run "$TRAIN" "${GOES_ON[@]}" --steps 7 --objective prefix --may-change objective,steps --batch-rampup none --log "$W/other"
+want "another objective that may differ" 0
+check "goes on with step 7" resumed "$W/other" 6 1
+
 run "$TRAIN" "${SMALL[@]}" --steps 1 --objective prefix --log "$W/log"
 want "only a prefix" 0
 check "is another curve" bash -c '! diff <(head -n 1 "$1") <(head -n 1 "$2") >/dev/null' - "$W/curve" <(curve "$W/log")

@@ -250,12 +250,11 @@ static gyre_status_t check_input(train_run_t *run)
         return status;
     tell_idle(run->options, &layout);
     train_recipe_tell(run->options);
-    size_t idle = 0, longest = 0;
+    size_t idle = 0, longest = pipe_layout_longest(&layout, &config.batch);
     for (size_t d = 0; d < layout.dp; d++) {
         size_t first, count;
         optim_batch_share(&config.batch, layout.dp, d, &first, &count);
         idle += count == 0;
-        longest = count > longest ? count : longest;
     }
     size_t batch = config.batch.batch;
     if (idle > 0)
