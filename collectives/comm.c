@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "collectives/bounce.h"
 #include "collectives/cuda.h"
 #include "collectives/generator.h"
 #include "collectives/tune.h"
@@ -202,6 +203,7 @@ void coll_comm_free(gyre_comm_t *comm)
         free(r);
     }
     coll_plan_cache_free(&comm->plans);
+    coll_bounce_free_all(comm);
     /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes, in which messages may
      * be under way after an error. */
     comm_group_destroy(comm->group);

@@ -94,6 +94,7 @@ struct gyre_comm {
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
     struct coll_cuda *cuda;                    /* collectives/cuda.h; NULL: not used on a device so far */
+    struct coll_bounce *bounces;               /* spare ones: collectives/bounce.h */
     gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
     coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
     uint32_t p2p_pass;

@@ -39,10 +39,13 @@ static inline int coll_cuda_holds(const void *buffer)
 }
 
 gyre_status_t coll_cuda_start(const coll_call_t *call);
-/* kind: COLL_REQ_SEND or COLL_REQ_RECV; streamed 0: request as in coll_call_t. */
+/* On a stream. kind: COLL_REQ_SEND or COLL_REQ_RECV. */
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
-                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream,
-                                int streamed, gyre_request_t **request);
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
+/* Messages on device memory of a group are enqueued together when it ends, before its requests are waited for; error: the group's
+ * so far, with which nothing of it is enqueued. */
+gyre_status_t coll_cuda_group_end(gyre_status_t error);
 
 /* The communicator has failed: what is on streams ends soon, without a result, and nothing of it touches the program's
  * buffers any more when this returns. Does nothing for a communicator that has no part on a device. The caller is driving. */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/futex.h"
 
@@ -273,11 +274,94 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
     return st;
 }
 
-gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
-                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream,
-                                int streamed, gyre_request_t **request)
+/* ---- messages ----------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    coll_cuda_t *c;
+    coll_req_kind_t kind;
+    char *buffer;
+    size_t bytes;
+    comm_call_t as;
+    cudaStream_t stream;
+} message_t;
+
+/* Those of an open group. */
+static _Thread_local struct {
+    message_t *list;
+    size_t count, room;
+} collected;
+
+/* Piece k of a message, if it has so many; an empty message has one. */
+static gyre_status_t enqueue_piece(const message_t *m, size_t k)
 {
-    int before, device, capturing = 0;
+    const size_t piece = coll_cuda_message_piece(m->c), at = k * piece;
+    if (k > 0 && at >= m->bytes)
+        return GYRE_OK;
+    gyre_status_t st = follow(m->c, m->stream, 0);
+    if (st == GYRE_OK)
+        st = coll_cuda_enqueue_message(m->c, m->kind, m->buffer + at, base_min_size(m->bytes - at, piece),
+                                       m->as.root, m->stream);
+    return st == GYRE_OK ? note_newest(m->c, m->stream, 0) : st;
+}
+
+/* All pieces of several messages: in turns, and what is sent before what is received, so that ranks that send to each other in
+ * one group never wait for room. */
+static gyre_status_t enqueue_messages(const message_t *list, size_t count)
+{
+    static const coll_req_kind_t kinds[2] = {COLL_REQ_SEND, COLL_REQ_RECV};
+    gyre_status_t st = GYRE_OK;
+    size_t pieces = 1;
+    int before = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t piece = coll_cuda_message_piece(list[i].c);
+        pieces = base_max_size(pieces, (list[i].bytes + piece - 1) / piece);
+    }
+    for (size_t k = 0; k < pieces; k++)
+        for (int pass = 0; pass < 2; pass++)
+            for (size_t i = 0; i < count && st == GYRE_OK; i++) {
+                if (list[i].kind != kinds[pass])
+                    continue;
+                st = coll_cuda_enter(list[i].c, &before);
+                if (st == GYRE_OK) {
+                    st = enqueue_piece(&list[i], k);
+                    coll_cuda_exit(list[i].c, before);
+                }
+            }
+    if (st != GYRE_OK) /* some of it is on its way: the communicators cannot go on */
+        for (size_t i = 0; i < count; i++)
+            (void)fail_numbered(list[i].c->comm, st);
+    return st;
+}
+
+static gyre_status_t collect(const message_t *m)
+{
+    if (collected.count == collected.room) {
+        const size_t room = collected.room ? 2 * collected.room : 8;
+        message_t *more = realloc(collected.list, room * sizeof *more);
+        if (!more)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu messages of a group", room);
+        collected.list = more;
+        collected.room = room;
+    }
+    collected.list[collected.count++] = *m;
+    return GYRE_OK;
+}
+
+gyre_status_t coll_cuda_group_end(gyre_status_t error)
+{
+    gyre_status_t st = GYRE_OK;
+    if (error == GYRE_OK && collected.count > 0)
+        st = enqueue_messages(collected.list, collected.count);
+    free(collected.list);
+    collected.list = NULL;
+    collected.count = collected.room = 0;
+    return st;
+}
+
+gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    int device, capturing = 0;
     const coll_call_t call = {.name = name,
                               .send = kind == COLL_REQ_SEND ? buffer : NULL,
                               .recv = kind == COLL_REQ_SEND ? NULL : buffer,
@@ -286,7 +370,7 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     gyre_status_t st = find_device(&call, &device);
     if (st == GYRE_OK && peer == comm->rank)
         st = gyre_fail(GYRE_ERR_INVALID, "%s: a message on device memory to oneself: use a copy", name);
-    if (st == GYRE_OK && streamed)
+    if (st == GYRE_OK)
         st = is_capturing(stream, &capturing);
     if (st == GYRE_OK && capturing)
         st = gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: messages go through the host, which no graph can repeat",
@@ -298,27 +382,21 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
                        name);
     if (st == GYRE_OK)
         st = check_device(name, comm, device, 0);
-    coll_cuda_t *c = comm->cuda;
-    if (st == GYRE_OK)
-        st = coll_cuda_enter(c, &before);
     if (st != GYRE_OK)
         return coll_refuse(st);
-    comm_call_t as = {
-        .op = COLL_SENDRECV,
-        .type = (uint8_t)type,
-        .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
-        .root = peer,
-        .count = count,
-        .comm = (uint32_t)comm->id};
-    cudaStream_t on = streamed ? stream : c->stream;
-    st = follow(c, on, 0);
-    if (st == GYRE_OK)
-        st = coll_cuda_enqueue_message(c, kind, buffer, count * gyre_type_size(type), peer, on);
-    if (st == GYRE_OK)
-        st = note_newest(c, on, 0);
-    if (st == GYRE_OK && !streamed)
-        st = as_request(c, &as, NULL, NULL, request);
-    coll_cuda_exit(c, before);
+    const message_t m = {.c = comm->cuda,
+                         .kind = kind,
+                         .buffer = buffer,
+                         .bytes = count * gyre_type_size(type),
+                         .as = {.op = COLL_SENDRECV,
+                                .type = (uint8_t)type,
+                                .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P |
+                                                   (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
+                                .root = peer,
+                                .count = count,
+                                .comm = (uint32_t)comm->id},
+                         .stream = stream};
+    st = coll_group_open() ? collect(&m) : enqueue_messages(&m, 1);
     return st == GYRE_OK ? st : coll_refuse(st);
 }
 

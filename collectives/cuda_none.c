@@ -23,12 +23,16 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
 }
 
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
-                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream,
-                                int streamed, gyre_request_t **request)
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
 {
-    (void)kind, (void)buffer, (void)count, (void)type, (void)peer, (void)comm, (void)stream, (void)streamed,
-        (void)request;
+    (void)kind, (void)buffer, (void)count, (void)type, (void)peer, (void)comm, (void)stream;
     return none(name);
+}
+
+gyre_status_t coll_cuda_group_end(gyre_status_t error)
+{
+    (void)error;
+    return GYRE_OK;
 }
 
 void coll_cuda_stop(gyre_comm_t *comm)

@@ -510,40 +510,35 @@ gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, 
     return st;
 }
 
+size_t coll_cuda_message_piece(const coll_cuda_t *c)
+{
+    return c->proxy->message;
+}
+
 gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, void *buffer, size_t bytes,
                                         int peer, cudaStream_t stream)
 {
     coll_cuda_proxy_t *p = c->proxy;
     char *sends = p->memory + (c->path == COLL_CUDA_STAGED ? 2 * SLOTS * p->slot : 0);
-    const int networked = c->direct && c->direct[peer];
+    job_t job = {.kind = kind == COLL_REQ_SEND ? JOB_SEND : JOB_RECV, .bytes = bytes, .peer = peer};
+    job.direct = c->direct && c->direct[peer] && bytes > COMM_DIRECT_LEAST;
+    char *slots = job.direct ? c->slots : sends;
+    uint32_t number;
     gyre_status_t st = GYRE_OK;
-    size_t at = 0;
-    do {
-        const size_t piece = base_min_size(bytes - at, p->message);
-        job_t job = {.kind = kind == COLL_REQ_SEND ? JOB_SEND : JOB_RECV, .bytes = piece, .peer = peer};
-        job.direct = networked && piece > COMM_DIRECT_LEAST;
-        char *slots = job.direct ? c->slots : sends;
-        uint32_t number;
-        if (kind == COLL_REQ_SEND) {
-            const uint32_t q = p->sends++;
-            job.in = slots + q % SEND_SLOTS * p->message;
-            if (q >= SEND_SLOTS)
-                st = await(p, &p->words->sent, q - SEND_SLOTS + 1, stream);
-            if (st == GYRE_OK)
-                st = copy(job.in, (char *)buffer + at, piece, stream);
-            if (st == GYRE_OK)
-                st = post(p, &job, stream, &number);
-        } else {
-            job.out = slots + SEND_SLOTS * p->message;
-            st = post(p, &job, stream, &number);
-            if (st == GYRE_OK)
-                st = await(p, &p->words->done, number, stream);
-            if (st == GYRE_OK)
-                st = copy((char *)buffer + at, job.out, piece, stream);
-        }
-        at += piece;
-    } while (at < bytes && st == GYRE_OK);
-    return st;
+    if (kind == COLL_REQ_SEND) {
+        const uint32_t q = p->sends++;
+        job.in = slots + q % SEND_SLOTS * p->message;
+        if (q >= SEND_SLOTS)
+            st = await(p, &p->words->sent, q - SEND_SLOTS + 1, stream);
+        if (st == GYRE_OK)
+            st = copy(job.in, buffer, bytes, stream);
+        return st == GYRE_OK ? post(p, &job, stream, &number) : st;
+    }
+    job.out = slots + SEND_SLOTS * p->message;
+    st = post(p, &job, stream, &number);
+    if (st == GYRE_OK)
+        st = await(p, &p->words->done, number, stream);
+    return st == GYRE_OK ? copy(buffer, job.out, bytes, stream) : st;
 }
 
 /* ---- made and ended ---------------------------------------------------------------------------------------------------- */

@@ -101,6 +101,8 @@ size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of message
 void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
+/* Messages go in pieces of at most so many bytes, cut alike on both sides: one call each. */
+size_t coll_cuda_message_piece(const coll_cuda_t *c);
 gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, void *buffer, size_t bytes,
                                         int peer, cudaStream_t stream);
 

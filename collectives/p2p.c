@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/futex.h"
+#include "collectives/bounce.h"
 #include "collectives/cuda.h"
 
 enum {
@@ -197,24 +198,9 @@ static gyre_status_t check_message(const char *name, const void *buffer, size_t 
     return GYRE_OK;
 }
 
-static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
-                         int peer, gyre_comm_t *comm, gyre_request_t **request)
-{
-    size_t bytes = 0;
-    gyre_status_t st = check_message(name, buffer, count, type, peer, comm, &bytes);
-    if (st != GYRE_OK)
-        return coll_refuse(st);
-    if (peer == comm->rank && !request && !coll_group_open())
-        return coll_refuse(gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
-    if (coll_cuda_holds(buffer))
-        return coll_cuda_message(name, kind, buffer, count, type, peer, comm, NULL, 0, request);
-    return coll_p2p_start(kind, buffer, count, type, peer, comm, request);
-}
-
-gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
-                             gyre_comm_t *comm, gyre_request_t **request)
+/* bounce: NULL, or what stands for a buffer on a device: `buffer` is its memory. Given back if no request comes of it. */
+static gyre_status_t start_message(coll_req_kind_t kind, void *buffer, coll_bounce_t *bounce, size_t count,
+                                   gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request)
 {
     const size_t bytes = count * gyre_type_size(type);
     message_t m = {.kind = kind,
@@ -230,11 +216,15 @@ gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, g
                             .comm = (uint32_t)comm->id}};
     coll_drive(comm);
     gyre_status_t st = prepare(comm);
-    int alone = !request && bytes <= ALONE_MOST && !comm->head && !comm->p2p_head && !coll_group_open() &&
-                atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK;
+    int alone = !request && !bounce && bytes <= ALONE_MOST && !comm->head && !comm->p2p_head &&
+                !coll_group_open() && atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK;
     if (st == GYRE_OK && alone)
         return run_alone(comm, &m);
     gyre_request_t *r = st == GYRE_OK ? coll_request_new_driving(comm) : NULL;
+    if (bounce && r)
+        coll_bounce_attach(bounce, r);
+    else if (bounce)
+        coll_bounce_give(bounce);
     coll_stop_driving(comm);
     if (!r)
         return coll_refuse(GYRE_ERR_NO_MEMORY);
@@ -245,6 +235,33 @@ gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, g
     r->tag = m.tag;
     r->call = m.call;
     return coll_request_start(r, request);
+}
+
+gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
+                             gyre_comm_t *comm, gyre_request_t **request)
+{
+    return start_message(kind, buffer, NULL, count, type, peer, comm, request);
+}
+
+static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
+                         int peer, gyre_comm_t *comm, gyre_request_t **request)
+{
+    size_t bytes = 0;
+    gyre_status_t st = check_message(name, buffer, count, type, peer, comm, &bytes);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    if (peer == comm->rank && !request && !coll_group_open())
+        return coll_refuse(gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
+    if (bytes == 0 || !coll_cuda_holds(buffer))
+        return coll_p2p_start(kind, buffer, count, type, peer, comm, request);
+    coll_drive(comm);
+    coll_bounce_t *bounce = coll_bounce_take(comm, kind, buffer, bytes);
+    coll_stop_driving(comm);
+    if (!bounce)
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    return start_message(kind, coll_bounce_memory(bounce), bounce, count, type, peer, comm, request);
 }
 
 gyre_status_t gyre_send(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
@@ -280,7 +297,7 @@ gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_type_t typ
     gyre_status_t st = check_message("send_stream", buffer, count, type, peer, comm, &bytes);
     return st != GYRE_OK ? coll_refuse(st)
                          : coll_cuda_message("send_stream", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count,
-                                             type, peer, comm, stream, 1, NULL);
+                                             type, peer, comm, stream);
 }
 
 gyre_status_t gyre_recv_stream(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
@@ -288,7 +305,7 @@ gyre_status_t gyre_recv_stream(void *buffer, size_t count, gyre_type_t type, int
 {
     size_t bytes = 0;
     gyre_status_t st = check_message("recv_stream", buffer, count, type, peer, comm, &bytes);
-    return st != GYRE_OK ? coll_refuse(st)
-                         : coll_cuda_message("recv_stream", COLL_REQ_RECV, buffer, count, type, peer, comm,
-                                             stream, 1, NULL);
+    return st != GYRE_OK
+               ? coll_refuse(st)
+               : coll_cuda_message("recv_stream", COLL_REQ_RECV, buffer, count, type, peer, comm, stream);
 }

@@ -542,6 +542,8 @@ gyre_status_t gyre_group_end(void)
 {
     if (group.depth == 0)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_group_end without gyre_group_start");
+    if (group.depth == 1)
+        coll_group_note_error(coll_cuda_group_end(group.error));
     if (--group.depth > 0)
         return GYRE_OK;
     gyre_request_t *list = group.head;

@@ -79,6 +79,7 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
         perf_tell_error(rank, error, sizeof error);
         goto cleanup;
     }
+    c.stream = buffers.stream;
     c.cold = o->cold ? &cold : NULL;
     c.streams = o->streams > 1 ? &streams : NULL;
     if (rank == 0) {

@@ -20,7 +20,9 @@
  * waits for ever, and gyre_comm_error tells. The deadline of an operation on a stream (GYRE_TIMEOUT) counts from when
  * the device has begun it.
  *
- * Between gyre_group_start and gyre_group_end stream calls are not collected: they are enqueued at once. A stream that
+ * Between gyre_group_start and gyre_group_end collectives on device memory are not collected: they are enqueued at once. Messages
+ * are, and go together when the group ends, as sends and receives in both directions that are longer than the room for messages on
+ * their way must. A stream that
  * is being captured into a CUDA graph may be passed once the communicator is prepared and where its ranks reach each
  * other's memory (docs/gpu.md); otherwise the call is refused: UNSUPPORTED.
  *
@@ -83,7 +85,7 @@ GYRE_API gyre_status_t gyre_barrier_stream(gyre_comm_t *comm, gyre_cuda_stream_t
 /* Messages, matched in the order of their calls per peer and direction. A send is over for its stream once the message
  * was copied out of `buffer`, as long as there is room for what was sent before (GYRE_CUDA_STAGING): then two ranks may
  * both send first and receive afterwards on one stream. Calls on one communicator run in the order in which they were
- * made, messages and collectives alike. Not to oneself: INVALID. */
+ * made, messages and collectives alike. What one of these sends, gyre_recv_stream receives, not gyre_recv. Not to oneself: INVALID. */
 GYRE_API gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_type_t type, int peer,
                                         gyre_comm_t *comm, gyre_cuda_stream_t stream);
 GYRE_API gyre_status_t gyre_recv_stream(void *buffer, size_t count, gyre_type_t type, int peer,

@@ -23,8 +23,8 @@ fi
 for path in direct staged; do
     run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying $path
     want "$path: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
-    GYRE_TIMEOUT=1 run "$UCX_RUN" -n 3 "$T" late $path
-    want "$path: a rank that never calls: the others' deadline" 0 'all_reduce .* on device memory\).*did not finish within 1 s' \
+    GYRE_TIMEOUT=3 run "$UCX_RUN" -n 3 "$T" late $path
+    want "$path: a rank that never calls: the others' deadline" 0 'all_reduce .* on device memory\).*did not finish within 3 s' \
         'rank 2'
 done
 
@@ -43,4 +43,11 @@ GYRE_CUDA_PATH=staged perf all_reduce -b 1 -e 32K -f 32
 perf all_reduce -b 4 -e 1M -f 512 --explain
 check "--explain tells one shot from two" [ "$(grep -cE ' (one|two)_shot ' "$W/out")" -ge 4 ]
 check "and why" grep -q 'all ranks share one device' "$W/out"
+# How ranks reach each other: devices of their own, devices that cannot map each other's memory, several hosts.
+EMULATED_DEVICES=3 perf all_reduce -b 4K -e 4K --explain
+check "kernels wait for ranks on devices of their own" grep -q "map each other's memory; kernels wait" "$W/out"
+EMULATED_DEVICES=3 EMULATED_PEERS=0 perf reduce_scatter -b 4K -e 4K --explain
+check "without peer access all is staged, and why" grep -q ' staged .*cannot map memory of rank' "$W/out"
+GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf alltoallv -b 4K -e 64K -f 16
+GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf sendrecv -b 64K -e 64K
 finish

@@ -1,4 +1,4 @@
-/* ranks: 2 3 4 8 */
+/* ranks: 2 3 4 8 9 */
 /* tests/cuda/mp_collectives.c: collectives on device memory have the bits of those on host memory: every operation, type,
  * reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on streams; between ranks that map each
  * other's memory, in one shot and in two, in many rounds through little staging; and staged through the host. */
@@ -358,6 +358,36 @@ static void in_stream_order(void)
     CUDA(cudaMemcpy(host, b, sizeof host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
         MP_CHECK(host[i] == (float)(n * (n + 1) / 2), "element %d is %g (%s)", i, (double)host[i], path);
+    /* longer than all that can be on its way at once: as a group, on streams and not */
+    const size_t many = (MOST - 4 * GUARD) / sizeof(float);
+    float *all = malloc(many * sizeof *all);
+    MP_CHECK(all, "no memory");
+    for (int form = 0; form < 3; form++) {
+        gyre_request_t *requests[2];
+        for (size_t i = 0; i < many; i++)
+            all[i] = (float)(rank * 7 + (int)i % 1000);
+        CUDA(cudaMemcpy(a, all, many * sizeof *all, cudaMemcpyHostToDevice));
+        MP_OK(gyre_group_start());
+        if (form == 0) {
+            MP_OK(gyre_send_stream(a, many, GYRE_FLOAT32, (rank + 1) % n, comm, second));
+            MP_OK(gyre_recv_stream(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm, second));
+        } else if (form == 1) {
+            MP_OK(gyre_send(a, many, GYRE_FLOAT32, (rank + 1) % n, comm));
+            MP_OK(gyre_recv(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm));
+        }
+        MP_OK(gyre_group_end());
+        if (form == 2) { /* the receive first, and no group */
+            MP_OK(gyre_irecv(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm, &requests[0]));
+            MP_OK(gyre_isend(a, many, GYRE_FLOAT32, (rank + 1) % n, comm, &requests[1]));
+            MP_OK(gyre_wait_all(2, requests));
+        }
+        CUDA(cudaStreamSynchronize(second));
+        CUDA(cudaMemcpy(all, b, many * sizeof *all, cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < many; i++)
+            MP_CHECK(all[i] == (float)((rank + n - 1) % n * 7 + (int)i % 1000), "element %zu is %g (%s)", i,
+                     (double)all[i], path);
+    }
+    free(all);
     CUDA(cudaStreamDestroy(second));
 }
 

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "base/device.h"
+
 const perf_coll_t perf_colls[] = {
     {"all_reduce", "reduction, result on every rank", COLL_ALL_REDUCE, 1, 0, 0, 1},
     {"reduce_scatter", "reduction, one block per rank", COLL_REDUCE_SCATTER, 1, 0, 0, 1},
@@ -145,6 +147,22 @@ gyre_redop_t perf_case_redop(const perf_case_t *c)
     return c->op == PERF_MULSUM ? GYRE_SCALED_SUM(perf_scale(c->rank)) : GYRE_OP(kinds[c->op]);
 }
 
+/* On a device: as programs exchange messages there, in stream order; then the stream is waited for. */
+static gyre_status_t run_sendrecv_stream(const perf_case_t *c, const void *send, void *recv)
+{
+    const gyre_cuda_stream_t stream = base_stream_native(c->stream);
+    gyre_status_t status = gyre_group_start();
+    if (status == GYRE_OK)
+        status = gyre_send_stream(send, c->param, c->type, (c->rank + 1) % c->n, c->comm, stream);
+    if (status == GYRE_OK)
+        status = gyre_recv_stream(recv, c->param, c->type, (c->rank + c->n - 1) % c->n, c->comm, stream);
+    if (status == GYRE_OK)
+        status = gyre_group_end();
+    if (status == GYRE_OK)
+        status = base_stream_wait(c->stream);
+    return status == GYRE_OK ? gyre_comm_error(c->comm) : status;
+}
+
 static gyre_status_t run_sendrecv(const perf_case_t *c, const void *send, void *recv)
 {
     gyre_status_t status = gyre_group_start();
@@ -184,7 +202,7 @@ gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv)
     case COLL_BARRIER:
         return gyre_barrier(c->comm);
     case COLL_SENDRECV:
-        return run_sendrecv(c, send, recv);
+        return c->stream ? run_sendrecv_stream(c, send, recv) : run_sendrecv(c, send, recv);
     }
     return GYRE_ERR_INTERNAL;
 }

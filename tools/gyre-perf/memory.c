@@ -25,8 +25,10 @@ gyre_status_t perf_memory_open(const perf_options_t *o, perf_buffers_t *b, size_
         return status;
     b->send = send;
     status = base_device_alloc(device_of(b), bytes, &recv);
-    if (status == GYRE_OK)
+    if (status == GYRE_OK) {
         b->recv = recv;
+        status = base_stream_create(device_of(b), &b->stream);
+    }
     return status;
 }
 
@@ -37,6 +39,9 @@ void perf_memory_close(perf_buffers_t *b)
         (void)base_device_free(device_of(b), b->send);
     if (b->recv)
         (void)base_device_free(device_of(b), b->recv);
+    if (b->stream)
+        (void)base_stream_destroy(b->stream);
+    b->stream = NULL;
     free(b->mirror);
     b->mirror = NULL;
 }

@@ -116,6 +116,7 @@ typedef struct {
     size_t *rcounts, *rdispls;     /* [n] all_to_all only */
     const perf_streams_t *streams; /* NULL: it runs on `comm` */
     const perf_cold_t *cold;       /* NULL: buffers stay in cache */
+    struct base_stream *stream;    /* NULL, or the device's: sendrecv goes on it */
 } perf_case_t;
 
 /* Fills `c` for `bytes`; the four arrays must have room for n. */
@@ -204,8 +205,9 @@ typedef struct {
     unsigned char *send, *recv; /* [aggregate * streams] slots of slot_bytes */
     size_t slot_bytes;
     int windows;
-    int cuda;   /* send and recv are on `device` */
-    int device; /* its number */
+    int cuda;                   /* send and recv are on `device` */
+    int device;                 /* its number */
+    struct base_stream *stream; /* on it */
     unsigned char
         *mirror; /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
 } perf_buffers_t;
