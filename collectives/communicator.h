@@ -217,7 +217,8 @@ gyre_status_t coll_fault_arm(gyre_comm_t *comm);
 void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send, void **recv);
 
 /* --- p2p.c --- */
-/* A message whose arguments are right, wherever its buffer lies; request: NULL: blocking. */
+/* A message whose arguments are right, on a communicator that has not failed (coll_check_comm), wherever its buffer lies;
+ * request: NULL: blocking. */
 gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
                              gyre_comm_t *comm, gyre_request_t **request);
 int coll_p2p_advance(gyre_comm_t *comm);

@@ -201,6 +201,9 @@ static gyre_status_t do_job(coll_cuda_proxy_t *p, const job_t *job)
 {
     switch (job->kind) {
     case JOB_SEND: {
+        gyre_status_t st = coll_check_comm("isend", p->c->shadow);
+        if (st != GYRE_OK)
+            return st;
         gyre_request_t **request = &p->pending[p->send_began % SEND_SLOTS];
         *request = NULL;
         p->send_began++;
@@ -208,8 +211,10 @@ static gyre_status_t do_job(coll_cuda_proxy_t *p, const job_t *job)
                               request);
     }
     case JOB_RECV: {
-        gyre_status_t st =
-            coll_p2p_start(COLL_REQ_RECV, job->out, job->bytes, GYRE_UINT8, job->peer, p->c->shadow, NULL);
+        gyre_status_t st = coll_check_comm("recv", p->c->shadow);
+        if (st == GYRE_OK)
+            st = coll_p2p_start(COLL_REQ_RECV, job->out, job->bytes, GYRE_UINT8, job->peer, p->c->shadow,
+                                NULL);
         return st == GYRE_OK && job->direct && p->c->flush
                    ? base_device_rdma_flush((base_device_t){BASE_CUDA, p->c->device})
                    : st;

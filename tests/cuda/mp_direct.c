@@ -156,6 +156,25 @@ static void one_without(void)
     all_lengths("auto", rank != 0 && rank + 1 < n, rank > 1, words);
 }
 
+/* Rank 1 aborts while rank 0 waits to receive from it, or what rank 0 has sent lies with it untaken: streams end, and the memory on
+ * the device serves the next communicator as if nothing had been. */
+static void aborted(int receives)
+{
+    open_comm("auto");
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    if (rank == 0 && receives)
+        MP_OK(gyre_recv_stream(there, MOST, GYRE_UINT8, 1, comm, stream));
+    if (rank == 0 && !receives)
+        MP_OK(gyre_send_stream(there, MOST / 2, GYRE_UINT8, 1, comm, stream));
+    MP_OK(gyre_barrier(world));
+    if (rank == 1)
+        MP_OK(gyre_comm_abort(comm, "enough"));
+    CUDA(cudaStreamSynchronize(stream));
+    MP_CHECK(gyre_barrier(comm) != GYRE_OK, "rank %d: an aborted communicator works", rank);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+}
+
 /* A way that there is not: an error on all ranks, and nothing else is broken. */
 static void refused(const char *rdma)
 {
@@ -172,6 +191,9 @@ static void over_ucx(void)
 {
     says_cuda = 1;
     all_lengths("auto", 1, 1, "between hosts from device memory: UCX ");
+    aborted(1);
+    aborted(0);
+    all_lengths("auto", 1, 1, "between hosts from device memory: UCX ");
     all_lengths("off", 0, 0, "through pinned host memory: GYRE_CUDA_RDMA=off");
     refused("peermem");
     says_cuda = 0;
@@ -184,6 +206,8 @@ static void over_ucx(void)
 static void over_verbs(void)
 {
     all_lengths("auto", 0, 0, "between hosts from device memory: GPUDirect RDMA by nvidia-peermem (cuMemGet");
+    aborted(1);
+    aborted(0);
     all_lengths("peermem", 0, 0, "between hosts from device memory: GPUDirect RDMA by nvidia-peermem, over ");
     all_lengths("off", 0, 0, "through pinned host memory: GYRE_CUDA_RDMA=off");
     refused("dmabuf");
