@@ -1,3 +1,4 @@
+/* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
 /* ranks: 2 3 */
 /* tests/cuda/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device memory: the same bytes as
  * through the host, in all lengths around the limits, both ways at once; and who goes which way where UCX knows no CUDA memory, where
