@@ -42,6 +42,30 @@ run "$W/emulated/gpu-check" --quick --only test_device --seconds 1 --out "$W/res
 want "a test that takes too long" 1
 check "is told, too" grep -qE '^failed +test_device .* time of 1 s' "$W/out"
 check "and ended in time" [ "$ms" -lt 20000 ]
+printf '%s\n' '#!/bin/sh' '[ "$GYRE_RANK" != 0 ] || echo " 8 2 float sum -1 1.0 1.0 1.0 3 1.0 1.0 1.0 0 1 1"; exit 1' >"$W/wrong"
+ln -sf "$W/wrong" "$W/emulated/bin/gyre-perf"
+run "$W/emulated/gpu-check" --quick --only gatherv --out "$W/results"
+want "wrong elements" 1
+check "are told with their number" grep -qE '^failed +gatherv-4 .*: 3 wrong' "$W/out"
+# a run whose losses depend on the number of ranks, and are not the CPU's
+cat >"$W/wrong" <<'SH'
+#!/bin/sh
+size=${GYRE_SIZE:-1}
+while [ $# -gt 1 ]; do
+    case $1 in
+    --log) log=$2 ;;
+    --device) [ "$2" = cpu ] || size=2$size ;;
+    esac
+    shift
+done
+for step in 1 2 3 4 5; do echo "{\"step\":$step,\"loss\":$size.5,\"loss_hex\":\"0x$size\"}"; done >"$log"
+echo '{"weights_hash":"00"}' >>"$log"
+SH
+ln -sf "$W/wrong" "$W/emulated/bin/gyre-train"
+run "$W/emulated/gpu-check" --quick --only layouts-fp32 --only loss-cpu-gpu --out "$W/results"
+want "other losses" 1
+check "than one rank's" grep -qE '^failed +layouts-fp32 .*; losses or weights differ' "$W/out"
+check "than the CPU's" grep -qE '^failed +loss-cpu-gpu .*: 20.0* largest difference' "$W/out"
 run "$W/emulated/gpu-check" --only nonesuch --out "$W/results"
 want "no check of that name" 1
 run "$W/emulated/gpu-check" --frob
