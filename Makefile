@@ -322,11 +322,15 @@ $(E)/tests/cuda/fake_cublaslt.so: $(call obj,tests/cuda/fake_cublaslt.c)
 $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
-# All tests of device code in one program: each alone would bring the libraries and all kernels again.
-GPU_TESTS    := $(notdir $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS)))
-GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/cuda/many
+# All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
+# between Gyre and a library with functions of the same names.
+GPU_ALONE    := mp_direct
+GPU_TESTS    := $(filter-out $(GPU_ALONE),$(notdir $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
+GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(addprefix $(B)/tests/cuda/,many $(GPU_ALONE))
 $(B)/obj/tests/cuda/many/%.o: $(B)/obj/tests/cuda/%.o
 	@mkdir -p $(@D)
+	@more=$$(nm -g --defined-only $< | awk '$$3 != "main" { print $$3 }'); [ -z "$$more" ] || \
+	    { echo "$*: other programs in tests/cuda/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
 	$(Q)objcopy --redefine-sym main=$*_main $< $@
 $(B)/tests/cuda/many: $(GPU_TESTS:%=$(B)/obj/tests/cuda/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
     $(LIB_TRAIN) $(LIB_A) tests/cuda/many.c

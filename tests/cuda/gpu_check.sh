@@ -86,6 +86,10 @@ if command -v patchelf >/dev/null; then
         want "no driver" 2 '^gpu-check: nothing to check: no NVIDIA driver'
         check "in one line" [ "$(wc -l <"$W/err") $(wc -c <"$W/out")" = '1 0' ]
         check "and nothing written" [ ! -e "$W/away/gpu-check.json" ]
+        while read -r name _; do
+            run env -i "$W/away/bundle/tests/many" "$name"
+            [ "$rc" = 77 ] && grep -q 'no NVIDIA driver' "$W/out" || bad "the bundle's $name: code $rc"
+        done <"$W/away/bundle/tests/list"
     fi
     run env -i "$W/away/bundle/bin/ucx-run" -n 2 "$W/away/bundle/bin/gyre-perf" all_reduce -b 8 -e 64K -f 64 -c 1
     want "its programs run" 0
