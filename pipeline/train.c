@@ -63,6 +63,7 @@ struct pipe_train {
     work_t work;
     double *lost;         /* losses of an evaluation that failed */
     gyre_status_t unread; /* the first sequence of this step that could not be read */
+    int missed;           /* some rank had one, and all know */
 };
 
 /* ---- callbacks ----------------------------------------------------------------------------------------------- */
@@ -111,15 +112,16 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     model_example_t example = {.tokens = train->tokens + j * seq,
                                .targets = train->targets + j * seq,
                                .positions = train->positions ? train->positions + j * seq : NULL};
-    gyre_status_t status = train->work.fetch(train->work.user, index, &example);
+    /* one that cannot be read is told; the step is lost, and others would only repeat it */
+    gyre_status_t status =
+        train->unread == GYRE_OK ? train->work.fetch(train->work.user, index, &example) : train->unread;
     if (status != GYRE_OK) {
         memset(example.tokens, 0, seq * sizeof *example.tokens);
         memset(example.targets, 0, seq * sizeof *example.targets);
         if (example.positions)
             memset(example.positions, 0, seq * sizeof *example.positions);
         example.prefix = 0;
-        if (train->unread == GYRE_OK)
-            train->unread = status;
+        train->unread = status;
     }
     model_sequence_t *sequence = &train->sequence[j];
     sequence->tokens = example.tokens;
@@ -129,8 +131,9 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
 }
 
 /* This rank's error, or that of others, which they have told. */
-static gyre_status_t unread(const pipe_train_t *train, double ranks)
+static gyre_status_t unread(pipe_train_t *train, double ranks)
 {
+    train->missed = ranks > 0.0;
     if (train->unread != GYRE_OK || ranks == 0.0)
         return train->unread;
     return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
@@ -657,6 +660,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
     train->unread = GYRE_OK;
+    train->missed = 0;
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
     watch(train, out->spans);
@@ -677,10 +681,8 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, joined, -1, -1);
     out->join_s = (double)(joined - reducing) * 1e-9;
     out->stop = train->loss[batch + WORD_STOP] > 0.0;
-    if (status == GYRE_OK) {
+    if (status == GYRE_OK)
         status = unread(train, train->loss[batch + WORD_UNREAD]);
-        out->unread = status != GYRE_OK;
-    }
     if (status == GYRE_OK)
         status = optim_zero_finish(train->zero, 1.0 / (double)batch, rate, &out->zero);
     watch(train, NULL);
@@ -745,6 +747,7 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
     if (!each)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
     train->unread = GYRE_OK;
+    train->missed = 0;
     gyre_status_t status = GYRE_OK;
     for (size_t at = 0; status == GYRE_OK && at < count; at += at_once)
         status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
@@ -760,6 +763,11 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
     else
         free(each);
     return status;
+}
+
+int pipe_train_unread(const pipe_train_t *train)
+{
+    return train->missed;
 }
 
 const model_params_t *pipe_train_whole(const pipe_train_t *train)

@@ -64,7 +64,6 @@ typedef struct {
     double loss;             /* mean over the global batch, nats per token */
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
     int stop;                /* in: this rank wants it to be the last; out: some rank does */
-    int unread;              /* out, with an error: a sequence could not be read; all ranks have the error */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
     /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is differentiated, to
      * 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
@@ -87,6 +86,10 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
 /* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over world. */
 gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
                                   double *loss);
+
+/* 1: the last step or evaluation failed because a rank could not read a sequence. Each such rank has told its first one, and all
+ * ranks have the error. */
+int pipe_train_unread(const pipe_train_t *train);
 
 /* What it is made of; all borrowed. The whole table; weights and state; the layout. */
 const model_params_t *pipe_train_whole(const pipe_train_t *train);

@@ -60,7 +60,12 @@ run "$TRAIN" "${SMALL[@]}" --steps 1 --sample-tokens 40 --infill-ids 1,2,3,4 --p
 want "ids that texts lack, and a sample" 0
 
 run "$TRAIN" "${SMALL[@]}" --steps 1 --infill-ids 97,98,99,100
-want "ids that texts have" 1 "the data holds id .*: name ids that no text has with --infill-ids"
+want "ids that texts have" 2 "the data holds id .*: name ids that no text has with --infill-ids"
+check "are suspect from the start" grep -q -- "--infill-ids 97,98,99,100: 97 is one of the data's 256 ids" "$W/err"
+run "$UCX_RUN" -n 4 "$TRAIN" "${SMALL[@]}" --steps 1 --batch 8 --infill-ids 97,98,99,100
+want "ids that texts have, on four ranks" 2 "the data holds id .*: name ids that no text has with --infill-ids"
+check "a line of each rank at most" [ "$(grep -c "the data holds id" "$W/err")" -le 4 ]
+check "and nobody is aborted" bash -c '! grep -qi abort "$1"' - "$W/err"
 run "$TRAIN" "${SMALL[@]}" --steps 1 --infill-ids 256,257,258
 want "three ids" 2 "--infill-ids 256,257,258: it must be four ids"
 run "$TRAIN" "${SMALL[@]}" --steps 1 --infill-ids 257,258,259,260

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "model/random.h"
 #include "tools/gyre-train/run.h"
 
@@ -19,14 +20,31 @@ static gyre_status_t parse_ids(const char *text, model_infill_ids_t *ids)
     return GYRE_OK;
 }
 
+/* Ids of the data's own vocabulary may be some that no text of it has: only reading all of it could tell. */
+static void tell_inside(const train_run_t *run, const model_infill_ids_t *ids)
+{
+    const model_token_t id[] = {ids->mask, ids->gmask, ids->sop, ids->eop};
+    for (size_t i = 0; i < MODEL_INFILL_IDS; i++)
+        if (id[i] >= 0 && (size_t)id[i] < run->data->vocab) {
+            log_warning(
+                "--infill-ids %s: %d is one of the data's %zu ids: training ends where a text holds it",
+                run->options->infill_ids, id[i], run->data->vocab);
+            return;
+        }
+}
+
 /* The ids that no text has; options say them from now on, for log and checkpoints. */
 static gyre_status_t choose_ids(train_run_t *run)
 {
     char text[64];
     size_t vocab = run->shape.vocab;
     model_infill_ids_t *ids = &run->infill_ids;
-    if (run->options->infill_ids)
-        return parse_ids(run->options->infill_ids, ids);
+    if (run->options->infill_ids) {
+        gyre_status_t status = parse_ids(run->options->infill_ids, ids);
+        if (status == GYRE_OK)
+            tell_inside(run, ids);
+        return status;
+    }
     if (run->data->vocab + MODEL_INFILL_IDS > vocab)
         return gyre_fail(
             GYRE_ERR_INVALID,

@@ -38,7 +38,9 @@ static void watch_signals(void)
 
 static gyre_status_t evaluate(train_run_t *run, double *loss)
 {
-    return pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count, loss);
+    gyre_status_t status = pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count, loss);
+    run->agreed |= pipe_train_unread(run->train);
+    return status;
 }
 
 /* Seconds of training, of all processes of this run. */
@@ -106,8 +108,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     gyre_status_t status = pipe_train_resize(run->train, batch);
     if (status == GYRE_OK)
         status = pipe_train_step(run->train, run->next, train_fetch, run, rate, &step);
-    if (step.unread)
-        run->agreed = 1;
+    run->agreed |= pipe_train_unread(run->train);
     if (status == GYRE_OK)
         status = check_sound(run, &step, scaler ? &before : NULL);
     if (status != GYRE_OK)
@@ -298,7 +299,7 @@ int train_run(train_options_t *options)
     gyre_status_t status = train_join(&run);
     if (status == GYRE_OK) {
         status = run_together(&run);
-        trained = run.start > 0;
+        trained = run.start > 0 && !(run.train && pipe_train_unread(run.train));
         status = leave(&run, status);
     }
     if (status == GYRE_OK && run.rank == 0)
