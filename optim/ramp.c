@@ -53,21 +53,22 @@ static uint64_t steps_of(const optim_ramp_t *r, size_t i, size_t growths, uint64
     return end > before ? (end - before + size - 1) / size : 0;
 }
 
-size_t optim_ramp_at(const optim_ramp_t *r, uint64_t step, uint64_t *before)
+size_t optim_ramp_at(const optim_ramp_t *r, optim_ramp_at_t *at, uint64_t step, uint64_t *before)
 {
     size_t growths = optim_ramp_sizes(r) - 1;
-    *before = 0;
-    for (size_t i = 0; i < growths; i++) {
-        uint64_t steps = steps_of(r, i, growths, *before), size = optim_ramp_size(r, i);
-        if (step < steps) {
-            *before += step * size;
-            return size;
-        }
-        step -= steps;
-        *before += steps * size;
+    optim_ramp_at_t now = at && at->steps <= step ? *at : (optim_ramp_at_t){0};
+    for (; now.size < growths; now.size++) {
+        uint64_t steps = steps_of(r, now.size, growths, now.sequences);
+        if (step - now.steps < steps)
+            break;
+        now.steps += steps;
+        now.sequences += steps * optim_ramp_size(r, now.size);
     }
-    *before += step * r->batch;
-    return r->batch;
+    size_t size = optim_ramp_size(r, now.size);
+    *before = now.sequences + (step - now.steps) * size;
+    if (at)
+        *at = now;
+    return size;
 }
 
 uint64_t optim_ramp_steps(const optim_ramp_t *r, uint64_t sequences)

@@ -32,17 +32,24 @@ static void follows_the_rule(void **state)
                                             .increment = increment,
                                             .over = over};
                     uint64_t consumed = 0, before;
+                    optim_ramp_at_t at = {0};
                     assert_int_equal(optim_ramp_check(&r), GYRE_OK);
                     assert_int_equal(optim_ramp_sizes(&r), growths + 1);
                     assert_int_equal(optim_ramp_size(&r, growths), r.batch);
                     for (uint64_t step = 0; step < 90; step++) {
-                        size_t size = optim_ramp_at(&r, step, &before);
+                        size_t size = optim_ramp_at(&r, &at, step, &before);
                         assert_int_equal(before, consumed);
                         assert_int_equal(size, by_rule(&r, consumed));
+                        assert_int_equal(optim_ramp_at(&r, NULL, step, &before), size);
+                        assert_int_equal(before, consumed);
                         assert_int_equal(optim_ramp_steps(&r, consumed), step);
                         assert_int_equal(optim_ramp_steps(&r, consumed + 1), step + 1);
                         consumed += size;
                     }
+                    optim_ramp_at(&r, &at, 3, &before); /* back, as behind a resume */
+                    uint64_t again = before;
+                    optim_ramp_at(&r, NULL, 3, &before);
+                    assert_int_equal(again, before);
                 }
 }
 
@@ -53,17 +60,17 @@ static void published(void **state)
     const optim_ramp_t r = {.batch = 1536, .start = 16, .increment = 16, .over = 3906250};
     uint64_t before, step = optim_ramp_steps(&r, r.over);
     assert_int_equal(optim_ramp_check(&r), GYRE_OK);
-    assert_int_equal(optim_ramp_at(&r, step, &before), 1536);
+    assert_int_equal(optim_ramp_at(&r, NULL, step, &before), 1536);
     assert_in_range(before, r.over, r.over + 1536);
-    assert_int_equal(optim_ramp_at(&r, step - 1, &before), 1520);
-    assert_int_equal(optim_ramp_at(&r, step + 1000000000, &before), 1536);
+    assert_int_equal(optim_ramp_at(&r, NULL, step - 1, &before), 1520);
+    assert_int_equal(optim_ramp_at(&r, NULL, step + 1000000000, &before), 1536);
     const optim_ramp_t huge = {.batch = 65536, .start = 1, .increment = 1, .over = (uint64_t)1 << 53};
     assert_int_equal(optim_ramp_check(&huge), GYRE_OK);
     step = optim_ramp_steps(&huge, huge.over);
-    assert_int_equal(optim_ramp_at(&huge, step - 1, &before), 65535);
+    assert_int_equal(optim_ramp_at(&huge, NULL, step - 1, &before), 65535);
     assert_true(before < huge.over && before + 65535 >= huge.over);
     const optim_ramp_t none = {.batch = 8};
-    assert_int_equal(optim_ramp_at(&none, 5, &before), 8);
+    assert_int_equal(optim_ramp_at(&none, NULL, 5, &before), 8);
     assert_int_equal(before, 40);
     assert_int_equal(optim_ramp_steps(&none, 41), 6);
 }

@@ -102,7 +102,7 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
     pipe_train_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};
     take_notes(run, out->seconds, &step);
     double rate = optim_schedule_rate(schedule, run->next, run->progress);
-    size_t batch = optim_ramp_at(&run->ramp, run->next, &run->before_next);
+    size_t batch = optim_ramp_at(&run->ramp, &run->ramp_at, run->next, &run->before_next);
     const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
     const optim_scaler_t before = scaler ? *scaler : (optim_scaler_t){.scale = 1.0};
     gyre_status_t status = pipe_train_resize(run->train, batch);

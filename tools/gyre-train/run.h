@@ -30,6 +30,7 @@ typedef struct {
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
     optim_ramp_t ramp;     /* how its size follows from that */
+    optim_ramp_at_t ramp_at;
     uint64_t before_next;  /* sequences of the steps before it */
     double progress;       /* part of the time limit that is gone, as rank 0 told it last */
     base_time_t start;     /* of this process's part of training */
