@@ -19,7 +19,7 @@ size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *bat
     return longest;
 }
 
-pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const optim_batch_t *batch)
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const pipe_load_t *load)
 {
     pipe_layout_t l = *layout;
     l.tp = l.tp ? l.tp : 1;
@@ -28,9 +28,8 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, co
         l.dp = base_max_size(1, l.tp > ranks || l.pp > ranks ? 1 : ranks / (l.tp * l.pp));
     if (l.chunks == 0)
         l.chunks = (size_t)pipe_kind_chunks(l.schedule);
-    if (l.micro_batch == 0 && batch && l.zero == 3 && l.dp > 1 && l.pp == 1)
-        l.micro_batch = pipe_layout_longest(&l, batch);
-    l.micro_batch = base_max_size(1, l.micro_batch);
+    if (l.micro_batch == 0)
+        l.micro_batch = load ? pipe_layout_together(&l, load) : 1;
     return l;
 }
 
@@ -66,6 +65,11 @@ size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_
     size_t first, share;
     optim_batch_share(batch, layout->dp, dp, &first, &share);
     return (share + layout->micro_batch - 1) / layout->micro_batch;
+}
+
+size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    return (pipe_layout_longest(layout, batch) + layout->micro_batch - 1) / layout->micro_batch;
 }
 
 /* ---- the rules: each returns 0 and says in `why` what is broken ------------------------------------------------ */
@@ -119,12 +123,10 @@ static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, c
                  pipe_kind_name(l->schedule), most == 1 ? "one chunk" : "2 chunks", l->chunks);
         return 0;
     }
-    for (size_t d = 0; l->schedule == PIPE_INTERLEAVED && d < l->dp; d++) {
-        size_t micro = pipe_layout_micro_batches(l, batch, d);
-        if (micro % l->pp != 0) {
-            snprintf(why, WHY, "interleaved needs a multiple of pp %zu micro-batches, not %zu", l->pp, micro);
-            return 0;
-        }
+    size_t micro = l->schedule == PIPE_INTERLEAVED ? pipe_layout_rounds(l, batch) : 0;
+    if (micro % l->pp != 0) {
+        snprintf(why, WHY, "interleaved needs a multiple of pp %zu micro-batches, not %zu", l->pp, micro);
+        return 0;
     }
     return 1;
 }

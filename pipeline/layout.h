@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "model/params.h"
+#include "model/stage.h"
 #include "optim/batch.h"
 #include "pipeline/schedule.h"
 
@@ -19,13 +20,28 @@ typedef struct {
     int zero;     /* ZeRO stage 0 .. 3 over the data-parallel group */
     int sequence; /* 1: sequence parallelism in the tensor-parallel group */
     /* Sequences that travel through the pipeline together. 0: 1; where ZeRO 3 gathers weights for every micro-batch, and
-     * there is no pipeline that wants many of them, the longest share. */
+     * there is no pipeline that wants many of them, what pipe_layout_together says. */
     size_t micro_batch;
     int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
 } pipe_layout_t;
 
-/* `layout` with zeros replaced by what they mean on `ranks` ranks. batch NULL: it is not known, micro_batch 0 is 1. */
-pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const optim_batch_t *batch);
+/* What a run holds beside its layout. */
+typedef struct {
+    model_config_t model;
+    optim_batch_t batch;
+    model_precision_t precision;
+    model_recompute_t recompute;
+    int grad16, keep, offload; /* as optim_zero_config_t has them; offload 1: there is a folder */
+} pipe_load_t;
+
+/* `layout` with zeros replaced by what they mean on `ranks` ranks. load NULL: it is not known, micro_batch 0 is 1. */
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const pipe_load_t *load);
+
+/* together.c: the micro-batch of a layout that gathers its weights for each of them (ZeRO 3), where it is not given: the largest
+ * whose activations beyond those of one sequence take at most half of what stage 3 saves on a rank against stage 0, so that the other half
+ * stays saved; then the least that makes as few micro-batches. 1 to the longest share; 1 where weights are gathered once in any case
+ * (keep), where there is a pipeline, and for what does not pass the checks. Counted in the bytes of the CPU's stages. */
+size_t pipe_layout_together(const pipe_layout_t *layout, const pipe_load_t *load);
 
 /* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the
  * rule that is broken with both values, and the nearest layout that works, as flags that are to be put in the place of those that
@@ -60,5 +76,7 @@ void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage
 size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the share is empty. */
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp);
+/* Micro-batches of the longest share, which is what every column's schedule has: others are idle in some of them. */
+size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch);
 
 #endif

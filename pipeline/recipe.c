@@ -297,8 +297,13 @@ static gyre_status_t read_objective(const char *where, const json_t *object, pip
 
 void pipe_recipe_complete(pipe_recipe_t *r)
 {
-    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp,
-                                     r->batch.batch ? &r->batch : NULL);
+    const pipe_load_t load = {.model = r->model,
+                              .batch = r->batch,
+                              .precision = r->precision.type,
+                              .recompute = r->recompute,
+                              .grad16 = r->precision.type != MODEL_FLOAT32 &&
+                                        r->precision.grad == r->precision.type};
+    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp, &load);
     size_t dp = r->layout.dp;
     if (!r->batch.batch)
         r->batch.batch = dp * r->layout.micro_batch;

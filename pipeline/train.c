@@ -46,6 +46,7 @@ struct pipe_train {
     pipe_train_config_t config;
     gyre_comm_t *world, *tp, *dp, *pp, *tied;
     pipe_layout_t layout;
+    pipe_load_t load;
     pipe_place_t place;
     optim_batch_t batch;
     model_params_t *whole, *local;
@@ -454,10 +455,22 @@ static void free_parts(pipe_train_t *train)
     free_sequences(train);
 }
 
+pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch)
+{
+    return (pipe_load_t){.model = config->model,
+                         .batch = optim_batch_sized(&config->batch, batch),
+                         .precision = config->precision,
+                         .recompute = config->recompute,
+                         .grad16 = config->zero.grad16,
+                         .keep = config->zero.keep,
+                         .offload = config->zero.offload != NULL};
+}
+
 gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
 {
     size_t ranks = (size_t)gyre_comm_size(world);
-    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, &config->batch);
+    const pipe_load_t load = pipe_train_load(config, config->batch.batch);
+    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, &load);
     gyre_status_t status = model_config_check(&config->model);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &config->model, ranks, &config->batch);
@@ -471,6 +484,7 @@ gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *co
     train->world = world;
     train->config = *config;
     train->layout = layout;
+    train->load = load;
     train->place = pipe_layout_place(&layout, (size_t)gyre_comm_rank(world));
     train->batch = optim_batch_complete(&config->batch);
     find_shares(train);
@@ -528,8 +542,9 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
                          train->config.batch.batch);
     free_parts(train);
     train->batch = optim_batch_complete(&sized);
+    train->load.batch = sized;
     train->layout.micro_batch =
-        pipe_layout_complete(&train->config.layout, (size_t)gyre_comm_size(train->world), &train->batch)
+        pipe_layout_complete(&train->config.layout, (size_t)gyre_comm_size(train->world), &train->load)
             .micro_batch;
     find_shares(train);
     gyre_status_t status =

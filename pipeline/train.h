@@ -28,6 +28,9 @@ typedef struct {
 
 typedef struct pipe_train pipe_train_t;
 
+/* What it holds with a batch of `batch` sequences, for pipe_layout_complete. */
+pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
+
 /* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before; positions are
  * asked for by a model with prefixes and rotary positions. Called on the ranks that hold the first or the last stage, with
  * prefixes on all. An error, which has been told, ends the step on all ranks before it changes anything. */

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "optim/zero.h"
 #include "pipeline/layout.h"
 
 static const model_config_t model = {
@@ -49,20 +50,73 @@ static void rules(void **state)
     refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1 --zero 3");
 }
 
-/* What is gathered for each micro-batch goes through all of a rank's sequences, where nothing speaks for more micro-batches. */
+/* Bytes of rank 0 in ZeRO stage `stage`, activations included. */
+static size_t total(int stage, size_t dp, const pipe_load_t *load, size_t micro, size_t each)
+{
+    const optim_zero_config_t zero = {.stage = stage,
+                                      .share = load->batch.batch / dp,
+                                      .group = optim_batch_group(&load->batch),
+                                      .bucket_bytes = 512 << 10,
+                                      .precision = load->precision,
+                                      .grad16 = load->grad16};
+    size_t bytes[OPTIM_MEMORY_KINDS], sum = micro * each;
+    model_params_t *params;
+    assert_int_equal(model_params_create(&load->model, &params), GYRE_OK);
+    assert_int_equal(optim_zero_predict(params, &zero, dp, 0, 1, 1, bytes, NULL), GYRE_OK);
+    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        sum += bytes[k];
+    model_params_destroy(params);
+    return sum;
+}
+
+/* Where weights are gathered for each micro-batch, and nothing else speaks for many: as many sequences together as memory bears.
+ * Whoever takes stage 3 for want of memory holds no more than in stage 0, however large the batch is. */
 static void micro_batch_by_itself(void **state)
 {
     (void)state;
+    pipe_load_t load = {.model = {.vocab = 64, .seq = 8, .layers = 4, .hidden = 128, .heads = 4, .leaves = 4},
+                        .batch = {.batch = 8}};
     const struct {
         pipe_layout_t layout;
         size_t ranks, micro;
-    } want[] = {{{.zero = 3}, 4, 2}, {{.zero = 3}, 3, 4}, /* shares of 2, 2, 4 */
-                {{.zero = 3}, 1, 1}, {{.zero = 3, .pp = 2}, 4, 1},
-                {{.zero = 2}, 4, 1}, {{.zero = 3, .micro_batch = 1}, 4, 1}};
-    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
-        assert_int_equal(pipe_layout_complete(&want[i].layout, want[i].ranks, &batch).micro_batch,
+        int keep;
+    } want[] = {{{.zero = 3}, 4, 2, 0}, {{.zero = 3}, 3, 4, 0}, /* shares of 2, 2, 4 */
+                {{.zero = 3}, 1, 1, 0}, {{.zero = 3, .pp = 2}, 4, 1, 0},
+                {{.zero = 3}, 4, 1, 1}, {{.zero = 2}, 4, 1, 0},
+                {{.zero = 3}, 9, 1, 0}, {{.zero = 3, .micro_batch = 1}, 4, 1, 0}};
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        load.keep = want[i].keep;
+        assert_int_equal(pipe_layout_complete(&want[i].layout, want[i].ranks, &load).micro_batch,
                          want[i].micro);
+    }
     assert_int_equal(pipe_layout_complete(&want[0].layout, 4, NULL).micro_batch, 1);
+
+    const model_tp_t alone = {.size = 1};
+    load.model.seq = 64;
+    load.keep = 0;
+    for (size_t sequences = 2; sequences <= 4096; sequences *= 2)
+        for (int half = 0; half < 2; half++) {
+            load.precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32;
+            load.recompute = sequences % 3 == 1 ? MODEL_RECOMPUTE_FULL : MODEL_RECOMPUTE_NONE;
+            load.batch.batch = sequences;
+            const model_config_t whole = model_config_complete(&load.model);
+            const model_stage_config_t stage = {.layers = whole.layers,
+                                                .embed = 1,
+                                                .head = 1,
+                                                .slots = 1,
+                                                .together = 1,
+                                                .recompute = load.recompute};
+            size_t each, micro = pipe_layout_complete(&want[0].layout, 2, &load).micro_batch;
+            assert_int_equal(model_stage_slot_bytes_f32(&whole, &alone, &stage, &each), GYRE_OK);
+            assert_in_range(micro, 1, sequences / 2);
+            size_t least = total(3, 2, &load, 1, each), most = total(0, 2, &load, 1, each);
+            assert_true(total(3, 2, &load, micro, each) <= least + (most - least) / 2);
+            /* and so few micro-batches that one sequence more in each is no gain, or does not fit */
+            size_t share = sequences / 2, count = (share + micro - 1) / micro;
+            if (count > 1)
+                assert_true(total(3, 2, &load, (share + count - 2) / (count - 1), each) >
+                            least + (most - least) / 2);
+        }
 }
 
 /* Shards of positions: as many as tensor ranks, whatever the leaves. */
@@ -181,7 +235,8 @@ static void advice_is_accepted(void **state)
                                      .sequence = (int)(draw[12] % 2),
                                      .micro_batch = draw[13] % 6,
                                      .balance = (int)(draw[14] % 2)};
-        const pipe_layout_t whole = pipe_layout_complete(&asked, ranks, &b);
+        const pipe_layout_t whole =
+            pipe_layout_complete(&asked, ranks, &(pipe_load_t){.model = c, .batch = b});
         if (pipe_layout_check(&whole, &c, ranks, &b) == GYRE_OK)
             continue;
         refusals++;

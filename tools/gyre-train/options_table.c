@@ -99,7 +99,7 @@ const train_row_t train_rows[] = {
     {TRAIN_PARALLELISM, "balance", TRAIN_CHOICE, AT(balance), "layers", 0, 0, "layers|embedding",
      "of pipeline ranks; embedding: it and the head count as a layer each", TRAIN_FREE},
     {TRAIN_PARALLELISM, "micro-batch", TRAIN_COUNT, AT(micro_batch), "0", 0, 1048576, "SEQUENCES",
-     "that go through the layers together; 0: 1; ZeRO 3 without PP: a rank's share", TRAIN_FREE},
+     "together in the layers; 0: 1; ZeRO 3 without PP: as many as its saving bears", TRAIN_FREE},
     {TRAIN_PARALLELISM, "recompute", TRAIN_CHOICE, AT(recompute), "none", 0, 0, "none|selective|full",
      "activations in backward: attention weights, or whole layers", TRAIN_FREE},
     {TRAIN_PARALLELISM, "leaves", TRAIN_COUNT, AT(leaves), "0", 0, 64, "N",

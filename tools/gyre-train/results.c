@@ -119,6 +119,25 @@ static gyre_status_t make_sample(train_run_t *run)
     return status;
 }
 
+/* What ZeRO 3 gathers, and what its micro-batches hold. */
+static void print_gathers(const train_run_t *run)
+{
+    const pipe_layout_t *l = pipe_train_layout(run->train);
+    const optim_batch_t batch = {
+        .batch = run->options->batch, .groups = run->options->groups, .equal = run->options->variant};
+    size_t rounds = pipe_layout_rounds(l, &batch);
+    if (l->zero != 3 || l->dp < 2)
+        return;
+    printf("ZeRO 3: micro-batches of %zu%s, activations %.1f MB on rank 0, ", l->micro_batch,
+           run->options->micro_batch ? "" : " (chosen)",
+           (double)pipe_train_activation_bytes(run->train) / 1e6);
+    if (run->options->keep_weights)
+        printf("weights gathered once a step: it sends 2 values per parameter\n");
+    else
+        printf("weights gathered 2 x %zu times a step: it sends %zu values per parameter%s\n", rounds,
+               2 * rounds + 1, rounds > 1 ? " (larger --micro-batch: fewer; --keep-weights: 2)" : "");
+}
+
 void train_print_start(const train_run_t *run)
 {
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
@@ -134,6 +153,7 @@ void train_print_start(const train_run_t *run)
            run->data->files == 1 ? "" : "s", run->options->data);
     printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
            run->options->valid_data);
+    print_gathers(run);
     if (run->options->device)
         printf("on CUDA device %d (%s), %s\n", run->device.index, run->record.device,
                run->options->precision == MODEL_BFLOAT16 ? "bf16" : "fp32");

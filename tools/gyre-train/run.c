@@ -283,6 +283,7 @@ static gyre_status_t leave(train_run_t *run, gyre_status_t status)
     return status != GYRE_OK ? status : left;
 }
 
+/* trained: steps were tried, with input that was good as far as one saw. */
 static int exit_code(gyre_status_t status, int trained)
 {
     if (status == GYRE_OK)

@@ -54,6 +54,10 @@ gyre_status_t train_set_up(train_run_t *run);
 
 /* ramp.c: every size on the way is one that this layout can train. INVALID. */
 gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks);
+/* Of dp data-parallel ranks: those without a sequence. */
+size_t train_ramp_idle(const optim_batch_t *batch, size_t dp);
+/* Says how many those are, and how long, while a batch that will be `batch` is small. */
+void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_t dp);
 
 /* alike.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
  * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */

@@ -157,7 +157,6 @@ gyre_status_t train_join(train_run_t *run)
 static pipe_train_config_t config_of(const train_run_t *run)
 {
     const train_options_t *o = run->options;
-    int once = o->micro_batch == 0 && o->keep_weights; /* gathers do not ask for large micro-batches */
     return (pipe_train_config_t){.model = run->shape,
                                  .layout = {.tp = o->tp,
                                             .pp = o->pp,
@@ -166,7 +165,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                             .schedule = (pipe_kind_t)o->schedule,
                                             .zero = (int)o->zero,
                                             .sequence = o->sequence_parallel,
-                                            .micro_batch = once ? 1 : o->micro_batch,
+                                            .micro_batch = o->micro_batch,
                                             .balance = o->balance},
                                  .batch = {.batch = o->batch, .groups = o->groups, .equal = o->variant},
                                  .zero = {.bucket_bytes = o->bucket_bytes,
@@ -226,7 +225,8 @@ static gyre_status_t check_input(train_run_t *run)
 {
     const pipe_train_config_t config = config_of(run);
     size_t ranks = (size_t)gyre_comm_size(run->comm);
-    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &config.batch);
+    const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
+    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
     gyre_status_t status = check_precision(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
@@ -250,13 +250,9 @@ static gyre_status_t check_input(train_run_t *run)
         return status;
     tell_idle(run->options, &layout);
     train_recipe_tell(run->options);
-    size_t idle = 0, longest = pipe_layout_longest(&layout, &config.batch);
-    for (size_t d = 0; d < layout.dp; d++) {
-        size_t first, count;
-        optim_batch_share(&config.batch, layout.dp, d, &first, &count);
-        idle += count == 0;
-    }
-    size_t batch = config.batch.batch;
+    size_t batch = config.batch.batch, idle = train_ramp_idle(&config.batch, layout.dp),
+           longest = pipe_layout_longest(&layout, &config.batch);
+    train_ramp_tell(&run->ramp, &config.batch, layout.dp);
     if (idle > 0)
         log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", batch,
                     layout.dp, idle, idle == 1 ? "has" : "have", layout.dp - idle);
