@@ -1,7 +1,8 @@
 /* ranks: 1 2 3 4 */
 /* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights are, to the bit, what one process
  * computes without any of it: a stage for one sequence after another, the tree over the batch written out, AdamW row by row.
- * The norm is that of the exact sum of squares.
+ * The norm is that of the exact sum of squares. What ZeRO 3 sends under a pipeline is counted, and batches change their size between
+ * steps: down, up, with split backward passes and with state in a file.
  *
  *   mp_train              checks that, for data parallelism over all ranks and for another layout of them
  *   mp_train FOLDER       one rank: also writes what tests/model/torch_compare.py compares with PyTorch
@@ -229,20 +230,21 @@ static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
     }
 }
 
-/* Data parallelism alone: all ranks together send 2 (n - 1) elements per gradient and, in stage 3, 3 (n - 1), less the embeddings,
- * which backward does not read: by itself every layer is gathered twice, however many sequences a rank has. */
-static void check_traffic(const job_t *job, gyre_comm_t *world, int stage, const optim_zero_step_t *step)
+/* Without tensor parallelism all ranks together send 2 (n - 1) elements per gradient, n ranks being data-parallel, and in stage 3 with
+ * m micro-batches (2 m + 1) (n - 1), less m times the embeddings, which backward does not read; with `keep` 2 (n - 1). */
+static void check_traffic(const job_t *job, gyre_comm_t *world, const pipe_layout_t *l, int keep,
+                          const optim_zero_step_t *step)
 {
-    uint64_t sent = 0, embeddings = 0, n = (uint64_t)gyre_comm_size(world);
+    uint64_t sent = 0, embeddings = 0, all = job->params->grad_total, m = pipe_layout_rounds(l, &job->batch);
     for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
         sent += step->sent[k];
     CHECK(gyre_all_reduce(&sent, &sent, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), world) == GYRE_OK);
     for (size_t r = 0; r < job->params->rows; r++)
         embeddings += job->params->row[r].layer < 0 ? job->params->row[r].count : 0;
-    uint64_t want =
-        job->params->grad_total + (stage < 3 ? job->params->total : 2 * job->params->grad_total - embeddings);
-    MP_CHECK(sent == (n - 1) * want, "stage %d: %llu elements sent, not %llu", stage,
-             (unsigned long long)sent, (unsigned long long)((n - 1) * want));
+    uint64_t gathered = l->zero < 3 ? job->params->total : keep ? all : 2 * m * all - m * embeddings;
+    MP_CHECK(sent == (l->dp - 1) * (all + gathered), "stage %d, %llu micro-batches: %llu sent, not %llu",
+             l->zero, (unsigned long long)m, (unsigned long long)sent,
+             (unsigned long long)((l->dp - 1) * (all + gathered)));
 }
 
 static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
@@ -272,8 +274,8 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         double norm = norm_of(job);
         MP_CHECK(step.zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step.zero.norm,
                  norm);
-        if (layout->dp == 0 && layout->tp == 1 && layout->pp == 1 && layout->zero > 0)
-            check_traffic(job, world, layout->zero, &step.zero);
+        if (layout->tp == 1 && layout->pp == 1 && layout->zero > 0)
+            check_traffic(job, world, pipe_train_layout(train), 0, &step.zero);
         if (job->folder)
             dump(job, loss, norm, rate);
         update(job, norm, rate);
@@ -288,6 +290,96 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
     CHECK(loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
     if (job->folder)
         dump_end(job);
+    pipe_train_destroy(train);
+    free_reference(job);
+}
+
+/* ---- what ZeRO 3 sends under a pipeline, and other batches in between -------------------------------------------------- */
+
+static pipe_train_config_t config_of(const job_t *job, const pipe_layout_t *layout)
+{
+    return (pipe_train_config_t){.model = job->shape,
+                                 .layout = *layout,
+                                 .batch = job->batch,
+                                 .zero = {.adamw = how, .clip = CLIP, .bucket_bytes = 16384},
+                                 .seed = SEED};
+}
+
+/* Stage 3 sends 2 m + 1 values per parameter under a pipeline as without one, and 2 where weights are kept. */
+static void gathers(job_t *job, gyre_comm_t *world)
+{
+    const pipe_layout_t cut[] = {{.tp = 1, .pp = 1, .zero = 3, .micro_batch = 2, .schedule = PIPE_1F1B},
+                                 {.tp = 1, .pp = 2, .zero = 3, .micro_batch = 1, .schedule = PIPE_1F1B}};
+    job->shape.untied = 1; /* a tied row would be on two stages */
+    CHECK(model_params_create(&job->shape, &job->params) == GYRE_OK);
+    for (size_t i = 0; i < 4; i++) {
+        pipe_train_config_t config = config_of(job, &cut[i / 2]);
+        pipe_train_step_t step = {0};
+        pipe_train_t *train;
+        if (gyre_comm_size(world) % (int)config.layout.pp != 0)
+            break;
+        config.zero.keep = i % 2 == 1;
+        CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+        CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
+        CHECK(pipe_train_step(train, 0, fetch, job, 0.001, &step) == GYRE_OK);
+        check_traffic(job, world, pipe_train_layout(train), config.zero.keep, &step.zero);
+        pipe_train_destroy(train);
+    }
+    model_params_destroy(job->params);
+    job->shape.untied = 0;
+}
+
+/* Bytes of all kinds, but for buckets on their way: a rank whose share is smaller takes one more where it cannot wait (docs/zero.md).
+ * *sums: those of the sums over its sequences. */
+static size_t held(pipe_train_t *train, size_t *sums)
+{
+    size_t bytes[OPTIM_MEMORY_KINDS], all = 0;
+    optim_zero_memory(pipe_train_zero(train), bytes);
+    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        all += k == OPTIM_MEMORY_BUCKETS ? 0 : bytes[k];
+    *sums = bytes[OPTIM_MEMORY_ACCUMULATION];
+    return all + pipe_train_activation_bytes(train);
+}
+
+/* A batch of 8 sequences, then 3 (which feed not all of four ranks), then 8: the steps are those of one process, a run that was
+ * made for the size, the memory is that of before. */
+static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout, const char *offload)
+{
+    static const size_t sizes[] = {8, 8, 3, 3, 8, 8};
+    pipe_train_t *train = NULL;
+    size_t first = 0, sums = 0, now, sums_now;
+    int rank = gyre_comm_rank(world);
+    job->batch = (optim_batch_t){.batch = 8};
+    pipe_train_config_t config = config_of(job, layout);
+    config.zero.offload = offload;
+    make_reference(job);
+    CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+    CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
+    CHECK(pipe_train_resize(train, 0) == GYRE_ERR_INVALID);
+    CHECK(pipe_train_resize(train, 9) == GYRE_ERR_INVALID);
+    CHECK(strstr(gyre_last_error(), "a batch of 9 sequences: this run was made for 1 to 8") != NULL);
+    for (job->step = 0; job->step < sizeof sizes / sizeof *sizes; job->step++) {
+        pipe_train_step_t step = {0};
+        job->batch = optim_batch_sized(&config.batch, sizes[job->step]);
+        CHECK(pipe_train_resize(train, sizes[job->step]) == GYRE_OK);
+        CHECK(pipe_train_step(train, job->step, fetch, job, 0.002, &step) == GYRE_OK);
+        now = held(train, &sums_now);
+        if (job->step == 1) {
+            first = now;
+            sums = sums_now;
+        }
+        MP_CHECK(job->step != 3 || (now <= first && sums_now <= sums), "3 sequences hold %zu bytes, 8 %zu",
+                 now, first);
+        MP_CHECK(job->step != 5 || (now == first && sums_now == sums), "%zu bytes, %zu before", now, first);
+        double loss = sum_leaves(job, 0, job->batch.batch, job->grad) / (double)job->batch.batch;
+        MP_CHECK(step.loss == loss, "step %zu: loss %a, one process has %a", job->step, step.loss, loss);
+        join_tied(job);
+        double norm = norm_of(job);
+        MP_CHECK(step.zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step.zero.norm,
+                 norm);
+        update(job, norm, 0.002);
+    }
+    compare_weights(job, train, rank);
     pipe_train_destroy(train);
     free_reference(job);
 }
@@ -313,6 +405,13 @@ int main(int argc, char **argv)
     run(&job, world, &mixed);
     job.batch.batch = 8;
     run(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B});
+
+    gathers(&job, world);
+    resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B}, NULL);
+    resized(&job, world,
+            &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 2, .micro_batch = 2, .schedule = PIPE_1F1B}, P_tmpdir);
+    if (ranks % 2 == 0)
+        resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 2, .zero = 1, .schedule = PIPE_ZB_H1}, NULL);
 
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};

@@ -31,18 +31,18 @@ typedef struct {
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
     optim_ramp_t ramp;     /* how its size follows from that */
     optim_ramp_at_t ramp_at;
-    uint64_t before_next;  /* sequences of the steps before it */
-    double progress;       /* part of the time limit that is gone, as rank 0 told it last */
-    base_time_t start;     /* of this process's part of training */
-    double before;         /* seconds of training of the processes before it */
-    int resuming;          /* a checkpoint is gone on with, if there is one: rank 0 decides */
-    int resumed;           /* from a checkpoint */
-    optim_saver_t *saver;  /* with --checkpoint, where this rank has something to write */
-    uint64_t saved_step;   /* of the last checkpoint that was begun; 0: none */
-    gyre_status_t saved;   /* the last checkpoint */
-    int interrupted;       /* a signal ended the run */
-    uint64_t unsound;      /* steps in a row whose loss was not finite */
-    int agreed;            /* an error is that of every rank: nobody waits for one that fails alone */
+    uint64_t before_next; /* sequences of the steps before it */
+    double progress;      /* part of the time limit that is gone, as rank 0 told it last */
+    base_time_t start;    /* of this process's part of training */
+    double before;        /* seconds of training of the processes before it */
+    int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 decides */
+    int resumed;          /* from a checkpoint */
+    optim_saver_t *saver; /* with --checkpoint, where this rank has something to write */
+    uint64_t saved_step;  /* of the last checkpoint that was begun; 0: none */
+    gyre_status_t saved;  /* the last checkpoint */
+    int interrupted;      /* a signal ended the run */
+    uint64_t unsound;     /* steps in a row whose loss was not finite */
+    int agreed;           /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_progress_t bar;
     train_timeline_t *timeline; /* NULL: nobody asks for one */
