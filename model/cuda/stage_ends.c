@@ -103,7 +103,7 @@ void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j)
 
 /* ---- head and loss ----------------------------------------------------------------------------------------------------- */
 
-/* slot->logits [g][rows,v] of positions `first` .. of lnf S [.,C]. */
+/* slot->logits [g][rows,v], rows logit_ld apart, of positions `first` .. of lnf S [.,C]. */
 static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows)
 {
     size_t C = s->c.hidden, v = s->leaf_vocab;
@@ -113,10 +113,10 @@ static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows)
                                     .K = C,
                                     .lda = C,
                                     .ldb = C,
-                                    .ldd = v,
+                                    .ldd = s->logit_ld,
                                     .batch = s->g,
                                     .step_b = v * C,
-                                    .step_d = rows * v,
+                                    .step_d = rows * s->logit_ld,
                                     .alpha = 1,
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
@@ -143,6 +143,7 @@ static model_cuda_loss_t loss_of(const stage_t *s, const slot_t *slot)
                                .T = s->c.seq,
                                .leaves = s->g,
                                .width = s->leaf_vocab,
+                               .ld = s->logit_ld,
                                .first = s->tp.rank * s->g,
                                .vocab = s->c.vocab,
                                .logits = slot->logits,
@@ -184,7 +185,7 @@ void stage_head_forward(stage_t *s, slot_t *slot, double *loss)
 /* Rows of the logits' gradient are as far apart as those of the logits, in elements of S. */
 static size_t gradient_ld(const stage_t *s)
 {
-    return s->leaf_vocab * (sizeof(float) / s->size);
+    return s->logit_ld * (sizeof(float) / s->size);
 }
 
 void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x)
@@ -237,19 +238,19 @@ void stage_head_weights(stage_t *s, const slot_t *slot, size_t j)
 
 void stage_head_logits(stage_t *s, slot_t *slot, size_t first, size_t count, float *logits)
 {
-    size_t V = s->c.vocab, v = s->leaf_vocab, leaves = s->c.leaves;
+    size_t V = s->c.vocab, v = s->leaf_vocab, ld = s->logit_ld, leaves = s->c.leaves;
     final_norm(s, slot);
     for (size_t t = 0, rows; t < count && s->status == GYRE_OK; t += rows) {
         rows = base_min_size(count - t, LOGIT_ROWS);
         make_logits(s, slot, first + t, rows);
         const float *all = s->tp.size > 1 ? s->rows : slot->logits;
         if (s->tp.size > 1 && s->status == GYRE_OK)
-            s->status = gyre_all_gather_stream(slot->logits, s->rows, s->g * rows * v, GYRE_FLOAT32,
+            s->status = gyre_all_gather_stream(slot->logits, s->rows, s->g * rows * ld, GYRE_FLOAT32,
                                                s->tp.comm, s->stream);
         for (size_t leaf = 0; leaf * v < V && leaf < leaves && s->status == GYRE_OK; leaf++)
             stage_call(s,
-                       cudaMemcpy2DAsync(logits + t * V + leaf * v, V * sizeof(float), all + leaf * rows * v,
-                                         v * sizeof(float), base_min_size(v, V - leaf * v) * sizeof(float),
+                       cudaMemcpy2DAsync(logits + t * V + leaf * v, V * sizeof(float), all + leaf * rows * ld,
+                                         ld * sizeof(float), base_min_size(v, V - leaf * v) * sizeof(float),
                                          rows, cudaMemcpyDefault, s->stream),
                        "copying logits");
     }

@@ -122,7 +122,7 @@ static void take_slot(stage_t *s, slot_t *slot, const layer_t *shared, const slo
         slot->lnf = take(&s->kept, s->size, B, T, C);
         slot->meanf = s->c.norm == MODEL_NORM_RMS ? NULL : take(&s->kept, f4, B, R, 1);
         slot->rstdf = take(&s->kept, f4, B, R, 1);
-        slot->logits = take(&s->kept, f4, s->g * s->leaf_vocab, base_max_size(B * T, LOGIT_ROWS), 1);
+        slot->logits = take(&s->kept, f4, s->g * s->logit_ld, base_max_size(B * T, LOGIT_ROWS), 1);
         slot->max = take(&s->kept, f4, B, T, 1);
         slot->pair = take(&s->kept, f4, 2, B, T);
         slot->sums_head = take(&s->kept, f4, B, 2, C);
@@ -159,7 +159,7 @@ static void take_work(stage_t *s)
     if (s->config.head) {
         s->leaf_loss = take(w, f4, 2 * s->g, B, T);
         s->loss = take(w, sizeof(double), B, 1, 1);
-        s->rows = s->tp.size > 1 ? take(w, f4, s->c.leaves, LOGIT_ROWS, s->leaf_vocab) : NULL;
+        s->rows = s->tp.size > 1 ? take(w, f4, s->c.leaves, LOGIT_ROWS, s->logit_ld) : NULL;
     }
 }
 
@@ -183,8 +183,8 @@ static void take_all(stage_t *s)
 /* The largest of them has a few products of extents below 2^20 each, of which two may not overflow; three could. */
 static int fits(const stage_t *s)
 {
-    size_t wide = base_max_size(base_max_size(s->leaf_vocab, s->leaf_fc),
-                                base_max_size(s->leaf_qkv, s->c.hidden)),
+    size_t wide =
+               base_max_size(base_max_size(s->logit_ld, s->leaf_fc), base_max_size(s->leaf_qkv, s->c.hidden)),
            n;
     return base_mul(s->config.together * s->c.seq, s->g, &n) && base_mul(n, wide, &n) &&
            base_mul(n, 64 * (s->config.layers + 1), &n) && base_mul(n, s->config.slots, &n);
@@ -324,6 +324,7 @@ static void measure(stage_t *s)
     s->leaf_ffn = c->ffn / c->leaves;
     s->leaf_fc = c->gated ? 2 * s->leaf_ffn : s->leaf_ffn;
     s->leaf_vocab = c->vocab_padded / c->leaves;
+    s->logit_ld = (s->leaf_vocab + LOGIT_ALIGN - 1) / LOGIT_ALIGN * LOGIT_ALIGN;
 }
 
 gyre_status_t model_cuda_stage_create(const model_params_t *params, const model_tp_t *tp,

@@ -46,7 +46,11 @@ typedef struct {
     float *sums; /* [n][MODEL_SUMS][C] sums over positions */
 } layer_t;
 
-enum { LOGIT_ROWS = 32 }; /* positions whose logits are gathered at a time */
+enum {
+    LOGIT_ROWS = 32, /* positions whose logits are gathered at a time */
+    LOGIT_ALIGN =
+        16 /* floats: rows of odd vocabularies (GPT-2's 50257) begin where products load 16 bytes at a time */
+};
 
 /* What a forward gives to the GPU in one copy. */
 typedef struct {
@@ -67,9 +71,10 @@ typedef struct {
     void *x_out;          /* S [n][R,C] the residual stream behind the last layer */
     void *lnf;            /* S [n][T,C] */
     float *meanf, *rstdf; /* [n][R] */
-    float *logits;        /* [g][n][T,v]; in backward their gradient, S, rows as far apart in bytes */
-    float *max, *pair;    /* [n][T], [2][n][T] */
-    float *sums_head;     /* [n][2][C] */
+    float *
+        logits; /* [g][n][T,v], rows logit_ld apart; in backward their gradient, S, rows as far apart in bytes */
+    float *max, *pair; /* [n][T], [2][n][T] */
+    float *sums_head;  /* [n][2][C] */
     /* with embedding */
     void *d_embed;        /* S [n][T,C] gradient of the embedding's sum */
     void *x_embed;        /* S [n][R,C] with embed_norm: the sum in front of its norm */
@@ -101,7 +106,8 @@ struct model_cuda_stage {
     gyre_status_t status;   /* of the present call */
     size_t g, here, begin;  /* leaves held; positions held, R, and the first of them */
     size_t leaf_heads, leaf_kv, leaf_qkv, leaf_attn, leaf_fc, leaf_ffn,
-        leaf_vocab; /* h, kv, q, h D, f', f, v */
+        leaf_vocab;  /* h, kv, q, h D, f', f, v */
+    size_t logit_ld; /* floats between rows of logits: v rounded up */
     unit_t *unit_layer, unit_embed, unit_head;
     slot_t *slot; /* [config.slots] */
     pool_t kept, work;
@@ -127,7 +133,7 @@ struct model_cuda_stage {
     float *slopes;                     /* [g h] of ALiBi */
     float *leaf_loss;                  /* [2][g][n][T] */
     double *loss;                      /* [together] */
-    float *rows;                       /* [G][LOGIT_ROWS,v] of logits that are gathered; NULL: alone */
+    float *rows;                       /* [G][LOGIT_ROWS,logit_ld] of logits that are gathered; NULL: alone */
 };
 typedef model_cuda_stage_t stage_t;
 

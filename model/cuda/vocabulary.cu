@@ -134,7 +134,7 @@ static __global__ void leaf_sums(const model_cuda_loss_t p)
     __shared__ float max[THREADS], sum[THREADS];
     size_t row = blockIdx.x, leaf = blockIdx.y, all = p.sequences * p.T, n = leaf_tokens(p, leaf),
            me = threadIdx.x;
-    const float *x = p.logits + (leaf * all + row) * p.width;
+    const float *x = p.logits + (leaf * all + row) * p.ld;
     float m = -INFINITY, s = 0.0f;
     for (size_t i = me; i < n; i += blockDim.x) {
         float v = x[i];
@@ -200,7 +200,7 @@ static __global__ void make_pair(const model_cuda_loss_t p)
     p.pair[row] = sum;
     size_t at = (size_t)p.targets[row] - p.first * p.width;
     p.pair[all + row] =
-        at < p.leaves * p.width ? p.logits[(at / p.width * all + row) * p.width + at % p.width] : -0.0f;
+        at < p.leaves * p.width ? p.logits[(at / p.width * all + row) * p.ld + at % p.width] : -0.0f;
 }
 
 extern "C" gyre_status_t model_cuda_loss_pair(const model_cuda_loss_t *p, struct CUstream_st *stream)
@@ -245,8 +245,8 @@ template <typename S> static __global__ void loss_back(const model_cuda_loss_t p
     size_t row = blockIdx.x, leaf = blockIdx.y, all = p.sequences * p.T, n = leaf_tokens(p, leaf);
     size_t sequence = row / p.T, first = p.prefix ? p.prefix[sequence] : 0, learned = row % p.T >= first;
     size_t target = (size_t)p.targets[row] - (p.first + leaf) * p.width;
-    const float *x = p.logits + (leaf * all + row) * p.width;
-    S *d = (S *)(p.logits + (leaf * all + row) * p.width);
+    const float *x = p.logits + (leaf * all + row) * p.ld;
+    S *d = (S *)(p.logits + (leaf * all + row) * p.ld);
     float each = scale / (float)(p.T - first), factor = each / p.pair[row], max = p.max[row];
     for (size_t from = 0; from < p.width; from += blockDim.x * EACH) {
         float v[EACH];

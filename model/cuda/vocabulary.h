@@ -52,8 +52,9 @@ typedef struct {
     model_cuda_type_t type;      /* of the logits' gradient */
     size_t sequences, T;         /* positions in all: sequences T */
     size_t leaves, width, first; /* leaves here, vocabulary of each, the first leaf's number in the model */
+    size_t ld;                   /* floats between rows of the logits */
     size_t vocab;                /* tokens of the model: what lies behind is padding */
-    float *logits;               /* [leaves][sequences T][width] */
+    float *logits;               /* [leaves][sequences T][width], rows ld >= width apart */
     float *leaf; /* [2][leaves][sequences T]: largest logit of a leaf, and sum of e^(logit - that) */
     float *max;  /* [sequences T] */
     float *pair; /* [2][sequences T]: sum over the vocabulary of e^(logit - max); the target's logit */
@@ -67,7 +68,7 @@ gyre_status_t model_cuda_loss_max(const model_cuda_loss_t *loss, struct CUstream
 gyre_status_t model_cuda_loss_pair(const model_cuda_loss_t *loss, struct CUstream_st *stream);
 /* loss [sequences]: the mean over positions of -log p(target). */
 gyre_status_t model_cuda_loss_mean(const model_cuda_loss_t *loss, struct CUstream_st *stream);
-/* logits become their gradient times `scale`, of `type`: rows keep their places, so that in bf16 they are 2 width elements apart. */
+/* logits become their gradient times `scale`, of `type`: rows keep their places, so that in bf16 they are 2 ld elements apart. */
 gyre_status_t model_cuda_loss_back(const model_cuda_loss_t *loss, float scale, struct CUstream_st *stream);
 
 #ifdef __cplusplus

@@ -24,7 +24,7 @@ typedef struct {
 #define SMALL .layers = LAYERS, .hidden = 32
 /* "GPT-2": blocks of positions are not all of a length, and leaves of the vocabulary are partly or wholly padding */
 static const shape_t shapes[] = {
-    {"GPT-2", {SMALL, .vocab = 29, .vocab_padded = 40, .seq = 20, .heads = 4, .ffn = 48, .leaves = 4}},
+    {"GPT-2", {SMALL, .vocab = 29, .vocab_padded = 44, .seq = 20, .heads = 4, .ffn = 48, .leaves = 4}},
     {"dropout, grouped, untied, no biases",
      {SMALL, .vocab = 40, .seq = 16, .heads = 8, .kv_heads = 4, .leaves = 4, .untied = 1, .no_qkv_bias = 1,
       .no_proj_bias = 1, .no_mlp_bias = 1, .dropout = 0.1, .attn_dropout = 0.2}},
