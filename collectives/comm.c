@@ -195,9 +195,11 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
 
 void coll_comm_free(gyre_comm_t *comm)
 {
-    coll_cuda_free(comm);
     coll_registry_remove(comm);
     coll_drive(comm); /* whoever took it from the registry is done with it now; nobody finds it any more */
+    coll_stop_driving(comm);
+    coll_cuda_free(comm); /* its guard and its proxy drive, too, until they have gone */
+    coll_drive(comm);
     for (gyre_request_t *r = comm->free_requests, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -438,6 +440,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
     gyre_status_t st = coll_check_unused("gyre_finalize", world);
     if (st != GYRE_OK)
         return st;
+    coll_cuda_end(world); /* before all meet: behind that the peers' memory may go */
     if (gyre_comm_error(world) == GYRE_OK && world->n > 1)
         st = gyre_barrier(world);
     int graceful = gyre_comm_error(world) == GYRE_OK;
@@ -445,7 +448,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
     if (process.threaded)
         coll_progress_thread_stop();
     coll_comm_free(world);
-    coll_cuda_leave();
+    coll_cuda_leave(graceful);
     world_leave(&process.world, graceful);
     comm_identity_leave();
     process.joined = 0;

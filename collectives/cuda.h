@@ -50,10 +50,15 @@ gyre_status_t coll_cuda_group_end(gyre_status_t error);
 /* The communicator has failed: what is on streams ends soon, without a result, and nothing of it touches the program's
  * buffers any more when this returns. Does nothing for a communicator that has no part on a device. The caller is driving. */
 void coll_cuda_stop(gyre_comm_t *comm);
-/* With the communicator. */
+/* Waits for what is on streams, which the communicator's failure ends, and lets go of the peers' memory: nothing of this rank reads
+ * or writes there any more. No operation follows. */
+void coll_cuda_end(gyre_comm_t *comm);
+/* With the communicator, when nobody but its guard and its proxy can find it any more; does coll_cuda_end if that was not done. The
+ * caller is not driving. */
 void coll_cuda_free(gyre_comm_t *comm);
-/* All ranks of the job have finished: memory that was kept for peers' sake goes. */
-void coll_cuda_leave(void);
+/* all_ended: all ranks of the job have ended all that they did on devices (coll_cuda_end): memory that was kept for peers' sake
+ * goes. Else it stays until the process ends, as somebody may still write there. */
+void coll_cuda_leave(int all_ended);
 /* Requests whose operations have ended are finished; > 0: some were. The caller is driving. */
 int coll_cuda_advance(gyre_comm_t *comm);
 

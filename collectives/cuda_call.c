@@ -94,11 +94,12 @@ static gyre_status_t is_capturing(gyre_cuda_stream_t stream, int *capturing)
 
 /* ---- order ------------------------------------------------------------------------------------------------ */
 
-/* Operations of a communicator run one after the other, on whatever streams: they share flags and staging memory. What is being
- * captured has its order within its graph. */
+/* Operations of a communicator run one after the other, on whatever streams: they share flags and staging memory. Also on what looks
+ * like the same stream: a handle may be that of a new one, or of one per thread. What is being captured has its order
+ * within its graph. */
 static gyre_status_t follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
-    if (capturing || !c->any || c->newest_on == stream)
+    if (capturing || !c->any)
         return GYRE_OK;
     cudaError_t rc = cudaStreamWaitEvent(stream, c->newest, 0);
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
@@ -109,7 +110,6 @@ static gyre_status_t note_newest(coll_cuda_t *c, cudaStream_t stream, int captur
     if (capturing)
         return GYRE_OK;
     cudaError_t rc = cudaEventRecord(c->newest, stream);
-    c->newest_on = stream;
     c->any = 1;
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
 }

@@ -40,12 +40,20 @@ void coll_cuda_stop(gyre_comm_t *comm)
     (void)comm;
 }
 
+void coll_cuda_end(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
 void coll_cuda_free(gyre_comm_t *comm)
 {
     (void)comm;
 }
 
-void coll_cuda_leave(void) {}
+void coll_cuda_leave(int all_ended)
+{
+    (void)all_ended;
+}
 
 int coll_cuda_advance(gyre_comm_t *comm)
 {

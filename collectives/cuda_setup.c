@@ -4,7 +4,8 @@
  *
  * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and CUDA forbids to free
  * what others have mapped. So it goes to a pool, is used again once all peers have said goodbye, and is freed when all
- * ranks of the job have finished. */
+ * ranks of the job have ended what they did on devices, and met. After a failure they do not meet: then it stays until the
+ * process ends. */
 #include "collectives/cuda_state.h"
 
 #ifdef GYRE_CUDA
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -138,8 +140,10 @@ void coll_cuda_give_memory(const char *base)
     give_arena(base, 0, 0, 0);
 }
 
-void coll_cuda_leave(void)
+void coll_cuda_leave(int all_ended)
 {
+    if (!all_ended)
+        return;
     pthread_mutex_lock(&pool.lock);
     for (arena_t *a = pool.list, *next; a; a = next) {
         next = a->next;
@@ -472,21 +476,41 @@ static void say_goodbye(coll_cuda_t *c)
         (void)cudaGetLastError(); /* then their memory stays until they finish */
 }
 
+/* The guard is still at work, so what waits for a peer that died or never calls comes to its end. */
+static void wait_for_streams(const coll_cuda_t *c)
+{
+    const struct timespec pause = {.tv_nsec = 50 * 1000};
+    while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady)
+        nanosleep(&pause, NULL);
+    (void)cudaGetLastError(); /* of what failed the guard tells */
+}
+
+void coll_cuda_end(gyre_comm_t *comm)
+{
+    coll_cuda_t *c = comm->cuda;
+    int before;
+    if (!c || c->ended)
+        return;
+    c->ended = 1;
+    if (coll_cuda_enter(c, &before) != GYRE_OK)
+        before = c->device;
+    wait_for_streams(c);
+    if (c->path == COLL_CUDA_PEERS && atomic_load(&comm->error) == GYRE_OK)
+        say_goodbye(c);
+    unmap_peers(c);
+    coll_cuda_exit(c, before);
+}
+
 void coll_cuda_free(gyre_comm_t *comm)
 {
     coll_cuda_t *c = comm->cuda;
     int before;
     if (!c)
         return;
+    coll_cuda_end(comm);
     coll_cuda_guard_remove(c);
-    if (atomic_load(&comm->error) != GYRE_OK)
-        coll_cuda_stop(comm);
     if (coll_cuda_enter(c, &before) != GYRE_OK)
         before = c->device;
-    if (c->any && cudaEventSynchronize(c->newest) != cudaSuccess)
-        (void)cudaGetLastError();
-    if (c->path == COLL_CUDA_PEERS && atomic_load(&comm->error) == GYRE_OK)
-        say_goodbye(c);
     comm->cuda = NULL;
     const int device = c->device;
     dismantle(c);

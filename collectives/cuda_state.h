@@ -28,12 +28,12 @@ struct coll_cuda {
     coll_cuda_t *next;   /* in the guard's list */
     int device;
     coll_cuda_path_t path;
-    char why[200];          /* this path */
-    cudaStream_t stream;    /* of ordinary calls */
-    cudaEvent_t newest;     /* behind the newest operation, */
-    cudaStream_t newest_on; /* which is on this stream, */
-    int any;                /* if there is one */
-    cudaEvent_t *events;    /* of requests, to be used again: [spare_events] */
+    char why[200];       /* this path */
+    cudaStream_t stream; /* of ordinary calls */
+    cudaEvent_t newest;  /* behind the newest operation, */
+    int any;             /* if there is one */
+    int ended;           /* coll_cuda_end */
+    cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
     int spare_events, events_room;
     coll_cuda_board_t *board; /* pinned, owned */
     _Atomic int stopped;      /* the abort word is set: the communicator has failed */
