@@ -39,12 +39,15 @@ static gyre_request_t newest_call(const coll_cuda_t *c)
     return r;
 }
 
-static void fail(coll_cuda_t *c, gyre_status_t status, int peer)
+static void fail(coll_cuda_t *c, gyre_status_t status, int peer, cudaError_t error)
 {
     gyre_request_t r = newest_call(c);
     r.peer = peer;
-    gyre_fail_quiet(status, "an operation on CUDA device %d did not end", c->device);
     coll_drive(c->comm);
+    if (error != cudaSuccess)
+        (void)coll_cuda_failed(error, "an operation on CUDA device %d", c->device);
+    else
+        gyre_fail_quiet(status, "an operation on CUDA device %d did not end", c->device);
     if (atomic_load(&c->comm->error) == GYRE_OK)
         coll_comm_fail(c->comm, &r, status, NULL);
     coll_stop_driving(c->comm);
@@ -53,6 +56,8 @@ static void fail(coll_cuda_t *c, gyre_status_t status, int peer)
 static void look_at(coll_cuda_t *c)
 {
     gyre_comm_t *comm = c->comm;
+    if (cudaSetDevice(c->device) != cudaSuccess) /* else calls here would open a context on device 0 */
+        (void)cudaGetLastError();
     if (coll_comm_troubled(comm)) {
         coll_drive(comm);
         coll_comm_notice(comm);
@@ -70,7 +75,13 @@ static void look_at(coll_cuda_t *c)
     }
     const uint32_t other = coll_cuda_read(&c->board->mismatch);
     if (other) {
-        fail(c, GYRE_ERR_MISMATCH, (int)other - 1);
+        fail(c, GYRE_ERR_MISMATCH, (int)other - 1, cudaSuccess);
+        return;
+    }
+    const cudaError_t state = c->any ? cudaEventQuery(c->newest) : cudaSuccess;
+    if (state != cudaSuccess &&
+        state != cudaErrorNotReady) { /* the device's own, which every call on it gets from here on */
+        fail(c, GYRE_ERR_SYSTEM, -1, state);
         return;
     }
     const uint32_t finished = coll_cuda_read(&c->board->finished),
@@ -86,17 +97,21 @@ static void look_at(coll_cuda_t *c)
         comm_call_t theirs;
         const int peer = r.call.op ? coll_disagreeing(&r, &theirs) : -1;
         if (peer >= 0) {
-            fail(c, GYRE_ERR_MISMATCH, peer);
+            fail(c, GYRE_ERR_MISMATCH, peer, cudaSuccess);
             return;
         }
     }
     if (now - c->since > comm->timeout_ns)
-        fail(c, GYRE_ERR_TIMEOUT, -1);
+        fail(c, GYRE_ERR_TIMEOUT, -1, cudaSuccess);
 }
 
 static void *run(void *unused)
 {
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)unused;
+    /* what this thread asks of events must not spoil what others capture */
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
+        (void)cudaGetLastError();
     pthread_mutex_lock(&guard.lock);
     while (guard.list) {
         for (coll_cuda_t *c = guard.list; c; c = c->next)
@@ -161,9 +176,10 @@ static int behind(const coll_cuda_t *c)
     const uint32_t *from = (const uint32_t *)(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases));
     uint32_t *pages = c->pages + COLL_CUDA_RANKS;
     int late = -1;
-    if (cudaMemcpyAsync(pages, from, COLL_CUDA_RANKS * sizeof *pages, cudaMemcpyDeviceToHost, c->rescue) !=
+    if (!coll_cuda_rescued(c) ||
+        cudaMemcpyAsync(pages, from, COLL_CUDA_RANKS * sizeof *pages, cudaMemcpyDeviceToHost, c->rescue) !=
             cudaSuccess ||
-        cudaStreamSynchronize(c->rescue) != cudaSuccess)
+        !coll_cuda_rescued(c))
         return -1;
     for (int r = 0; r < c->comm->n; r++)
         if (r != c->comm->rank && (int32_t)(c->phase - pages[r]) > 0 &&

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -33,6 +34,7 @@ enum {
     BLOCK_LEAST = 8192, /* bytes of a part for which another block is worth its flags */
     MEMORY_DEVICE = 1
 };
+#define RESCUE_SECONDS 0.1 /* that one copy of a few bytes may take */
 
 static int is_vector(coll_op_t op)
 {
@@ -293,21 +295,26 @@ static gyre_status_t launch(const coll_cuda_op_t *op, int blocks, const char *na
                              : coll_cuda_failed(rc, "launching the kernel of %s on %d blocks", name, blocks);
 }
 
+gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint32_t value, const char *name,
+                                    cudaStream_t stream)
+{
+    enum { GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: compared on a circle */
+    const int rc = c->wait(stream, (unsigned long long)(uintptr_t)word, value, GEQ);
+    return rc == 0
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_SYSTEM, "cuStreamWaitValue32 of %s on stream %p: CUDA driver error %d",
+                           name, (void *)stream, rc);
+}
+
 /* The stream goes on once all peers have ended the phase that this rank has enqueued last. */
 static gyre_status_t wait_for_peers(const coll_cuda_t *c, const char *name, cudaStream_t stream)
 {
-    enum { GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: compared on a circle */
     const char *phases = c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases);
-    for (int r = 0; r < c->comm->n; r++) {
-        if (r == c->comm->rank)
-            continue;
-        const int rc = c->wait(stream, (unsigned long long)(uintptr_t)(phases + (size_t)r * sizeof(uint32_t)),
-                               c->phase, GEQ);
-        if (rc != 0)
-            return gyre_fail(GYRE_ERR_SYSTEM, "cuStreamWaitValue32 of %s on stream %p: CUDA driver error %d",
-                             name, (void *)stream, rc);
-    }
-    return GYRE_OK;
+    gyre_status_t st = GYRE_OK;
+    for (int r = 0; r < c->comm->n && st == GYRE_OK; r++)
+        if (r != c->comm->rank)
+            st = coll_cuda_stream_wait(c, phases + (size_t)r * sizeof(uint32_t), c->phase, name, stream);
+    return st;
 }
 
 static uint32_t next_phase(coll_cuda_t *c)
@@ -403,17 +410,32 @@ static int by_engines(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
            c->comm->n > 1 && c->engine_half > 0;
 }
 
+/* The device may have put that stream into one queue with another that waits, so this must not wait for long: the guard comes
+ * again, with all other communicators in between. */
+int coll_cuda_rescued(const coll_cuda_t *c)
+{
+    const struct timespec pause = {.tv_nsec = 20 * 1000};
+    const base_time_t until = base_deadline(RESCUE_SECONDS);
+    cudaError_t rc;
+    while ((rc = cudaStreamQuery(c->rescue)) == cudaErrorNotReady && base_now() < until)
+        nanosleep(&pause, NULL);
+    if (rc != cudaSuccess)
+        (void)cudaGetLastError();
+    return rc == cudaSuccess;
+}
+
 void coll_cuda_release(coll_cuda_t *c)
 {
-    if (!c->stream_waits)
+    coll_cuda_proxy_release(c);
+    if (!c->stream_waits || !coll_cuda_rescued(c)) /* else the one before is still on its way */
         return;
     for (int r = 0; r < COLL_CUDA_RANKS; r++)
         c->pages[r] = c->phase + (1u << 30);
     if (cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases), c->pages,
-                        COLL_CUDA_RANKS * sizeof *c->pages, cudaMemcpyHostToDevice,
-                        c->rescue) != cudaSuccess ||
-        cudaStreamSynchronize(c->rescue) != cudaSuccess)
+                        COLL_CUDA_RANKS * sizeof *c->pages, cudaMemcpyHostToDevice, c->rescue) != cudaSuccess)
         (void)cudaGetLastError(); /* the device itself has failed, and with it the stream */
+    else
+        (void)coll_cuda_rescued(c);
 }
 
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,

@@ -81,9 +81,14 @@ static int is_free(const arena_t *a)
     return 1;
 }
 
+enum {
+    GRAIN = 2 << 20
+}; /* smaller memory shares the driver's own with strangers, and peers would map theirs, too */
+
 /* A zeroed arena on the current device. */
-static gyre_status_t take_arena(int device, size_t bytes, char **base)
+static gyre_status_t take_arena(int device, size_t least, char **base)
 {
+    const size_t bytes = base_round_up(least, GRAIN);
     arena_t *a = NULL;
     pthread_mutex_lock(&pool.lock);
     for (a = pool.list; a; a = a->next)
@@ -168,6 +173,7 @@ typedef struct {
     int32_t blocks, want, status; /* status: of what failed, else 0 */
     int32_t shareable;            /* the handle is valid */
     int32_t wait;                 /* GYRE_CUDA_WAIT */
+    int32_t can_wait;             /* its streams can */
 } card_t;
 
 /* What came of mapping the others' arenas. */
@@ -194,15 +200,23 @@ static gyre_status_t make_parts(coll_cuda_t *c)
     return GYRE_OK;
 }
 
-/* What it takes to let streams wait for peers. */
-static gyre_status_t make_waits(coll_cuda_t *c)
+/* What it takes to let streams wait. A driver that has no such call is an error only where it was asked for. */
+static gyre_status_t find_wait(coll_cuda_t *c, int wanted)
 {
     void *wait = NULL;
-    gyre_status_t st = base_device_driver("cuStreamWaitValue32", &wait);
-    if (st != GYRE_OK)
-        return st;
-    memcpy(&c->wait, &wait, sizeof c->wait);
-    cudaError_t rc = cudaStreamCreateWithFlags(&c->rescue, cudaStreamNonBlocking);
+    gyre_status_t st = wanted == WAIT_KERNEL ? GYRE_OK : base_device_driver("cuStreamWaitValue32", &wait);
+    if (st == GYRE_OK && wait)
+        memcpy(&c->wait, &wait, sizeof c->wait);
+    return wanted == WAIT_STREAM ? st : GYRE_OK;
+}
+
+/* What releases streams that wait for peers. Streams share queues on the device: those of highest priority with each other only. */
+static gyre_status_t make_rescue(coll_cuda_t *c)
+{
+    int least, greatest;
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&c->rescue, cudaStreamNonBlocking, greatest);
     if (rc == cudaSuccess)
         rc = cudaHostAlloc((void **)&c->pages, 2 * COLL_CUDA_RANKS * sizeof *c->pages, cudaHostAllocPortable);
     return rc == cudaSuccess ? GYRE_OK
@@ -236,8 +250,11 @@ static void fill_card(coll_cuda_t *c, card_t *card)
                        base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * (size_t)card->blocks);
     card->region = region;
     if (st == GYRE_OK)
+        st = find_wait(c, card->wait);
+    card->can_wait = c->wait != NULL;
+    if (st == GYRE_OK)
         st = make_parts(c);
-    if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS)
+    if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
         st = take_arena(
             c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks),
             &c->arena[rank]);
@@ -346,19 +363,52 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards)
         return GYRE_OK;
     }
     c->path = COLL_CUDA_PEERS;
-    int shared = 0, same = 1; /* some ranks share a device, all do */
+    int shared = 0, same = 1,
+        able = cards[0].can_wait; /* some ranks share a device, all do, all streams can wait */
     for (int r = 1; r < n; r++) {
+        able = able && cards[r].can_wait;
         same = same && strcmp(cards[r].bus, cards[0].bus) == 0;
         for (int other = 0; other < r; other++)
             shared = shared || strcmp(cards[r].bus, cards[other].bus) == 0;
     }
-    c->stream_waits = n > 1 && (cards[0].wait == WAIT_STREAM || (cards[0].wait == WAIT_AUTO && shared));
+    c->stream_waits = n > 1 && able && (cards[0].wait == WAIT_STREAM || shared);
     snprintf(c->why, sizeof c->why, "%s; %s wait",
              n == 1 ? "one rank"
              : same ? "all ranks share one device"
                     : "peers map each other's memory",
              c->stream_waits ? "streams" : "kernels");
-    return c->stream_waits ? make_waits(c) : GYRE_OK;
+    return GYRE_OK;
+}
+
+/* What each rank makes by itself, behind which no rank may be missing: the others would wait for it in the first operation. */
+static gyre_status_t make_here(coll_cuda_t *c)
+{
+    gyre_status_t st = c->stream_waits ? make_rescue(c) : GYRE_OK;
+    if (st == GYRE_OK)
+        st = coll_cuda_proxy_start(c);
+    return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
+}
+
+/* Collective: the first rank's error, if any. */
+static gyre_status_t agree(const coll_cuda_t *c, gyre_status_t mine)
+{
+    typedef struct {
+        int32_t status;
+        char trouble[160];
+    } told_t;
+    const int n = c->comm->n;
+    told_t here = {.status = (int32_t)mine}, *all = calloc((size_t)n, sizeof *all);
+    if (!all)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what %d ranks tell", n);
+    if (mine != GYRE_OK)
+        snprintf(here.trouble, sizeof here.trouble, "%s", gyre_last_error());
+    gyre_status_t st = gyre_all_gather(&here, all, sizeof here, GYRE_UINT8, c->comm);
+    for (int r = 0; st == GYRE_OK && r < n; r++)
+        if (all[r].status != GYRE_OK)
+            st = gyre_fail((gyre_status_t)all[r].status, "rank %d cannot use its device: %s", r,
+                           all[r].trouble);
+    free(all);
+    return st;
 }
 
 static gyre_status_t prepare_here(coll_cuda_t *c)
@@ -381,11 +431,9 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
     if (st == GYRE_OK)
         st = gyre_comm_split(comm, 0, comm->rank, &c->shadow);
     if (st == GYRE_OK)
-        st = coll_cuda_proxy_start(c);
+        st = agree(c, make_here(c));
     if (st == GYRE_OK)
         st = coll_cuda_direct_start(c, coll_cuda_proxy_slots(c));
-    if (st == GYRE_OK)
-        st = coll_cuda_guard_add(c);
     if (st == GYRE_OK)
         log_info("communicator of %d ranks on CUDA device %d: %s (%s); large messages %s", comm->n, c->device,
                  c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why, c->messages);
@@ -395,6 +443,7 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
 static void dismantle(coll_cuda_t *c)
 {
     const int rank = c->comm->rank, n = c->comm->n;
+    coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
     unmap_peers(c);
     if (rank < COLL_CUDA_RANKS && c->arena[rank])
@@ -508,12 +557,11 @@ void coll_cuda_free(gyre_comm_t *comm)
     if (!c)
         return;
     coll_cuda_end(comm);
-    coll_cuda_guard_remove(c);
     if (coll_cuda_enter(c, &before) != GYRE_OK)
         before = c->device;
-    comm->cuda = NULL;
     const int device = c->device;
     dismantle(c);
+    comm->cuda = NULL;
     if (before != device)
         (void)cudaSetDevice(before);
 }

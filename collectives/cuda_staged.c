@@ -4,8 +4,9 @@
  *     stream    copy chunk k + 1 out | tell the proxy | wait until chunk k is done | copy chunk k in | ...
  *     proxy     a thread per communicator: the host's collective of the same kind, on a communicator of its own
  *
- * so that copies out, transport and copies in of neighbouring chunks overlap. Stream and proxy tell each other by two
- * counters in pinned memory: kernels of one thread that store `posted`, and wait for `done`. Jobs are numbered over all
+ * so that the transport of a chunk overlaps with the copies of its neighbours; copies, on one stream, do not with each other. Stream and proxy tell each other by two
+ * counters in pinned memory: a kernel of one thread stores `posted`, and the stream waits for `done` (cuStreamWaitValue32; with
+ * GYRE_CUDA_WAIT=kernel another kernel of one thread does). Jobs are numbered over all
  * operations; the stream posts them in order, as operations of a communicator are in order (cuda_call.c), and the proxy does them in
  * order. Slots are windows (comm/mem.h) that are pinned besides: local peers map them, and adapters read and write them without a
  * copy. Those of large messages between hosts lie on the device where the network reaches it (cuda_direct.c). Messages that are sent leave their slot later: `sent` counts them, and whoever wants the slot again waits for it.
@@ -32,13 +33,14 @@
 #include "comm/mem.h"
 
 enum {
-    SLOTS = 4,       /* of collectives: LAG chunks are under way while one is copied */
-    LAG = 2,         /* chunks by which copies in follow copies out */
-    SEND_SLOTS = 8,  /* messages on their way */
-    JOBS = 256,      /* posted or to be posted, at most */
-    OPERATIONS = 64, /* under way, at most */
-    LOOKS = 200,     /* of the proxy before it yields, */
-    YIELDS = 50      /* and before it sleeps between looks */
+    SLOTS = 4,           /* of collectives: LAG chunks are under way while one is copied */
+    LAG = 2,             /* chunks by which copies in follow copies out */
+    SEND_SLOTS = 8,      /* messages on their way */
+    MESSAGES = 16 << 20, /* twice their pinned memory, at most */
+    JOBS = 256,          /* posted or to be posted, at most */
+    OPERATIONS = 64,     /* under way, at most */
+    LOOKS = 200,         /* of the proxy before it yields, */
+    YIELDS = 50          /* and before it sleeps between looks */
 };
 
 /* One call, kept until its last chunk is done. */
@@ -354,12 +356,25 @@ static gyre_status_t post(coll_cuda_proxy_t *p, const job_t *job, cudaStream_t s
     return GYRE_OK;
 }
 
+/* The stream itself waits where the driver lets it: a kernel that waits burns the time that ranks on the same device need. */
 static gyre_status_t await(coll_cuda_proxy_t *p, const uint32_t *word, uint32_t value, cudaStream_t stream)
 {
+    if (p->c->wait)
+        return coll_cuda_stream_wait(p->c, word, value, "a staged operation", stream);
     cudaError_t rc = coll_cuda_launch_await(word, value, &p->c->board->abort, stream);
     return rc == cudaSuccess
                ? GYRE_OK
                : coll_cuda_failed(rc, "launching a kernel of one thread on stream %p", (void *)stream);
+}
+
+void coll_cuda_proxy_release(coll_cuda_t *c)
+{
+    coll_cuda_proxy_t *p = c->proxy;
+    if (!c->wait || !p || !p->words)
+        return;
+    /* beyond all that is waited for; the proxy may overwrite it once more with a job that was under way */
+    __atomic_store_n(&p->words->done, atomic_load(&p->made) + (1u << 30), __ATOMIC_RELEASE);
+    __atomic_store_n(&p->words->sent, atomic_load(&p->made) + (1u << 30), __ATOMIC_RELEASE);
 }
 
 static gyre_status_t copy(void *to, const void *from, size_t bytes, cudaStream_t stream)
@@ -594,9 +609,9 @@ static gyre_status_t allocate(coll_cuda_proxy_t *p)
     coll_cuda_t *c = p->c;
     const size_t n = (size_t)c->comm->n, all = (size_t)base_setting_int(SET_CUDA_STAGING);
     const int staged = c->path == COLL_CUDA_STAGED;
-    /* half for collectives, half for messages, which are all there is on the other path */
+    /* half for collectives, half for messages, which are all there is on the other path, and which more does not make faster */
     p->slot = staged ? all / 2 / (2 * SLOTS) & ~(size_t)63 : 0;
-    p->message = all / 2 / (SEND_SLOTS + 1) & ~(size_t)63;
+    p->message = base_min_size(all, MESSAGES) / 2 / (SEND_SLOTS + 1) & ~(size_t)63;
     if ((staged && p->slot < 16 * n) || p->message == 0)
         return gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_STAGING=%s is too little for %zu ranks",
                          base_setting_string(SET_CUDA_STAGING), n);

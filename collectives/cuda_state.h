@@ -50,7 +50,7 @@ struct coll_cuda {
     uint32_t phase;         /* phases enqueued so far */
     uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
     cudaStream_t rescue;    /* does not wait for anybody: for those copies */
-    coll_cuda_wait_fn wait; /* cuStreamWaitValue32 */
+    coll_cuda_wait_fn wait; /* cuStreamWaitValue32; NULL: kernels wait, for peers and for the host */
     /* staging; made where the path or a message needs it */
     coll_cuda_proxy_t *proxy;
     /* messages from device memory */
@@ -88,6 +88,11 @@ void coll_cuda_guard_remove(coll_cuda_t *c);
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op, int *blocks);
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
                                       cudaStream_t stream, int capturing);
+/* The stream goes on once *word, which lies on the device or is pinned, has come to `value` on the circle of numbers. */
+gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint32_t value, const char *name,
+                                    cudaStream_t stream);
+/* 1: what was copied on the stream of rescues is there; 0: the device does not get to it. */
+int coll_cuda_rescued(const coll_cuda_t *c);
 /* Streams of a communicator that has failed wait no more. Again and again: peers that have not heard of it may still write. */
 void coll_cuda_release(coll_cuda_t *c);
 /* What the ranks of a call must agree on. */
@@ -98,6 +103,8 @@ size_t coll_cuda_count(const coll_shape_t *shape, int r);
 /* ---- cuda_staged.c ---- */
 gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
 size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
+/* Streams wait no more for what the proxy does; part of coll_cuda_release. */
+void coll_cuda_proxy_release(coll_cuda_t *c);
 void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);

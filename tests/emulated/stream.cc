@@ -247,11 +247,13 @@ cudaError_t drain_all(void)
     return sticky();
 }
 
+static thread_local cudaStreamCaptureMode this_threads_mode = cudaStreamCaptureModeGlobal;
+
 bool any_capture_of_this_thread(void)
 {
     Streams &s = all();
     Lock lock(s.lock);
-    if (s.captures == 0)
+    if (s.captures == 0 || this_threads_mode == cudaStreamCaptureModeRelaxed)
         return false;
     for (cudaStream_t each : s.live)
         if (each->capture != NULL && each->capture->mode != cudaStreamCaptureModeRelaxed &&
@@ -618,6 +620,12 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle
     Lock lock(s.lock);
     s.events.insert(event);
     *out = event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    std::swap(*mode, this_threads_mode);
     return cudaSuccess;
 }
 
