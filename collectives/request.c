@@ -367,7 +367,11 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     return GYRE_OK;
 }
 
-enum { SPIN_NOTES = 1 << 16 /* turns of a spin, some 10 ms */ };
+enum {
+    SPIN_NOTES = 1 << 16,     /* turns of a spin, some 10 ms */
+    NAP_NS = 1000 * 1000,     /* between looks at what has no doorbell, */
+    DEVICE_NAP_NS = 50 * 1000 /* and at a device, whose operations are short */
+};
 
 /* One look at what went wrong while waiting for r; returns GYRE_OK if nothing did. */
 static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
@@ -387,11 +391,9 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
         comm_recorder_since(comm->world->recorder, r->started);
     }
     wait->deadline = r->deadline;
-    if (others > 0 ||
-        r->kind ==
-            COLL_REQ_DEVICE) { /* communicators need this thread as well, and their doorbells ring elsewhere, or a
-                                       * device rings none: sleep briefly only */
-        base_time_t soon = base_now() + 1000000;
+    if (others > 0 || r->kind == COLL_REQ_DEVICE) {
+        /* communicators need this thread as well, and their doorbells ring elsewhere, or a device rings none: sleep briefly only */
+        base_time_t soon = base_now() + (r->kind == COLL_REQ_DEVICE ? DEVICE_NAP_NS : NAP_NS);
         wait->deadline = soon < r->deadline ? soon : r->deadline;
     }
     uint32_t armed = wait->armed;
