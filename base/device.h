@@ -31,6 +31,10 @@ base_device_t base_device_of(const void *ptr);
 
 /* Bytes of the device's memory that are free now, and all of it; of the host: physical memory. Either may be NULL. */
 gyre_status_t base_device_memory(base_device_t device, size_t *free_bytes, size_t *total);
+/* At the top of main, before any thread: settings of the CUDA driver's that streams which wait for each other need
+ * (CUDA_DEVICE_MAX_CONNECTIONS=32: queues of their own; CUDA_MODULE_LOADING=EAGER: no kernel is loaded while another waits), where
+ * the environment does not set them. Nothing for a driver that is at work already. */
+void base_device_prepare_process(void);
 /* Makes a CUDA device the calling thread's current one, as launches of kernels want it; nothing for the host. */
 gyre_status_t base_device_use(base_device_t device);
 /* A function of the CUDA driver by name ("cuStreamWaitValue32"; of CUDA 12 or newer), which no build links.

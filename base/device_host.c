@@ -26,6 +26,13 @@ struct base_event {
     base_time_t at; /* the host's: when it was recorded, which is when the work was done; 0: never */
 };
 
+void base_device_prepare_process(void)
+{
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32",
+                 0); /* fails without memory only; then the driver's own choice holds */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 int base_device_count(base_device_kind_t kind)
 {
     if (kind == BASE_HOST)

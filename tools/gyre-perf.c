@@ -2,6 +2,7 @@
  *
  * Measures with the public calls only, so its figures are what a program gets. The parts are in
  * tools/gyre-perf/, the subcommands among them. */
+#include "base/device.h"
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
@@ -120,6 +121,7 @@ static int run(int argc, char **argv, char **typed)
 
 int main(int argc, char **argv)
 {
+    base_device_prepare_process();
     char **typed =
         calloc((size_t)argc + 1, sizeof *typed); /* getopt reorders argv; the report shows what was typed */
     if (!typed) {

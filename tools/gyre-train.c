@@ -8,6 +8,7 @@
 
 int main(int argc, char **argv)
 {
+    base_device_prepare_process();
     train_options_t options;
     int speak = comm_identity_rank_hint() == 0, level = base_log_limit;
     if (!speak) /* all ranks get the same command line: its errors need telling once */

@@ -133,12 +133,15 @@ static gyre_status_t complete_shape(const train_options_t *options, model_config
 
 /* ---- the job ------------------------------------------------------------------------------------------------------- */
 
-/* GPUs are dealt out to the ranks of a host one by one; ranks beyond their number share. */
-static void choose_device(train_run_t *run)
+/* GPUs are dealt out to the ranks of a host one by one; ranks beyond their number share. It is this thread's from here on, so
+ * that no call opens a context on the first one. */
+static gyre_status_t choose_device(train_run_t *run)
 {
     int count = base_device_count(BASE_CUDA);
-    if (run->options->device && count > 0)
-        run->device = (base_device_t){.kind = BASE_CUDA, .index = gyre_comm_local_rank(run->comm) % count};
+    if (!run->options->device || count == 0)
+        return GYRE_OK;
+    run->device = (base_device_t){.kind = BASE_CUDA, .index = gyre_comm_local_rank(run->comm) % count};
+    return base_device_use(run->device);
 }
 
 gyre_status_t train_join(train_run_t *run)
@@ -149,7 +152,7 @@ gyre_status_t train_join(train_run_t *run)
     gyre_status_t status = gyre_init(&config, &run->comm);
     if (status == GYRE_OK) {
         run->rank = gyre_comm_rank(run->comm);
-        choose_device(run);
+        status = choose_device(run);
     }
     return status;
 }
