@@ -354,7 +354,8 @@ gyre_status_t base_cuda_stream_wrap(int index, void *native, base_cuda_stream_t 
     if (fresh == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "stream wrap: no memory left");
     fresh->index = index;
-    fresh->borrowed = 1;
+    fresh->borrowed =
+        1; /* NULL is the default stream of whatever device is current: calls make `index` current */
     fresh->stream = native;
     *stream = fresh;
     return GYRE_OK;
@@ -375,37 +376,62 @@ void *base_cuda_stream_native(const base_cuda_stream_t *stream)
 
 gyre_status_t base_cuda_stream_copy(base_cuda_stream_t *stream, void *to, const void *from, size_t bytes)
 {
+    int before;
+    gyre_status_t status = enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream);
-    return rc == cudaSuccess
-               ? GYRE_OK
-               : failed(rc, stream->index, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from, bytes);
+    if (rc != cudaSuccess)
+        status = failed(rc, stream->index, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from, bytes);
+    leave(stream->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_t bytes)
 {
     /* The runtime knows no host memory here, while the contract of base_stream_zero takes any. */
-    int index;
+    int index, before;
+    gyre_status_t status;
     if (!base_cuda_of(ptr, &index)) {
-        gyre_status_t status = base_cuda_stream_wait(stream); /* what was queued before comes before */
+        status = base_cuda_stream_wait(stream); /* what was queued before comes before */
         if (status == GYRE_OK)
             memset(ptr, 0, bytes);
         return status;
     }
+    status = enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaMemsetAsync(ptr, 0, bytes, stream->stream);
-    return rc == cudaSuccess ? GYRE_OK
-                             : failed(rc, stream->index, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
+    if (rc != cudaSuccess)
+        status = failed(rc, stream->index, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
+    leave(stream->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
 {
+    int before;
+    gyre_status_t status = enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaStreamSynchronize(stream->stream);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, stream->index, "cudaStreamSynchronize");
+    if (rc != cudaSuccess)
+        status = failed(rc, stream->index, "cudaStreamSynchronize");
+    leave(stream->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void *user), void *user)
 {
+    int before;
+    gyre_status_t status = enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaLaunchHostFunc(stream->stream, fn, user);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, stream->index, "cudaLaunchHostFunc");
+    if (rc != cudaSuccess)
+        status = failed(rc, stream->index, "cudaLaunchHostFunc");
+    leave(stream->index, before);
+    return status;
 }
 
 /* ---- events ---------------------------------------------------------------------------------------------- */
@@ -445,17 +471,30 @@ gyre_status_t base_cuda_event_destroy(base_cuda_event_t *event)
 
 gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_t *stream)
 {
+    int before;
+    gyre_status_t status = enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaEventRecord(event->event, stream->stream);
     if (rc != cudaSuccess)
-        return failed(rc, stream->index, "cudaEventRecord(an event of device %d)", event->index);
-    event->recorded = 1;
-    return GYRE_OK;
+        status = failed(rc, stream->index, "cudaEventRecord(an event of device %d)", event->index);
+    else
+        event->recorded = 1;
+    leave(stream->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_event_t *event)
 {
+    int before;
+    gyre_status_t status = enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaStreamWaitEvent(stream->stream, event->event, 0);
-    return rc == cudaSuccess ? GYRE_OK : failed(rc, stream->index, "cudaStreamWaitEvent");
+    if (rc != cudaSuccess)
+        status = failed(rc, stream->index, "cudaStreamWaitEvent");
+    leave(stream->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done)

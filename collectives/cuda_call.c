@@ -82,10 +82,17 @@ static gyre_status_t check_device(const char *name, gyre_comm_t *comm, int devic
     return GYRE_OK;
 }
 
-static gyre_status_t is_capturing(gyre_cuda_stream_t stream, int *capturing)
+/* The default stream is the communicator's device's, once it has one. */
+static gyre_status_t is_capturing(const gyre_comm_t *comm, gyre_cuda_stream_t stream, int *capturing)
 {
     enum cudaStreamCaptureStatus status;
+    int before = 0;
+    gyre_status_t st = comm->cuda ? coll_cuda_enter(comm->cuda, &before) : GYRE_OK;
+    if (st != GYRE_OK)
+        return st;
     cudaError_t rc = cudaStreamIsCapturing(stream, &status);
+    if (comm->cuda)
+        coll_cuda_exit(comm->cuda, before);
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaStreamIsCapturing(%p)", (void *)stream);
     *capturing = status != cudaStreamCaptureStatusNone;
@@ -245,7 +252,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
     int device, before, capturing = 0;
     gyre_status_t st = find_device(call, &device);
     if (st == GYRE_OK && call->streamed)
-        st = is_capturing(call->stream, &capturing);
+        st = is_capturing(comm, call->stream, &capturing);
     if (st == GYRE_OK)
         st = check_device(call->name, comm, device, capturing);
     coll_cuda_t *c = comm->cuda;
@@ -371,7 +378,7 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     if (st == GYRE_OK && peer == comm->rank)
         st = gyre_fail(GYRE_ERR_INVALID, "%s: a message on device memory to oneself: use a copy", name);
     if (st == GYRE_OK)
-        st = is_capturing(stream, &capturing);
+        st = is_capturing(comm, stream, &capturing);
     if (st == GYRE_OK && capturing)
         st = gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: messages go through the host, which no graph can repeat",
                        name);

@@ -301,6 +301,9 @@ static __device__ __forceinline__ coll_cuda_head_t *head_of(const coll_cuda_op_t
     return (coll_cuda_head_t *)op.arena[rank];
 }
 
+static_assert(offsetof(coll_cuda_board_t, abort) == 0 && offsetof(coll_cuda_board_t, mismatch) == 4,
+              "peers_kernel reads both at once");
+
 enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 10 };
 
 /* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and then. */
@@ -481,7 +484,7 @@ static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_cons
         volatile coll_cuda_board_t *board = op.board;
         state.epoch = head->epochs[blockIdx.x];
         state.rounds = op.end_round;
-        state.dead = board->abort != 0 || board->mismatch != 0;
+        state.dead = *(const volatile uint64_t *)&board->abort != 0; /* or a mismatch, which lies behind it */
         if (blockIdx.x == 0 && op.begins) {
             board->late = 0;
             board->call = op.call;

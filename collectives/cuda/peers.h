@@ -50,12 +50,13 @@ enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */
 
 /* In pinned host memory: how host and device of one rank tell each other. */
 typedef struct {
+    /* together: a kernel begins with one look at both, which takes a microsecond */
     uint32_t abort;    /* by the host: 1: kernels end without a result, now and from here on */
+    uint32_t mismatch; /* by the device: 1 + rank whose flag came with another sig or length; 0: none */
     uint32_t started;  /* by the device: operations begun, */
     uint32_t finished; /* and ended */
     uint32_t call;     /* number of the call on its communicator that began last */
     uint32_t late;     /* 1 + rank for which a block has been waiting for long; 0: none */
-    uint32_t mismatch; /* 1 + rank whose flag came with another sig or length; 0: none */
 } coll_cuda_board_t;
 
 /* One operation of one rank. Sizes and places in bytes. A part that is longer than the slots of all blocks goes through in rounds: in
