@@ -29,6 +29,7 @@ static gyre_comm_t *open_path(const char *path)
     MP_OK(base_settings_set(SET_CUDA_PATH, path, "test"));
     MP_OK(gyre_comm_split(world, 0, rank, &comm));
     MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(gyre_barrier(world)); /* what goes wrong goes wrong when all are ready */
     return comm;
 }
 
@@ -176,8 +177,10 @@ static void captured(void)
 static void dying(const char *path)
 {
     gyre_comm_t *comm = open_path(path);
-    if (rank == n - 1)
+    if (rank == n - 1) {
+        usleep(50 * 1000); /* the others have left the barrier */
         _exit(0);
+    }
     (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
                                  stream); /* may know already */
     failed(comm, "a death", GYRE_ERR_PEER_DEAD, GYRE_ERR_ABORTED);
