@@ -344,22 +344,39 @@ static int is_staged(const optim_zero_t *zero, const float *placed)
     return zero->staging && placed >= zero->staging && placed < zero->staging + zero->plan.max_unit;
 }
 
-/* Row r's gradient of the last sequence: joined with those before, in its bucket. */
-static gyre_status_t complete(optim_zero_t *zero, size_t r)
+/* Rows first .. end - 1 of one bucket, which follow each other in memory and in the table: their last sequence's gradients, joined
+ * with those before, in the bucket. */
+static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size_t count)
 {
-    const model_param_t *row = &zero->plan.params->row[r];
-    size_t b = zero->plan.bucket_of[r];
-    float *value = zero->placed[r];
-    gyre_status_t status = optim_stack_finish(zero->stack, value, row->grad, row->count);
+    const model_param_t *row = &zero->plan.params->row[first];
+    size_t b = zero->plan.bucket_of[first];
+    float *value = zero->placed[first];
+    gyre_status_t status = optim_stack_finish(zero->stack, value, row->grad, count);
     if (status == GYRE_OK && zero->plan.config.grad16) {
         status = zero_bucket_open(zero, b);
         if (status == GYRE_OK)
-            status = zero->on->round_grads(zero, value,
-                                           zero->run[b].data + (row->grad - zero->plan.bucket[b].grad) *
-                                                                   zero->plan.grad_bytes,
-                                           row->count);
+            status = zero->on->round_grads(
+                zero, value,
+                zero->run[b].data + (row->grad - zero->plan.bucket[b].grad) * zero->plan.grad_bytes, count);
     }
-    return status == GYRE_OK ? zero_bucket_ready(zero, b) : status;
+    for (size_t r = first; status == GYRE_OK && r < end; r++)
+        status = zero_bucket_ready(zero, b);
+    return status;
+}
+
+/* The first row behind `first`, below `end`, that cannot be joined in one call with those before it; *count: their elements. Sums go
+ * element by element, so where they are cut changes no bit, but on a device every call is a launch, once per sequence. */
+static size_t run_of(const optim_zero_t *zero, size_t first, size_t end, size_t *count)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    size_t r = first + 1;
+    *count = row[first].count;
+    while (r < end && zero->placed[r] == zero->placed[first] + *count &&
+           row[r].grad == row[first].grad + *count && zero->seen[r] == zero->seen[first] &&
+           plan->bucket_of[r] == plan->bucket_of[first])
+        *count += row[r++].count;
+    return r;
 }
 
 static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
@@ -368,17 +385,21 @@ static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
     const model_param_t *row = zero->plan.params->row;
     gyre_status_t status = check_rows(zero, first, rows, "ready");
     (void)slot;
-    for (size_t r = first; status == GYRE_OK && r < first + rows; r++) {
+    for (size_t r = first, end, count; status == GYRE_OK && r < first + rows; r = end) {
         if (!zero->placed[r])
             return gyre_fail(GYRE_ERR_INVALID, "%s is ready, and was given no place", row[r].name);
-        size_t i = zero->seen[r]++;
+        size_t i = zero->seen[r];
+        end = run_of(zero, r, first + rows, &count);
         if (i + 1 == zero->plan.config.share)
-            status = complete(zero, r);
+            status = complete(zero, r, end, count);
         else
-            status = optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, row[r].count);
-        if (is_staged(zero, zero->placed[r]))
-            zero->staged--;
-        zero->placed[r] = NULL;
+            status = optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, count);
+        for (size_t done = r; done < end; done++) {
+            zero->seen[done]++;
+            if (is_staged(zero, zero->placed[done]))
+                zero->staged--;
+            zero->placed[done] = NULL;
+        }
     }
     return status == GYRE_OK ? zero_progress(zero) : status;
 }
