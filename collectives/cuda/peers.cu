@@ -484,7 +484,8 @@ static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_cons
         volatile coll_cuda_board_t *board = op.board;
         state.epoch = head->epochs[blockIdx.x];
         state.rounds = op.end_round;
-        state.dead = *(const volatile uint64_t *)&board->abort != 0; /* or a mismatch, which lies behind it */
+        const uint4 words = gyre_load16(op.board); /* abort, mismatch, and two that matter to the host */
+        state.dead = (words.x | words.y) != 0;
         if (blockIdx.x == 0 && op.begins) {
             board->late = 0;
             board->call = op.call;
