@@ -1,9 +1,14 @@
 /* ranks: 2 4, guard: 2 */
 /* tests/cuda/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
- * weights are in every layout the same bits as those of rank 0 alone. The ranks share the GPU. */
+ * weights are in every layout the same bits as those of rank 0 alone. The ranks share the GPU.
+ *
+ * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and ZeRO 3 evaluates two
+ * together. cuBLASLt may add in another order for another number of rows, so in bf16, where it computes if it is there, all runs
+ * have the same micro-batches. */
 #include <math.h>
 #include <string.h>
 
+#include "base/settings.h"
 #include "model/random.h"
 #include "pipeline/train.h"
 #include "tests/cuda/gpu.h"
@@ -31,12 +36,13 @@ typedef struct {
     model_recompute_t recompute;
 } tried_t;
 static const tried_t tried[] = {
+    /* fp32, bf16, fp32, ... */
     {2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+    {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
     {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
-    {2, {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
-    {4, {.tp = 2, .pp = 1, .dp = 2, .zero = 2, .sequence = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {4, {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+    {2, {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {4, {.tp = 2, .pp = 1, .dp = 2, .zero = 2, .sequence = 1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+    {4, {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
 };
 
 /* Runs that count upwards. */
@@ -105,6 +111,7 @@ int main(void)
     for (int half = 0; half < 2; half++) {
         const model_precision_t precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32;
         curve_t want = {0};
+        MP_OK(base_settings_set(SET_CUBLASLT, half ? NULL : "off", "the test"));
         if (gyre_comm_rank(world) == 0) {
             want = train(alone, &one, MODEL_RECOMPUTE_NONE, precision, BASE_CUDA);
             if (!half) {
