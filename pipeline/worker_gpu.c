@@ -13,8 +13,10 @@
 struct pipe_gpu {
     base_device_t device;
     base_stream_t *stream;
-    double *pinned;   /* [losses] */
-    double **deliver; /* [losses] where each goes */
+    base_event_t *brought; /* behind the last copy of a tensor that came from another stage */
+    int bringing;          /* 1: that copy may still read host memory */
+    double *pinned;        /* [losses] */
+    double **deliver;      /* [losses] where each goes */
     size_t losses, outstanding;
 };
 
@@ -62,6 +64,8 @@ gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out)
     if (status == GYRE_OK)
         status = base_stream_create(device, &g->stream);
     if (status == GYRE_OK)
+        status = base_event_create(device, 0, &g->brought);
+    if (status == GYRE_OK)
         status = reserve(g, losses);
     if (status != GYRE_OK) {
         pipe_gpu_destroy(g);
@@ -77,6 +81,8 @@ void pipe_gpu_destroy(pipe_gpu_t *g)
         return;
     if (g->pinned)
         base_pinned_free(g->device, g->pinned);
+    if (g->brought)
+        base_event_destroy(g->brought);
     if (g->stream)
         base_stream_destroy(g->stream);
     free(g->deliver);
@@ -155,18 +161,31 @@ size_t pipe_gpu_stage_bytes(const pipe_gpu_stage_t *s)
 
 /* ---- passes ------------------------------------------------------------------------------------------------------------- */
 
-/* A tensor that comes from another stage, to the device; its host memory stays as it is until the pass is over. */
+/* A tensor that comes from another stage, to the device. */
 static gyre_status_t bring(pipe_gpu_stage_t *s, void *device, const void *host, size_t n)
 {
-    return host && device ? base_stream_copy(s->gpu->stream, device, host, n * s->edge) : GYRE_OK;
+    pipe_gpu_t *g = s->gpu;
+    if (!host || !device)
+        return GYRE_OK;
+    g->bringing = 1;
+    gyre_status_t status = base_stream_copy(g->stream, device, host, n * s->edge);
+    return status == GYRE_OK ? base_event_record(g->brought, g->stream) : status;
 }
 
-/* The end of a pass: what goes to another stage is complete in host memory. */
+/* The end of a pass: what goes to another stage is complete in host memory, and what came has been read, since the next message may
+ * be received in its place. */
 static gyre_status_t hand_over(pipe_gpu_stage_t *s, void *host, const void *device, size_t n)
 {
+    pipe_gpu_t *g = s->gpu;
     int goes = host && device;
-    gyre_status_t status = goes ? base_stream_copy(s->gpu->stream, host, device, n * s->edge) : GYRE_OK;
-    return status == GYRE_OK && (goes || s->watched) ? base_stream_wait(s->gpu->stream) : status;
+    gyre_status_t status = goes ? base_stream_copy(g->stream, host, device, n * s->edge) : GYRE_OK;
+    if (status == GYRE_OK && (goes || s->watched))
+        status = base_stream_wait(g->stream);
+    else if (status == GYRE_OK && g->bringing)
+        status = base_event_wait(g->brought);
+    if (status == GYRE_OK)
+        g->bringing = 0;
+    return status;
 }
 
 gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
