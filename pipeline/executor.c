@@ -26,6 +26,8 @@ struct pipe_executor {
     pipe_program_t program;
 
     unsigned char *memory; /* [slots][slot_bytes]; of gyre_mem_alloc; NULL if nothing comes or goes */
+    base_device_t device;  /* for which it is pinned */
+    int pinned;
     size_t slot_bytes, memory_bytes;
     gyre_request_t **received; /* [receives]: posted and not waited for */
     gyre_request_t **sent;     /* [slots]: the last message from this slot, until it was taken */
@@ -84,6 +86,10 @@ static gyre_status_t make_slots(pipe_executor_t *e, size_t count)
     void *memory = NULL;
     gyre_status_t st = gyre_mem_alloc(e->memory_bytes, &memory);
     e->memory = memory;
+    if (st == GYRE_OK && e->device.kind != BASE_HOST) {
+        st = base_pin(e->device, e->memory, e->memory_bytes);
+        e->pinned = st == GYRE_OK;
+    }
     return st;
 }
 
@@ -133,6 +139,7 @@ gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *sch
     e->user = config->user;
     e->type = config->type;
     e->grad_type = config->grad_type;
+    e->device = config->device;
     st = pipe_program_build(schedule, e->rank, &e->program);
     if (st == GYRE_OK)
         st = make_parts(e, config);
@@ -148,6 +155,8 @@ void pipe_executor_destroy(pipe_executor_t *e)
 {
     if (!e)
         return;
+    if (e->pinned)
+        base_unpin(e->device, e->memory);
     if (e->memory)
         gyre_mem_free(e->memory);
     pipe_program_free(&e->program);

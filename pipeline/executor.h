@@ -17,6 +17,7 @@
 #include <gyre/collectives.h>
 
 #include "base/clock.h"
+#include "base/device.h"
 #include "pipeline/schedule.h"
 
 /* What a callback is told beside its tensors. */
@@ -57,6 +58,7 @@ typedef struct {
     const size_t *counts;  /* [micro_batches] elements of each, at most `count`; copied. NULL: all `count` */
     gyre_type_t type;      /* of activations */
     gyre_type_t grad_type; /* of their gradients */
+    base_device_t device;  /* a GPU that copies boundary tensors: they are pinned for it. BASE_HOST: none */
 } pipe_executor_config_t;
 
 typedef struct pipe_executor pipe_executor_t;

@@ -317,7 +317,8 @@ static gyre_status_t make_executor(pipe_train_t *train, size_t micro_batches, si
         .user = train,
         .count = micro * train->boundary,
         .type = train->type,
-        .grad_type = train->type};
+        .grad_type = train->type,
+        .device = train->config.device};
     pipe_schedule_t *schedule = NULL;
     gyre_status_t status = pipe_schedule_create(&shape, &schedule);
     if (status == GYRE_OK)
