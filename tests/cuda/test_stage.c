@@ -146,7 +146,7 @@ static void fp32_is_the_cpus(void **state)
 static void bf16_is_near_the_cpus(void **state)
 {
     (void)state;
-    architectures(MODEL_BFLOAT16, 6e-2);
+    architectures(MODEL_BFLOAT16, 3e-2);
 }
 
 static void layouts_change_no_bit(void **state)
