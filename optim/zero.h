@@ -163,8 +163,8 @@ typedef struct {
     double norm; /* of the batch's mean gradient, before clipping; not finite: the step was skipped */
     int skipped; /* 1: some gradient was not finite; nothing has changed but the loss scale (MODEL_FLOAT16) */
     /* Since optim_zero_begin, or since the step before where it is not called: this thread moved gradients or weights over dp,
-     * or waited for them; gradients were under way while it did something else; elements sent. On a device this thread hardly
-     * ever waits: what streams wait for is not in exposed_s. */
+     * or waited for them; gradients were under way while it did something else; elements sent. NaN on a device, where this
+     * thread enqueues and streams wait. */
     double exposed_s, hidden_s;
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
 } optim_zero_step_t;

@@ -161,8 +161,10 @@ gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, o
     gyre_status_t status = finish(zero, scale, rate, step);
     if (status != GYRE_OK)
         return status;
-    step->exposed_s = (double)zero->exposed * 1e-9;
-    step->hidden_s = zero->under_way > zero->exposed ? (double)(zero->under_way - zero->exposed) * 1e-9 : 0.0;
+    step->exposed_s = zero->plan.config.on_device ? NAN : (double)zero->exposed * 1e-9;
+    step->hidden_s = zero->plan.config.on_device       ? NAN
+                     : zero->under_way > zero->exposed ? (double)(zero->under_way - zero->exposed) * 1e-9
+                                                       : 0.0;
     memcpy(step->sent, zero->sent, sizeof step->sent);
     zero_buckets_reset(zero);
     return GYRE_OK;

@@ -423,6 +423,8 @@ static void test_not_finite(void **state)
     assert_int_equal(train_record_read(&again, in, path, 1, &keep), GYRE_OK);
     assert_int_equal(again.steps, 1);
     assert_true(isnan(again.step[0].loss) && isnan(again.step[0].val));
+    assert_true(isnan(again.step[0].compute_s) && isnan(again.step[0].exposed_s) &&
+                isnan(again.step[0].hidden_s));
     fclose(in);
     unlink(path);
     train_record_free(&record);

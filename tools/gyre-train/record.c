@@ -169,9 +169,9 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
                            .batch = (uint64_t)json_integer_value(json_object_get(line, "batch")),
                            .balance = number_of(line, "balance_loss"),
                            .dropped = number_of(line, "dropped"),
-                           .compute_s = json_number_value(json_object_get(line, "compute_s")),
-                           .exposed_s = json_number_value(json_object_get(line, "exposed_s")),
-                           .hidden_s = json_number_value(json_object_get(line, "hidden_s"))};
+                           .compute_s = number_of(line, "compute_s"),
+                           .exposed_s = number_of(line, "exposed_s"),
+                           .hidden_s = number_of(line, "hidden_s")};
     step->seconds = rate > 0.0 ? step_tokens(record, step) / rate : 0.0;
     return 1;
 }

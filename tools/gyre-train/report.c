@@ -107,8 +107,10 @@ static void tiles(FILE *out, const train_record_t *record, int is_text)
                          record->peak_flops);
             tile(out, text, "MFU: operations of the peak");
         }
-        snprintf(text, sizeof text, "%.1f&thinsp;%%", 100.0 * total.exposed_s / seconds);
-        tile(out, text, "of the step goes into communication");
+        if (!isnan(total.exposed_s)) {
+            snprintf(text, sizeof text, "%.1f&thinsp;%%", 100.0 * total.exposed_s / seconds);
+            tile(out, text, "of the step goes into communication");
+        }
     }
     if (memory > 0.0) {
         snprintf(text, sizeof text, "%.3g&thinsp;%s",
@@ -134,6 +136,14 @@ static void times(FILE *out, const train_record_t *record)
     fputs("<section><h2>Where the time went</h2>\n", out);
     if (record->steps == 0) {
         fputs("<p class=\"note\">No steps were made.</p></section>\n", out);
+        return;
+    }
+    if (isnan(total.exposed_s)) {
+        fprintf(out,
+                "<p class=\"note\">Of rank 0, %.2f s in %zu steps. On a GPU the training thread enqueues and "
+                "streams wait: "
+                "what is computed and what is waited for is seen in the timeline of a step.</p></section>\n",
+                total.seconds, record->steps);
         return;
     }
     share(out, "compute", "#9dbbe3", total.compute_s, total.seconds);

@@ -182,12 +182,13 @@ static void print_end(const train_run_t *run)
     printf("validation loss  %.4f nats/%s, %.0f %% of it; %.4f before training\n", record->final_val, unit,
            100.0 * record->final_val / record->unigram, record->first_val);
     if (record->steps > 0)
-        printf("training         %llu steps in %.1f s with validation; %.0f tokens/s in steps; "
-               "communication: %.2f s "
-               "exposed, %.2f s hidden\n",
+        printf("training         %llu steps in %.1f s with validation; %.0f tokens/s in steps",
                (unsigned long long)record->done, record->seconds,
-               train_record_parts(record) * (double)record->tokens_per_step / fmax(total.seconds, 1e-9),
-               total.exposed_s, total.hidden_s);
+               train_record_parts(record) * (double)record->tokens_per_step / fmax(total.seconds, 1e-9));
+    if (record->steps > 0 && !isnan(total.exposed_s))
+        printf("; communication: %.2f s exposed, %.2f s hidden", total.exposed_s, total.hidden_s);
+    if (record->steps > 0)
+        printf("\n");
 }
 
 /* Where an output is, or that it is not. */

@@ -126,9 +126,10 @@ static gyre_status_t update(train_run_t *run, const optim_schedule_t *schedule, 
                           .dropped = step.dropped,
                           .val = NAN,
                           .seconds = seconds,
-                          .compute_s = seconds > waited ? seconds - waited : 0.0,
+                          .compute_s = isnan(waited) ? NAN : fmax(seconds - waited, 0.0),
                           .exposed_s = waited,
-                          .hidden_s = fmin(step.zero.hidden_s, fmax(seconds - waited, 0.0)),
+                          .hidden_s =
+                              isnan(waited) ? NAN : fmin(step.zero.hidden_s, fmax(seconds - waited, 0.0)),
                           .loss_scale = before.scale,
                           .skipped = step.zero.skipped,
                           .bubble = pipe_train_layout(run->train)->pp > 1 ? step.pipe_wait_s / seconds : NAN};

@@ -133,7 +133,8 @@ typedef struct {
     uint64_t batch;          /* sequences; 0: as many as in every step */
     double balance, dropped; /* of models with experts, else NaN: pipe_train_step_t */
     double val;              /* NaN: not evaluated behind this step */
-    double seconds, compute_s, exposed_s, hidden_s;
+    double seconds;
+    double compute_s, exposed_s, hidden_s; /* NaN on a GPU, of which the training thread does not know them */
     double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
     int skipped;       /* the update was left out since gradients overflowed; grad_norm is then no number */
     double
