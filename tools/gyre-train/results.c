@@ -157,6 +157,9 @@ void train_print_start(const train_run_t *run)
     if (run->options->device)
         printf("on CUDA device %d (%s), %s\n", run->device.index, run->record.device,
                run->options->precision == MODEL_BFLOAT16 ? "bf16" : "fp32");
+    if (run->options->device && !run->resumed && run->shape.leaves > 1 && run->options->tp == 1 &&
+        !train_options_given(run->options, "leaves"))
+        printf("--leaves 1 is faster on a GPU; its bits are then not those of --tp 2 and more\n");
     if (run->resumed)
         printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
                run->options->checkpoint);
