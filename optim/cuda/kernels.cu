@@ -55,49 +55,93 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Bins by exponent in shared memory, a set for each warp, then limbs (optim/exact.c). A bin holds 2^16 squares of 48 bits, so a
- * block stops for deposits before one of its warps has seen more.
- * grid: (any, spans), block: 256, dynamic shared memory: [8][256] uint64. */
+/* limb[0 ..] += value 2^bit in pieces of 32 bits, which are added up with room above. */
+static __device__ __forceinline__ void put_bin(unsigned long long *limb, unsigned bit, uint64_t value)
+{
+    const unsigned at = bit / 32, shift = bit % 32;
+    const uint64_t low = value << shift, high = value >> 1 >> (63 - shift);
+    atomicAdd(&limb[at], (unsigned long long)(uint32_t)low);
+    atomicAdd(&limb[at + 1], (unsigned long long)(low >> 32));
+    if (high != 0)
+        atomicAdd(&limb[at + 2], (unsigned long long)high);
+}
+
+/* The same of a whole warp: each lane has high 2^64 + low, and all the same bit. One lane writes the sums. */
+static __device__ __forceinline__ void put_warp(unsigned long long *limb, unsigned bit, uint64_t low,
+                                                uint64_t high)
+{
+    const unsigned at = bit / 32, shift = bit % 32;
+    const uint64_t down = low << shift, middle = high << shift | low >> 1 >> (63 - shift);
+    unsigned long long piece[5] = {(uint32_t)down, down >> 32, (uint32_t)middle, middle >> 32,
+                                   high >> 1 >> (63 - shift)};
+#pragma unroll
+    for (int i = 0; i < 5; i++) {
+        for (int by = 16; by > 0; by /= 2)
+            piece[i] += __shfl_down_sync(0xffffffffu, piece[i], by);
+        if (threadIdx.x % 32 == 0 && piece[i] != 0)
+            atomicAdd(&limb[at + i], piece[i]);
+    }
+}
+
+/* Squares of 48 bits times 4^exponent, added up as integers, so in any order (optim/exact.c). Each thread has a number of 128 bits
+ * for 32 exponents around those of the first values that its warp sees; the few values beyond go to a bin by exponent in shared
+ * memory. A bin holds 2^16 squares, so a block stops for deposits before it has seen more; a thread's number has room for 2^18.
+ * grid: (any, spans), block: 256, dynamic shared memory: [256 + OPTIM_EXACT_LIMBS] uint64. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     exact(const optim_cuda_values_t *list, int type, uint64_t *word)
 {
-    enum { WARPS = THREADS / 32, ROUNDS = 65536 / 32 };
+    enum { ROUNDS = 65536 / 256, BELOW = 20 }; /* exponents below the largest of the first values */
     GYRE_DYNAMIC_SHARED(unsigned long long, bins);
+    unsigned long long *const limb = bins + OPTIM_EXACT_BINS;
     const optim_cuda_values_t span = list[blockIdx.y];
     const size_t stride = (size_t)gridDim.x * THREADS;
-    unsigned long long *const mine = bins + threadIdx.x / 32 * OPTIM_EXACT_BINS;
     unsigned special = 0;
+    if ((size_t)blockIdx.x * THREADS >= span.n)
+        return;
+    for (int i = threadIdx.x; i < OPTIM_EXACT_LIMBS; i += THREADS)
+        limb[i] = 0;
     for (size_t begin = (size_t)blockIdx.x * THREADS; begin < span.n; begin += ROUNDS * stride) {
-        for (int i = threadIdx.x; i < WARPS * OPTIM_EXACT_BINS; i += THREADS)
-            bins[i] = 0;
+        uint64_t low = 0, high = 0;
+        unsigned base = 0; /* the lowest exponent of `low`; 0: the warp has seen nothing but zeros */
+        bins[threadIdx.x] = 0;
         __syncthreads();
         for (int round = 0; round < ROUNDS; round++) {
             const size_t i = begin + (size_t)round * stride + threadIdx.x;
-            if (i >= span.n)
+            if (i - threadIdx.x % 32 >= span.n) /* nothing for the whole warp */
                 break;
-            const uint32_t bits = kernel_bits(widen((const G *)span.data, i, type));
-            const uint32_t e = bits >> 23 & 0xffu, m = (bits & 0x7fffffu) | (e > 0 ? 0x800000u : 0);
-            if (e == 0xffu)
+            const uint32_t bits = i < span.n ? kernel_bits(widen((const G *)span.data, i, type)) : 0;
+            const uint32_t raw = bits >> 23 & 0xffu, e = raw > 0 ? raw : 1;
+            const uint32_t m = (bits & 0x7fffffu) | (raw > 0 ? 0x800000u : 0);
+            const int counts = raw != 0xffu && m != 0;
+            if (base == 0) {
+                const unsigned most = __reduce_max_sync(0xffffffffu, counts ? e : 0u);
+                base = most > BELOW ? most - BELOW : most > 0;
+            }
+            if (raw == 0xffu)
                 special++;
-            else if (m != 0)
-                atomicAdd(&mine[e], (unsigned long long)m * m);
-        }
-        __syncthreads();
-        /* one bin per thread: value 2^bit into limbs of 32 bits, which are added up with room above */
-        for (int warp = 0; warp < WARPS; warp++) {
-            const unsigned long long value = bins[warp * OPTIM_EXACT_BINS + threadIdx.x];
-            if (value == 0)
+            if (!counts)
                 continue;
-            const unsigned e = threadIdx.x, bit = 2 * (e > 0 ? e : 1) - 2, at = bit / 32, shift = bit % 32;
-            const uint64_t low = value << shift, high = shift > 0 ? value >> (64 - shift) : 0;
-            atomicAdd((unsigned long long *)&word[at], (unsigned long long)(uint32_t)low);
-            atomicAdd((unsigned long long *)&word[at + 1], (unsigned long long)(low >> 32));
-            if (high != 0)
-                atomicAdd((unsigned long long *)&word[at + 2], (unsigned long long)high);
+            const uint64_t square = (uint64_t)m * m;
+            const unsigned up = 2 * (e - base); /* below the base: a huge one */
+            if (up < 64) {
+                const uint64_t part = square << up;
+                low += part;
+                high += (square >> 1 >> (63 - up)) + (low < part);
+            } else {
+                atomicAdd(&bins[raw], (unsigned long long)square);
+            }
         }
+        if (base > 0)
+            put_warp(limb, 2 * base - 2, low, high);
         __syncthreads();
+        if (bins[threadIdx.x] != 0)
+            put_bin(limb, threadIdx.x > 0 ? 2 * threadIdx.x - 2 : 0, bins[threadIdx.x]);
     }
+    __syncthreads();
+    for (int i = threadIdx.x; i < OPTIM_EXACT_LIMBS; i += THREADS)
+        if (limb[i] != 0)
+            atomicAdd((unsigned long long *)&word[i], limb[i]);
     if (special > 0)
         atomicAdd((unsigned long long *)&word[OPTIM_EXACT_LIMBS], (unsigned long long)special);
 }
@@ -195,7 +239,7 @@ cudaError_t optim_cuda_adamw(const optim_cuda_span_t *span, size_t spans, size_t
 cudaError_t optim_cuda_exact(const optim_cuda_values_t *list, size_t spans, size_t longest,
                              optim_cuda_type_t type, uint64_t *word, cudaStream_t stream)
 {
-    const size_t bytes = THREADS / 32 * OPTIM_EXACT_BINS * sizeof(uint64_t);
+    const size_t bytes = (OPTIM_EXACT_BINS + OPTIM_EXACT_LIMBS) * sizeof(uint64_t);
     if (spans == 0)
         return cudaSuccess;
     const dim3 grid = grid_for(longest, 64 * THREADS, spans);

@@ -109,16 +109,25 @@ static void an_exact_norm(void **state)
     (void)state;
     enum { LONG = 200000 };
     float *x = malloc(LONG * sizeof(float));
-    for (int special = 0; special < 2; special++) {
+    for (int kind = 0; kind < 3; kind++) {
+        const int special = kind == 1;
         uint64_t words[OPTIM_EXACT_WORDS] = {0};
         optim_exact_t want;
-        fill(11, x, LONG, special);
+        if (kind < 2) {
+            fill(11, x, LONG, special);
+        } else { /* what gradients are: nothing at first, then near each other, with few that are far away */
+            fill_plain(11, x, LONG);
+            memset(x, 0, 7000 * sizeof(float));
+            for (size_t i = 1; i < LONG; i += 1000)
+                x[i] *= i % 3000 == 1 ? 0x1p-90f : i % 3000 == 1001 ? 0x1p80f : 0x1p-130f;
+        }
         x[5] = 0.0f;
         char *dx = to_device(x, LONG * sizeof(float));
         uint64_t *dw = to_device(words, sizeof(words));
         const optim_cuda_values_t two[2] = {{dx, 150000}, {dx + 150000 * sizeof(float), LONG - 150000}};
         optim_cuda_values_t *list = to_device(two, sizeof(two));
-        assert_cuda(optim_cuda_exact(list, 2, 150000, OPTIM_CUDA_FLOAT32, dw, stream));
+        assert_cuda(
+            optim_cuda_exact(list, 2, kind < 2 ? 150000 : 1 /* one block */, OPTIM_CUDA_FLOAT32, dw, stream));
         back(words, dw, sizeof(words));
         optim_exact_begin(&want);
         optim_exact_add(&want, x, LONG);
