@@ -28,6 +28,13 @@ for path in direct staged; do
         'rank 2'
 done
 
+export GYRE_CUDA_WAIT=kernel # as ranks with devices of their own do by default
+run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct
+want "kernels wait: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
+GYRE_TIMEOUT=2 run "$UCX_RUN" -n 3 "$T" late direct
+want "kernels wait: a rank that never calls" 0 'all_reduce .* on device memory\).*did not finish within 2 s' 'rank 2'
+unset GYRE_CUDA_WAIT
+
 perf() { # OPTIONS...
     run "$UCX_RUN" -n 3 "$P" "$@" --memory cuda -n 2 -w 1 --json "$W/json"
     want "gyre-perf $*" 0

@@ -213,9 +213,11 @@ int main(int argc, char **argv)
     captured();
     MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
     captured();
-    several(paths[0]);
-    disagreeing(paths[0]);
-    aborting(paths[0]);
+    for (int i = 0; i < 2; i++) {
+        several(paths[i]);
+        disagreeing(paths[i]);
+        aborting(paths[i]);
+    }
     MP_OK(base_settings_set(SET_CUDA_WAIT, "auto", "test")); /* streams, as the ranks share the device */
     for (int i = 0; i < 2; i++) {
         several(paths[i]);

@@ -14,7 +14,7 @@ if ! [ -e /dev/nvidiactl ]; then
     check "one line" [ "$(wc -l <"$W/err")" = 1 ]
 fi
 if ! [ -x "$EMULATED" ]; then
-    echo "no emulated build here (make emulated): only the refusal was checked"
+    [ "$errors" = 0 ] && skip "no emulated build here (make emulated): only the refusal was checked"
     finish
 fi
 
