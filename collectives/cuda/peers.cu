@@ -12,8 +12,8 @@
  * rank r adds up shard r, publishes it, all take all shards: two syncs, and about 2 reads of the vector however many ranks.
  *
  * Designed for an H100: 512 threads a block; 16-byte vectors; in the sum the loads of up to 8 ranks are issued before the first
- * is used (128 bytes in flight per thread, 64 KiB per block, which covers NVLink's 1 us at the 20 GB/s or so that one
- * SM draws); no fence but the release and acquire of the flags, which one thread per peer does. Peers' memory is read with
+ * is used (16 bytes per rank and thread in flight: with 8 ranks 64 KiB per block, which covers NVLink's 1 us at the 20 GB/s or so that
+ * one SM draws; with 2 a quarter of that); no fence but the release and acquire of the flags, which one thread per peer does. Peers' memory is read with
  * volatile loads, which no L1 holds. Few blocks on purpose (GYRE_CUDA_BLOCKS): communication leaves the SMs to
  * what it overlaps with. None of this has been measured here.
  *
