@@ -465,6 +465,12 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
     shape.align_d = alignment(D, p->step_d, out);
     shape.align_bias = biased ? alignment(bias, p->step_bias, out) : 0;
     shape.align_pre = kept ? alignment(pre, p->step_pre, out) : 0;
+    /* A leaf alone was asked about as one of a batch, steps and all, so that both get one algorithm. From here on they say nothing. */
+    model_cuda_product_t alone = *p;
+    if (p->batch == 1) {
+        alone.step_a = alone.step_b = alone.step_d = alone.step_bias = alone.step_pre = 0;
+        p = &alone;
+    }
 
     *done = 0;
     entry_t *entry = entry_of(lt, &shape);

@@ -105,8 +105,6 @@ gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_pr
     model_cuda_product_t p = *product;
     if (p.batch == 0)
         p.batch = 1;
-    if (p.batch == 1)
-        p.step_a = p.step_b = p.step_d = p.step_bias = p.step_pre = 0;
     gyre_status_t status = check(&p);
     if (status != GYRE_OK || p.M == 0 || p.N == 0)
         return status;
@@ -116,6 +114,8 @@ gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_pr
         if (status != GYRE_OK || done)
             return status;
     }
+    if (p.batch == 1) /* only now: the library's choice must not tell a matrix alone from one in a batch */
+        p.step_a = p.step_b = p.step_d = p.step_bias = p.step_pre = 0;
     cudaError_t rc = model_cuda_product_launch(&p, A, B, D, tile_for(matmul, &p), stream);
     if (rc == cudaSuccess)
         return GYRE_OK;

@@ -440,7 +440,14 @@ static void the_library(void **state)
         assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL), GYRE_OK);
     assert_int_equal(*asked, 1);
     assert_int_equal(*products, 5);
+    /* Nor has a matrix alone another algorithm where the next of its batch begins less aligned. */
+    t.p.step_b -= 1;
+    for (t.p.batch = 1; t.p.batch <= 2; t.p.batch++)
+        assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL), GYRE_OK);
+    assert_int_equal(*asked, 2);
     product_free(&t);
+    *asked = 1;
+    *products = 5;
     p.batch = 1;
     for (p.K = 13; p.K <= 14; p.K++) {
         t = product_make(p, 0, 0);
