@@ -6,6 +6,7 @@
  * but where the host reads: the norm's words, hashes, state for checkpoints. */
 #include "optim/zero_internal.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 
 #ifndef GYRE_CUDA
@@ -23,6 +24,10 @@ gyre_status_t zero_cuda_begin(optim_zero_t *zero)
 #include <string.h>
 
 #include "optim/cuda/kernels.h"
+
+/* Rows are cut for lists of elements: a launch has as many blocks for a bias as for the longest of its list, and those of an embedding
+ * would be mostly idle ones. */
+static const size_t PIECE = (size_t)1 << 19;
 
 /* A list in device memory. */
 typedef struct {
@@ -144,6 +149,13 @@ static gyre_status_t upload(optim_zero_t *zero, const void *host, size_t bytes, 
     return status == GYRE_OK && bytes ? copy_and_wait(zero, list->data, host, bytes) : status;
 }
 
+/* Pieces of all rows: each row has at most one that is not whole. */
+static size_t most_pieces(const optim_zero_t *zero)
+{
+    const model_params_t *params = zero->plan.params;
+    return params->rows + params->grad_total / PIECE + 1;
+}
+
 typedef struct {
     optim_cuda_values_t *at;
     size_t n, longest;
@@ -152,15 +164,18 @@ typedef struct {
 static gyre_status_t list_squares(optim_zero_t *zero, void *user, const char *grad, size_t n)
 {
     squares_t *squares = user;
-    (void)zero;
-    squares->at[squares->n++] = (optim_cuda_values_t){.data = grad, .n = n};
-    squares->longest = squares->longest > n ? squares->longest : n;
+    for (size_t at = 0, here; at < n; at += here) {
+        here = base_min_size(n - at, PIECE);
+        squares->at[squares->n++] =
+            (optim_cuda_values_t){.data = grad + at * zero->plan.grad_bytes, .n = here};
+        squares->longest = base_max_size(squares->longest, here);
+    }
     return GYRE_OK;
 }
 
 static gyre_status_t prepare_squares(optim_zero_t *zero)
 {
-    squares_t squares = {.at = calloc(zero->plan.params->rows + 1, sizeof *squares.at)};
+    squares_t squares = {.at = calloc(most_pieces(zero), sizeof *squares.at)};
     if (!squares.at)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of rows");
     gyre_status_t status = zero_squares(zero, list_squares, &squares);
@@ -201,7 +216,7 @@ static gyre_status_t prepare_updates(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
     struct zero_device *d = zero->device;
-    optim_cuda_span_t *all = calloc(plan->params->rows + 1, sizeof *all);
+    optim_cuda_span_t *all = calloc(most_pieces(zero), sizeof *all);
     d->update_first = calloc(plan->buckets + 1, sizeof *d->update_first);
     d->update_longest = calloc(plan->buckets + 1, sizeof *d->update_longest);
     if (!all || !d->update_first || !d->update_longest) {
@@ -220,17 +235,19 @@ static gyre_status_t prepare_updates(optim_zero_t *zero)
             size_t lo, hi;
             if (!zero_row_part(zero, r, &lo, &hi))
                 continue;
-            size_t at = lo - k->first;
-            char *half = zero_half(zero) ? zero_weight_own(zero, b) + at * plan->weight_bytes : NULL;
-            all[n++] = (optim_cuda_span_t){.w = state.w + at,
-                                           .m = state.m + at,
-                                           .v = state.v + at,
-                                           .grad = zero_grad_own(zero, b) + at * plan->grad_bytes,
-                                           .rounded = (uint16_t *)(void *)half,
-                                           .n = hi - lo,
-                                           .decay = plan->params->row[r].decay};
-            if (d->update_longest[b] < hi - lo)
-                d->update_longest[b] = hi - lo;
+            for (size_t here; lo < hi; lo += here) {
+                size_t at = lo - k->first;
+                char *half = zero_half(zero) ? zero_weight_own(zero, b) + at * plan->weight_bytes : NULL;
+                here = base_min_size(hi - lo, PIECE);
+                all[n++] = (optim_cuda_span_t){.w = state.w + at,
+                                               .m = state.m + at,
+                                               .v = state.v + at,
+                                               .grad = zero_grad_own(zero, b) + at * plan->grad_bytes,
+                                               .rounded = (uint16_t *)(void *)half,
+                                               .n = here,
+                                               .decay = plan->params->row[r].decay};
+                d->update_longest[b] = base_max_size(d->update_longest[b], here);
+            }
         }
     }
     d->update_first[plan->buckets] = n;
