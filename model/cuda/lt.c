@@ -37,10 +37,10 @@ void model_cuda_lt_destroy(model_cuda_lt_t *lt)
 
 gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product_t *product, const void *A,
                                    const void *B, void *D, void *workspace, size_t bytes,
-                                   struct CUstream_st *stream, int *done)
+                                   struct CUstream_st *stream, model_cuda_by_t *by)
 {
     (void)lt, (void)product, (void)A, (void)B, (void)D, (void)workspace, (void)bytes, (void)stream;
-    *done = 0;
+    *by = MODEL_CUDA_BY_US;
     return GYRE_OK;
 }
 
@@ -441,10 +441,10 @@ static const void *ahead(const void *x, size_t elements, model_cuda_type_t type)
     return x ? (const char *)x + elements * (type == MODEL_CUDA_BF16 ? 2 : 4) : NULL;
 }
 
-/* The product, all of it in the library, or *done 0. */
+/* The product, all of it in the library, or *by BY_US. */
 static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, cublasLtEpilogue_t epilogue,
                            const void *A, const void *B, void *D, void *workspace, size_t bytes,
-                           cudaStream_t stream, int *done)
+                           cudaStream_t stream, model_cuda_by_t *by)
 {
     const size_t in = p->in == MODEL_CUDA_BF16 ? 2 : 4, out = p->out == MODEL_CUDA_BF16 ? 2 : 4;
     const int biased = epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
@@ -472,7 +472,7 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
         p = &alone;
     }
 
-    *done = 0;
+    *by = MODEL_CUDA_BY_US;
     entry_t *entry = entry_of(lt, &shape);
     if (entry == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "cuBLASLt: no memory left");
@@ -494,7 +494,8 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
     if (!entry->found)
         return GYRE_OK;
     status = set_batch(lt, entry, p, bytes);
-    if (status == GYRE_OK && (p->batch == 1 || entry->together)) {
+    const int together = p->batch == 1 || entry->together;
+    if (status == GYRE_OK && together) {
         status = run(lt, entry, p, A, B, D, bias, pre, workspace, bytes, stream);
     } else if (status == GYRE_OK) {
         model_cuda_product_t one = *p;
@@ -507,20 +508,21 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
                     (void *)(uintptr_t)ahead(D, z * p->step_d, p->out), ahead(bias, z * p->step_bias, p->out),
                     (void *)(uintptr_t)ahead(pre, z * p->step_pre, p->out), workspace, bytes, stream);
     }
-    *done = status == GYRE_OK && entry->found;
+    if (status == GYRE_OK && entry->found)
+        *by = together ? MODEL_CUDA_BY_LIBRARY : MODEL_CUDA_MATRIX_BY_MATRIX;
     return status;
 }
 
 gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product_t *product, const void *A,
                                    const void *B, void *D, void *workspace, size_t bytes,
-                                   struct CUstream_st *stream, int *done)
+                                   struct CUstream_st *stream, model_cuda_by_t *by)
 {
     cublasLtEpilogue_t epilogue = fused(product);
     gyre_status_t status = GYRE_OK;
-    *done = 0;
+    *by = MODEL_CUDA_BY_US;
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT || product->epilogue == MODEL_CUDA_PLAIN) {
-        status = whole(lt, product, epilogue, A, B, D, workspace, bytes, stream, done);
-        if (status != GYRE_OK || *done || product->epilogue == MODEL_CUDA_PLAIN ||
+        status = whole(lt, product, epilogue, A, B, D, workspace, bytes, stream, by);
+        if (status != GYRE_OK || *by != MODEL_CUDA_BY_US || product->epilogue == MODEL_CUDA_PLAIN ||
             product->epilogue == MODEL_CUDA_BIAS)
             return status;
     }
@@ -537,13 +539,14 @@ gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product
         if (product->bias)
             bare.epilogue = MODEL_CUDA_BIAS;
     }
-    status = whole(lt, &bare, fused(&bare), A, B, between, workspace, bytes, stream, done);
-    if (status != GYRE_OK || !*done)
+    status = whole(lt, &bare, fused(&bare), A, B, between, workspace, bytes, stream, by);
+    if (status != GYRE_OK || *by == MODEL_CUDA_BY_US)
         return status;
     model_cuda_product_t rest = *product;
     rest.bias = NULL; /* it is in */
     if (between != D)
         rest.pre = NULL; /* it is there */
+    *by = MODEL_CUDA_ACTIVATED_BY_US;
     cudaError_t rc = model_cuda_epilogue_launch(&rest, between, bare.ldd, bare.step_d, D, stream);
     if (rc == cudaSuccess)
         return GYRE_OK;

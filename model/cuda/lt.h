@@ -11,10 +11,10 @@ typedef struct model_cuda_lt model_cuda_lt_t;
 gyre_status_t model_cuda_lt_create(model_cuda_lt_t **lt, char *told, size_t bytes);
 void model_cuda_lt_destroy(model_cuda_lt_t *lt); /* NULL is allowed */
 
-/* *done 0: the library has no algorithm of the kind that we take for this shape, and nothing was enqueued. Extents are checked and not 0;
+/* *by BY_US: the library has no algorithm of the kind that we take for this shape, and nothing was enqueued. Extents are checked and not 0;
  * `workspace` is 256-byte aligned device memory that is used in stream order. */
 gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product_t *product, const void *A,
                                    const void *B, void *D, void *workspace, size_t bytes,
-                                   struct CUstream_st *stream, int *done);
+                                   struct CUstream_st *stream, model_cuda_by_t *by);
 
 #endif

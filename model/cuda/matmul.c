@@ -20,6 +20,7 @@ struct model_cuda_matmul_handle {
     void *workspace;     /* device */
     int processors;      /* of the device */
     char told[320];
+    model_cuda_by_t by; /* the last product */
 };
 
 static gyre_status_t failed(cudaError_t rc, const char *what)
@@ -69,6 +70,11 @@ const char *model_cuda_matmul_told(const model_cuda_matmul_t *matmul)
     return matmul->told;
 }
 
+model_cuda_by_t model_cuda_matmul_by(const model_cuda_matmul_t *matmul)
+{
+    return matmul->by;
+}
+
 static gyre_status_t check(const model_cuda_product_t *p)
 {
     const size_t most = INT_MAX - 1024;
@@ -109,13 +115,14 @@ gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_pr
     if (status != GYRE_OK || p.M == 0 || p.N == 0)
         return status;
     if (matmul->lt && p.K > 0) {
-        int done;
-        status = model_cuda_lt_matmul(matmul->lt, &p, A, B, D, matmul->workspace, WORKSPACE, stream, &done);
-        if (status != GYRE_OK || done)
+        status =
+            model_cuda_lt_matmul(matmul->lt, &p, A, B, D, matmul->workspace, WORKSPACE, stream, &matmul->by);
+        if (status != GYRE_OK || matmul->by != MODEL_CUDA_BY_US)
             return status;
     }
     if (p.batch == 1) /* only now: the library's choice must not tell a matrix alone from one in a batch */
         p.step_a = p.step_b = p.step_d = p.step_bias = p.step_pre = 0;
+    matmul->by = MODEL_CUDA_BY_US;
     cudaError_t rc = model_cuda_product_launch(&p, A, B, D, tile_for(matmul, &p), stream);
     if (rc == cudaSuccess)
         return GYRE_OK;

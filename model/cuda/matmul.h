@@ -65,6 +65,16 @@ void model_cuda_matmul_destroy(model_cuda_matmul_t *matmul);
 /* Which backend computes and why, in one line: "cuBLASLt 13.0.2 (libcublasLt.so.13)", "own kernels: no libcublasLt found". */
 const char *model_cuda_matmul_told(const model_cuda_matmul_t *matmul);
 
+/* Who computed a product. */
+typedef enum {
+    MODEL_CUDA_BY_US = 0,
+    MODEL_CUDA_BY_LIBRARY, /* cuBLASLt, epilogue and batch in one call */
+    MODEL_CUDA_MATRIX_BY_MATRIX, /* cuBLASLt with the epilogue, a call for each matrix of the batch, which it does not take as one */
+    MODEL_CUDA_ACTIVATED_BY_US /* cuBLASLt, and our kernel for the activation behind it */
+} model_cuda_by_t;
+/* The last one of this handle. */
+model_cuda_by_t model_cuda_matmul_by(const model_cuda_matmul_t *matmul);
+
 /* A, B, D, bias, pre: device memory of any alignment (16 bytes and leading dimensions that are multiples of 16 bytes are fast). D overlaps
  * neither A nor B. M or N 0: nothing; K 0: v = beta D. */
 gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_product_t *product,

@@ -181,26 +181,35 @@ static void product(bench_t *bench, void *of)
 static double products(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, const char *what,
                        model_cuda_product_t p, double share_of)
 {
-    char name[128];
+    static const char *const way[] = {[MODEL_CUDA_BY_US] = "",
+                                      [MODEL_CUDA_BY_LIBRARY] = ", in one call",
+                                      [MODEL_CUDA_MATRIX_BY_MATRIX] = ", matrix by matrix",
+                                      [MODEL_CUDA_ACTIVATED_BY_US] = ", our activation"};
+    char name[160];
     const char *type = p.in == MODEL_CUDA_F32 ? "fp32" : p.out == MODEL_CUDA_BF16 ? "bf16" : "bf16 to fp32";
     if (bench->tiny)
         p.M = p.M / 64 + 32, p.N = p.N / 64 + 32, p.K = p.K / 64 + 32;
     p.lda = p.trans_a ? p.M : p.K;
     p.ldb = p.trans_b ? p.K : p.N;
     p.ldd = p.ldpre = p.N;
-    p.batch = 1;
+    p.batch = p.batch ? p.batch : 1;
+    p.step_a = p.M * p.K;
+    p.step_b = p.K * p.N;
+    p.step_d = p.step_pre = p.M * p.N;
+    p.step_bias = p.N;
     p.alpha = 1;
     product_t t = {.matmul = matmul, .p = p};
-    t.A = device_numbers(p.in, p.M * p.K);
-    t.B = device_numbers(p.in, p.K * p.N);
-    t.D = device_numbers(p.out, p.M * p.N);
-    if (p.epilogue == MODEL_CUDA_ACT) {
-        t.p.bias = t.bias = device_numbers(p.out, p.N);
-        t.p.pre = t.pre = device_numbers(p.out, p.M * p.N);
-    }
+    t.A = device_numbers(p.in, p.batch * p.M * p.K);
+    t.B = device_numbers(p.in, p.batch * p.K * p.N);
+    t.D = device_numbers(p.out, p.batch * p.M * p.N);
+    if (p.epilogue == MODEL_CUDA_ACT)
+        t.p.bias = t.bias = device_numbers(p.out, p.batch * p.N);
+    if (p.epilogue != MODEL_CUDA_PLAIN)
+        t.p.pre = t.pre = device_numbers(p.out, p.batch * p.M * p.N);
     double seconds = time_of(bench, product, &t),
-           rate = 2 * (double)p.M * (double)p.N * (double)p.K / seconds / 1e12;
-    snprintf(name, sizeof(name), "%s, %s: %s [%zu,%zu] x [%zu,%zu]", by, type, what, p.M, p.K, p.K, p.N);
+           rate = 2 * (double)p.batch * (double)p.M * (double)p.N * (double)p.K / seconds / 1e12;
+    snprintf(name, sizeof(name), "%s, %s: %s [%zu,%zu] x [%zu,%zu]%s", by, type, what, p.M, p.K, p.K, p.N,
+             way[model_cuda_matmul_by(matmul)]);
     tell(bench, name, seconds, rate, "TFLOP/s", share_of, 0);
     CUDA(cudaFree(t.A));
     CUDA(cudaFree(t.B));
@@ -225,6 +234,27 @@ static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const cha
                                     .in = b,
                                     .out = b,
                                     .epilogue = MODEL_CUDA_ACT,
+                                    .act = MODEL_ACT_GELU_TANH},
+             of);
+    products(bench, matmul, by, "MLP up, bias, GELU, 4 leaves",
+             (model_cuda_product_t){.batch = 4,
+                                    .M = 8192,
+                                    .N = 768,
+                                    .K = 768,
+                                    .in = b,
+                                    .out = b,
+                                    .epilogue = MODEL_CUDA_ACT,
+                                    .act = MODEL_ACT_GELU_TANH},
+             of);
+    products(bench, matmul, by, "MLP down, back through GELU, 4 leaves",
+             (model_cuda_product_t){.batch = 4,
+                                    .trans_b = 1,
+                                    .M = 8192,
+                                    .N = 768,
+                                    .K = 768,
+                                    .in = b,
+                                    .out = b,
+                                    .epilogue = MODEL_CUDA_ACT_BACK,
                                     .act = MODEL_ACT_GELU_TANH},
              of);
     products(bench, matmul, by, "MLP up, back to its input",

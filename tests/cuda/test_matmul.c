@@ -436,8 +436,11 @@ static void the_library(void **state)
     model_cuda_product_t p = {.M = 16, .N = 16, .K = 16, .batch = 3, .alpha = 1};
     product_t t = product_make(p, 0, 0);
     *asked = *products = 0;
-    for (t.p.batch = 1; t.p.batch <= 3; t.p.batch++)
+    for (t.p.batch = 1; t.p.batch <= 3; t.p.batch++) {
         assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL), GYRE_OK);
+        assert_int_equal(model_cuda_matmul_by(matmul),
+                         t.p.batch == 3 ? MODEL_CUDA_MATRIX_BY_MATRIX : MODEL_CUDA_BY_LIBRARY);
+    }
     assert_int_equal(*asked, 1);
     assert_int_equal(*products, 5);
     /* Nor has a matrix alone another algorithm where the next of its batch begins less aligned. */
@@ -453,11 +456,25 @@ static void the_library(void **state)
         t = product_make(p, 0, 0);
         assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL), GYRE_OK);
         assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL), GYRE_OK);
+        assert_int_equal(model_cuda_matmul_by(matmul), MODEL_CUDA_BY_US);
         product_check(&t);
         product_free(&t);
     }
     assert_int_equal(*asked, 3);
     assert_int_equal(*products, 6);
+    /* fp32's activation is ours */
+    p = (model_cuda_product_t){.batch = 1,
+                               .M = 16,
+                               .N = 16,
+                               .K = 16,
+                               .alpha = 1,
+                               .epilogue = MODEL_CUDA_ACT,
+                               .act = MODEL_ACT_GELU_TANH};
+    t = product_make(p, 0, 0);
+    assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL), GYRE_OK);
+    assert_int_equal(model_cuda_matmul_by(matmul), MODEL_CUDA_ACTIVATED_BY_US);
+    product_check(&t);
+    product_free(&t);
     model_cuda_matmul_destroy(matmul);
     dlclose(fake);
     assert_int_equal(base_settings_set(SET_CUBLASLT, NULL, NULL), GYRE_OK);
