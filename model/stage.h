@@ -38,6 +38,8 @@ typedef struct {
     model_recompute_t recompute;
     model_precision_t precision; /* MODEL_FLOAT32 for double */
     int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
+    /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory (model/cuda/stage_offload.c) */
+    int offload;
     uint64_t seed; /* of dropout */
 } model_stage_config_t;
 

@@ -341,6 +341,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .slots = chunk->in_flight * train->layout.micro_batch,
                                     .together = train->layout.micro_batch,
                                     .recompute = config->recompute,
+                                    .offload = config->offload_activations,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
                                     .seed = config->seed};

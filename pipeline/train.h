@@ -21,6 +21,7 @@ typedef struct {
     optim_zero_config_t zero; /* stage, share and precision are filled in from what stands here */
     model_precision_t precision;
     model_recompute_t recompute;
+    int offload_activations; /* model_stage_config_t.offload */
     model_isa_t isa;
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */

@@ -135,6 +135,7 @@ static void *stream_at(const stage_t *s, const slot_t *slot, size_t l, void *x_o
 /* Up to and with the last layer. */
 static void trunk(stage_t *s, slot_t *slot, const void *x_in, void *x_out)
 {
+    stage_offload_room(s, 0);
     if (!s->config.embed) {
         stage_copy(s, stream_at(s, slot, 0, x_out), x_in, slot->n * model_cuda_stage_boundary(s) * s->size);
     } else if (acquire(s, s->unit_embed, unit_at(s, 1))) {
@@ -143,6 +144,8 @@ static void trunk(stage_t *s, slot_t *slot, const void *x_in, void *x_out)
     }
     for (size_t l = 0; l < s->config.layers; l++)
         if (acquire(s, s->unit_layer[l], unit_at(s, l + 2))) {
+            stage_offload_save(s, slot, l);
+            stage_offload_room(s, l + 1);
             stage_layer_forward(s, slot, l, stream_at(s, slot, l + 1, x_out));
             release(s, s->unit_layer[l]);
         }
@@ -241,9 +244,10 @@ static void unit_backward(stage_t *s, size_t at, slot_t *slot, size_t i, float s
 {
     if (i == s->config.layers + 1)
         stage_head_backward(s, slot, scale, d_in);
-    else if (i > 0)
+    else if (i > 0) {
+        stage_offload_bring(s, slot, i - 1);
         stage_layer_backward(s, slot, i - 1, d_x, d_in);
-    else
+    } else
         stage_embed_backward(s, slot, d_x);
     if (!s->config.split)
         weights_of(s, at, slot, i);

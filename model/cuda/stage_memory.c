@@ -61,7 +61,7 @@ static void take_layer(stage_t *s, layer_t *a, int mine)
 #define TAKE(when, field, size, n0, n1, n2) \
     if ((when) == mine)                     \
     a->field = take(pool, size, n0, n1, n2)
-    TAKE(1, x, s->size, B, R, C);
+    TAKE(s->config.offload ? -1 : 1, x, s->size, B, R, C); /* else it has a place in the ring */
     if (s->c.norm != MODEL_NORM_RMS) {
         TAKE(!full, mean1, f4, B, R, 1);
         TAKE(!full || post, mean2, f4, B, R, 1);
@@ -115,6 +115,8 @@ static void take_slot(stage_t *s, slot_t *slot, const layer_t *shared, const slo
     for (size_t l = 0; l < s->config.layers; l++) {
         slot->layer[l] = *shared;
         take_layer(s, &slot->layer[l], 1);
+        if (s->config.offload)
+            slot->layer[l].x = s->offload.ring[l % 2];
     }
     lay_input(s, &slot->device, take(&s->kept, 1, s->input_bytes, 1, 1));
     if (s->config.head) {
@@ -150,6 +152,7 @@ static void take_work(stage_t *s)
     for (size_t i = 0; i < 2; i++) {
         s->d_x[i] = take(w, s->size, B, R, C);
         s->mid[i] = take(w, s->size, B, R, C);
+        s->offload.ring[i] = s->config.offload ? take(w, s->size, B, R, C) : NULL;
     }
     s->d_attn = take(w, s->size, B, T, s->g * s->leaf_attn);
     s->d_act = s->c.gated ? take(w, s->size, B, T, s->g * s->leaf_ffn) : NULL;
@@ -281,6 +284,10 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
     if (config->precision == MODEL_FLOAT16)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "fp16 on the GPU: take bf16, which needs no loss scale, or --device cpu");
+    if (config->offload && config->recompute != MODEL_RECOMPUTE_FULL)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "offload of activations without full recomputation: only then they are one tensor "
+                         "per layer, which travels beside the layer's work");
     if (c->head_dim > MODEL_CUDA_HEAD_MAX)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "heads of %zu channels on the GPU: at most %d; --device cpu has no limit",
@@ -348,7 +355,8 @@ gyre_status_t model_cuda_stage_create(const model_params_t *params, const model_
     s->stream = stream;
     measure(s);
     if ((status = take_rows(s)) == GYRE_OK && (status = take_host(s)) == GYRE_OK &&
-        (status = take_device(s)) == GYRE_OK && (status = fill_tables(s)) == GYRE_OK)
+        (status = take_device(s)) == GYRE_OK && (status = stage_offload_create(s)) == GYRE_OK &&
+        (status = fill_tables(s)) == GYRE_OK)
         status = model_cuda_matmul_create(&s->matmul);
     if (status != GYRE_OK) {
         model_cuda_stage_destroy(s);
@@ -363,6 +371,7 @@ void model_cuda_stage_destroy(model_cuda_stage_t *s)
     if (!s)
         return;
     cudaStreamSynchronize(s->stream); /* an error here was told where it came up, or is nobody's any more */
+    stage_offload_destroy(s);
     model_cuda_matmul_destroy(s->matmul);
     for (size_t i = 0; s->slot && i < s->config.slots; i++) {
         free(s->slot[i].layer);

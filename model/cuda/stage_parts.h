@@ -1,6 +1,6 @@
 /* model/cuda/stage_parts.h: the inside of a stage on the GPU, shared by stage*.c: stage.c its calls and the order of units,
- * stage_memory.c creation and memory, stage_steps.c single steps (products, collectives, norms), stage_layer.c a layer, stage_ends.c
- * embedding and head.
+ * stage_memory.c creation and memory, stage_offload.c what waits on the host, stage_steps.c single steps (products, collectives, norms),
+ * stage_layer.c a layer, stage_ends.c embedding and head.
  *
  * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C hidden, g leaves on this
  * rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f where it is
@@ -64,6 +64,7 @@ typedef struct {
     size_t n;            /* sequences */
     int evaluate, moved; /* no dropout; some positions are not 0 .. T - 1 */
     enum { SLOT_EMPTY, SLOT_FORWARD, SLOT_BACKWARD } state;
+    void *away;         /* pinned: S [layers][n][R,C], the layers' x; NULL: they stay on the GPU */
     void *host;         /* pinned: what `device` gets */
     input_t in, device; /* the same places in both */
     cudaEvent_t read;   /* the copy is over */
@@ -86,6 +87,15 @@ typedef struct {
 typedef struct {
     size_t first, rows; /* consecutive rows of the table */
 } unit_t;
+
+/* With config.offload: layer l's x is in ring[l % 2] while the layer needs it, and else in slot->away. */
+typedef struct {
+    void *ring[2];              /* S [n][R,C] */
+    struct CUstream_st *stream; /* that they are copied on */
+    cudaEvent_t saved[2];       /* ring[i] is on the host */
+    cudaEvent_t fetched[2];     /* ring[i] is back */
+    cudaEvent_t edge;           /* how far the stage's stream was when a copy was asked for */
+} offload_t;
 
 /* Device memory: measured first (base NULL), then taken in one piece. */
 typedef struct {
@@ -110,6 +120,7 @@ struct model_cuda_stage {
     size_t logit_ld; /* floats between rows of logits: v rounded up */
     unit_t *unit_layer, unit_embed, unit_head;
     slot_t *slot; /* [config.slots] */
+    offload_t offload;
     pool_t kept, work;
     model_traffic_t traffic;
     size_t input_bytes; /* of slot->host */
@@ -201,6 +212,16 @@ void stage_position_sum(stage_t *s, size_t n, float *sums, size_t row, const voi
 /* The dy S [n][T,C] of a branch, from the gradient of its sum d_x S [n][R,C]: d_x itself if `into` is NULL. */
 const void *stage_branch_back(stage_t *s, const slot_t *slot, void *into, const void *d_x, size_t layer,
                               unsigned site);
+
+/* ---- stage_offload.c: all but create do nothing without config.offload ---- */
+gyre_status_t stage_offload_create(stage_t *s);
+void stage_offload_destroy(stage_t *s);
+/* Before the x of layer l is written: what was in its place is on the host. Nothing beyond the last layer. */
+void stage_offload_room(stage_t *s, size_t l);
+/* The x of layer l is there: it goes to the host beside what follows. */
+void stage_offload_save(stage_t *s, const slot_t *slot, size_t l);
+/* The x of layer l is there again, and that of the layer below is on its way. In backward, from the last layer down. */
+void stage_offload_bring(stage_t *s, const slot_t *slot, size_t l);
 
 /* ---- stage_layer.c ---- */
 void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out);

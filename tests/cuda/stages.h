@@ -49,7 +49,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 typedef struct {
     size_t stages;
-    int sequence, split;
+    int sequence, split, offload;
     model_recompute_t recompute;
     model_precision_t precision;
 } layout_t;
@@ -241,6 +241,7 @@ static inline void make_part(const whole_t *w, const model_tp_t *tp, const layou
                                          .recompute = layout->recompute,
                                          .precision = layout->precision,
                                          .split = layout->split,
+                                         .offload = layout->offload,
                                          .seed = 5};
     check(model_cuda_stage_create(part->params, tp, &config, &store, stream, &part->stage) == GYRE_OK,
           "creating a stage");

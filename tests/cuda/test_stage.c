@@ -152,9 +152,12 @@ static void bf16_is_near_the_cpus(void **state)
 static void layouts_change_no_bit(void **state)
 {
     (void)state;
-    static const layout_t layouts[] = {{.stages = 1, .recompute = MODEL_RECOMPUTE_FULL},
-                                       {.stages = 2, .split = 1},
-                                       {.stages = 1, .split = 1, .recompute = MODEL_RECOMPUTE_FULL}};
+    static const layout_t layouts[] = {
+        {.stages = 1, .recompute = MODEL_RECOMPUTE_FULL},
+        {.stages = 2, .split = 1},
+        {.stages = 1, .split = 1, .recompute = MODEL_RECOMPUTE_FULL},
+        {.stages = 1, .offload = 1, .recompute = MODEL_RECOMPUTE_FULL},
+        {.stages = 2, .offload = 1, .split = 1, .recompute = MODEL_RECOMPUTE_FULL}};
     for (size_t i = 0; i < SHAPES; i += 3) {
         const model_precision_t precision = i % 2 == 0 ? MODEL_BFLOAT16 : MODEL_FLOAT32;
         whole_t w;
@@ -168,8 +171,8 @@ static void layouts_change_no_bit(void **state)
             char what[160];
             layout.precision = precision;
             run_gpu(&w, &alone, &layout, &other, &traffic);
-            snprintf(what, sizeof what, "%s, %zu stages, split %d, recomputation %d", shapes[i].name,
-                     layout.stages, layout.split, (int)layout.recompute);
+            snprintf(what, sizeof what, "%s, %zu stages, split %d, recomputation %d, offload %d",
+                     shapes[i].name, layout.stages, layout.split, (int)layout.recompute, layout.offload);
             same_bits(&w, &one, &other, what);
             free_result(&other);
         }
@@ -197,6 +200,11 @@ static void what_it_cannot_do_is_told(void **state)
     assert_int_equal(model_cuda_stage_create(params, &alone, &config, &store, NULL, &stage),
                      GYRE_ERR_UNSUPPORTED);
     assert_non_null(strstr(gyre_last_error(), "bf16"));
+    config.precision = MODEL_FLOAT32;
+    config.offload = 1;
+    assert_int_equal(model_cuda_stage_create(params, &alone, &config, &store, NULL, &stage),
+                     GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "recomputation"));
     model_params_destroy(params);
 }
 

@@ -29,6 +29,9 @@ train cpu 1 "$B/bin/gyre-train"
 train one 1 "$EMULATED" --device cuda
 train zero 2 "$EMULATED" --device cuda --dp 2 --zero 3 --micro-batch 2
 train pipeline 2 "$EMULATED" --device cuda --pp 2 --trace "$W/trace" --trace-steps 2:3
+train away 1 "$EMULATED" --device cuda --layers 5 --micro-batch 2 --recompute full --offload-activations
+train stays 1 "$EMULATED" --device cuda --layers 5 --micro-batch 2
+train away_pipeline 2 "$EMULATED" --device cuda --layers 5 --pp 2 --schedule zb-h1 --recompute full --offload-activations
 check "losses near the CPU's, one curve on the GPU" /usr/bin/python3 - "$W" <<'PY'
 import json, sys
 def read(name):
@@ -39,8 +42,13 @@ cpu, one = read("cpu"), read("one")
 assert len(one[0]) >= 3 and len(one[1]) == 1
 assert all(abs(a - b) <= 1e-5 * a for a, b in zip(cpu[0], one[0])), (cpu, one)
 assert read("zero") == one and read("pipeline") == one
+assert len(read("stays")[0]) >= 3 and read("away") == read("stays") == read("away_pipeline")
 assert json.load(open(f"{sys.argv[1]}/trace"))
 PY
 run "$EMULATED" "${SMALL[@]}" --device cuda --precision fp16
 want "fp16" 2 'bf16'
+run "$EMULATED" "${SMALL[@]}" --device cuda --offload-activations
+want "offload without recomputation" 2 'needs --recompute full'
+run "$EMULATED" "${SMALL[@]}" --recompute full --offload-activations
+want "offload on the CPU" 2 'is for --device cuda'
 finish

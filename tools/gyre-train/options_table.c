@@ -102,6 +102,8 @@ const train_row_t train_rows[] = {
      "together in the layers; 0: 1; ZeRO 3 without PP: as many as its saving bears", TRAIN_FREE},
     {TRAIN_PARALLELISM, "recompute", TRAIN_CHOICE, AT(recompute), "none", 0, 0, "none|selective|full",
      "activations in backward: attention weights, or whole layers", TRAIN_FREE},
+    {TRAIN_PARALLELISM, "offload-activations", TRAIN_SWITCH, AT(offload_activations), "0", 0, 1, "",
+     "of a GPU with --recompute full: they wait in host memory", TRAIN_FREE},
     {TRAIN_PARALLELISM, "leaves", TRAIN_COUNT, AT(leaves), "0", 0, 64, "N",
      "fixed leaves of sums that TP may cut, a power of two; 0: 4, 2 or 1", TRAIN_SHAPE},
     {TRAIN_PARALLELISM, "groups", TRAIN_COUNT, AT(groups), "0", 0, 1048576, "N",

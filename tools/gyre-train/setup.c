@@ -187,6 +187,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                                      .hysteresis = o->loss_scale_hysteresis}},
                                  .precision = (model_precision_t)o->precision,
                                  .recompute = (model_recompute_t)o->recompute,
+                                 .offload_activations = o->offload_activations,
                                  .device = run->device,
                                  .seed = o->seed};
 }
@@ -201,6 +202,21 @@ static gyre_status_t check_precision(const train_options_t *o)
             return gyre_fail(GYRE_ERR_INVALID, "--%s is for --precision fp16 only", scaling[i]);
     if (o->grad_type && o->precision == MODEL_FLOAT32)
         return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
+    return GYRE_OK;
+}
+
+static gyre_status_t check_activations(const train_options_t *o)
+{
+    if (!o->offload_activations)
+        return GYRE_OK;
+    if (!o->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--offload-activations is for --device cuda: those of the CPU are in "
+                         "host memory");
+    if (o->recompute != MODEL_RECOMPUTE_FULL)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--offload-activations needs --recompute full: what is kept then, one "
+                         "tensor per layer, travels beside the layers' work");
     return GYRE_OK;
 }
 
@@ -231,6 +247,8 @@ static gyre_status_t check_input(train_run_t *run)
     const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
     const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
     gyre_status_t status = check_precision(run->options);
+    if (status == GYRE_OK)
+        status = check_activations(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)

@@ -65,7 +65,7 @@ typedef struct {
     uint64_t leaves;
     double dropout;
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
-    int schedule, sequence_parallel, recompute;
+    int schedule, sequence_parallel, recompute, offload_activations;
     int device;  /* 0 the CPU, 1 CUDA */
     int variant; /* --invariant off */
     int keep_weights;
