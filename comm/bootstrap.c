@@ -57,12 +57,19 @@ static gyre_status_t step_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t
     return st;
 }
 
+/* With what the job has been aborted, or OK. */
+static gyre_status_t job_aborted(const comm_boot_t *boot, const char *what)
+{
+    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
+    return abort == NULL ? GYRE_OK : gyre_fail(abort->status, "bootstrap %s: %s", what, abort->text);
+}
+
 /* Why waiting for `edge` is in vain, or OK. */
 static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, const char *what)
 {
-    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
-    if (abort != NULL)
-        return gyre_fail(abort->status, "bootstrap %s: %s", what, abort->text);
+    gyre_status_t aborted = job_aborted(boot, what);
+    if (aborted != GYRE_OK)
+        return aborted;
     const boot_death_t *death = boot_first_death(boot, boot->members, boot->members_n);
     if (death != NULL) {
         char how[BOOT_TEXT + 16];
@@ -206,7 +213,10 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
     const unsigned char *data;
     size_t bytes;
     boot->step++;
-    gyre_status_t st = step_up(boot, step, deadline);
+    /* Of an aborted job no step is OK, not even for a rank that comes when all the others' messages are there. */
+    gyre_status_t st = job_aborted(boot, kind_name(step->kind));
+    if (st == GYRE_OK)
+        st = step_up(boot, step, deadline);
     if (st != GYRE_OK)
         step_failed(step, st);
     if (boot->place > 0) {

@@ -300,8 +300,10 @@ static int blind_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     while (atomic_load(&wakes) == 0 && base_poll_ms(until) != 0)
         nap(1);
     RANK_CHECK(atomic_load(&wakes) >= 1);
+    if (comm_boot_rank(boot) == 0)
+        nap(50); /* the others' messages are there when it comes: no reason to go on */
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_SYSTEM);
-    nap(200); /* nobody leaves before all have looked */
+    nap(500); /* nobody leaves before all have looked */
     return 0;
 }
 
