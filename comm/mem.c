@@ -40,6 +40,8 @@ typedef struct window {
     int held;    /* 1: comm_mem_hold */
     int arena;   /* 1: shared by small allocations */
     int used;    /* arena: allocations alive */
+    pid_t
+        maker; /* arena: a child of fork has it, too, and must not take from it what its maker gives to others */
     uint16_t
         runs[ARENA_PAGES]; /* arena: pages of the allocation that begins at a page; 0: none begins here */
     uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
@@ -244,6 +246,7 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
     }
     window->bytes = bytes;
     window->arena = arena;
+    window->maker = getpid();
     window->id = ++mem.last_id;
     window->fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (window->fd < 0) {
@@ -343,10 +346,11 @@ static gyre_status_t arena_alloc(size_t pages, void **ptr)
 {
     window_t *arena;
     size_t page = ARENA_PAGES;
+    const pid_t maker = getpid();
     gyre_status_t status;
 
     for (arena = mem.windows; arena; arena = arena->next) {
-        if (arena->arena && (page = arena_find(arena, pages)) < ARENA_PAGES)
+        if (arena->arena && arena->maker == maker && (page = arena_find(arena, pages)) < ARENA_PAGES)
             break;
     }
     if (!arena) {
@@ -365,9 +369,10 @@ static gyre_status_t arena_alloc(size_t pages, void **ptr)
 static int empty_arenas(void)
 {
     int count = 0;
+    const pid_t maker = getpid();
 
     for (window_t *window = mem.windows; window; window = window->next)
-        count += window->arena && window->used == 0;
+        count += window->arena && window->maker == maker && window->used == 0;
     return count;
 }
 

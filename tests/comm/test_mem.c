@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -248,6 +249,31 @@ static void test_find_races(void **state)
 }
 
 /* Few descriptors: small windows share them, and large ones say which limit ended them. */
+/* After a fork both have what was allocated before, and neither gets memory that the other gets. */
+static void test_fork(void **state)
+{
+    unsigned char *before, *mine;
+    int ended;
+
+    (void)state;
+    assert_int_equal(comm_mem_alloc(50000, (void **)&before), GYRE_OK);
+    assert_int_equal(comm_mem_free(before), GYRE_OK); /* an empty arena stays */
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (comm_mem_alloc(50000, (void **)&mine) != GYRE_OK)
+            _exit(1);
+        memset(mine, 0xaa, 50000);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_int_equal(comm_mem_alloc(50000, (void **)&mine), GYRE_OK);
+    for (size_t i = 0; i < 50000; i++)
+        assert_int_equal(mine[i], 0);
+    assert_int_equal(comm_mem_free(mine), GYRE_OK);
+}
+
 static void test_few_descriptors(void **state)
 {
     struct rlimit before, few = {64, 64};
@@ -421,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_find_races),
         cmocka_unit_test(test_share),
         cmocka_unit_test(test_poor),
+        cmocka_unit_test(test_fork),
         cmocka_unit_test(test_few_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
