@@ -11,6 +11,7 @@
 
 #include "model/cuda/attention.h"
 #include "model/cuda/products.h"
+#include "model/cuda/scalar.h"
 
 typedef __nv_bfloat16 bf16;
 
@@ -80,42 +81,17 @@ static __device__ __forceinline__ uint64_t first_element(const model_cuda_attent
     return ((uint64_t)(a->first_head + head) * a->T + row) * a->T;
 }
 
-/* Philox4x32-10 for the four elements that `index` is one of (model/kernels_dropout.inc). */
-static __device__ __forceinline__ uint4 numbers_at(const uint32_t key[4], uint64_t index)
-{
-    uint64_t block = index / 4;
-    uint32_t c0 = (uint32_t)block, c1 = key[2], c2 = key[3], c3 = 0x80000000u | (uint32_t)(block >> 32);
-    uint32_t k0 = key[0], k1 = key[1];
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return make_uint4(c0, c1, c2, c3);
-}
-
-static __device__ __forceinline__ uint32_t number_of(uint4 four, int which)
-{
-    return which == 0 ? four.x : which == 1 ? four.y : which == 2 ? four.z : four.w;
-}
-
 /* Bit 0: element `index` of sequence b's weights is dropped; bit 1: the one behind it. */
 static __device__ __forceinline__ uint32_t dropped_pair(const model_cuda_attention_t *a, int b,
                                                         uint64_t index)
 {
     const uint32_t *key = a->keys + b * 4;
-    uint4 four = numbers_at(key, index);
-    int which = (int)(index % 4);
-    uint32_t first = number_of(four, which) < a->below;
-    if (which == 3)
-        four = numbers_at(key, index + 1);
-    return first | (uint32_t)(number_of(four, (which + 1) % 4) < a->below) << 1;
+    uint32_t number[4];
+    model_dropout_numbers(key, key[3], index / 4, number);
+    const uint32_t first = model_number(number, index) < a->below;
+    if (index % 4 == 3)
+        model_dropout_numbers(key, key[3], index / 4 + 1, number);
+    return first | (uint32_t)(model_number(number, index + 1) < a->below) << 1;
 }
 
 /* ---- launching ------------------------------------------------------------------------------------------------------ */

@@ -64,39 +64,6 @@ extern "C" gyre_status_t model_cuda_scale_add(model_cuda_type_t type, void *out,
 
 /* ---- gated activations ------------------------------------------------------------------------------------------------ */
 
-/* The same for all threads of a launch. */
-static __device__ __forceinline__ float act_at(int act, float v)
-{
-    switch (act) {
-    case MODEL_ACT_GELU_TANH:
-        return gelu_tanh_f32(v);
-    case MODEL_ACT_GELU_ERF:
-        return gelu_erf_f32(v);
-    case MODEL_ACT_GELU_FAST:
-        return gelu_fast_f32(v);
-    case MODEL_ACT_RELU:
-        return relu_f32(v);
-    default:
-        return silu_f32(v);
-    }
-}
-
-static __device__ __forceinline__ float slope_at(int act, float v)
-{
-    switch (act) {
-    case MODEL_ACT_GELU_TANH:
-        return gelu_tanh_slope_f32(v);
-    case MODEL_ACT_GELU_ERF:
-        return gelu_erf_slope_f32(v);
-    case MODEL_ACT_GELU_FAST:
-        return gelu_fast_slope_f32(v);
-    case MODEL_ACT_RELU:
-        return relu_slope_f32(v);
-    default:
-        return silu_slope_f32(v);
-    }
-}
-
 /* Blocks of kernels on rows of `width` elements: x over a row, y over rows, so that nobody divides. */
 static dim3 rows_grid(size_t width, size_t rows)
 {
@@ -113,7 +80,7 @@ template <typename S> static __global__ void gated(const operands_t p)
     FOR_EACH_ROW(row, p.n)
     {
         const S *x = (const S *)p.a + 2 * row * p.F + i;
-        model_store((S *)p.y + row * p.F + i, act_at(p.act, model_load(x)) * model_load(x + p.F));
+        model_store((S *)p.y + row * p.F + i, model_act(p.act, model_load(x)) * model_load(x + p.F));
     }
 }
 
@@ -135,8 +102,8 @@ template <typename S> static __global__ void gated_back(const operands_t p)
         const S *x = (const S *)p.b + at;
         S *dx = (S *)p.y + at;
         float d = model_load((const S *)p.a + row * p.F + i), gate = model_load(x), up = model_load(x + p.F);
-        model_store(dx, d * up * slope_at(p.act, gate));
-        model_store(dx + p.F, d * act_at(p.act, gate));
+        model_store(dx, d * up * model_act_slope(p.act, gate));
+        model_store(dx + p.F, d * model_act(p.act, gate));
     }
 }
 

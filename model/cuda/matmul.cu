@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "model/cuda/products.h"
+#include "model/cuda/scalar.h"
 
 typedef __nv_bfloat16 bf16;
 
@@ -27,42 +28,15 @@ typedef struct {
 
 /* ---- activations: the host's source --------------------------------------------------------------------------------- */
 
-#define MODEL_SCALAR    static __device__ __forceinline__
-#define MODEL_REAL_BITS 32
-#include "model/real.h"
-#include "model/kernels_scalar.inc"
-
 /* Not inlined: one copy for the epilogues of all kernels. */
 static __device__ __attribute__((noinline)) float act_value(int act, float x)
 {
-    switch (act) {
-    case MODEL_ACT_GELU_TANH:
-        return gelu_tanh_f32(x);
-    case MODEL_ACT_GELU_ERF:
-        return gelu_erf_f32(x);
-    case MODEL_ACT_GELU_FAST:
-        return gelu_fast_f32(x);
-    case MODEL_ACT_RELU:
-        return relu_f32(x);
-    default:
-        return silu_f32(x);
-    }
+    return model_act(act, x);
 }
 
 static __device__ __attribute__((noinline)) float act_slope(int act, float x)
 {
-    switch (act) {
-    case MODEL_ACT_GELU_TANH:
-        return gelu_tanh_slope_f32(x);
-    case MODEL_ACT_GELU_ERF:
-        return gelu_erf_slope_f32(x);
-    case MODEL_ACT_GELU_FAST:
-        return gelu_fast_slope_f32(x);
-    case MODEL_ACT_RELU:
-        return relu_slope_f32(x);
-    default:
-        return silu_slope_f32(x);
-    }
+    return model_act_slope(act, x);
 }
 
 /* ---- eight elements of a row, of either type ------------------------------------------------------------------------ */

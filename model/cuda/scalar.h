@@ -2,8 +2,8 @@
  * host's source, model/kernels_scalar.inc), Philox, and sums over the 16 threads of a row.
  *
  * Storage S is float, or uint16_t for bfloat16; whatever is computed is float. Rounding is that of model/kernels_residual.inc: to
- * nearest, ties to even. Everything here is compiled without contraction (--fmad=false), so that a kernel whose order of sums is the
- * host's has the host's bits. */
+ * nearest, ties to even. In files that are compiled without contraction (--fmad=false, all but products and attention) a kernel whose
+ * order of sums is the host's has the host's bits. */
 #ifndef MODEL_CUDA_SCALAR_H
 #define MODEL_CUDA_SCALAR_H
 
@@ -17,6 +17,7 @@
 #define MODEL_REAL_BITS 32
 #include "model/real.h"
 #include "model/kernels_scalar.inc"
+#include "model/philox.h"
 
 /* ---- elements -------------------------------------------------------------------------------------------------------- */
 
@@ -54,40 +55,57 @@ static __device__ __forceinline__ float model_rounded(const uint16_t *, float x)
     return model_load(&stored);
 }
 
-/* ---- dropout ---------------------------------------------------------------------------------------------------------- */
+/* ---- activations ------------------------------------------------------------------------------------------------------ */
 
-/* The four numbers of elements 4 block .. 4 block + 3 of the tensor at `place` (4 layer + site) of the sequence whose key this is
- * (words 0..2 of model_dropout_key): Philox4x32-10, as model/kernels_dropout.inc. */
-static __device__ __forceinline__ void model_numbers(const uint32_t *key, uint32_t place, uint64_t block,
-                                                     uint32_t number[4])
+/* act (model_act_t) is the same for all threads of a launch. */
+static __device__ __forceinline__ float model_act(int act, float v)
 {
-    uint32_t c0 = (uint32_t)block, c1 = key[2], c2 = place, c3 = 0x80000000u | (uint32_t)(block >> 32);
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+    switch (act) {
+    case MODEL_ACT_GELU_TANH:
+        return gelu_tanh_f32(v);
+    case MODEL_ACT_GELU_ERF:
+        return gelu_erf_f32(v);
+    case MODEL_ACT_GELU_FAST:
+        return gelu_fast_f32(v);
+    case MODEL_ACT_RELU:
+        return relu_f32(v);
+    default:
+        return silu_f32(v);
     }
-    number[0] = c0;
-    number[1] = c1;
-    number[2] = c2;
-    number[3] = c3;
 }
 
-/* x, or 0: element `index` of that tensor. */
+static __device__ __forceinline__ float model_act_slope(int act, float v)
+{
+    switch (act) {
+    case MODEL_ACT_GELU_TANH:
+        return gelu_tanh_slope_f32(v);
+    case MODEL_ACT_GELU_ERF:
+        return gelu_erf_slope_f32(v);
+    case MODEL_ACT_GELU_FAST:
+        return gelu_fast_slope_f32(v);
+    case MODEL_ACT_RELU:
+        return relu_slope_f32(v);
+    default:
+        return silu_slope_f32(v);
+    }
+}
+
+/* ---- dropout ---------------------------------------------------------------------------------------------------------- */
+
+/* The number of element `index`, of the four of its block. */
+static __device__ __forceinline__ uint32_t model_number(const uint32_t number[4], uint64_t index)
+{
+    const uint32_t at = (uint32_t)(index % 4);
+    return at == 0 ? number[0] : at == 1 ? number[1] : at == 2 ? number[2] : number[3];
+}
+
+/* x, or 0: element `index` of the tensor at `place` (4 layer + site) of the sequence whose key this is. */
 static __device__ __forceinline__ float model_drop(float x, const uint32_t *key, uint32_t place,
                                                    uint64_t index, uint32_t below, float scale)
 {
     uint32_t number[4];
-    model_numbers(key, place, index / 4, number);
-    uint32_t at = (uint32_t)(index % 4);
-    uint32_t mine = at == 0 ? number[0] : at == 1 ? number[1] : at == 2 ? number[2] : number[3];
-    return mine < below ? 0.0f : x * scale;
+    model_dropout_numbers(key, place, index / 4, number);
+    return model_number(number, index) < below ? 0.0f : x * scale;
 }
 
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
