@@ -3,7 +3,9 @@
  *
  *   cuda_call.c     a call: checked, put behind the communicator's earlier ones, enqueued by one of two ways
  *   cuda_peers.c    ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
- *   cuda_staged.c   all others: through pinned host memory, where a thread runs the host's collectives
+ *   cuda_staged.c   all others: through pinned host memory
+ *   cuda_proxy.c    the thread that runs the host's collectives and messages for them
+ *   cuda_messages.c messages
  *   cuda_direct.c   large messages between hosts, from device memory to device memory
  *   cuda_setup.c    what a communicator needs for either, made together by its ranks
  *   cuda_guard.c    the thread that sees to it that no stream waits for ever */

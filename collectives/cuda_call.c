@@ -104,7 +104,7 @@ static gyre_status_t is_capturing(const gyre_comm_t *comm, gyre_cuda_stream_t st
 /* Operations of a communicator run one after the other, on whatever streams: they share flags and staging memory. Also on what looks
  * like the same stream: a handle may be that of a new one, or of one per thread. What is being captured has its order
  * within its graph. */
-static gyre_status_t follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
+gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
     if (capturing || !c->any)
         return GYRE_OK;
@@ -112,7 +112,7 @@ static gyre_status_t follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaStreamWaitEvent(%p)", (void *)stream);
 }
 
-static gyre_status_t note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
+gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
     if (capturing)
         return GYRE_OK;
@@ -131,7 +131,7 @@ static void number(gyre_comm_t *comm, comm_call_t *as)
 }
 
 /* A call that has its number cannot be taken back: the others have made it, too. */
-static gyre_status_t fail_numbered(gyre_comm_t *comm, gyre_status_t status)
+gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status)
 {
     coll_drive(comm);
     coll_comm_fail(comm, NULL, status, NULL);
@@ -235,15 +235,15 @@ int coll_cuda_advance(gyre_comm_t *comm)
 static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as, cudaStream_t stream,
                              int capturing)
 {
-    gyre_status_t st = follow(c, stream, capturing);
+    gyre_status_t st = coll_cuda_follow(c, stream, capturing);
     if (st != GYRE_OK)
         return st;
     number(c->comm, as);
     st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, stream, capturing)
                                     : coll_cuda_enqueue_staged(c, call, stream);
     if (st == GYRE_OK)
-        st = note_newest(c, stream, capturing);
-    return st == GYRE_OK ? GYRE_OK : fail_numbered(c->comm, st);
+        st = coll_cuda_note_newest(c, stream, capturing);
+    return st == GYRE_OK ? GYRE_OK : coll_cuda_fail_numbered(c->comm, st);
 }
 
 gyre_status_t coll_cuda_start(const coll_call_t *call)
@@ -283,88 +283,6 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
 
 /* ---- messages ----------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    coll_cuda_t *c;
-    coll_req_kind_t kind;
-    char *buffer;
-    size_t bytes;
-    comm_call_t as;
-    cudaStream_t stream;
-} message_t;
-
-/* Those of an open group. */
-static _Thread_local struct {
-    message_t *list;
-    size_t count, room;
-} collected;
-
-/* Piece k of a message, if it has so many; an empty message has one. */
-static gyre_status_t enqueue_piece(const message_t *m, size_t k)
-{
-    const size_t piece = coll_cuda_message_piece(m->c), at = k * piece;
-    if (k > 0 && at >= m->bytes)
-        return GYRE_OK;
-    gyre_status_t st = follow(m->c, m->stream, 0);
-    if (st == GYRE_OK)
-        st = coll_cuda_enqueue_message(m->c, m->kind, m->buffer + at, base_min_size(m->bytes - at, piece),
-                                       m->as.root, m->stream);
-    return st == GYRE_OK ? note_newest(m->c, m->stream, 0) : st;
-}
-
-/* All pieces of several messages: in turns, and what is sent before what is received, so that ranks that send to each other in
- * one group never wait for room. */
-static gyre_status_t enqueue_messages(const message_t *list, size_t count)
-{
-    static const coll_req_kind_t kinds[2] = {COLL_REQ_SEND, COLL_REQ_RECV};
-    gyre_status_t st = GYRE_OK;
-    size_t pieces = 1;
-    int before = 0;
-    for (size_t i = 0; i < count; i++) {
-        const size_t piece = coll_cuda_message_piece(list[i].c);
-        pieces = base_max_size(pieces, (list[i].bytes + piece - 1) / piece);
-    }
-    for (size_t k = 0; k < pieces; k++)
-        for (int pass = 0; pass < 2; pass++)
-            for (size_t i = 0; i < count && st == GYRE_OK; i++) {
-                if (list[i].kind != kinds[pass])
-                    continue;
-                st = coll_cuda_enter(list[i].c, &before);
-                if (st == GYRE_OK) {
-                    st = enqueue_piece(&list[i], k);
-                    coll_cuda_exit(list[i].c, before);
-                }
-            }
-    if (st != GYRE_OK) /* some of it is on its way: the communicators cannot go on */
-        for (size_t i = 0; i < count; i++)
-            (void)fail_numbered(list[i].c->comm, st);
-    return st;
-}
-
-static gyre_status_t collect(const message_t *m)
-{
-    if (collected.count == collected.room) {
-        const size_t room = collected.room ? 2 * collected.room : 8;
-        message_t *more = realloc(collected.list, room * sizeof *more);
-        if (!more)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu messages of a group", room);
-        collected.list = more;
-        collected.room = room;
-    }
-    collected.list[collected.count++] = *m;
-    return GYRE_OK;
-}
-
-gyre_status_t coll_cuda_group_end(gyre_status_t error)
-{
-    gyre_status_t st = GYRE_OK;
-    if (error == GYRE_OK && collected.count > 0)
-        st = enqueue_messages(collected.list, collected.count);
-    free(collected.list);
-    collected.list = NULL;
-    collected.count = collected.room = 0;
-    return st;
-}
-
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
                                 gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
 {
@@ -391,19 +309,19 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
         st = check_device(name, comm, device, 0);
     if (st != GYRE_OK)
         return coll_refuse(st);
-    const message_t m = {.c = comm->cuda,
-                         .kind = kind,
-                         .buffer = buffer,
-                         .bytes = count * gyre_type_size(type),
-                         .as = {.op = COLL_SENDRECV,
-                                .type = (uint8_t)type,
-                                .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P |
-                                                   (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
-                                .root = peer,
-                                .count = count,
-                                .comm = (uint32_t)comm->id},
-                         .stream = stream};
-    st = coll_group_open() ? collect(&m) : enqueue_messages(&m, 1);
+    const coll_cuda_message_t m = {.c = comm->cuda,
+                                   .kind = kind,
+                                   .buffer = buffer,
+                                   .bytes = count * gyre_type_size(type),
+                                   .as = {.op = COLL_SENDRECV,
+                                          .type = (uint8_t)type,
+                                          .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P |
+                                                             (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
+                                          .root = peer,
+                                          .count = count,
+                                          .comm = (uint32_t)comm->id},
+                                   .stream = stream};
+    st = coll_cuda_enqueue_message(&m);
     return st == GYRE_OK ? st : coll_refuse(st);
 }
 

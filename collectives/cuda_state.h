@@ -15,7 +15,7 @@ typedef enum {
     COLL_CUDA_STAGED     /* through pinned host memory and the host's collectives */
 } coll_cuda_path_t;
 
-typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* cuda_staged.c */
+typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* cuda_proxy.h */
 
 /* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run time. */
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
@@ -55,7 +55,7 @@ struct coll_cuda {
     coll_cuda_proxy_t *proxy;
     /* messages from device memory */
     unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
-    char *slots;           /* on the device, those of cuda_staged.c; owned, by the pool of arenas */
+    char *slots;           /* on the device, those of cuda_messages.c; owned, by the pool of arenas */
     int flush;             /* the device must be told that something came */
     char messages[960];    /* how large ones go, and why */
 };
@@ -100,18 +100,35 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape);
 /* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
 size_t coll_cuda_count(const coll_shape_t *shape, int r);
 
-/* ---- cuda_staged.c ---- */
+/* ---- cuda_call.c ---- */
+/* What is enqueued next comes behind the communicator's newest operation, whatever stream that is on. */
+gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing);
+gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing);
+/* A call that has its number cannot be taken back: the others have made it, too. Returns the status. */
+gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status);
+
+/* ---- cuda_proxy.c ---- */
 gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
-size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
 /* Streams wait no more for what the proxy does; part of coll_cuda_release. */
 void coll_cuda_proxy_release(coll_cuda_t *c);
 void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
+
+/* ---- cuda_staged.c ---- */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
-/* Messages go in pieces of at most so many bytes, cut alike on both sides: one call each. */
-size_t coll_cuda_message_piece(const coll_cuda_t *c);
-gyre_status_t coll_cuda_enqueue_message(coll_cuda_t *c, coll_req_kind_t kind, void *buffer, size_t bytes,
-                                        int peer, cudaStream_t stream);
+
+/* ---- cuda_messages.c ---- */
+typedef struct {
+    coll_cuda_t *c;
+    coll_req_kind_t kind;
+    char *buffer;
+    size_t bytes;
+    comm_call_t as;
+    cudaStream_t stream;
+} coll_cuda_message_t;
+size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
+/* Now, or when the open group ends. */
+gyre_status_t coll_cuda_enqueue_message(const coll_cuda_message_t *m);
 
 /* A word of pinned memory that the device writes. */
 static inline uint32_t coll_cuda_read(const uint32_t *word)
