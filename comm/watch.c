@@ -412,9 +412,10 @@ gyre_status_t comm_watch_fetch(comm_watch_t *watch, const unsigned char address[
 {
     comm_watch_fetch_t fetch = {0};
     gyre_status_t st;
-    do
-        st = watch_fds_fetch(&watch->fds, address, key, &fetch, fd, deadline);
-    while (st == GYRE_IN_PROGRESS && base_poll_ms(deadline) != 0);
+    while ((st = watch_fds_fetch(&watch->fds, address, key, &fetch, fd, deadline)) == GYRE_IN_PROGRESS &&
+           base_poll_ms(deadline) != 0)
+        if (fetch.lost > 0)
+            poll(NULL, 0, 1); /* before it is asked again */
     comm_watch_fetch_drop(&fetch);
     if (st == GYRE_IN_PROGRESS)
         return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "a local peer did not hand over its window in time");

@@ -65,12 +65,14 @@ gyre_status_t comm_watch_fetch(comm_watch_t *watch, const unsigned char address[
 /* A fetch under way: owned by the caller, all zero before the first step and after the last. */
 typedef struct {
     int step;
-    int fd; /* socket; open unless step is 0 */
+    int fd;   /* socket; open unless step is 0 */
+    int lost; /* times that the other side closed the connection in the middle */
     base_time_t since;
     unsigned char question[40], nonce[32];
 } comm_watch_fetch_t;
 /* The same in steps: IN_PROGRESS if it is not finished at `until` (a past time: never waits); to be called again with
- * the same arguments, or given up by drop. It gives up itself when the peer's end is closed: TRANSPORT (quiet). */
+ * the same arguments, or given up by drop. A connection that the peer
+ * closes is made again; it gives up itself when that goes on: TRANSPORT (quiet). */
 gyre_status_t comm_watch_fetch_some(comm_watch_t *watch, const unsigned char address[32], uint64_t key,
                                     comm_watch_fetch_t *fetch, int *fd, base_time_t until);
 void comm_watch_fetch_drop(comm_watch_fetch_t *fetch);

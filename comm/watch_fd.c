@@ -21,7 +21,7 @@
 #define PATIENCE_SECONDS 0.25 /* of it, even if others want its place */
 #define PAUSE_SECONDS    0.05
 
-enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36, LATER = 1, BACKLOG = 1024 };
+enum { QUESTION = 40, CHALLENGE = 64, PROOF = 32, ANSWER = 36, LATER = 1, BACKLOG = 1024, LOST_MOST = 8 };
 
 static void mac(const unsigned char key[32], char label, const unsigned char question[QUESTION],
                 const unsigned char nonce[32], uint32_t status, unsigned char out[32])
@@ -521,9 +521,14 @@ gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32],
         st = fetch_take(fds, fetch, fd, until);
     if (st == GYRE_IN_PROGRESS)
         return st;
-    /* A caller that came back late, or a peer that was stopped, was given up by the other side: once more. */
-    int again = st == GYRE_ERR_TRANSPORT && fetch->step != FETCH_IDLE &&
-                base_now() - fetch->since > (base_time_t)(CLIENT_SECONDS / 2 * 1e9);
+    /* A caller that came back late, or a peer that was stopped, was given up by the other side: once more. So with one that had no
+     * descriptor to spare for a moment, but not for ever: it may close all connections at once. */
+    int again = 0, lost = fetch->lost;
+    if (st == GYRE_ERR_TRANSPORT && fetch->step != FETCH_IDLE) {
+        int late = base_now() - fetch->since > (base_time_t)(CLIENT_SECONDS / 2 * 1e9);
+        again = late || ++lost <= LOST_MOST;
+    }
     comm_watch_fetch_drop(fetch);
+    fetch->lost = again ? lost : 0;
     return again ? GYRE_IN_PROGRESS : st;
 }

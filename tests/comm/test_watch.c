@@ -453,20 +453,67 @@ static void singletons(void **state)
     assert_int_equal(descriptors(), before);
 }
 
+/* A socket, and the name of the window socket of `address`. */
+static int window_socket(const unsigned char address[32], struct sockaddr_un *name, socklen_t *bytes)
+{
+    memset(name, 0, sizeof(*name));
+    name->sun_family = AF_UNIX;
+    char *p = name->sun_path + 1;
+    memcpy(p, "gyre-", 5);
+    for (int i = 0; i < 16; i++)
+        snprintf(p + 5 + 2 * i, 3, "%02x", address[i]);
+    *bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 38);
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+}
+
 /* Connects to the window socket of `address` without the library. */
 static int knock(const unsigned char address[32])
 {
     struct sockaddr_un name;
-    memset(&name, 0, sizeof(name));
-    name.sun_family = AF_UNIX;
-    char *p = name.sun_path + 1;
-    memcpy(p, "gyre-", 5);
-    for (int i = 0; i < 16; i++)
-        snprintf(p + 5 + 2 * i, 3, "%02x", address[i]);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    assert_int_equal(
-        connect(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 38)), 0);
+    socklen_t bytes;
+    int fd = window_socket(address, &name, &bytes);
+    assert_int_equal(connect(fd, (struct sockaddr *)&name, bytes), 0);
     return fd;
+}
+
+static void *slam(void *arg)
+{
+    const int listener = *(const int *)arg;
+    intptr_t closed = 0;
+    for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; closed++)
+        close(fd);
+    return (void *)closed;
+}
+
+/* A peer that closes connections is asked again, but not for ever. */
+static void fetch_from_one_that_closes(void **state)
+{
+    (void)state;
+    comm_identity_t who;
+    comm_boot_t *boot;
+    comm_watch_t *watch;
+    struct sockaddr_un name;
+    socklen_t bytes;
+    pthread_t thread;
+    unsigned char address[32];
+    void *closed;
+    int fd = -1;
+    alone(&who, 0);
+    assert_int_equal(comm_boot_join(&who, SOON, &boot), GYRE_OK);
+    assert_int_equal(comm_watch_start(boot, &watch), GYRE_OK);
+    comm_watch_address(watch, address);
+    address[3] ^= 1;
+    int listener = window_socket(address, &name, &bytes);
+    assert_int_equal(bind(listener, (struct sockaddr *)&name, bytes), 0);
+    assert_int_equal(listen(listener, 100), 0);
+    assert_int_equal(pthread_create(&thread, NULL, slam, &listener), 0);
+    assert_int_equal(comm_watch_fetch(watch, address, 3, &fd, SOON), GYRE_ERR_TRANSPORT);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, &closed);
+    assert_int_equal((intptr_t)closed, 9);
+    close(listener);
+    comm_watch_stop(watch);
+    comm_boot_leave(boot, 1);
 }
 
 /* Strangers that say nothing, or nonsense, get nothing and do not keep others from being served. */
@@ -582,6 +629,7 @@ int main(void)
         cmocka_unit_test(fetch),
         cmocka_unit_test(singletons),
         cmocka_unit_test(fetch_among_strangers),
+        cmocka_unit_test(fetch_from_one_that_closes),
         cmocka_unit_test(idle_costs_nothing),
     };
     base_settings_set(SET_LOG, "none", "test"); /* the failures are meant */
