@@ -121,36 +121,111 @@ int base_cuda_of(const void *ptr, int *index)
     return 1;
 }
 
-/* Turns a CUDA error of a call, told with its arguments, into ours. */
+/* A CUDA error of a call, told with its arguments, in our words. */
+static gyre_status_t in_words(cudaError_t rc, int index, const char *format, va_list list, char *text,
+                              size_t bytes)
+{
+    char call[160];
+    vsnprintf(call, sizeof(call), format, list);
+    cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    snprintf(text, bytes, "CUDA device %d: %s: %s (%s)", index, call, cudaGetErrorString(rc),
+             cudaGetErrorName(rc));
+    return rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY
+           : rc == cudaErrorInvalidValue   ? GYRE_ERR_INVALID
+           : rc == cudaErrorNotSupported   ? GYRE_ERR_UNSUPPORTED
+                                           : GYRE_ERR_SYSTEM;
+}
+
 static gyre_status_t __attribute__((format(printf, 3, 4)))
 failed(cudaError_t rc, int index, const char *format, ...)
 {
-    char call[160];
+    char text[320];
     va_list list;
     va_start(list, format);
-    vsnprintf(call, sizeof(call), format, list);
+    gyre_status_t status = in_words(rc, index, format, list, text, sizeof(text));
     va_end(list);
-    cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
-    gyre_status_t status = rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY
-                           : rc == cudaErrorInvalidValue   ? GYRE_ERR_INVALID
-                           : rc == cudaErrorNotSupported   ? GYRE_ERR_UNSUPPORTED
-                                                           : GYRE_ERR_SYSTEM;
-    return gyre_fail(status, "CUDA device %d: %s: %s (%s)", index, call, cudaGetErrorString(rc),
-                     cudaGetErrorName(rc));
+    return gyre_fail(status, "%s", text);
 }
 
-/* Makes `index` current; *before is what to restore. */
-static gyre_status_t enter(int index, int *before)
+/* Of what is tried, and done otherwise where it fails: recorded, not logged. */
+static gyre_status_t __attribute__((format(printf, 3, 4)))
+cannot(cudaError_t rc, int index, const char *format, ...)
+{
+    char text[320];
+    va_list list;
+    va_start(list, format);
+    gyre_status_t status = in_words(rc, index, format, list, text, sizeof(text));
+    va_end(list);
+    return gyre_fail_quiet(status, "%s", text);
+}
+
+/* ---- the current device ---------------------------------------------------------------------------------- */
+
+enum { DEVICES = 64 }; /* whose contexts are kept at hand; others go by cudaSetDevice */
+
+static struct {
+    pthread_once_t found;
+    CUresult (*get)(CUdevice *, int);
+    CUresult (*retain)(CUcontext *, CUdevice);
+    CUresult (*push)(CUcontext);
+    CUresult (*pop)(CUcontext *);
+    int usable;
+    _Atomic(CUcontext) of[DEVICES]; /* primary ones, retained until the process ends */
+} contexts = {.found = PTHREAD_ONCE_INIT};
+
+static void find_contexts(void)
+{
+    static const char *const names[] = {"cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent",
+                                        "cuCtxPopCurrent"};
+    void *to[] = {&contexts.get, &contexts.retain, &contexts.push, &contexts.pop}, *function = NULL;
+    for (int i = 0; i < 4; i++) {
+        if (base_cuda_driver(names[i], &function) != GYRE_OK)
+            return;
+        memcpy(to[i], &function, sizeof(function)); /* ISO C converts no pointer to a function's */
+    }
+    contexts.usable = 1;
+}
+
+/* The device's primary context, which is the one that the runtime uses; NULL: cudaSetDevice must do. */
+static CUcontext context_of(int index)
+{
+    CUdevice device;
+    CUcontext fresh = NULL, none = NULL;
+    pthread_once(&contexts.found, find_contexts);
+    if (!contexts.usable || index < 0 || index >= DEVICES)
+        return NULL;
+    CUcontext known = atomic_load(&contexts.of[index]);
+    if (known != NULL)
+        return known;
+    if (contexts.get(&device, index) != CUDA_SUCCESS || contexts.retain(&fresh, device) != CUDA_SUCCESS)
+        return NULL;
+    /* two threads at once retain it twice: it is kept for ever all the same */
+    return atomic_compare_exchange_strong(&contexts.of[index], &none, fresh) ? fresh : none;
+}
+
+/* Pushed and popped, not set and set back: cudaSetDevice opens a context on the device that it is given, since CUDA 12 at once,
+ * and the current device of a thread that has done nothing yet is device 0. Of a job with a GPU per rank every rank would then
+ * take some hundred MiB of device 0. */
+gyre_status_t base_cuda_enter(int index, int *before)
 {
     cudaError_t rc = cudaGetDevice(before);
-    if (rc == cudaSuccess && *before != index)
-        rc = cudaSetDevice(index);
+    if (rc != cudaSuccess || *before == index)
+        return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaGetDevice");
+    CUcontext context = context_of(index);
+    if (context != NULL && contexts.push(context) == CUDA_SUCCESS) {
+        *before = BASE_DEVICE_PUSHED;
+        return GYRE_OK;
+    }
+    rc = cudaSetDevice(index);
     return rc == cudaSuccess ? GYRE_OK : failed(rc, index, "cudaSetDevice(%d)", index);
 }
 
-static void leave(int index, int before)
+void base_cuda_leave(int index, int before)
 {
-    if (before != index)
+    CUcontext ours;
+    if (before == BASE_DEVICE_PUSHED)
+        (void)contexts.pop(&ours); /* on top, as whoever pushed above it has left */
+    else if (before != index)
         cudaSetDevice(before); /* it was current a moment ago */
 }
 
@@ -169,7 +244,7 @@ gyre_status_t base_cuda_identity(int index, unsigned char uuid[16])
     struct cudaDeviceProp properties;
     cudaError_t rc = cudaGetDeviceProperties(&properties, index);
     if (rc != cudaSuccess)
-        return failed(rc, index, "cudaGetDeviceProperties");
+        return cannot(rc, index, "cudaGetDeviceProperties");
     memcpy(uuid, properties.uuid.bytes, 16);
     return GYRE_OK;
 }
@@ -205,7 +280,7 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
 {
     int before;
     void *memory = NULL;
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMalloc(&memory, bytes == 0 ? 64 : bytes); /* at least 256-byte aligned */
@@ -213,7 +288,7 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
         status = failed(rc, index, "cudaMalloc(%zu bytes)", bytes);
     else
         *ptr = memory;
-    leave(index, before);
+    base_cuda_leave(index, before);
     return status;
 }
 
@@ -227,13 +302,13 @@ gyre_status_t base_cuda_memory(int index, size_t *free_bytes, size_t *total)
 {
     int before;
     size_t left = 0, all = 0;
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemGetInfo(&left, &all);
     if (rc != cudaSuccess)
         status = failed(rc, index, "cudaMemGetInfo");
-    leave(index, before);
+    base_cuda_leave(index, before);
     if (status == GYRE_OK && free_bytes != NULL)
         *free_bytes = left;
     if (status == GYRE_OK && total != NULL)
@@ -245,7 +320,7 @@ gyre_status_t base_cuda_pinned_alloc(int index, size_t bytes, void **ptr)
 {
     int before;
     void *memory = NULL;
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc =
@@ -254,7 +329,7 @@ gyre_status_t base_cuda_pinned_alloc(int index, size_t bytes, void **ptr)
         status = failed(rc, index, "cudaHostAlloc(%zu bytes)", bytes);
     else
         *ptr = memory;
-    leave(index, before);
+    base_cuda_leave(index, before);
     return status;
 }
 
@@ -267,7 +342,7 @@ gyre_status_t base_cuda_pinned_free(int index, void *ptr)
 gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes)
 {
     int before;
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
@@ -278,7 +353,7 @@ gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes)
     } else if (rc != cudaSuccess) {
         status = failed(rc, index, "cudaHostRegister(%p, %zu bytes)", ptr, bytes);
     }
-    leave(index, before);
+    base_cuda_leave(index, before);
     return status;
 }
 
@@ -293,7 +368,7 @@ gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
     int index = 0, before;
     if (!base_cuda_of(to, &index))
         base_cuda_of(from, &index);
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
@@ -301,7 +376,7 @@ gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
         rc = cudaStreamSynchronize(cudaStreamLegacy);
     if (rc != cudaSuccess)
         status = failed(rc, index, "cudaMemcpy(to %p, from %p, %zu bytes)", to, from, bytes);
-    leave(index, before);
+    base_cuda_leave(index, before);
     return status;
 }
 
@@ -309,7 +384,7 @@ gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes)
 {
     int index = 0, before;
     base_cuda_of(ptr, &index);
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemset(ptr, 0, bytes);
@@ -317,7 +392,7 @@ gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes)
         rc = cudaStreamSynchronize(cudaStreamLegacy);
     if (rc != cudaSuccess)
         status = failed(rc, index, "cudaMemset(%p, 0, %zu bytes)", ptr, bytes);
-    leave(index, before);
+    base_cuda_leave(index, before);
     return status;
 }
 
@@ -329,7 +404,7 @@ gyre_status_t base_cuda_stream_create(int index, int urgent, base_cuda_stream_t 
     base_cuda_stream_t *fresh = calloc(1, sizeof(*fresh));
     if (fresh == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "stream create: no memory left");
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         goto free_stream;
     fresh->index = index;
@@ -338,7 +413,7 @@ gyre_status_t base_cuda_stream_create(int index, int urgent, base_cuda_stream_t 
         rc = cudaStreamCreateWithPriority(&fresh->stream, cudaStreamNonBlocking, urgent ? greatest : least);
     if (rc != cudaSuccess)
         status = failed(rc, index, "cudaStreamCreateWithPriority(%d)", urgent ? greatest : least);
-    leave(index, before);
+    base_cuda_leave(index, before);
     if (status != GYRE_OK)
         goto free_stream;
     *stream = fresh;
@@ -377,13 +452,13 @@ void *base_cuda_stream_native(const base_cuda_stream_t *stream)
 gyre_status_t base_cuda_stream_copy(base_cuda_stream_t *stream, void *to, const void *from, size_t bytes)
 {
     int before;
-    gyre_status_t status = enter(stream->index, &before);
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream);
     if (rc != cudaSuccess)
         status = failed(rc, stream->index, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from, bytes);
-    leave(stream->index, before);
+    base_cuda_leave(stream->index, before);
     return status;
 }
 
@@ -398,39 +473,39 @@ gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_
             memset(ptr, 0, bytes);
         return status;
     }
-    status = enter(stream->index, &before);
+    status = base_cuda_enter(stream->index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaMemsetAsync(ptr, 0, bytes, stream->stream);
     if (rc != cudaSuccess)
         status = failed(rc, stream->index, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
-    leave(stream->index, before);
+    base_cuda_leave(stream->index, before);
     return status;
 }
 
 gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
 {
     int before;
-    gyre_status_t status = enter(stream->index, &before);
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaStreamSynchronize(stream->stream);
     if (rc != cudaSuccess)
         status = failed(rc, stream->index, "cudaStreamSynchronize");
-    leave(stream->index, before);
+    base_cuda_leave(stream->index, before);
     return status;
 }
 
 gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void *user), void *user)
 {
     int before;
-    gyre_status_t status = enter(stream->index, &before);
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaLaunchHostFunc(stream->stream, fn, user);
     if (rc != cudaSuccess)
         status = failed(rc, stream->index, "cudaLaunchHostFunc");
-    leave(stream->index, before);
+    base_cuda_leave(stream->index, before);
     return status;
 }
 
@@ -442,7 +517,7 @@ gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **e
     base_cuda_event_t *fresh = calloc(1, sizeof(*fresh));
     if (fresh == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "event create: no memory left");
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         goto free_event;
     fresh->index = index;
@@ -451,7 +526,7 @@ gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **e
         cudaEventCreateWithFlags(&fresh->event, timed ? cudaEventDefault : cudaEventDisableTiming);
     if (rc != cudaSuccess)
         status = failed(rc, index, "cudaEventCreateWithFlags");
-    leave(index, before);
+    base_cuda_leave(index, before);
     if (status != GYRE_OK)
         goto free_event;
     *event = fresh;
@@ -472,7 +547,7 @@ gyre_status_t base_cuda_event_destroy(base_cuda_event_t *event)
 gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_t *stream)
 {
     int before;
-    gyre_status_t status = enter(stream->index, &before);
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaEventRecord(event->event, stream->stream);
@@ -480,20 +555,20 @@ gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_
         status = failed(rc, stream->index, "cudaEventRecord(an event of device %d)", event->index);
     else
         event->recorded = 1;
-    leave(stream->index, before);
+    base_cuda_leave(stream->index, before);
     return status;
 }
 
 gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_event_t *event)
 {
     int before;
-    gyre_status_t status = enter(stream->index, &before);
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaStreamWaitEvent(stream->stream, event->event, 0);
     if (rc != cudaSuccess)
         status = failed(rc, stream->index, "cudaStreamWaitEvent");
-    leave(stream->index, before);
+    base_cuda_leave(stream->index, before);
     return status;
 }
 
@@ -539,14 +614,14 @@ gyre_status_t base_cuda_range(const void *ptr, void **begin, size_t *bytes)
     size_t size = 0;
     gyre_status_t status = base_cuda_driver("cuMemGetAddressRange", &function);
     if (status != GYRE_OK)
-        return gyre_fail(
+        return gyre_fail_quiet(
             status, "asking which allocation %p lies in: the CUDA driver has no cuMemGetAddressRange", ptr);
     CUresult (*address_range)(CUdeviceptr *, size_t *, CUdeviceptr);
     memcpy(&address_range, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
     CUresult rc = address_range(&base, &size, (CUdeviceptr)ptr);
     if (rc != CUDA_SUCCESS)
-        return gyre_fail(GYRE_ERR_INVALID, "cuMemGetAddressRange(%p): error %d: no allocation of CUDA's", ptr,
-                         (int)rc);
+        return gyre_fail_quiet(GYRE_ERR_INVALID,
+                               "cuMemGetAddressRange(%p): error %d: no allocation of CUDA's", ptr, (int)rc);
     *begin = (void *)base;
     *bytes = size;
     return GYRE_OK;
@@ -559,7 +634,7 @@ gyre_status_t base_cuda_ipc_export(const void *begin, unsigned char handle[BASE_
     base_cuda_of(begin, &index);
     cudaError_t rc = cudaIpcGetMemHandle(&native, (void *)begin);
     if (rc != cudaSuccess)
-        return failed(rc, index, "cudaIpcGetMemHandle(%p)", begin);
+        return cannot(rc, index, "cudaIpcGetMemHandle(%p)", begin);
     memcpy(handle, &native, BASE_CUDA_IPC_BYTES);
     return GYRE_OK;
 }
@@ -570,28 +645,28 @@ gyre_status_t base_cuda_ipc_open(int index, const unsigned char handle[BASE_CUDA
     int before;
     void *memory = NULL;
     memcpy(&native, handle, BASE_CUDA_IPC_BYTES);
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaIpcOpenMemHandle(&memory, native, cudaIpcMemLazyEnablePeerAccess);
     if (rc != cudaSuccess)
-        status = failed(rc, index, "cudaIpcOpenMemHandle");
+        status = cannot(rc, index, "cudaIpcOpenMemHandle");
     else
         *begin = memory;
-    leave(index, before);
+    base_cuda_leave(index, before);
     return status;
 }
 
 gyre_status_t base_cuda_ipc_close(int index, void *begin)
 {
     int before;
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaIpcCloseMemHandle(begin);
     if (rc != cudaSuccess)
-        status = failed(rc, index, "cudaIpcCloseMemHandle(%p)", begin);
-    leave(index, before);
+        status = cannot(rc, index, "cudaIpcCloseMemHandle(%p)", begin);
+    base_cuda_leave(index, before);
     return status;
 }
 
@@ -600,20 +675,20 @@ gyre_status_t base_cuda_reach(int index, int other)
     int before, can = 0;
     if (index == other)
         return GYRE_OK;
-    gyre_status_t status = enter(index, &before);
+    gyre_status_t status = base_cuda_enter(index, &before);
     if (status != GYRE_OK)
         return status;
     cudaError_t rc = cudaDeviceCanAccessPeer(&can, index, other);
     if (rc == cudaSuccess && !can)
-        status = gyre_fail(GYRE_ERR_UNSUPPORTED, "CUDA device %d cannot reach the memory of device %d", index,
-                           other);
+        status = gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "CUDA device %d cannot reach the memory of device %d",
+                                 index, other);
     else if (rc == cudaSuccess)
         rc = cudaDeviceEnablePeerAccess(other, 0);
     if (rc == cudaErrorPeerAccessAlreadyEnabled)
         cudaGetLastError();
     else if (rc != cudaSuccess)
-        status = failed(rc, index, "cudaDeviceEnablePeerAccess(%d)", other);
-    leave(index, before);
+        status = cannot(rc, index, "cudaDeviceEnablePeerAccess(%d)", other);
+    base_cuda_leave(index, before);
     return status;
 }
 

@@ -23,6 +23,8 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr);
 gyre_status_t base_cuda_free(int index, void *ptr);
 gyre_status_t base_cuda_memory(int index, size_t *free_bytes, size_t *total);
 gyre_status_t base_cuda_use(int index);
+gyre_status_t base_cuda_enter(int index, int *before);
+void base_cuda_leave(int index, int before);
 gyre_status_t base_cuda_driver(const char *name, void **function);
 gyre_status_t base_cuda_pinned_alloc(int index, size_t bytes, void **ptr);
 gyre_status_t base_cuda_pinned_free(int index, void *ptr);
@@ -50,7 +52,7 @@ gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done);
 gyre_status_t base_cuda_event_wait(base_cuda_event_t *event);
 gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_event_t *to, double *ms);
 
-/* For base/device_peer.c. */
+/* For base/device_peer.c, which tries: their errors are recorded, not logged. */
 enum { BASE_CUDA_IPC_BYTES = 64 };
 gyre_status_t base_cuda_identity(int index, unsigned char uuid[16]);
 /* The allocation that `ptr` lies in. */

@@ -134,6 +134,18 @@ gyre_status_t base_device_use(base_device_t device)
     return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_use(device.index) : status;
 }
 
+gyre_status_t base_device_enter(base_device_t device, int *before)
+{
+    gyre_status_t status = check(device, "device use");
+    return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_enter(device.index, before) : status;
+}
+
+void base_device_leave(base_device_t device, int before)
+{
+    if (device.kind == BASE_CUDA)
+        base_cuda_leave(device.index, before);
+}
+
 gyre_status_t base_device_driver(const char *name, void **function)
 {
     if (base_cuda_count() == 0)

@@ -30,6 +30,12 @@ static gyre_status_t none(void)
 
 void base_cuda_seen(void) {}
 
+void base_cuda_leave(int index, int before)
+{
+    (void)index;
+    (void)before;
+}
+
 void *base_cuda_stream_native(const base_cuda_stream_t *stream)
 {
     (void)stream;

@@ -49,8 +49,9 @@ static gyre_status_t identities(void)
 {
     pthread_once(&identified, identify);
     if (host_id == 0 || process_id == 0)
-        return gyre_fail(GYRE_ERR_SYSTEM, "device memory of other processes: %s cannot be read",
-                         host_id == 0 ? "/proc/sys/kernel/random/boot_id" : "the kernel's random numbers");
+        return gyre_fail_quiet(GYRE_ERR_SYSTEM, "device memory of other processes: %s cannot be read",
+                               host_id == 0 ? "/proc/sys/kernel/random/boot_id"
+                                            : "the kernel's random numbers");
     return GYRE_OK;
 }
 
@@ -61,7 +62,8 @@ gyre_status_t base_device_export(const void *ptr, base_device_handle_t *handle)
     size_t bytes;
     int index;
     if (!base_cuda_of(ptr, &index))
-        return gyre_fail(GYRE_ERR_INVALID, "device export of %p: it is no memory of a CUDA device", ptr);
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "device export of %p: it is no memory of a CUDA device",
+                               ptr);
     gyre_status_t status = identities();
     if (status == GYRE_OK)
         status = base_cuda_range(ptr, &begin, &bytes);
@@ -94,15 +96,17 @@ static gyre_status_t open_import(base_device_t on, const base_device_handle_t *h
         }
     import_t *fresh = calloc(1, sizeof(*fresh));
     if (fresh == NULL)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "device import: no memory left");
+        return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "device import: no memory left");
     gyre_status_t status = base_cuda_ipc_open(on.index, handle->handle, &begin);
     if (status != GYRE_OK) {
+        char why[320];
+        snprintf(why, sizeof(why), "%s", gyre_last_error());
         free(fresh);
-        return gyre_fail(
+        return gyre_fail_quiet(
             status,
-            "device import: memory of process %d (its device %d) cannot be mapped for device %d here; "
+            "memory of process %d (its device %d) cannot be mapped: %s; "
             "do both processes run in the same container, by the same user, and is the other one alive?",
-            (int)handle->pid, (int)handle->index, on.index);
+            (int)handle->pid, (int)handle->index, why);
     }
     fresh->process = handle->process;
     memcpy(fresh->handle, handle->handle, sizeof(fresh->handle));
@@ -122,11 +126,13 @@ gyre_status_t base_device_import(base_device_t on, const base_device_handle_t *h
         return status;
     int count = base_cuda_count();
     if (on.kind != BASE_CUDA || on.index < 0 || on.index >= count)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "device import: there is no CUDA device %d here (%d of them)",
-                         on.index, count);
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                               "device import: there is no CUDA device %d here (%d of them)", on.index,
+                               count);
     if (handle->host != host_id)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "device import: the memory of process %d is on another host",
-                         (int)handle->pid);
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                               "device import: the memory of process %d is on another host",
+                               (int)handle->pid);
     if (handle->process == process_id) {
         status = base_cuda_reach(on.index, handle->index);
         if (status == GYRE_OK)
@@ -161,7 +167,7 @@ gyre_status_t base_device_unimport(void *ptr)
         /* memory of this process was never mapped */
         return base_cuda_of(ptr, &index)
                    ? GYRE_OK
-                   : gyre_fail(GYRE_ERR_INVALID, "device unimport of %p: it is no import", ptr);
+                   : gyre_fail_quiet(GYRE_ERR_INVALID, "device unimport of %p: it is no import", ptr);
     }
     if (--import->users == 0) {
         *at = import->next;

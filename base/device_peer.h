@@ -5,7 +5,9 @@
  * access between the two devices, in another one a mapping by CUDA IPC. One mapping serves all places of an allocation,
  * is counted, and goes with its last user, so that memory which the owner frees is not held by forgotten mappings.
  *
- * The owner must not free the memory, nor end, before the others have given it up; keeping that order is the caller's. */
+ * The owner must not free the memory, nor end, before the others have given it up; keeping that order is the caller's.
+ *
+ * Whether memory can be shared is found out by trying: errors are recorded, not logged, and whoever has no other way tells them. */
 #ifndef BASE_DEVICE_PEER_H
 #define BASE_DEVICE_PEER_H
 

@@ -76,14 +76,17 @@ gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes)
         return GYRE_OK;
     }
     memset(&mine, 0, sizeof mine);
-    mine.status = (int32_t)offer(c, bytes, &mine);
     offers = calloc((size_t)n, sizeof *offers);
     c->direct = calloc((size_t)n, 1);
-    if (!offers || !c->direct) {
+    gyre_status_t st = coll_cuda_agree(
+        c,
+        offers && c->direct ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what %d ranks tell", n));
+    if (st != GYRE_OK) {
         free(offers);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what %d ranks tell", n);
+        return st;
     }
-    gyre_status_t st = gyre_all_gather(&mine, offers, sizeof mine, GYRE_UINT8, c->comm);
+    mine.status = (int32_t)offer(c, bytes, &mine);
+    st = gyre_all_gather(&mine, offers, sizeof mine, GYRE_UINT8, c->comm);
     for (int r = 0; st == GYRE_OK && r < n; r++)
         if (offers[r].status != GYRE_OK)
             st = gyre_fail((gyre_status_t)offers[r].status, "rank %d: %s", r, offers[r].why);

@@ -1,5 +1,5 @@
 /* collectives/cuda_setup.c: what a communicator needs on a device, made together by its ranks at their first call on device
- * memory: a card of each rank goes round; where all share a host and can map each other's arenas (cudaIpcMemHandle), they work in
+ * memory: a card of each rank goes round; where all share a host and can map each other's arenas (base/device_peer.h), they work in
  * device memory directly, else through the host. All ranks come to the same decision: it is made from the cards of all.
  *
  * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and CUDA forbids to free
@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/checked.h"
+#include "base/device_peer.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -34,23 +35,14 @@ gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
                      cudaGetErrorString(rc));
 }
 
-static gyre_status_t enter(int device, int *before)
-{
-    cudaError_t rc = cudaGetDevice(before);
-    if (rc == cudaSuccess && *before != device)
-        rc = cudaSetDevice(device);
-    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaSetDevice(%d)", device);
-}
-
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before)
 {
-    return enter(c->device, before);
+    return base_device_enter((base_device_t){BASE_CUDA, c->device}, before);
 }
 
 void coll_cuda_exit(const coll_cuda_t *c, int before)
 {
-    if (before != c->device)
-        (void)cudaSetDevice(before); /* it was current a moment ago */
+    base_device_leave((base_device_t){BASE_CUDA, c->device}, before);
 }
 
 /* ---- the pool of arenas ------------------------------------------------------------------------------------ */
@@ -166,20 +158,20 @@ enum { WAIT_AUTO = 0, WAIT_KERNEL, WAIT_STREAM };                /* as the words
 typedef enum { WANT_AUTO = 0, WANT_DIRECT, WANT_STAGED } want_t; /* as the words of GYRE_CUDA_PATH */
 
 typedef struct {
-    cudaIpcMemHandle_t handle;
-    char bus[24];      /* PCI bus id of the device */
-    char trouble[160]; /* why this rank cannot; "" if it can */
+    base_device_handle_t handle; /* of the arena, */
+    int32_t shareable;           /* if it is valid; else why not: */
+    char obstacle[160];
+    char bus[24]; /* PCI bus id of the device */
     uint64_t region;
-    int32_t blocks, want, status; /* status: of what failed, else 0 */
-    int32_t shareable;            /* the handle is valid */
-    int32_t wait;                 /* GYRE_CUDA_WAIT */
-    int32_t can_wait;             /* its streams can */
+    int32_t blocks, want;
+    int32_t wait;     /* GYRE_CUDA_WAIT */
+    int32_t can_wait; /* its streams can */
 } card_t;
 
 /* What came of mapping the others' arenas. */
 typedef struct {
     int32_t mapped;
-    char trouble[160];
+    char trouble[320];
 } answer_t;
 
 static gyre_status_t make_parts(coll_cuda_t *c)
@@ -229,8 +221,7 @@ static size_t engine_half(size_t region, int blocks)
     return region * (size_t)blocks / 4 & ~(size_t)511;
 }
 
-/* This rank's card. Its errors are on it, for all to see. */
-static void fill_card(coll_cuda_t *c, card_t *card)
+static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
 {
     const int rank = c->comm->rank, n = c->comm->n;
     memset(card, 0, sizeof *card);
@@ -259,27 +250,19 @@ static void fill_card(coll_cuda_t *c, card_t *card)
             c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks),
             &c->arena[rank]);
     if (st == GYRE_OK && c->arena[rank]) {
-        cudaError_t rc = cudaIpcGetMemHandle(&card->handle, c->arena[rank]);
-        card->shareable = rc == cudaSuccess || n == 1;
-        if (rc != cudaSuccess)
-            (void)cudaGetLastError();
+        card->shareable = base_device_export(c->arena[rank], &card->handle) == GYRE_OK || n == 1;
+        if (!card->shareable)
+            snprintf(card->obstacle, sizeof card->obstacle, "%s", gyre_last_error());
         if (cudaDeviceGetPCIBusId(card->bus, sizeof card->bus, c->device) != cudaSuccess)
             snprintf(card->bus, sizeof card->bus, "?");
     }
-    card->status = (int32_t)st;
-    if (st != GYRE_OK)
-        snprintf(card->trouble, sizeof card->trouble, "%s", gyre_last_error());
+    return st;
 }
 
-/* The first rank that cannot take part at all ends it for all of them. */
 static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
 {
     const card_t *mine = &cards[c->comm->rank];
-    for (int r = 0; r < c->comm->n; r++) {
-        if (cards[r].status != GYRE_OK)
-            return r == c->comm->rank ? (gyre_status_t)cards[r].status
-                                      : gyre_fail((gyre_status_t)cards[r].status,
-                                                  "rank %d cannot use its device: %s", r, cards[r].trouble);
+    for (int r = 0; r < c->comm->n; r++)
         if (cards[r].region != mine->region || cards[r].blocks != mine->blocks ||
             cards[r].want != mine->want || cards[r].wait != mine->wait)
             return gyre_fail(GYRE_ERR_INVALID,
@@ -287,7 +270,6 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
                              "the same on all "
                              "ranks, but rank %d has others than rank %d",
                              r, c->comm->rank);
-    }
     return GYRE_OK;
 }
 
@@ -304,26 +286,24 @@ static void find_obstacle(const coll_cuda_t *c, const card_t *cards, char *why, 
         snprintf(why, bytes, "more than %d ranks", (int)COLL_CUDA_RANKS);
     for (int r = 0; r < comm->n && why[0] == '\0'; r++)
         if (!cards[r].shareable)
-            snprintf(why, bytes, "the memory of rank %d cannot be shared between processes (CUDA IPC)", r);
+            snprintf(why, bytes, "the memory of rank %d cannot be shared: %s", r, cards[r].obstacle);
 }
 
 static void map_peers(coll_cuda_t *c, const card_t *cards, answer_t *answer)
 {
+    const base_device_t here = {BASE_CUDA, c->device};
     answer->mapped = 1;
     for (int r = 0; r < c->comm->n && answer->mapped; r++) {
         void *base = NULL;
         if (r == c->comm->rank)
             continue;
-        cudaError_t rc = cudaIpcOpenMemHandle(&base, cards[r].handle, cudaIpcMemLazyEnablePeerAccess);
-        if (rc == cudaSuccess) {
+        answer->mapped = base_device_import(here, &cards[r].handle, &base) == GYRE_OK;
+        if (answer->mapped)
             c->arena[r] = base;
-            continue;
-        }
-        (void)cudaGetLastError();
-        answer->mapped = 0;
-        snprintf(answer->trouble, sizeof answer->trouble,
-                 "rank %d (%s) cannot map memory of rank %d (%s): %s", c->comm->rank,
-                 cards[c->comm->rank].bus, r, cards[r].bus, cudaGetErrorString(rc));
+        else
+            snprintf(answer->trouble, sizeof answer->trouble,
+                     "rank %d (%s) cannot map memory of rank %d (%s): %s", c->comm->rank,
+                     cards[c->comm->rank].bus, r, cards[r].bus, gyre_last_error());
     }
 }
 
@@ -331,31 +311,47 @@ static void unmap_peers(coll_cuda_t *c)
 {
     for (int r = 0; r < c->comm->n && r < COLL_CUDA_RANKS; r++)
         if (r != c->comm->rank && c->arena[r]) {
-            if (cudaIpcCloseMemHandle(c->arena[r]) != cudaSuccess)
-                (void)cudaGetLastError(); /* the exporter has gone */
+            (void)base_device_unimport(c->arena[r]); /* fails where the exporter has gone */
             c->arena[r] = NULL;
         }
 }
 
+/* Collective: the first rank's error, if any has one, on all of them. It takes no memory, so that a rank that has none left can
+ * say so: every step that one rank may fail at by itself is followed by this, as the others would wait in the next. */
+gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine)
+{
+    const gyre_comm_t *comm = c->comm;
+    int64_t here = mine == GYRE_OK ? 0 : (int64_t)(comm->n - comm->rank) << 16 | (int64_t)mine, first = 0;
+    char text[320] = "";
+    if (mine != GYRE_OK)
+        snprintf(text, sizeof text, "%s", gyre_last_error());
+    gyre_status_t st = gyre_all_reduce(&here, &first, 1, GYRE_INT64, GYRE_OP(GYRE_MAX), c->comm);
+    if (st != GYRE_OK || first == 0)
+        return st;
+    const int rank = comm->n - (int)(first >> 16);
+    const gyre_status_t error = (gyre_status_t)(first & 0xffff);
+    st = gyre_broadcast(text, text, sizeof text, GYRE_UINT8, rank, c->comm);
+    if (st != GYRE_OK)
+        return st;
+    return rank == comm->rank ? gyre_fail_quiet(error, "%s", text)
+                              : gyre_fail(error, "rank %d cannot use its device: %s", rank, text);
+}
+
 /* Collective. All ranks decide alike. */
-static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards)
+static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *answers)
 {
     const int n = c->comm->n;
-    answer_t mine = {0}, *answers = calloc((size_t)n, sizeof *answers);
-    if (!answers)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
-    gyre_status_t st = GYRE_OK;
+    answer_t mine = {0};
     find_obstacle(c, cards, c->why, sizeof c->why);
     if (c->why[0] == '\0') {
         map_peers(c, cards, &mine);
-        st = gyre_all_gather(&mine, answers, sizeof mine, GYRE_UINT8, c->comm);
-        for (int r = 0; st == GYRE_OK && r < n && c->why[0] == '\0'; r++)
+        gyre_status_t st = gyre_all_gather(&mine, answers, sizeof mine, GYRE_UINT8, c->comm);
+        if (st != GYRE_OK)
+            return st;
+        for (int r = 0; r < n && c->why[0] == '\0'; r++)
             if (!answers[r].mapped)
                 snprintf(c->why, sizeof c->why, "%s", answers[r].trouble);
     }
-    free(answers);
-    if (st != GYRE_OK)
-        return st;
     if (c->why[0] != '\0') {
         c->path = COLL_CUDA_STAGED;
         if (cards[0].want == WANT_DIRECT)
@@ -389,49 +385,46 @@ static gyre_status_t make_here(coll_cuda_t *c)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
-/* Collective: the first rank's error, if any. */
-static gyre_status_t agree(const coll_cuda_t *c, gyre_status_t mine)
+/* What the ranks have told each other: of each, [n] in one piece of memory. */
+typedef struct {
+    card_t *cards;
+    answer_t *answers;
+} told_t;
+
+static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
 {
-    typedef struct {
-        int32_t status;
-        char trouble[160];
-    } told_t;
-    const int n = c->comm->n;
-    told_t here = {.status = (int32_t)mine}, *all = calloc((size_t)n, sizeof *all);
-    if (!all)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what %d ranks tell", n);
-    if (mine != GYRE_OK)
-        snprintf(here.trouble, sizeof here.trouble, "%s", gyre_last_error());
-    gyre_status_t st = gyre_all_gather(&here, all, sizeof here, GYRE_UINT8, c->comm);
-    for (int r = 0; st == GYRE_OK && r < n; r++)
-        if (all[r].status != GYRE_OK)
-            st = gyre_fail((gyre_status_t)all[r].status, "rank %d cannot use its device: %s", r,
-                           all[r].trouble);
-    free(all);
-    return st;
+    gyre_comm_t *comm = c->comm;
+    card_t mine;
+    memset(&mine, 0, sizeof mine);
+    told->cards = calloc((size_t)comm->n, sizeof *told->cards);
+    told->answers = calloc((size_t)comm->n, sizeof *told->answers);
+    gyre_status_t st = told->cards && told->answers
+                           ? fill_card(c, &mine)
+                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
+    st = coll_cuda_agree(c, st);
+    if (st == GYRE_OK)
+        st = gyre_all_gather(&mine, told->cards, sizeof mine, GYRE_UINT8, comm);
+    if (st == GYRE_OK)
+        st = check_cards(c, told->cards);
+    if (st != GYRE_OK)
+        return st;
+    c->region = (size_t)mine.region;
+    c->blocks = mine.blocks;
+    c->engine_half = engine_half(c->region, c->blocks);
+    return choose_path(c, told->cards, told->answers);
 }
 
 static gyre_status_t prepare_here(coll_cuda_t *c)
 {
     gyre_comm_t *comm = c->comm;
-    card_t mine, *cards = calloc((size_t)comm->n, sizeof *cards);
-    if (!cards)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
-    fill_card(c, &mine);
-    gyre_status_t st = gyre_all_gather(&mine, cards, sizeof mine, GYRE_UINT8, comm);
-    if (st == GYRE_OK)
-        st = check_cards(c, cards);
-    if (st == GYRE_OK) {
-        c->region = (size_t)mine.region;
-        c->blocks = mine.blocks;
-        c->engine_half = engine_half(c->region, c->blocks);
-        st = choose_path(c, cards);
-    }
-    free(cards);
+    told_t told = {0};
+    gyre_status_t st = meet_peers(c, &told);
+    free(told.cards);
+    free(told.answers);
     if (st == GYRE_OK)
         st = gyre_comm_split(comm, 0, comm->rank, &c->shadow);
     if (st == GYRE_OK)
-        st = agree(c, make_here(c));
+        st = coll_cuda_agree(c, make_here(c));
     if (st == GYRE_OK)
         st = coll_cuda_direct_start(c, coll_cuda_proxy_slots(c));
     if (st == GYRE_OK)
@@ -471,27 +464,27 @@ static void dismantle(coll_cuda_t *c)
 gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device)
 {
     int before;
+    coll_cuda_t none = {.comm = comm, .device = device}, *c;
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID,
                          "a communicator's first call on device memory cannot be part of a group: "
                          "call gyre_comm_prepare_cuda before");
-    coll_cuda_t *c = calloc(1, sizeof *c);
-    if (!c)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device");
-    c->comm = comm;
-    c->device = device;
-    gyre_status_t st = enter(device, &before);
-    if (st != GYRE_OK) {
-        free(c);
-        return st;
+    gyre_status_t st = coll_cuda_enter(&none, &before);
+    if (st != GYRE_OK)
+        return coll_cuda_agree(&none, st);
+    c = calloc(1, sizeof *c);
+    if (c) {
+        *c = none;
+        st = prepare_here(c);
+    } else {
+        st = coll_cuda_agree(
+            &none, gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device"));
     }
-    st = prepare_here(c);
     if (st == GYRE_OK)
         comm->cuda = c;
-    else
+    else if (c)
         dismantle(c);
-    if (before != device)
-        (void)cudaSetDevice(before);
+    coll_cuda_exit(&none, before);
     return st;
 }
 
@@ -541,13 +534,13 @@ void coll_cuda_end(gyre_comm_t *comm)
     if (!c || c->ended)
         return;
     c->ended = 1;
-    if (coll_cuda_enter(c, &before) != GYRE_OK)
-        before = c->device;
+    const gyre_status_t entered = coll_cuda_enter(c, &before);
     wait_for_streams(c);
     if (c->path == COLL_CUDA_PEERS && atomic_load(&comm->error) == GYRE_OK)
         say_goodbye(c);
     unmap_peers(c);
-    coll_cuda_exit(c, before);
+    if (entered == GYRE_OK)
+        coll_cuda_exit(c, before);
 }
 
 void coll_cuda_free(gyre_comm_t *comm)
@@ -557,13 +550,12 @@ void coll_cuda_free(gyre_comm_t *comm)
     if (!c)
         return;
     coll_cuda_end(comm);
-    if (coll_cuda_enter(c, &before) != GYRE_OK)
-        before = c->device;
-    const int device = c->device;
+    const coll_cuda_t place = {.device = c->device};
+    const gyre_status_t entered = coll_cuda_enter(&place, &before);
     dismantle(c);
     comm->cuda = NULL;
-    if (before != device)
-        (void)cudaSetDevice(before);
+    if (entered == GYRE_OK)
+        coll_cuda_exit(&place, before);
 }
 
 #endif

@@ -28,7 +28,7 @@ struct coll_cuda {
     coll_cuda_t *next;   /* in the guard's list */
     int device;
     coll_cuda_path_t path;
-    char why[200];       /* this path */
+    char why[400];       /* this path */
     cudaStream_t stream; /* of ordinary calls */
     cudaEvent_t newest;  /* behind the newest operation, */
     int any;             /* if there is one */
@@ -65,7 +65,9 @@ struct coll_cuda {
 gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
 /* An error of CUDA in words: the call with its arguments, and CUDA's text. */
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Makes the communicator's device current; *before is for leave. */
+/* Collective: every rank's status of a step that each did by itself; the first rank's error, if any, on all of them. */
+gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine);
+/* Makes the communicator's device current; *before is for exit. */
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
 

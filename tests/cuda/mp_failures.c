@@ -55,6 +55,22 @@ static void close_failed(gyre_comm_t *comm)
     MP_OK(gyre_barrier(world));
 }
 
+/* One rank cannot set up its part: all are told which and why, none waits for it, and the next time is as good as the first. */
+static void unable(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(base_settings_set(SET_CUDA_PATH, "direct", "test"));
+    MP_OK(base_settings_set(SET_CUDA_STAGING, rank == n - 1 ? "64" : "64K", "test"));
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_CHECK(gyre_comm_prepare_cuda(comm) == GYRE_ERR_INVALID, "rank %d: was prepared", rank);
+    MP_CHECK(strstr(gyre_last_error(), "GYRE_CUDA_STAGING=64 is too little") != NULL, "rank %d: told: %s",
+             rank, gyre_last_error());
+    MP_OK(base_settings_set(SET_CUDA_STAGING, "64K", "test"));
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 static void disagreeing(const char *path)
 {
     gyre_comm_t *comm = open_path(path);
@@ -210,6 +226,7 @@ int main(int argc, char **argv)
         MP_OK(gyre_finalize(world));
         return 0;
     }
+    unable();
     captured();
     MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
     captured();

@@ -155,6 +155,17 @@ static void sizes_and_kinds(void **state)
             assert_non_null(strstr(text, words[word]));                        \
     } while (0)
 
+/* The same of what is recorded, and not logged. */
+#define RECORDS(call, status, word)                       \
+    do {                                                  \
+        capture_t capture = capture_begin();              \
+        gyre_status_t got = (call);                       \
+        capture_end(capture, text, sizeof(text));         \
+        assert_int_equal(got, status);                    \
+        assert_string_equal(text, "");                    \
+        assert_non_null(strstr(gyre_last_error(), word)); \
+    } while (0)
+
 static void errors_name_the_call(void **state)
 {
     (void)state;
@@ -168,7 +179,7 @@ static void errors_name_the_call(void **state)
     assert_int_equal(base_device_free(cuda, memory), GYRE_OK);
     SAYS(base_device_free(cuda, memory), GYRE_ERR_INVALID, "cudaFree(", "invalid argument");
     SAYS(base_device_alloc((base_device_t){BASE_CUDA, 99}, 8, &memory), GYRE_ERR_NOT_FOUND, "99");
-    SAYS(base_device_export(&memory, &handle), GYRE_ERR_INVALID, "no memory of a CUDA device");
+    RECORDS(base_device_export(&memory, &handle), GYRE_ERR_INVALID, "no memory of a CUDA device");
     assert_int_equal(base_device_driver("cuNoSuchFunction", &function), GYRE_ERR_UNSUPPORTED);
     assert_int_equal(base_device_driver("cuStreamWaitValue32", &function), GYRE_OK);
     assert_non_null(function);
@@ -190,8 +201,37 @@ static void exports_at_home(void **state)
     assert_int_equal(base_device_unimport(again), GYRE_OK);
     handle.host ^= 2;
     char text[512];
-    SAYS(base_device_import(cuda, &handle, &again), GYRE_ERR_UNSUPPORTED, "another host");
+    RECORDS(base_device_import(cuda, &handle, &again), GYRE_ERR_UNSUPPORTED, "another host");
     assert_int_equal(base_device_free(cuda, memory), GYRE_OK);
+}
+
+/* Work on another device than the thread's opens no context on that one: first, as nothing has yet. */
+static void no_context_elsewhere(void **state)
+{
+    (void)state;
+    const int last = base_device_count(BASE_CUDA) - 1;
+    const base_device_t other = {BASE_CUDA, last};
+    int (*asked)(int device, unsigned *flags, int *active); /* cuDevicePrimaryCtxGetState */
+    void *function, *memory;
+    base_stream_t *stream;
+    unsigned flags;
+    int active = -1, current = -1;
+    if (last < 1)
+        skip();
+    assert_int_equal(base_device_driver("cuDevicePrimaryCtxGetState", &function), GYRE_OK);
+    memcpy(&asked, &function, sizeof(asked));
+    assert_int_equal(base_device_alloc(other, N, &memory), GYRE_OK);
+    assert_int_equal(base_stream_create(other, &stream), GYRE_OK);
+    assert_int_equal(base_stream_zero(stream, memory, N), GYRE_OK);
+    assert_int_equal(base_stream_wait(stream), GYRE_OK);
+    assert_int_equal(base_stream_destroy(stream), GYRE_OK);
+    assert_int_equal(base_device_free(other, memory), GYRE_OK);
+    assert_cuda(cudaGetDevice(&current));
+    assert_int_equal(current, 0);
+    assert_int_equal(asked(last, &flags, &active), 0);
+    assert_int_equal(active, 1);
+    assert_int_equal(asked(0, &flags, &active), 0);
+    assert_int_equal(active, 0);
 }
 
 /* Another device of the process reaches the memory by the pointer itself. */
@@ -296,13 +336,10 @@ static void a_graph_is_replayed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_order_streams),
-        cmocka_unit_test(time_between_events),
-        cmocka_unit_test(a_stream_of_the_caller),
-        cmocka_unit_test(sizes_and_kinds),
-        cmocka_unit_test(errors_name_the_call),
-        cmocka_unit_test(exports_at_home),
-        cmocka_unit_test(two_devices),
+        cmocka_unit_test(no_context_elsewhere), cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(time_between_events),  cmocka_unit_test(a_stream_of_the_caller),
+        cmocka_unit_test(sizes_and_kinds),      cmocka_unit_test(errors_name_the_call),
+        cmocka_unit_test(exports_at_home),      cmocka_unit_test(two_devices),
         cmocka_unit_test(a_graph_is_replayed),
     };
     setenv("EMULATED_DEVICES", "2", 0); /* the emulator's; a GPU's are what they are */

@@ -1,6 +1,7 @@
 /* tests/emulated/runtime.cc: the device that the emulator pretends to be, its errors, and the driver's entry points. */
 #include "tests/emulated/machine.h"
 
+#include <atomic>
 #include <mutex>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@ namespace emulated
 {
 
 static thread_local int current;
+static thread_local int below[8], depth; /* devices that were current when contexts were pushed */
+static std::atomic<unsigned> opened;     /* bit per device: it has a context */
 static thread_local cudaError_t last = cudaSuccess;
 static std::atomic<int> stuck{cudaSuccess};
 thread_local bool in_host_function;
@@ -99,6 +102,7 @@ cudaError_t cudaSetDevice(int device)
     if (device < 0 || device >= device_count())
         return fail(cudaErrorInvalidDevice);
     current = device;
+    opened |= 1u << device; /* as CUDA 12 does */
     return sticky();
 }
 
@@ -399,6 +403,52 @@ static CUresult error_string(CUresult, const char **text)
     return CUDA_SUCCESS;
 }
 
+/* Contexts: primary ones, which are as good as their device. */
+static CUcontext context_of(int device)
+{
+    return (CUcontext)(intptr_t)(device + 1);
+}
+
+static CUresult device_get(CUdevice *device, int ordinal)
+{
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < device_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult context_retain(CUcontext *context, CUdevice device)
+{
+    if (device < 0 || device >= device_count())
+        return CUDA_ERROR_INVALID_DEVICE;
+    opened |= 1u << device;
+    *context = context_of(device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_state(CUdevice device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = opened >> device & 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_push(CUcontext context)
+{
+    if (depth == 8)
+        return CUDA_ERROR_INVALID_VALUE;
+    below[depth++] = current;
+    current = (int)(intptr_t)context - 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_pop(CUcontext *context)
+{
+    if (depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = context_of(current);
+    current = below[--depth];
+    return CUDA_SUCCESS;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
                                              unsigned long long, enum cudaDriverEntryPointQueryResult *status)
 {
@@ -413,6 +463,11 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
         {"cuMemGetAddressRange", (void *)address_range},
         {"cuMemGetHandleForAddressRange", (void *)range_handle},
         {"cuGetErrorString", (void *)error_string},
+        {"cuDeviceGet", (void *)device_get},
+        {"cuDevicePrimaryCtxRetain", (void *)context_retain},
+        {"cuDevicePrimaryCtxGetState", (void *)context_state},
+        {"cuCtxPushCurrent", (void *)context_push},
+        {"cuCtxPopCurrent", (void *)context_pop},
     };
     *function = NULL;
     for (const auto &each : known)
