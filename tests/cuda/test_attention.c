@@ -15,6 +15,7 @@
 
 #include "model/cuda/attention.h"
 #include "model/kernels.h"
+#include "tests/cuda/memory.h"
 #include "tests/cuda/tensors.h"
 
 enum { PREFIX = 1, ALIBI = 2, DROPOUT = 4 };
@@ -37,14 +38,6 @@ typedef struct {
     uint32_t (*keys)[4];
     void *device[3];
 } case_t;
-
-static void *to_device(const void *from, size_t bytes)
-{
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, bytes));
-    assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
-    return memory;
-}
 
 static case_t case_make(shape_t s)
 {

@@ -15,7 +15,7 @@
 #include "model/cuda/vocabulary.h"
 #include "model/kernels.h"
 #include "model/random.h"
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/memory.h"
 
 enum { B = 2, T = 9, C = 37, N = B * T * C }; /* rows of no whole lanes, blocks of no whole rows */
 static const model_kernels_t_f32 *k;
@@ -31,22 +31,11 @@ static float *numbers(size_t n)
     return x;
 }
 
-static void *to_device(const void *from, size_t bytes)
-{
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, bytes));
-    if (from)
-        assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
-    return memory;
-}
-
 /* The device's floats, whose memory is given back. */
 static float *back(void *memory, size_t n)
 {
     float *x = malloc(n * sizeof *x);
-    assert_cuda(cudaStreamSynchronize(stream));
-    assert_cuda(cudaMemcpy(x, memory, n * sizeof *x, cudaMemcpyDeviceToHost));
-    assert_cuda(cudaFree(memory));
+    from_device(x, memory, n * sizeof *x, stream);
     return x;
 }
 

@@ -13,25 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/memory.h"
 #include "tests/cuda/language.h"
 
 static cudaStream_t stream;
-
-static void *to_device(const void *from, size_t bytes)
-{
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, bytes));
-    assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
-    return memory;
-}
-
-static void back(void *to, void *memory, size_t bytes)
-{
-    assert_cuda(cudaStreamSynchronize(stream));
-    assert_cuda(cudaMemcpy(to, memory, bytes, cudaMemcpyDeviceToHost));
-    assert_cuda(cudaFree(memory));
-}
 
 static void a_plain_loop(void **state)
 {
@@ -44,7 +29,7 @@ static void a_plain_loop(void **state)
     }
     float *dx = to_device(x, sizeof(x)), *dy = to_device(y, sizeof(y));
     assert_cuda(language_axpy(N, 1.7f, dx, dy, stream));
-    back(got, dy, sizeof(got));
+    from_device(got, dy, sizeof(got), stream);
     for (int i = 0; i < N; i++) {
         volatile float product = 1.7f * x[i]; /* not contracted, here and there */
         assert_true(got[i] == y[i] + product);
@@ -61,7 +46,7 @@ static void barriers_and_shuffles(void **state)
         x[i] = i * 31 % 1009 - 400;
     int *dx = to_device(x, sizeof(x)), *out = to_device(sums, sizeof(sums));
     assert_cuda(language_block_sums(BLOCKS, dx, out, stream));
-    back(sums, out, sizeof(sums));
+    from_device(sums, out, sizeof(sums), stream);
     for (int b = 0; b < BLOCKS; b++) {
         int sum = 0;
         for (int i = 0; i < 1024; i++)
@@ -95,7 +80,7 @@ static void matrix_products(void **state)
         uint16_t *da = to_device(a, sizeof(a)), *db = to_device(trans ? (void *)b : (void *)bt, sizeof(b));
         float *dd = to_device(d, sizeof(d));
         assert_cuda((trans ? language_product_trans : language_product)(da, db, dd, stream));
-        back(d, dd, sizeof(d));
+        from_device(d, dd, sizeof(d), stream);
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 8; j++) {
                 int sum = 0;
@@ -116,7 +101,7 @@ static void blocks_that_wait_for_one_another(void **state)
     uint32_t *flags = to_device(zero, sizeof(zero)), *counter = to_device(zero, 4),
              *out = to_device(zero, sizeof(zero));
     assert_cuda(language_chain(BLOCKS, flags, counter, out, stream));
-    back(order, out, sizeof(order));
+    from_device(order, out, sizeof(order), stream);
     for (uint32_t i = 0; i < BLOCKS; i++)
         assert_int_equal(order[i], BLOCKS - 1 - i);
     assert_cuda(cudaFree(flags));
@@ -132,7 +117,7 @@ static void votes_and_lanes(void **state)
         x[i] = i * 2654435761u;
     uint32_t *dx = to_device(x, sizeof(x)), *to = to_device(out, sizeof(out));
     assert_cuda(language_votes(N, sizeof(x), dx, to, stream));
-    back(out, to, sizeof(out));
+    from_device(out, to, sizeof(out), stream);
     for (uint32_t i = 0; i < N; i++) {
         uint32_t ballot = 0;
         for (uint32_t lane = 0; lane < 32; lane++)
@@ -154,7 +139,7 @@ static void much_shared_memory(void **state)
         x[i] = (float)i;
     float *dx = to_device(x, sizeof(x)), *dy = to_device(y, sizeof(y));
     assert_cuda(language_reverse(dx, dy, stream));
-    back(y, dy, sizeof(y));
+    from_device(y, dy, sizeof(y), stream);
     for (int i = 0; i < N; i++)
         assert_true(y[i] == x[N - 1 - i]);
     assert_cuda(cudaFree(dx));
@@ -173,7 +158,7 @@ static void narrow_types(void **state)
     float y[2 * N];
     float *dx = to_device(x, sizeof(x)), *dy = to_device(y, sizeof(y));
     assert_cuda(language_round(N, dx, dy, stream));
-    back(y, dy, sizeof(y));
+    from_device(y, dy, sizeof(y), stream);
     for (int i = 0; i < N; i++) {
         assert_memory_equal(&y[2 * i], &bf16[i], sizeof(float));
         assert_memory_equal(&y[2 * i + 1], &fp16[i], sizeof(float));

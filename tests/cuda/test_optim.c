@@ -11,7 +11,7 @@
 #include "model/kernels.h"
 #include "optim/convert.h"
 #include "optim/cuda/kernels.h"
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/memory.h"
 
 enum { N = 5003, SPANS = 3 };
 static cudaStream_t stream;
@@ -38,21 +38,6 @@ static void fill_plain(uint64_t seed, float *x, size_t n)
         state = state * 6364136223846793005u + 1442695040888963407u;
         x[i] = ((float)(state >> 40) / 8388608.0f - 1.0f) * 0.37f;
     }
-}
-
-static void *to_device(const void *from, size_t bytes)
-{
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, bytes));
-    assert_cuda(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice));
-    return memory;
-}
-
-static void back(void *to, void *memory, size_t bytes)
-{
-    assert_cuda(cudaStreamSynchronize(stream));
-    assert_cuda(cudaMemcpy(to, memory, bytes, cudaMemcpyDeviceToHost));
-    assert_cuda(cudaFree(memory));
 }
 
 static void an_update(void **state)
@@ -91,10 +76,10 @@ static void an_update(void **state)
         assert_cuda(optim_cuda_adamw(list, SPANS, 4000, sixteen ? OPTIM_CUDA_BFLOAT16 : OPTIM_CUDA_FLOAT32,
                                      OPTIM_CUDA_BFLOAT16, &f, stream));
         optim_round(MODEL_BFLOAT16, w, w16, N);
-        back(gw, dw, sizeof(gw));
-        back(gm, dm, sizeof(gm));
-        back(gv, dv, sizeof(gv));
-        back(got16, rounded, sizeof(got16));
+        from_device(gw, dw, sizeof(gw), stream);
+        from_device(gm, dm, sizeof(gm), stream);
+        from_device(gv, dv, sizeof(gv), stream);
+        from_device(got16, rounded, sizeof(got16), stream);
         assert_memory_equal(gw, w, sizeof(w));
         assert_memory_equal(gm, m, sizeof(m));
         assert_memory_equal(gv, v, sizeof(v));
@@ -128,7 +113,7 @@ static void an_exact_norm(void **state)
         optim_cuda_values_t *list = to_device(two, sizeof(two));
         assert_cuda(
             optim_cuda_exact(list, 2, kind < 2 ? 150000 : 1 /* one block */, OPTIM_CUDA_FLOAT32, dw, stream));
-        back(words, dw, sizeof(words));
+        from_device(words, dw, sizeof(words), stream);
         optim_exact_begin(&want);
         optim_exact_add(&want, x, LONG);
         optim_exact_close(&want);
@@ -160,8 +145,8 @@ static void conversions(void **state)
         uint16_t *dh = to_device(half, sizeof(half));
         assert_cuda(optim_cuda_round(device, dx, dh, N, stream));
         assert_cuda(optim_cuda_expand(device, dh, dwide, N, stream));
-        back(got, dh, sizeof(got));
-        back(got_wide, dwide, sizeof(got_wide));
+        from_device(got, dh, sizeof(got), stream);
+        from_device(got_wide, dwide, sizeof(got_wide), stream);
         optim_round(host, x, half, N);
         optim_expand(host, half, wide, N);
         assert_memory_equal(got, half, sizeof(half));
@@ -196,7 +181,7 @@ static void sums_of_a_tree(void **state)
                 if (type)
                     k->round_bf16(want, N);
             }
-            back(got, keep ? left[1] : dv, sizeof(got));
+            from_device(got, keep ? left[1] : dv, sizeof(got), stream);
             assert_memory_equal(got, want, sizeof(want));
             assert_cuda(cudaFree(keep ? dv : left[1]));
             assert_cuda(cudaFree(left[0]));
@@ -213,12 +198,12 @@ static void nothing_is_added(void **state)
     float *dx = to_device(x, sizeof(x)), *zero = to_device(x, sizeof(x));
     assert_cuda(optim_cuda_nothing(OPTIM_CUDA_FLOAT32, zero, N, stream));
     assert_cuda(optim_cuda_add(dx, zero, OPTIM_CUDA_FLOAT32, N, stream));
-    back(got, dx, sizeof(got));
+    from_device(got, dx, sizeof(got), stream);
     assert_memory_equal(got, x, sizeof(x));
     uint16_t *dx16 = to_device(x16, sizeof(x16));
     assert_cuda(optim_cuda_nothing(OPTIM_CUDA_BFLOAT16, zero, N, stream));
     assert_cuda(optim_cuda_add(dx16, zero, OPTIM_CUDA_BFLOAT16, N, stream));
-    back(got16, dx16, sizeof(got16));
+    from_device(got16, dx16, sizeof(got16), stream);
     assert_memory_equal(got16, x16, sizeof(x16));
     assert_cuda(cudaFree(zero));
 }
@@ -242,7 +227,7 @@ static void hashes_see_a_bit(void **state)
         assert_cuda(cudaStreamSynchronize(stream));
         assert_cuda(cudaFree(list));
     }
-    back(words, dw, sizeof(words));
+    from_device(words, dw, sizeof(words), stream);
     for (size_t part = 0; part < PARTS; part++)
         assert_true((words[part] != words[PARTS + part]) == (part == PARTS - 1));
     assert_cuda(cudaFree(copy[0]));
