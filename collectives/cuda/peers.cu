@@ -11,11 +11,13 @@
  * publishes the whole vector, adds all of them up for itself: one sync, n reads of the vector, for short ones. *Two shots*: shards:
  * rank r adds up shard r, publishes it, all take all shards: two syncs, and about 2 reads of the vector however many ranks.
  *
- * Designed for an H100: 512 threads a block; 16-byte vectors; in the sum the loads of up to 8 ranks are issued before the first
- * is used (16 bytes per rank and thread in flight: with 8 ranks 64 KiB per block, which covers NVLink's 1 us at the 20 GB/s or so that
- * one SM draws; with 2 a quarter of that); no fence but the release and acquire of the flags, which one thread per peer does. Peers' memory is read with
- * volatile loads, which no L1 holds. Few blocks on purpose (GYRE_CUDA_BLOCKS): communication leaves the SMs to
- * what it overlaps with. None of this has been measured here.
+ * Designed for an H100: 512 threads a block, 16-byte vectors, IN_FLIGHT (8) loads of them per thread before the first is used,
+ * which are as many vectors of few ranks as of one vector of many: 64 KiB per block, whatever the number of ranks. Estimate: at
+ * 3.35 TB/s and 700 ns of latency 2.3 MB must be on their way to read as fast as the memory can, 1.2 MB where as much is written
+ * as read; 24 blocks have 1.6 MB (an SM draws no more than 64 bytes a clock, 110 GB/s; 24 of them 2.7 TB/s). It costs 115 registers a
+ * thread, so one block is all that an SM holds. No fence but the release and acquire of the flags, which one thread per peer
+ * does. Peers' memory is read with volatile loads, which no L1 holds. Few blocks on purpose (GYRE_CUDA_BLOCKS): communication
+ * leaves the SMs to what it overlaps with. None of this has been measured.
  *
  * Grid: `blocks`, one dimension; block: THREADS. Shared memory: 3 KiB, the operation and what the block's threads agree on. */
 #include "collectives/cuda/peers.h"
@@ -31,6 +33,8 @@
 #define THREADS 512
 #define APART   __noinline__ /* compiled once, not in every place that calls it */
 #endif
+
+enum { IN_FLIGHT = 8 }; /* loads of 16 bytes that a thread issues before it uses the first */
 
 static __device__ __forceinline__ size_t least_of(size_t a, size_t b)
 {
@@ -49,21 +53,21 @@ template <typename V> static __device__ __forceinline__ void copy_as(char *to, c
         ((volatile V *)to)[i] = ((const volatile V *)from)[i];
 }
 
-/* to[0..bytes) = from, by the block. 16 bytes at a time where both ends allow it, four in flight per thread; else 4 or 1. */
+/* to[0..bytes) = from, by the block. 16 bytes at a time where both ends allow it, IN_FLIGHT of them per thread; else 4 or 1. */
 static __device__ APART void copy_range(char *to, const char *from, size_t bytes)
 {
     const size_t ends = (size_t)to | (size_t)from;
     if (ends % 16 == 0) {
         const size_t vectors = bytes / 16, step = blockDim.x;
         size_t i = threadIdx.x;
-        for (; i + 3 * step < vectors; i += 4 * step) {
-            const uint4 a = gyre_load16(from + 16 * i), b = gyre_load16(from + 16 * (i + step)),
-                        c = gyre_load16(from + 16 * (i + 2 * step)),
-                        d = gyre_load16(from + 16 * (i + 3 * step));
-            gyre_store16(to + 16 * i, a);
-            gyre_store16(to + 16 * (i + step), b);
-            gyre_store16(to + 16 * (i + 2 * step), c);
-            gyre_store16(to + 16 * (i + 3 * step), d);
+        for (; i + (IN_FLIGHT - 1) * step < vectors; i += IN_FLIGHT * step) {
+            uint4 v[IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++)
+                v[j] = gyre_load16(from + 16 * (i + (size_t)j * step));
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++)
+                gyre_store16(to + 16 * (i + (size_t)j * step), v[j]);
         }
         for (; i < vectors; i += step)
             gyre_store16(to + 16 * i, gyre_load16(from + 16 * i));
@@ -131,53 +135,57 @@ static __device__ void publish_scaled(const coll_cuda_op_t &op, char *to, const 
 
 /* ---- the canonical tree (collectives/canonical.h) ------------------------------------------------------- */
 
-/* Up to 8 ranks from `first` on: the complete tree over 8 leaves without those that are missing on the right. That is the
- * canonical one, as its nodes are aligned blocks of ranks. All loads come first. */
+/* Of up to 8 ranks from `first` on `width` (1, 2, 4 or 8) share v: v[m * width] becomes the sum of vector i + m * blockDim.x of
+ * them, for each of 8 / width places m: few ranks, more vectors of each, always 8 loads before the first is used. The tree is
+ * the complete one over `width` leaves without those that are missing on the right; that is the canonical one, as its nodes are
+ * aligned blocks of ranks. Which registers meet is known when it is compiled, whether they do is the same for all threads. */
 template <typename T, typename O>
-static __device__ __forceinline__ uint4 add_eight(const coll_cuda_op_t &op, const coll_order_t &order,
-                                                  int first, size_t at)
+static __device__ __forceinline__ void add_eight(const coll_cuda_op_t &op, const coll_order_t &order,
+                                                 int first, int width, size_t at, size_t i, size_t vectors,
+                                                 uint4 v[IN_FLIGHT])
 {
     const int k = op.n - first;
-    uint4 v[8];
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-        if (j < k)
-            v[j] = gyre_load16(op.arena[first + j] + at);
+    for (int j = 0; j < IN_FLIGHT; j++) {
+        const int leaf = j & (width - 1);
+        const size_t vector = i + (size_t)((unsigned)(j - leaf) / (unsigned)width) * blockDim.x;
+        v[j] = leaf < k && vector < vectors ? gyre_load16(op.arena[first + leaf] + at + 16 * vector)
+                                            : make_uint4(0, 0, 0, 0);
+    }
 #pragma unroll
-    for (int s = 1; s < 8; s *= 2)
+    for (int s = 1; s < IN_FLIGHT; s *= 2)
 #pragma unroll
-        for (int j = 0; j + s < 8; j += 2 * s)
-            if (j + s < k)
+        for (int j = 0; j + s < IN_FLIGHT; j += 2 * s)
+            if (s < width && (j & (width - 1)) + s < k)
                 v[j] = coll_join<T, O>(v[j], v[j + s], order);
-    return v[0];
 }
 
-/* Any number: groups of 8 carry into each other like the digits of a binary counter; what is left are the left
+/* More than 8 ranks: groups of 8 carry into each other like the digits of a binary counter; what is left are the left
  * parts of the tree's right spine, which join from the right. */
 template <typename T, typename O>
-static __device__ __forceinline__ uint4 add_all(const coll_cuda_op_t &op, const coll_order_t &order,
-                                                size_t at)
+static __device__ __forceinline__ void add_all(const coll_cuda_op_t &op, const coll_order_t &order, int width,
+                                               size_t at, size_t i, size_t vectors, uint4 v[IN_FLIGHT])
 {
-    uint4 digit[3], sum;
+    uint4 digit[3];
     const int groups = (op.n + 7) / 8; /* at most 8 */
     int have = 0;                      /* bit i: digit[i] is in use */
 #pragma unroll 1
     for (int g = 0;; g++) {
-        sum = add_eight<T, O>(op, order, g * 8, at);
+        add_eight<T, O>(op, order, g * 8, width, at, i, vectors, v);
         int last = g + 1 == groups;
 #pragma unroll
-        for (int i = 0; i < 3; i++) { /* carries over all digits at the end, over those in a row before */
-            if (have >> i & 1) {
-                sum = coll_join<T, O>(digit[i], sum, order);
-                have &= ~(1 << i);
+        for (int d = 0; d < 3; d++) { /* carries over all digits at the end, over those in a row before */
+            if (have >> d & 1) {
+                v[0] = coll_join<T, O>(digit[d], v[0], order);
+                have &= ~(1 << d);
             } else if (!last) {
-                digit[i] = sum;
-                have |= 1 << i;
+                digit[d] = v[0];
+                have |= 1 << d;
                 break;
             }
         }
         if (last)
-            return sum;
+            return;
     }
 }
 
@@ -210,27 +218,43 @@ static __device__ void divide_integers(const coll_cuda_op_t &op, char *to, size_
     }
 }
 
+/* Vector i of a sum of `bytes` goes to its place, which may have any alignment. */
+template <typename T>
+static __device__ __forceinline__ void store_sum(const coll_cuda_op_t &op, char *to, size_t i, size_t bytes,
+                                                 uint4 sum)
+{
+    typedef typename T::value V;
+    coll_vector<T> v;
+    v.whole = sum;
+    if (T::is_float && op.average)
+#pragma unroll
+        for (unsigned j = 0; j < 16 / sizeof(V); j++)
+            v.each[j] = T::divide(v.each[j], op.n);
+    const size_t rest = bytes - 16 * i;
+    if ((size_t)to % 16 == 0 && rest >= 16) {
+        gyre_store16(to + 16 * i, v.whole);
+    } else {
+        for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
+            store_any<V>(to + 16 * i + j * sizeof(V), v.each[j]);
+    }
+}
+
 /* to[0..bytes) = the sum of what lies at `at` in all arenas. Sources are slots, so vectors may be loaded whole to the
  * end; `to` is the user's and may have any alignment. */
 template <typename T, typename O>
 static __device__ APART void add_range(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
 {
-    typedef typename T::value V;
     const coll_order_t order = {op.sign, op.redop == GYRE_MAX};
-    const int aligned = (size_t)to % 16 == 0;
-    for (size_t i = threadIdx.x; i < (bytes + 15) / 16; i += blockDim.x) {
-        coll_vector<T> v;
-        v.whole = add_all<T, O>(op, order, at + 16 * i);
-        if (T::is_float && op.average)
+    const int width = op.n > 4 ? 8 : op.n > 2 ? 4 : op.n;
+    const size_t vectors = (bytes + 15) / 16, step = blockDim.x;
+    for (size_t i = threadIdx.x; i < vectors; i += step * (IN_FLIGHT / (unsigned)width)) {
+        uint4 v[IN_FLIGHT];
+        add_all<T, O>(op, order, width, at, i, vectors, v);
 #pragma unroll
-            for (unsigned j = 0; j < 16 / sizeof(V); j++)
-                v.each[j] = T::divide(v.each[j], op.n);
-        const size_t rest = bytes - 16 * i;
-        if (aligned && rest >= 16) {
-            gyre_store16(to + 16 * i, v.whole);
-        } else {
-            for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
-                store_any<V>(to + 16 * i + j * sizeof(V), v.each[j]);
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            const size_t vector = i + (size_t)((unsigned)j / (unsigned)width) * step;
+            if ((j & (width - 1)) == 0 && vector < vectors)
+                store_sum<T>(op, to, vector, bytes, v[j]);
         }
     }
 }
