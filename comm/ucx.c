@@ -1,8 +1,4 @@
-/* comm/ucx.c: UCX for ranks that share no memory: one context and worker per process, connections shared by groups.
- *
- * Messages are UCP active messages: a header of our own (who, which lane, which number, tag, present call) and the
- * payload, eager or by rendezvous (ucx_link.c says which). Arrivals wait in inboxes per group, rank and lane, in order of
- * their numbers, since UCX does not promise an order between the two kinds.
+/* comm/ucx.c: UCX for ranks that share no memory: one context and worker per process, and the groups that use it.
  *
  * The worker is made when the first group needs it and ends with the last. Every group tells all its ranks its worker's
  * address when it is made: O(n) memory, for now. */
@@ -19,14 +15,8 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-enum { ARRIVALS_BLOCK = 64, CLOSE_MS = 1000, LOOK_MS = 500 };
-#define MS           ((base_time_t)1000000)
-#define ADDRESS_SEED 3 /* of the hashes of workers' addresses */
-
-typedef struct arrivals_block {
-    struct arrivals_block *next;
-    ucx_arrival_t entries[ARRIVALS_BLOCK];
-} arrivals_block_t;
+enum { LOOK_MS = 500 };
+#define MS ((base_time_t)1000000)
 
 static struct {
     pthread_mutex_t lock;
@@ -39,11 +29,6 @@ static struct {
     uint64_t kinds; /* of memory that it knows: bits by ucs_memory_type_t */
     int users;      /* groups */
     comm_ucx_group_t *groups;
-    ucx_peer_t *peers;
-    ucx_arrival_t
-        *free_arrivals; /* grows in blocks and is kept: nothing is allocated per message once warm */
-    arrivals_block_t *blocks;
-    int lost;              /* an arrival could not be kept for want of memory */
     base_time_t looked_at; /* its sockets, last */
     ucx_silences_t silences;
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
@@ -80,108 +65,7 @@ int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
     return 0;
 }
 
-ucp_worker_h ucx_worker(void)
-{
-    return ucx.worker;
-}
-
-int ucx_lost(void)
-{
-    return ucx.lost;
-}
-
-void ucx_poll(void)
-{
-    while (ucp_worker_progress(ucx.worker) != 0) {
-    }
-}
-
-/* ---- arrivals ------------------------------------------------------------------------------------------ */
-
-static ucx_arrival_t *arrival_new(void)
-{
-    ucx_arrival_t *arrival = ucx.free_arrivals;
-
-    if (!arrival) {
-        arrivals_block_t *block = calloc(1, sizeof *block);
-        if (!block)
-            return NULL;
-        block->next = ucx.blocks;
-        ucx.blocks = block;
-        for (int i = 0; i < ARRIVALS_BLOCK; i++) {
-            block->entries[i].next = ucx.free_arrivals;
-            ucx.free_arrivals = &block->entries[i];
-        }
-        arrival = ucx.free_arrivals;
-    }
-    ucx.free_arrivals = arrival->next;
-    return arrival;
-}
-
-void ucx_arrival_free(ucx_arrival_t *arrival)
-{
-    arrival->next = ucx.free_arrivals;
-    ucx.free_arrivals = arrival;
-}
-
-ucx_inbox_t *ucx_inbox(comm_ucx_group_t *ug, int source, int lane)
-{
-    ucx_inbox_t **place = &ug->inboxes[(size_t)source * COMM_LANES + (size_t)lane];
-
-    if (!*place) {
-        *place = calloc(1, sizeof **place);
-        ug->group->private_bytes += sizeof **place;
-    }
-    return *place;
-}
-
-/* Almost always at the end; rendezvous and eager messages may overtake each other. */
-static void inbox_insert(ucx_inbox_t *inbox, ucx_arrival_t *arrival)
-{
-    ucx_arrival_t **link = &inbox->head;
-
-    if (inbox->tail && inbox->tail->header.number < arrival->header.number)
-        link = &inbox->tail->next;
-    while (*link && (*link)->header.number < arrival->header.number)
-        link = &(*link)->next;
-    arrival->next = *link;
-    *link = arrival;
-    if (!arrival->next)
-        inbox->tail = arrival;
-}
-
-/* Drops an inbox's messages; all: those whose payload has come, too. UCX tells the sender of a rendezvous that it is over. */
-static void inbox_drop(ucx_inbox_t *inbox, int all)
-{
-    ucx_arrival_t **link = &inbox->head;
-
-    inbox->tail = NULL;
-    while (*link) {
-        ucx_arrival_t *arrival = *link;
-        if (!all && !arrival->rndv) {
-            inbox->tail = arrival;
-            link = &arrival->next;
-            continue;
-        }
-        *link = arrival->next;
-        if (arrival->data)
-            ucp_am_data_release(ucx.worker, arrival->data);
-        ucx_arrival_free(arrival);
-    }
-}
-
-void ucx_give_back(comm_ucx_group_t *ug, int source)
-{
-    const size_t first = source < 0 ? 0 : (size_t)source * COMM_LANES;
-    const size_t end = source < 0 ? (size_t)ug->group->n * COMM_LANES : first + COMM_LANES;
-
-    for (size_t i = first; ug->inboxes && i < end; i++) {
-        if (ug->inboxes[i])
-            inbox_drop(ug->inboxes[i], source < 0);
-    }
-}
-
-static comm_ucx_group_t *find_group(const ucx_header_t *header)
+comm_ucx_group_t *ucx_group_of(const ucx_header_t *header)
 {
     for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
         if (ug->group->id == header->group && ug->group->rank == header->dest)
@@ -190,55 +74,15 @@ static comm_ucx_group_t *find_group(const ucx_header_t *header)
     return NULL;
 }
 
-/* UCX's callback for every message, under the lock (inside ucp_worker_progress). UCS_INPROGRESS keeps `data`. */
-static ucs_status_t on_message(void *arg, const void *head, size_t head_bytes, void *data, size_t bytes,
-                               const ucp_am_recv_param_t *param)
+ucp_worker_h ucx_worker(void)
 {
-    ucx_arrival_t *arrival;
-    ucx_header_t header;
-    comm_ucx_group_t *ug;
-    ucx_inbox_t *inbox;
-    int rndv;
+    return ucx.worker;
+}
 
-    (void)arg;
-    if (head_bytes != sizeof header) {
-        log_warning("ucx: dropped a message whose header has %zu bytes", head_bytes);
-        return UCS_OK;
+void ucx_poll(void)
+{
+    while (ucp_worker_progress(ucx.worker) != 0) {
     }
-    memcpy(&header, head, sizeof header);
-    ug = find_group(&header);
-    if (!ug || ug->leave_by != 0) {
-        log_debug("ucx: dropped a message for a communicator that is gone");
-        return UCS_OK; /* which tells the sender of a rendezvous that it is over */
-    }
-    if (header.source < 0 || header.source >= ug->group->n || header.lane >= COMM_LANES ||
-        header.bytes != bytes) {
-        log_warning("ucx: dropped a message with a header that cannot be");
-        return UCS_OK;
-    }
-    if (header.number == UCX_WITHDRAWN) {
-        ug->withdrawn[header.source] = 1;
-        ucx_give_back(ug, header.source);
-        return UCS_OK;
-    }
-    rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    if (rndv && ug->withdrawn[header.source])
-        return UCS_OK;
-    inbox = ucx_inbox(ug, header.source, (int)header.lane);
-    if (inbox && header.taken > inbox->acked)
-        inbox->acked = header.taken;
-    if (header.number == UCX_NO_NUMBER)
-        return UCS_OK; /* no inbox: the next message says it again */
-    arrival = inbox ? arrival_new() : NULL;
-    if (!arrival) {
-        ucx.lost = 1;
-        return UCS_ERR_NO_MEMORY;
-    }
-    arrival->header = header;
-    arrival->data = bytes > 0 ? data : NULL;
-    arrival->rndv = rndv;
-    inbox_insert(inbox, arrival);
-    return arrival->data ? UCS_INPROGRESS : UCS_OK;
 }
 
 /* ---- the worker ---------------------------------------------------------------------------------------- */
@@ -277,7 +121,7 @@ static ucs_status_t make_worker(void)
                                                     UCP_AM_HANDLER_PARAM_FIELD_CB,
                                       .id = UCX_AM_ID,
                                       .flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA,
-                                      .cb = on_message};
+                                      .cb = ucx_on_message};
     ucs_status_t status = ucp_worker_create(ucx.context, &params, &ucx.worker);
 
     if (status != UCS_OK)
@@ -298,12 +142,7 @@ static void stop_worker(void)
         ucp_worker_destroy(ucx.worker);
     if (ucx.context)
         ucp_cleanup(ucx.context);
-    while (ucx.blocks) {
-        arrivals_block_t *block = ucx.blocks;
-        ucx.blocks = block->next;
-        free(block);
-    }
-    ucx.free_arrivals = NULL;
+    ucx_arrivals_end();
     ucx.address = NULL;
     ucx.worker = NULL;
     ucx.context = NULL;
@@ -350,153 +189,6 @@ static gyre_status_t start_worker(uint32_t piece)
         ucs_status_string(status));
 }
 
-/* ---- connections --------------------------------------------------------------------------------------- */
-
-void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status)
-{
-    if (peer->failed != UCS_OK)
-        return;
-    peer->failed = status;
-    peer->failed_at = base_now();
-}
-
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    (void)ep;
-    ucx_peer_fail(arg, status);
-    log_debug("ucx: a connection failed: %s", ucs_status_string(status));
-}
-
-/* Does the connection go over TCP? UCX 1.13 has no other way to tell than what it prints. */
-static int goes_over_tcp(ucp_ep_h ep)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    int tcp;
-
-    if (!stream)
-        return 0;
-    ucp_ep_print_info(ep, stream);
-    fclose(stream);
-    tcp = text && strstr(text, ":tcp/") != NULL;
-    free(text);
-    return tcp;
-}
-
-static const ucp_address_t *address_of(const comm_ucx_group_t *ug, int rank, uint64_t *hash)
-{
-    const unsigned char *record = ug->addresses + (size_t)rank * ug->record_bytes;
-    uint32_t length;
-
-    memcpy(&length, record, sizeof length);
-    *hash = base_hash64(record + sizeof length, length, ADDRESS_SEED);
-    return (const ucp_address_t *)(const void *)(record + sizeof length);
-}
-
-static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
-{
-    ucx_peer_t *peer = calloc(1, sizeof *peer);
-    ucs_status_t status;
-
-    if (!peer)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a connection to rank %d", rank);
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .address = address_of(ug, rank, &peer->address_hash),
-                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler = {.cb = on_error, .arg = peer}};
-    status = ucp_ep_create(ucx.worker, &params, &peer->ep);
-    if (status != UCS_OK) {
-        free(peer);
-        return gyre_fail(
-            GYRE_ERR_TRANSPORT,
-            "UCX cannot connect to rank %d (world rank %d): %s; look at UCX_TLS and UCX_NET_DEVICES on both "
-            "hosts",
-            rank, ug->group->world_ranks[rank], ucs_status_string(status));
-    }
-    peer->tcp = goes_over_tcp(peer->ep);
-    peer->next = ucx.peers;
-    ucx.peers = peer;
-    *out = peer;
-    return GYRE_OK;
-}
-
-/* Did it fail before this group was made, so that it is none of its? */
-static int failed_before(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
-{
-    return peer->failed != UCS_OK && peer->failed_at <= ug->made_at;
-}
-
-/* The connection that the group has with the process of that address; NULL: none yet. */
-static ucx_peer_t *find_peer(const comm_ucx_group_t *ug, uint64_t hash)
-{
-    ucx_peer_t *found = NULL;
-
-    /* The oldest: the newest are listed first. */
-    for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
-        if (peer->address_hash == hash && !failed_before(ug, peer))
-            found = peer;
-    }
-    return found;
-}
-
-gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
-{
-    ucx_peer_t *found;
-    uint64_t hash;
-
-    (void)address_of(ug, rank, &hash);
-    found = find_peer(ug, hash);
-    if (!found)
-        return peer_new(ug, rank, out);
-    *out = found;
-    return GYRE_OK;
-}
-
-/* Waits for a request of ours, a short time. breathe: other threads may have the lock meanwhile. */
-static void finish(ucs_status_ptr_t request, base_time_t until, int breathe)
-{
-    if (!UCS_PTR_IS_PTR(request))
-        return;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until) {
-        if (ucp_worker_progress(ucx.worker) == 0 && breathe)
-            ucx_breathe();
-    }
-    ucp_request_free(request);
-}
-
-static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int breathe)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
-    ucp_ep_h ep = peer->ep;
-
-    peer->ep = NULL; /* first: no other thread may use it or close it again */
-    if (ep)
-        finish(ucp_ep_close_nbx(ep, &param), until, breathe);
-}
-
-void ucx_peer_cut(ucx_peer_t *peer)
-{
-    ucx_peer_fail(peer, UCS_ERR_CANCELED);
-    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * MS, 1);
-}
-
-/* When the last group is gone: it does not breathe, so that none begins meanwhile. force: a peer may never answer. */
-static void close_peers(int force)
-{
-    base_time_t until = base_now() + CLOSE_MS * MS;
-
-    while (ucx.peers) {
-        ucx_peer_t *peer = ucx.peers;
-        ucx.peers = peer->next;
-        close_ep(peer, force || peer->failed != UCS_OK || base_now() >= until ? UCP_EP_CLOSE_FLAG_FORCE : 0,
-                 until, 0);
-        free(peer);
-    }
-}
-
 /* ---- groups -------------------------------------------------------------------------------------------- */
 
 static void leave_locked(comm_ucx_group_t *ug)
@@ -517,23 +209,10 @@ static void leave_locked(comm_ucx_group_t *ug)
     free(ug->failed);
     free(ug);
     if (--ucx.users == 0) {
-        close_peers(failed);
+        ucx_peers_close(failed);
         ucx_links_reap();
         stop_worker();
         ucx_links_drop();
-    }
-}
-
-/* Sends whatever UCX still holds back, so that no peer waits for it while this rank does something else. */
-static void flush(void)
-{
-    ucp_request_param_t param = {0};
-    base_time_t until = base_now() + CLOSE_MS * MS;
-
-    for (ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
-        if (peer->failed == UCS_OK && peer->ep)
-            finish(ucp_ep_flush_nbx(peer->ep, &param), until,
-                   1); /* peers stay listed while a group is there */
     }
 }
 
@@ -541,7 +220,7 @@ void comm_ucx_leave(comm_group_t *group)
 {
     ucx_lock();
     if (!comm_group_failed(group))
-        flush();
+        ucx_peers_flush();
     leave_locked(group->ucx);
     group->ucx = NULL;
     ucx_unlock();
@@ -583,26 +262,6 @@ static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
     return GYRE_OK;
 }
 
-/* Lists the connections that have failed. This is the moment that divides them: what fails later is the new group's, too, and
- * ends it, whether or not the other end notices. */
-static gyre_status_t list_failed(comm_ucx_group_t *ug)
-{
-    uint32_t count = 0;
-
-    ucx_poll();
-    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next)
-        count += peer->failed != UCS_OK;
-    ug->made_at = base_now();
-    ug->failed = calloc((size_t)count + 1, sizeof *ug->failed);
-    if (!ug->failed)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %u connections", count);
-    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next) {
-        if (peer->failed != UCS_OK)
-            ug->failed[ug->nfailed++] = peer->address_hash;
-    }
-    return GYRE_OK;
-}
-
 /* Makes this rank's part; *bytes: the length of its address; *failed: how many connections have failed. */
 static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *failed)
 {
@@ -623,7 +282,7 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *faile
     status = ug->inboxes && ug->withdrawn ? start_worker(piece)
                                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
     if (status == GYRE_OK)
-        status = list_failed(ug);
+        status = ucx_peers_list_failed(ug);
     if (status == GYRE_OK) {
         /* Known before any peer can have this rank's address: no message finds its group missing. */
         ug->next = ucx.groups;
@@ -635,61 +294,6 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *faile
         leave_locked(ug);
     }
     ucx_unlock();
-    return status;
-}
-
-/* A connection with `rank` has failed at the other end, unheard of here, where UCX may only have received over it: then it has made
- * its end by itself, tells nobody that it is dead, and would give it to the first who asks for a connection. */
-static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
-{
-    ucx_peer_t *peer;
-    uint64_t hash;
-    gyre_status_t status = GYRE_OK;
-    int made;
-
-    (void)address_of(ug, rank, &hash);
-    peer = find_peer(ug, hash);
-    made = !peer;
-    if (made)
-        status = peer_new(ug, rank, &peer);
-    if (status != GYRE_OK)
-        return status;
-    ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
-    peer->failed_at =
-        ug->made_at; /* as at the other end: it is not this group's, and still that of the earlier ones */
-    if (made)
-        ucx_peer_cut(peer);
-    return GYRE_OK;
-}
-
-static uint32_t count_failed_before(const comm_ucx_group_t *ug, uint64_t hash)
-{
-    uint32_t count = 0;
-
-    for (const ucx_peer_t *peer = ucx.peers; peer; peer = peer->next)
-        count += peer->address_hash == hash && failed_before(ug, peer);
-    return count;
-}
-
-/* Every rank has told the addresses of those with whom its connections have failed. After that no end of one is used any more. */
-static gyre_status_t agree_on_failed(comm_ucx_group_t *ug, size_t failed_at, uint32_t most_failed)
-{
-    const uint64_t mine = base_hash64(ucx.address, ucx.address_bytes, ADDRESS_SEED);
-    gyre_status_t status = GYRE_OK;
-
-    for (int r = 0; r < ug->group->n && status == GYRE_OK; r++) {
-        uint64_t hash, told;
-        uint32_t theirs = 0;
-
-        (void)address_of(ug, r, &hash);
-        for (uint32_t i = 0; i < most_failed; i++) {
-            memcpy(&told, ug->addresses + (size_t)r * ug->record_bytes + failed_at + i * sizeof told,
-                   sizeof told);
-            theirs += told == mine;
-        }
-        for (uint32_t ours = count_failed_before(ug, hash); ours < theirs && status == GYRE_OK; ours++)
-            status = peer_forget(ug, r);
-    }
     return status;
 }
 
@@ -749,7 +353,8 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, v
     group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
     ucx_lock();
     if (status == GYRE_OK)
-        status = agree_on_failed(ug, most, most_failed);
+        status = ucx_peers_agree(ug, base_hash64(ucx.address, ucx.address_bytes, UCX_ADDRESS_SEED), most,
+                                 most_failed);
     ucx_unlock();
     return status;
 }
@@ -766,14 +371,11 @@ void comm_ucx_progress(comm_group_t *group)
 void ucx_look_at_sockets(void)
 {
     const base_time_t now = base_now();
-    int tcp = 0;
 
     if (now - ucx.looked_at < LOOK_MS * MS)
         return;
     ucx.looked_at = now;
-    for (const ucx_peer_t *peer = ucx.peers; peer && !tcp; peer = peer->next)
-        tcp = peer->tcp;
-    if (tcp && ucx_sockets_look(&ucx.silences, ucx.event_fd) == 0)
+    if (ucx_peers_over_tcp() && ucx_sockets_look(&ucx.silences, ucx.event_fd) == 0)
         log_debug("ucx: none of its TCP connections was found; a link that is cut ends with the heartbeat or "
                   "the deadline");
 }

@@ -1,4 +1,5 @@
-/* comm/ucx.h: what comm/ucx.c (the process's one worker) and comm/ucx_link.c (links over it) share.
+/* comm/ucx.h: what comm/ucx.c (the process's one worker and its groups), ucx_arrivals.c (what has come), ucx_peers.c (connections) and
+ * ucx_link.c (links over them) share.
  *
  * Everything here is protected by the worker's lock: several communicators may be used by several threads. */
 #ifndef COMM_UCX_H
@@ -9,7 +10,8 @@
 
 #include "comm/link.h"
 
-enum { UCX_AM_ID = 17 }; /* of our one kind of active message */
+enum { UCX_AM_ID = 17 };       /* of our one kind of active message */
+enum { UCX_ADDRESS_SEED = 3 }; /* of the hashes of workers' addresses */
 /* TCP's keepalive, in seconds: an idle connection's death shows within about 4 s. */
 enum { UCX_KEEP_IDLE = 1, UCX_KEEP_INTERVAL = 1, UCX_KEEP_COUNT = 3 };
 /* In place of a message's number, where there is none: only `taken` counts; ... */
@@ -88,18 +90,38 @@ void ucx_breathe(void); /* lets other threads have the lock for a moment; for wa
 /* All under the lock. */
 ucp_worker_h ucx_worker(void);
 void ucx_poll(void);
-int ucx_lost(void); /* 1: a message could not be kept for want of memory */
 /* Twice a second, where there is TCP: ends connections that lead nowhere. For whoever waits and has time. */
 void ucx_look_at_sockets(void);
 /* 1: a group that has not failed and is not about to end meets the process of this group's `rank`, too. */
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
+comm_ucx_group_t *ucx_group_of(const ucx_header_t *header); /* NULL: it is gone */
+
+/* comm/ucx_arrivals.c, under the lock. */
+/* UCX's callback for every message. */
+ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void *data, size_t bytes,
+                            const ucp_am_recv_param_t *param);
+int ucx_lost(void); /* 1: a message could not be kept for want of memory */
 /* Lets go of what has arrived and was not received; of rank `source` only what is still at it. -1: all of everybody. */
 void ucx_give_back(comm_ucx_group_t *ug, int source);
 ucx_inbox_t *ucx_inbox(comm_ucx_group_t *ug, int source, int lane);
 void ucx_arrival_free(ucx_arrival_t *arrival);
+void ucx_arrivals_end(void); /* with the worker: frees the memory of all arrivals */
+
+/* comm/ucx_peers.c, under the lock. */
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 void ucx_peer_cut(ucx_peer_t *peer); /* ends what is still under way on it; breathes */
+int ucx_peers_over_tcp(void);        /* 1: some are */
+/* Sends whatever UCX still holds back, so that no peer waits for it while this rank does something else. */
+void ucx_peers_flush(void);
+/* When the last group is gone: it does not breathe, so that none begins meanwhile. force: a peer may never answer. */
+void ucx_peers_close(int force);
+/* Lists the connections that have failed. This is the moment that divides them: what fails later is the new group's, too, and
+ * ends it, whether or not the other end notices. */
+gyre_status_t ucx_peers_list_failed(comm_ucx_group_t *ug);
+/* Every rank has told, from failed_at of its record on, the addresses of those with whom its connections have failed; mine: the hash of
+ * ours. After that no end of one is used any more. */
+gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed_at, uint32_t most_failed);
 
 /* comm/ucx_link.c, under the lock: frees links that are closed and of which UCX needs nothing more; the worker is gone: all. */
 void ucx_links_reap(void);
