@@ -17,6 +17,7 @@
 
 #include "model/kernels.h"
 #include "model/params.h"
+#include "model/routed.h"
 #include "model/spans.h"
 
 /* The tensor-parallel group of a rank. */
@@ -73,12 +74,6 @@ typedef struct {
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
 } model_traffic_t;
-
-/* What a layer's router did with a sequence. */
-typedef struct {
-    double balance; /* its balance loss, times config.balance */
-    size_t dropped; /* choices, of T top_k, that found their expert full */
-} model_routed_t;
 
 #define MODEL_REAL_BITS 32
 #include "model/real.h"

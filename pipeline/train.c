@@ -13,7 +13,6 @@ typedef struct {
     pipe_worker_t *worker;
     size_t in_flight;   /* micro-batches between forward and backward */
     size_t first, rows; /* its rows of the local table */
-    size_t layers;
     int embed, head;
 } chunk_t;
 
@@ -140,19 +139,16 @@ static gyre_status_t unread(pipe_train_t *train, double ranks)
     return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
 }
 
-/* Notes what the routers of a stage have done with a sequence; all ranks of its tensor-parallel group know the same. */
-static void note_routing(pipe_train_t *train, const chunk_t *chunk, size_t slot)
+/* Notes what the router of a layer has done with a sequence; all ranks of its tensor-parallel group know the same. */
+static void note_routing(void *user, const model_routed_t *routed)
 {
+    pipe_train_t *train = user;
     double *word = train->loss + train->batch.batch;
-    for (size_t l = 0; train->whole->config.experts > 0 && l < chunk->layers; l++) {
-        model_routed_t routed;
-        model_stage_routed_f32(pipe_worker_stage(chunk->worker), slot, l, &routed);
-        double units = routed.balance < 0x1p12 ? nearbyint(routed.balance / BALANCE_UNIT) : (double)NAN;
-        double high = floor(units / BALANCE_SPLIT);
-        word[WORD_BALANCE] += high;
-        word[WORD_BALANCE_LOW] += units - high * BALANCE_SPLIT;
-        word[WORD_DROPPED] += (double)routed.dropped;
-    }
+    double units = routed->balance < 0x1p12 ? nearbyint(routed->balance / BALANCE_UNIT) : (double)NAN;
+    double high = floor(units / BALANCE_SPLIT);
+    word[WORD_BALANCE] += high;
+    word[WORD_BALANCE_LOW] += units - high * BALANCE_SPLIT;
+    word[WORD_DROPPED] += (double)routed->dropped;
 }
 
 static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in, void *out)
@@ -173,13 +169,10 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
         if (chunk->embed || chunk->head || train->whole->config.prefix)
             read_sequence(train, index, j);
     }
-    gyre_status_t status = pipe_worker_forward(
-        chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence, part(in, train, idle),
-        part_out(out, train, idle),
-        train->place.tp == 0 ? work->loss + work->first + first * work->step : NULL, work->step);
-    for (size_t j = 0; train->place.tp == 0 && !work->evaluate && j < n - idle; j++)
-        note_routing(train, chunk, slot_of(train, chunk, mb, idle) + j);
-    return status;
+    return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence,
+                               part(in, train, idle), part_out(out, train, idle),
+                               train->place.tp == 0 ? work->loss + work->first + first * work->step : NULL,
+                               work->step);
 }
 
 static gyre_status_t backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
@@ -334,6 +327,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                            .size = train->layout.tp,
                            .sequence = train->layout.sequence};
     gyre_status_t status = GYRE_OK;
+    int told = train->whole->config.experts > 0 && train->place.tp == 0;
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
         chunk_t *chunk = &train->chunk[c];
         model_stage_config_t how = {.embed = chunk->embed,
@@ -346,14 +340,15 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .split = pipe_kind_splits(train->layout.schedule),
                                     .seed = config->seed};
         chunk_layers(train, c, &how.first, &how.layers);
-        chunk->layers = how.layers;
         status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
                                                             .tp = &tp,
                                                             .config = &how,
                                                             .store = optim_zero_store(train->zero),
                                                             .cuda_store = optim_zero_cuda_store(train->zero),
                                                             .isa = config->isa,
-                                                            .gpu = train->gpu},
+                                                            .gpu = train->gpu,
+                                                            .routed = told ? note_routing : NULL,
+                                                            .user = train},
                                     &chunk->worker);
     }
     if (status == GYRE_OK) {

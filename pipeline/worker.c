@@ -8,6 +8,9 @@ struct pipe_worker {
     model_stage_t_f32 *stage; /* NULL: on the GPU */
     pipe_gpu_stage_t *gpu;
     int head;
+    size_t layers;
+    pipe_routed_fn routed;
+    void *user;
     double *each; /* [together] losses */
 };
 
@@ -20,6 +23,9 @@ gyre_status_t pipe_worker_create(const pipe_worker_config_t *config, pipe_worker
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stage");
     }
     w->head = config->config->head;
+    w->layers = config->config->layers;
+    w->routed = config->routed;
+    w->user = config->user;
     gyre_status_t status = config->gpu ? pipe_gpu_stage_create(config, &w->gpu)
                                        : model_stage_create_f32(config->params, config->tp, config->config,
                                                                 config->store, config->isa, &w->stage);
@@ -73,9 +79,14 @@ void pipe_worker_watch(pipe_worker_t *w, model_spans_t *spans)
         model_stage_watch_f32(w->stage, spans);
 }
 
-model_stage_t_f32 *pipe_worker_stage(pipe_worker_t *w)
+static void tell_routed(const pipe_worker_t *w, size_t slot, size_t n)
 {
-    return w->stage;
+    for (size_t j = 0; j < n; j++)
+        for (size_t l = 0; l < w->layers; l++) {
+            model_routed_t routed;
+            model_stage_routed_f32(w->stage, slot + j, l, &routed);
+            w->routed(w->user, &routed);
+        }
 }
 
 gyre_status_t pipe_worker_forward(pipe_worker_t *w, size_t slot, size_t n, const model_sequence_t *sequence,
@@ -86,6 +97,8 @@ gyre_status_t pipe_worker_forward(pipe_worker_t *w, size_t slot, size_t n, const
     gyre_status_t status = model_stage_forward_batch_f32(w->stage, slot, n, sequence, in, out, w->each);
     for (size_t j = 0; w->head && loss && j < n; j++)
         loss[j * step] = w->each[j];
+    if (status == GYRE_OK && w->routed && !sequence->evaluate)
+        tell_routed(w, slot, n);
     return status;
 }
 

@@ -21,12 +21,15 @@ gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out);
 void pipe_gpu_destroy(pipe_gpu_t *gpu);
 /* The cudaStream_t. */
 void *pipe_gpu_stream(const pipe_gpu_t *gpu);
-/* Waits for all work, and delivers the losses. NULL: nothing. */
+/* Waits for all work, and delivers the losses and what routers did. NULL: nothing. */
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *gpu);
 /* Operations per second of the best of some products of the precision, ever larger until they take 5 ms. */
 gyre_status_t pipe_gpu_peak(base_device_t device, model_precision_t precision, double *flops);
 
 typedef struct pipe_worker pipe_worker_t;
+
+/* Told of what the router of a layer did with a sequence that is trained on. */
+typedef void (*pipe_routed_fn)(void *user, const model_routed_t *routed);
 
 /* Arguments as of model_stage_create; gpu NULL: on the CPU, with its store and isa. */
 typedef struct {
@@ -37,6 +40,10 @@ typedef struct {
     const model_cuda_store_t *cuda_store; /* on a GPU */
     model_isa_t isa;
     pipe_gpu_t *gpu;
+    pipe_routed_fn
+        routed; /* of a model with experts: told of each layer and sequence in forward, on a GPU in pipe_gpu_finish; NULL:
+                              nobody asks. Workers of one GPU have the same */
+    void *user;
 } pipe_worker_config_t;
 gyre_status_t pipe_worker_create(const pipe_worker_config_t *config, pipe_worker_t **out);
 void pipe_worker_destroy(pipe_worker_t *worker);
@@ -49,9 +56,6 @@ base_time_t
 pipe_worker_exposed(const pipe_worker_t *worker); /* model_stage_exposed; on a GPU nobody waits there: 0 */
 /* model_stage_watch; on a GPU passes are waited for while somebody watches, so that they take as long as there. */
 void pipe_worker_watch(pipe_worker_t *worker, model_spans_t *spans);
-/* The stage; NULL on a GPU. */
-model_stage_t_f32 *pipe_worker_stage(pipe_worker_t *worker);
-
 /* model_stage_*_batch. in, out, d_out, d_in: host memory of the type above. With the head, the loss of sequence j is written to
  * loss[j * step], on a GPU by pipe_gpu_finish; loss NULL: nobody asks. */
 gyre_status_t pipe_worker_forward(pipe_worker_t *worker, size_t slot, size_t n,

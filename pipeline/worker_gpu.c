@@ -7,6 +7,7 @@
 #ifdef GYRE_CUDA
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "model/cuda/matmul.h"
 #include "model/cuda/stage.h"
 
@@ -18,11 +19,20 @@ struct pipe_gpu {
     double *pinned;        /* [losses] */
     double **deliver;      /* [losses] where each goes */
     size_t losses, outstanding;
+    /* of models with experts */
+    model_routed_t *routed;       /* pinned; NULL: nobody asks */
+    size_t most_routed, routings; /* how many it has room for, and are outstanding */
+    pipe_routed_fn tell;
+    void *user;
 };
+
+/* Layers of sequences that may be outstanding, 1 MiB, if no micro-batch has more; a step that has waits on its way. */
+enum { MANY_ROUTED = 1 << 16 };
 
 struct pipe_gpu_stage {
     pipe_gpu_t *gpu;
     model_cuda_stage_t *stage;
+    size_t layers;
     size_t edge;      /* bytes of a sequence's tensor between stages */
     int watched;      /* 1: passes are waited for, so that what is noted of them is their time on the GPU */
     void *low, *high; /* device, [together] of them: below and above this stage; NULL: no neighbour there */
@@ -50,6 +60,26 @@ static gyre_status_t reserve(pipe_gpu_t *g, size_t losses)
     g->pinned = pinned;
     g->deliver = deliver;
     g->losses = losses;
+    return GYRE_OK;
+}
+
+/* Room for a stage's, of which none is outstanding. */
+static gyre_status_t expect_routed(pipe_gpu_t *g, const pipe_worker_config_t *config)
+{
+    size_t together = base_max_size(1, config->config->together),
+           most = base_max_size(MANY_ROUTED, together * config->config->layers);
+    void *pinned;
+    if (!config->routed || most <= g->most_routed)
+        return GYRE_OK;
+    gyre_status_t status = base_pinned_alloc(g->device, most * sizeof *g->routed, &pinned);
+    if (status != GYRE_OK)
+        return status;
+    if (g->routed)
+        base_pinned_free(g->device, g->routed);
+    g->routed = pinned;
+    g->most_routed = most;
+    g->tell = config->routed;
+    g->user = config->user;
     return GYRE_OK;
 }
 
@@ -81,6 +111,8 @@ void pipe_gpu_destroy(pipe_gpu_t *g)
         return;
     if (g->pinned)
         base_pinned_free(g->device, g->pinned);
+    if (g->routed)
+        base_pinned_free(g->device, g->routed);
     if (g->brought)
         base_event_destroy(g->brought);
     if (g->stream)
@@ -99,8 +131,10 @@ gyre_status_t pipe_gpu_finish(pipe_gpu_t *g)
     gyre_status_t status = g ? base_stream_wait(g->stream) : GYRE_OK;
     for (size_t i = 0; g && status == GYRE_OK && i < g->outstanding; i++)
         *g->deliver[i] = g->pinned[i];
+    for (size_t i = 0; g && status == GYRE_OK && i < g->routings; i++)
+        g->tell(g->user, &g->routed[i]);
     if (g)
-        g->outstanding = 0;
+        g->outstanding = g->routings = 0;
     return status;
 }
 
@@ -114,11 +148,14 @@ gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu
     if (!s)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stage");
     s->gpu = g;
+    s->layers = config->config->layers;
     gyre_status_t status =
         model_cuda_stage_create(config->params, config->tp, config->config, config->cuda_store,
                                 base_stream_native(g->stream), &s->stage);
     if (status == GYRE_OK)
         s->edge = model_cuda_stage_boundary(s->stage) * gyre_type_size(model_cuda_stage_type(s->stage));
+    if (status == GYRE_OK)
+        status = expect_routed(g, config);
     if (status == GYRE_OK && !config->config->embed)
         status = base_device_alloc(g->device, together * s->edge, &s->low);
     if (status == GYRE_OK && !config->config->head)
@@ -159,6 +196,15 @@ size_t pipe_gpu_stage_bytes(const pipe_gpu_stage_t *s)
     return kept + workspace;
 }
 
+/* What the routers do in a forward of n sequences, for pipe_gpu_finish. */
+static gyre_status_t note_routed(pipe_gpu_stage_t *s, size_t slot, size_t n)
+{
+    pipe_gpu_t *g = s->gpu;
+    gyre_status_t status = model_cuda_stage_routed(s->stage, slot, n, g->routed + g->routings);
+    g->routings += status == GYRE_OK ? n * s->layers : 0;
+    return status;
+}
+
 /* ---- passes ------------------------------------------------------------------------------------------------------------- */
 
 /* A tensor that comes from another stage, to the device. */
@@ -193,8 +239,10 @@ gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
                                      double *loss, size_t step)
 {
     pipe_gpu_t *g = s->gpu;
-    int asked = loss && !s->high;
-    gyre_status_t status = asked && g->outstanding + n > g->losses ? pipe_gpu_finish(g) : GYRE_OK;
+    int asked = loss && !s->high, routed = g->routed && !sequence->evaluate;
+    int full =
+        (asked && g->outstanding + n > g->losses) || (routed && g->routings + n * s->layers > g->most_routed);
+    gyre_status_t status = full ? pipe_gpu_finish(g) : GYRE_OK;
     if (status == GYRE_OK)
         status = bring(s, s->low, in, n);
     if (status == GYRE_OK)
@@ -202,6 +250,8 @@ gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
                                           asked ? g->pinned + g->outstanding : NULL);
     for (size_t j = 0; asked && status == GYRE_OK && j < n; j++)
         g->deliver[g->outstanding++] = loss + j * step;
+    if (routed && status == GYRE_OK)
+        status = note_routed(s, slot, n);
     return status == GYRE_OK ? hand_over(s, out, s->high, n) : status;
 }
 

@@ -220,6 +220,20 @@ gyre_status_t model_cuda_stage_logits(model_cuda_stage_t *s, const model_sequenc
     return s->status;
 }
 
+gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *s, size_t at, size_t n, model_routed_t *out)
+{
+    slot_t *slot = find_slot(s, at, n);
+    if (!slot)
+        return s->status;
+    if (s->c.experts == 0 || slot->n != n)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "what became of the choices of %zu sequences in slot %zu: that needs a model with "
+                         "experts, and a forward of as many",
+                         n, at);
+    stage_experts_routed(s, slot, out);
+    return s->status;
+}
+
 /* ---- backward ----------------------------------------------------------------------------------------------------------------- */
 
 /* Gradients of unit i's weights (unit_at), one sequence after the other. */
@@ -273,6 +287,7 @@ gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *s, size_t at, size_t
     if ((!s->config.embed && !d_in) || (!s->config.head && !d_out))
         return lacking_edge(s, "backward", d_in != NULL);
     size_t lowest = s->config.embed ? 0 : 1, turn = 0;
+    s->scale = scale;
     void *d_x = (void *)(uintptr_t)d_out; /* only the embedding writes into it, and then it is ours */
     slot->state = SLOT_EMPTY;
     if (s->config.layers == 0 && d_out && d_in) /* nothing between the edges */

@@ -10,7 +10,10 @@
  * the micro-batch with Gyre's own kernels (model/cuda/matmul.h); cuBLASLt may choose another order for another number of rows: there the
  * bits belong to the size of the micro-batch.
  *
- * Storage is float or bfloat16; fp16 and experts are refused. Attention never stores its weights (model/cuda/attention.h), so that
+ * Experts: as on the CPU, but with sequence parallelism positions are gathered in front of them too, and not sent (stage_experts.c): of
+ * model_traffic_t all_gather and reduce_scatter count them, sums the gradients of the choices' weights, and all_to_all nothing.
+ *
+ * Storage is float or bfloat16; fp16 is refused. Attention never stores its weights (model/cuda/attention.h), so that
  * selective recomputation is the same as none. */
 #ifndef MODEL_CUDA_STAGE_H
 #define MODEL_CUDA_STAGE_H
@@ -49,6 +52,10 @@ gyre_status_t model_cuda_stage_forward(model_cuda_stage_t *stage, size_t slot, s
 gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *stage, size_t slot, size_t n, float scale,
                                         const void *d_out, void *d_in);
 gyre_status_t model_cuda_stage_backward_weight(model_cuda_stage_t *stage, size_t slot, size_t n);
+
+/* Of a model with experts: out [n][config.layers] = what became of the choices of the n sequences in `slot`, behind their forward; the same
+ * on all ranks of the group. Device or pinned memory that the stream writes. */
+gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *stage, size_t slot, size_t n, model_routed_t *out);
 
 /* Logits of positions first .. first + count - 1 of one sequence: [count, V] floats on every rank of the group, in device or pinned memory,
  * written by the stream. Only with head. Uses slot 0. */

@@ -111,11 +111,13 @@ static void queries_keys_values(stage_t *s, const slot_t *slot, const layer_t *a
 
 /* ---- forward --------------------------------------------------------------------------------------------------------- */
 
-/* out = alpha x + dropout(the branch's sum + bias), and with y the norm behind it; sequences of x step_x, of y step_y apart. */
+/* out = alpha x + dropout(the branch's sum (NULL: the experts') + bias), and with y the norm behind it; sequences of x step_x, of y step_y apart. */
 static void residual(stage_t *s, const slot_t *slot, size_t l, unsigned site, const join_t *branch,
                      const void *bias, model_cuda_norm_t p)
 {
-    p.sum = stage_sum(s, slot->n, branch, &p.leaves);
+    p.leaves = 1;
+    p.sum =
+        branch ? stage_sum(s, slot->n, branch, &p.leaves) : stage_experts_sum(s, slot->n, &slot->layer[l]);
     p.type = s->type;
     p.sequences = slot->n;
     p.rows = s->here;
@@ -171,6 +173,10 @@ static void layer_inner(stage_t *s, const slot_t *slot, size_t l)
 {
     const layer_t *a = &slot->layer[l];
     attention_forward(s, slot, l);
+    if (s->c.experts > 0) {
+        stage_experts_inner(s, slot->n, a);
+        return;
+    }
     if (!s->c.gated) {
         stage_columns(s, slot->n, a->act, a->ln2, W(MLP_FC_W), W(MLP_FC_B), s->leaf_fc, 1, a->fc);
         return;
@@ -204,7 +210,7 @@ void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out)
                                 .b = W(LN2_B),
                                 .mean = a->mean2,
                                 .rstd = a->rstd2};
-    residual(s, slot, l, SITE_MLP, &branch, W(MLP_PROJ_B), p);
+    residual(s, slot, l, SITE_MLP, s->c.experts > 0 ? NULL : &branch, W(MLP_PROJ_B), p);
 }
 
 /* ---- backward: the gradients of weights --------------------------------------------------------------------------------- */
@@ -251,8 +257,12 @@ void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j)
     } sum[] = {{MODEL_MLP_PROJ_B, SUM_MLP_PROJ_B},   {MODEL_LN2_W, SUM_LN2_W}, {MODEL_LN2_B, SUM_LN2_B},
                {MODEL_ATTN_PROJ_B, SUM_ATTN_PROJ_B}, {MODEL_LN1_W, SUM_LN1_W}, {MODEL_LN1_B, SUM_LN1_B}};
     model_cuda_copies_t copies = {.count = s->c.hidden};
-    stage_rows_weight(s, slot, j, D(MLP_PROJ_W), a->d_proj ? a->d_proj : s->dy_mlp, a->act, s->leaf_ffn);
-    stage_columns_weight(s, slot, j, D(MLP_FC_W), D(MLP_FC_B), a->d_fc, a->ln2, s->leaf_fc);
+    if (s->c.experts > 0) {
+        stage_experts_weights(s, slot->n, a, j);
+    } else {
+        stage_rows_weight(s, slot, j, D(MLP_PROJ_W), a->d_proj ? a->d_proj : s->dy_mlp, a->act, s->leaf_ffn);
+        stage_columns_weight(s, slot, j, D(MLP_FC_W), D(MLP_FC_B), a->d_fc, a->ln2, s->leaf_fc);
+    }
     stage_rows_weight(s, slot, j, D(ATTN_PROJ_W), a->d_out ? a->d_out : s->dy_attention, a->attn,
                       s->leaf_attn);
     qkv_weights(s, slot, a, l, j);
@@ -271,6 +281,10 @@ void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j)
 static void mlp_backward(stage_t *s, const slot_t *slot, const layer_t *a, const void *dy)
 {
     size_t n = slot->n, C = s->c.hidden, f = s->leaf_fc;
+    if (s->c.experts > 0) {
+        stage_experts_backward(s, n, a, dy);
+        return;
+    }
     stage_position_sum(s, n, a->sums, SUM_MLP_PROJ_B, dy);
     if (s->c.gated) {
         stage_rows_input(s, n, s->d_act, dy, W(MLP_PROJ_W), s->leaf_ffn, NULL);

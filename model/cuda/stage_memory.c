@@ -52,15 +52,36 @@ static void *take(pool_t *pool, size_t size, size_t a, size_t b, size_t c)
     return p;
 }
 
+/* Buffers of a layer's experts, as take_layer. */
+static void take_experts(stage_t *s, layer_t *a, int mine)
+{
+    pool_t *pool = mine ? &s->kept : &s->work;
+    size_t B = s->config.together, T = s->c.seq, C = s->c.hidden, E = s->c.experts, k = s->c.top_k;
+    size_t S = s->experts_here * s->cap, f = s->c.ffn, wide = s->c.gated ? 2 * f : f, word = sizeof(int32_t);
+    int split = s->config.split, full = s->config.recompute == MODEL_RECOMPUTE_FULL;
+#define TAKE(when, field, size, n0, n1, n2) \
+    if ((when) == mine)                     \
+    a->field = take(pool, size, n0, n1, n2)
+    TAKE(!full, prob, sizeof(float), B, T, E);
+    TAKE(!full, share, sizeof(float), B, T, k);
+    TAKE(!full, choice, word, B, T, k);
+    TAKE(!full, place, word, B, T, k);
+    TAKE(!full, owner, word, B, S, 1);
+    TAKE(!full, fc, s->size, B, S, wide);
+    TAKE(!full, ye, s->size, B, S, C);
+    TAKE(!full || split, xe, s->size, B, S, C);
+    TAKE(!full || split, act, s->size, B, S, f);
+    TAKE(split, d_ye, s->size, B, S, C);
+    TAKE(split, d_fc, s->size, B, S, wide);
+    TAKE(split, d_router, s->size, B, T, MODEL_CUDA_PARTS(s->type) * E);
+}
+
 /* Buffers of a layer: those that each slot keeps (mine), or those that all share. */
 static void take_layer(stage_t *s, layer_t *a, int mine)
 {
     pool_t *pool = mine ? &s->kept : &s->work;
     size_t B = s->config.together, T = s->c.seq, C = s->c.hidden, R = s->here, g = s->g, f4 = sizeof(float);
     int split = s->config.split, full = s->config.recompute == MODEL_RECOMPUTE_FULL, post = s->c.post_norm;
-#define TAKE(when, field, size, n0, n1, n2) \
-    if ((when) == mine)                     \
-    a->field = take(pool, size, n0, n1, n2)
     TAKE(s->config.offload ? -1 : 1, x, s->size, B, R, C); /* else it has a place in the ring */
     if (s->c.norm != MODEL_NORM_RMS) {
         TAKE(!full, mean1, f4, B, R, 1);
@@ -76,9 +97,13 @@ static void take_layer(stage_t *s, layer_t *a, int mine)
     TAKE(!full || split, attn, s->size, B, T, g * s->leaf_attn);
     TAKE(!full, x2, s->size, B, R, C);
     TAKE(!full || split, ln2, s->size, B, T, C);
-    TAKE(!full, fc, s->size, B, T, g * s->leaf_fc);
-    TAKE(!full || split, act, s->size, B, T, g * s->leaf_ffn);
-    TAKE(split, d_fc, s->size, B, T, g * s->leaf_fc);
+    if (s->c.experts > 0) {
+        take_experts(s, a, mine);
+    } else {
+        TAKE(!full, fc, s->size, B, T, g * s->leaf_fc);
+        TAKE(!full || split, act, s->size, B, T, g * s->leaf_ffn);
+        TAKE(split, d_fc, s->size, B, T, g * s->leaf_fc);
+    }
     if (split || s->tp.sequence || s->c.dropout > 0.0 || s->c.parallel) {
         TAKE(split, d_proj, s->size, B, T, C);
         TAKE(split, d_out, s->size, B, T, C);
@@ -112,9 +137,18 @@ static int has_top_query(const stage_t *s)
 static void take_slot(stage_t *s, slot_t *slot, const layer_t *shared, const slot_t *work)
 {
     size_t B = s->config.together, T = s->c.seq, C = s->c.hidden, R = s->here, f4 = sizeof(float);
+    size_t E = s->c.experts;
+    if (E > 0) {
+        slot->chosen = take(&s->kept, sizeof(int32_t), s->config.layers, B, E);
+        slot->mass = take(&s->kept, f4, s->config.layers, B, E);
+    }
     for (size_t l = 0; l < s->config.layers; l++) {
         slot->layer[l] = *shared;
         take_layer(s, &slot->layer[l], 1);
+        if (s->kept.base && E > 0) {
+            slot->layer[l].chosen = slot->chosen + l * B * E;
+            slot->layer[l].mass = slot->mass + l * B * E;
+        }
         if (s->config.offload)
             slot->layer[l].x = s->offload.ring[l % 2];
     }
@@ -155,7 +189,15 @@ static void take_work(stage_t *s)
         s->offload.ring[i] = s->config.offload ? take(w, s->size, B, R, C) : NULL;
     }
     s->d_attn = take(w, s->size, B, T, s->g * s->leaf_attn);
-    s->d_act = s->c.gated ? take(w, s->size, B, T, s->g * s->leaf_ffn) : NULL;
+    if (s->c.experts > 0) {
+        size_t S = s->experts_here * s->cap;
+        s->d_act = s->c.gated ? take(w, s->size, B, S, s->c.ffn) : NULL;
+        s->d_xe = take(w, s->size, B, S, C);
+        s->d_share = take(w, f4, B, T, s->c.top_k);
+        s->routed = take(w, sizeof *s->routed, B, s->config.layers, 1);
+    } else {
+        s->d_act = s->c.gated ? take(w, s->size, B, T, s->g * s->leaf_ffn) : NULL;
+    }
     s->delta = take(w, f4, B, T, s->g * s->leaf_heads);
     s->turn = s->c.pos == MODEL_POS_ROPE ? take(w, f4, T, s->c.rotary_dim, 1) : NULL;
     s->slopes = s->c.pos == MODEL_POS_ALIBI ? take(w, f4, s->g, s->leaf_heads, 1) : NULL;
@@ -189,8 +231,15 @@ static int fits(const stage_t *s)
     size_t wide =
                base_max_size(base_max_size(s->logit_ld, s->leaf_fc), base_max_size(s->leaf_qkv, s->c.hidden)),
            n;
-    return base_mul(s->config.together * s->c.seq, s->g, &n) && base_mul(n, wide, &n) &&
-           base_mul(n, 64 * (s->config.layers + 1), &n) && base_mul(n, s->config.slots, &n);
+    if (s->c.experts > 0) { /* of which slots are numbered by int32_t, and choices of a sequence */
+        wide = base_max_size(wide, base_max_size(2 * s->c.ffn, s->c.experts));
+        if (!base_mul(s->config.together * s->experts_here, s->cap, &n) || n > INT32_MAX ||
+            s->c.seq * s->c.top_k > INT32_MAX)
+            return 0;
+    }
+    return base_mul(s->config.together * s->c.seq, base_max_size(s->g, s->experts_here), &n) &&
+           base_mul(n, wide, &n) && base_mul(n, 64 * (s->config.layers + 1), &n) &&
+           base_mul(n, s->config.slots, &n);
 }
 
 static gyre_status_t no_memory(const stage_t *s, const char *what)
@@ -278,9 +327,9 @@ enum { MOST_LEAVES = 64 }; /* of model_join_leaves */
 static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
                                   const model_stage_config_t *config)
 {
-    if (c->experts > 0)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "a mixture of experts on the GPU: not yet; it trains with --device cpu");
+    if (c->experts > 0 && c->top_k > MODEL_CHOICES)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "top_k %zu: a position has at most %d experts", c->top_k,
+                         MODEL_CHOICES);
     if (config->precision == MODEL_FLOAT16)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "fp16 on the GPU: take bf16, which needs no loss scale, or --device cpu");
@@ -331,6 +380,8 @@ static void measure(stage_t *s)
     s->leaf_ffn = c->ffn / c->leaves;
     s->leaf_fc = c->gated ? 2 * s->leaf_ffn : s->leaf_ffn;
     s->leaf_vocab = c->vocab_padded / c->leaves;
+    s->experts_here = c->experts / s->tp.size;
+    s->cap = model_config_capacity(c);
     s->logit_ld = (s->leaf_vocab + LOGIT_ALIGN - 1) / LOGIT_ALIGN * LOGIT_ALIGN;
 }
 

@@ -1,10 +1,10 @@
 /* model/cuda/stage_parts.h: the inside of a stage on the GPU, shared by stage*.c: stage.c its calls and the order of units,
  * stage_memory.c creation and memory, stage_offload.c what waits on the host, stage_steps.c single steps (products, collectives, norms),
- * stage_layer.c a layer, stage_ends.c embedding and head.
+ * stage_layer.c a layer, stage_experts.c its experts, stage_ends.c embedding and head.
  *
  * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C hidden, g leaves on this
  * rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f where it is
- * gated), v rows of the vocabulary. "S": of the stage's storage. A row is a position of a sequence: [n][T], or [n][R].
+ * gated), v rows of the vocabulary; E experts, e of them here, with cap slots each for a sequence, k choices of a position. "S": of the stage's storage. A row is a position of a sequence: [n][T], or [n][R].
  *
  * What goes wrong is kept in stage->status: the first error of a call ends what follows, so that steps read like the model. */
 #ifndef MODEL_CUDA_STAGE_PARTS_H
@@ -14,6 +14,7 @@
 
 #include "model/cuda/attention.h"
 #include "model/cuda/elementwise.h"
+#include "model/cuda/experts.h"
 #include "model/cuda/matmul.h"
 #include "model/cuda/norm.h"
 #include "model/cuda/stage.h"
@@ -36,14 +37,22 @@ typedef struct {
     void *ln2;                            /* S [n][T,C] */
     void *fc;                             /* S [g][n][T,f'] in front of the activation */
     void *act;                            /* S [g][n][T,f] behind it */
-    void *post; /* S [n][R,C] with post_norm: the sum that the second norm normalises */
+    /* a mixture of experts (model/cuda/experts.h), in the place of fc and act of all leaves: fc S [e][n][cap,F'], act S [e][n][cap,F] */
+    float *prob, *share;             /* [n][T,E], [n][T,k] */
+    int32_t *choice, *place, *owner; /* [n][T,k] twice, [e][n][cap] */
+    int32_t *chosen;                 /* [n][E] in slot->chosen */
+    float *mass;                     /* [n][E] in slot->mass */
+    void *xe, *ye;                   /* S [e][n][cap,C] rows in slots, experts' outputs */
+    void *post;                      /* S [n][R,C] with post_norm: the sum that the second norm normalises */
 
     /* gradients that the products with weights' gradients need; with config.split each slot has its own */
     void *d_proj,
         *d_out; /* S [n][T,C] of the outputs of the MLP and of attention; NULL: what was passed on is not changed */
-    void *d_fc;  /* S [g][n][T,f'] */
-    void *d_qkv; /* S [g][n][T,q] */
-    float *sums; /* [n][MODEL_SUMS][C] sums over positions */
+    void *d_fc; /* S [g][n][T,f'], or as fc */
+    void *d_ye,
+        *d_router; /* S [e][n][cap,C], S [n][T][parts][E] of experts' outputs, of the router's logits */
+    void *d_qkv;   /* S [g][n][T,q] */
+    float *sums;   /* [n][MODEL_SUMS][C] sums over positions */
 } layer_t;
 
 enum {
@@ -82,6 +91,9 @@ typedef struct {
     float *meane, *rstde; /* [n][R] */
     float *sums_embed;    /* [n][2][C] */
     float *d_wqe;         /* [n][T,C] with the top layer, if its queries are an embedding of their own */
+    /* with experts */
+    int32_t *chosen; /* [layers][together][E] choices of each */
+    float *mass;     /* [layers][together][E] sums of their probabilities */
 } slot_t;
 
 typedef struct {
@@ -116,8 +128,10 @@ struct model_cuda_stage {
     gyre_status_t status;   /* of the present call */
     size_t g, here, begin;  /* leaves held; positions held, R, and the first of them */
     size_t leaf_heads, leaf_kv, leaf_qkv, leaf_attn, leaf_fc, leaf_ffn,
-        leaf_vocab;  /* h, kv, q, h D, f', f, v */
-    size_t logit_ld; /* floats between rows of logits: v rounded up */
+        leaf_vocab;           /* h, kv, q, h D, f', f, v */
+    size_t logit_ld;          /* floats between rows of logits: v rounded up */
+    size_t experts_here, cap; /* e, cap */
+    float scale;              /* of the loss, in the present backward */
     unit_t *unit_layer, unit_embed, unit_head;
     slot_t *slot; /* [config.slots] */
     offload_t offload;
@@ -144,6 +158,9 @@ struct model_cuda_stage {
     float *slopes;                     /* [g h] of ALiBi */
     float *leaf_loss;                  /* [2][g][n][T] */
     double *loss;                      /* [together] */
+    float *d_share;                    /* [n][T,k] of the weights of choices */
+    void *d_xe;                        /* S [e][n][cap,C] */
+    model_routed_t *routed;            /* [n][layers] */
     float *rows;                       /* [G][LOGIT_ROWS,logit_ld] of logits that are gathered; NULL: alone */
 };
 typedef model_cuda_stage_t stage_t;
@@ -231,6 +248,18 @@ void stage_layer_backward(stage_t *s, const slot_t *slot, size_t l, const void *
 void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j);
 /* 1: the queries of this layer come from an embedding of the positions (CodeGeeX). */
 int stage_is_top_query(const stage_t *s, size_t l);
+
+/* ---- stage_experts.c: of n sequences ---- */
+/* Routes a->ln2, and everything up to the experts' outputs: what backward needs. */
+void stage_experts_inner(stage_t *s, size_t n, const layer_t *a);
+/* The weighted sum of this rank's positions [n][R,C]. */
+const float *stage_experts_sum(stage_t *s, size_t n, const layer_t *a);
+/* s->d_norm: the gradient of the experts' input, from dy S [n][T,C], that of the sum. */
+void stage_experts_backward(stage_t *s, size_t n, const layer_t *a, const void *dy);
+/* Gradients of experts and router of sequence j, into stage->grad. */
+void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j);
+/* out [n][layers], of a slot behind its forward. */
+void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out);
 
 /* ---- stage_ends.c ---- */
 void stage_embed_forward(stage_t *s, slot_t *slot, void *out);

@@ -16,6 +16,8 @@ static void same_bits(const whole_t *w, const result_t *want, const result_t *go
 {
     MP_CHECK(memcmp(want->loss, got->loss, sizeof want->loss) == 0, "%s: losses %a %a, alone they are %a %a",
              what, got->loss[0], got->loss[1], want->loss[0], want->loss[1]);
+    MP_CHECK(memcmp(want->routed, got->routed, sizeof want->routed) == 0, "%s: other choices than alone",
+             what);
     for (size_t i = 0; i < SEQUENCES; i++)
         for (size_t r = 0; r < w->params->rows; r++) {
             const model_param_t *row = &w->params->row[r];
@@ -71,8 +73,8 @@ int main(void)
     int rank = gyre_comm_rank(world), in = (size_t)rank < size;
     model_tp_t tp = {.rank = (size_t)rank, .size = size};
     MP_OK(gyre_comm_split(world, in ? 0 : -1, rank, &tp.comm));
-    /* vocabulary with padding; dropout, a norm behind the embedding; halves of a gate, prefixes; queries of their own */
-    static const size_t tried[] = {0, 2, 5, 6};
+    /* vocabulary with padding; dropout, a norm behind the embedding; experts; queries of their own; halves of a gate, prefixes; experts */
+    static const size_t tried[] = {0, 2, 7, 6, 5, 7};
     for (size_t i = 0; in && i < sizeof tried / sizeof *tried; i += size / 2)
         check_shape(&shapes[tried[i]], i % 2 == 0 ? MODEL_FLOAT32 : MODEL_BFLOAT16, &tp);
     if (tp.comm)

@@ -16,33 +16,40 @@
 
 enum { STEPS = 3, SEQ = 16, VOCAB = 40, SEED = 17, BATCH = 4, EVALUATED = 3 };
 
-static const model_config_t shape = {.vocab = VOCAB,
-                                     .seq = SEQ,
-                                     .layers = 2,
-                                     .hidden = 32,
-                                     .heads = 4,
-                                     .ffn = 64,
-                                     .leaves = 4,
-                                     .dropout = 0.1};
+#define SHAPE .vocab = VOCAB, .seq = SEQ, .layers = 2, .hidden = 32, .heads = 4, .leaves = 4, .dropout = 0.1
+static const model_config_t dense = {SHAPE, .ffn = 64};
+static const model_config_t experts = {SHAPE,        .ffn = 32,  .gated = 1,     .act = MODEL_ACT_SILU,
+                                       .experts = 8, .top_k = 2, .balance = 0.05};
 
 typedef struct {
     double loss[STEPS], norm[STEPS], valid;
+    double balance[STEPS], dropped[STEPS]; /* of experts, else 0 */
     uint64_t digest;
 } curve_t;
 
 typedef struct {
+    const model_config_t *shape;
     size_t ranks;
     pipe_layout_t layout;
     model_recompute_t recompute;
 } tried_t;
 static const tried_t tried[] = {
     /* fp32, bf16, fp32, ... */
-    {2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {2, {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
-    {2, {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {4, {.tp = 2, .pp = 1, .dp = 2, .zero = 2, .sequence = 1, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
-    {4, {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {&dense, 2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {&dense, 2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {&dense, 2, {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
+    {&dense, 2, {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {&dense,
+     4,
+     {.tp = 2, .pp = 1, .dp = 2, .zero = 2, .sequence = 1, .micro_batch = 1},
+     MODEL_RECOMPUTE_NONE},
+    {&dense, 4, {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {&experts, 2, {.tp = 2, .pp = 1, .dp = 1, .sequence = 1, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
+    {&experts,
+     2,
+     {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2},
+     MODEL_RECOMPUTE_NONE},
+    {&experts, 4, {.tp = 2, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
 };
 
 /* Runs that count upwards. */
@@ -56,11 +63,11 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
     return GYRE_OK;
 }
 
-static curve_t train(gyre_comm_t *comm, const pipe_layout_t *layout, model_recompute_t recompute,
-                     model_precision_t precision, base_device_kind_t device)
+static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_layout_t *layout,
+                     model_recompute_t recompute, model_precision_t precision, base_device_kind_t device)
 {
     const pipe_train_config_t config = {
-        .model = shape,
+        .model = *shape,
         .layout = *layout,
         .batch = {.batch = BATCH},
         .zero = {.bucket_bytes = 8192,
@@ -80,6 +87,8 @@ static curve_t train(gyre_comm_t *comm, const pipe_layout_t *layout, model_recom
         MP_OK(pipe_train_step(run, step, fetch, &step, 0.01, &out));
         curve.loss[step] = out.loss;
         curve.norm[step] = out.zero.norm;
+        curve.balance[step] = shape->experts ? out.balance : 0.0;
+        curve.dropped[step] = shape->experts ? out.dropped : 0.0;
     }
     MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, &curve.valid));
     MP_OK(optim_zero_verify(pipe_train_zero(run)));
@@ -93,47 +102,66 @@ static void near(const curve_t *gpu, const curve_t *cpu)
     for (size_t i = 0; i < STEPS; i++)
         MP_CHECK(fabs(gpu->loss[i] - cpu->loss[i]) <= 1e-5 * cpu->loss[i],
                  "step %zu: loss %.9g, the CPU's is %.9g", i, gpu->loss[i], cpu->loss[i]);
+    for (size_t i = 0; i < STEPS; i++)
+        MP_CHECK(gpu->dropped[i] == cpu->dropped[i] &&
+                     fabs(gpu->balance[i] - cpu->balance[i]) <= 1e-5 * cpu->balance[i],
+                 "step %zu: balance loss %.9g, %g dropped; on the CPU %.9g, %g", i, gpu->balance[i],
+                 gpu->dropped[i], cpu->balance[i], cpu->dropped[i]);
     MP_CHECK(cpu->loss[STEPS - 1] < cpu->loss[0], "nothing is learned: %g, then %g", cpu->loss[0],
              cpu->loss[STEPS - 1]);
     MP_CHECK(fabs(gpu->valid - cpu->valid) <= 1e-5 * cpu->valid, "validation: %.9g, the CPU's is %.9g",
              gpu->valid, cpu->valid);
 }
 
-int main(void)
+/* What rank 0 has alone, and all layouts of this shape and precision against it. */
+static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_config_t *shape, int half)
 {
     static const pipe_layout_t one = {.tp = 1, .pp = 1, .dp = 1, .micro_batch = 2};
+    const model_precision_t precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32;
+    size_t ranks = (size_t)gyre_comm_size(world), tries = 0;
+    curve_t want = {0};
+    for (size_t i = (size_t)half; i < sizeof tried / sizeof *tried; i += 2)
+        tries += tried[i].ranks == ranks && tried[i].shape == shape;
+    if (tries == 0)
+        return;
+    if (gyre_comm_rank(world) == 0) {
+        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, BASE_CUDA);
+        if (!half) {
+            const curve_t cpu = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, BASE_HOST);
+            near(&want, &cpu);
+        }
+    }
+    MP_OK(gyre_broadcast(&want, &want, sizeof want / sizeof(double), GYRE_FLOAT64, 0, world));
+    for (size_t i = (size_t)half; i < sizeof tried / sizeof *tried; i += 2) { /* each layout in one of them */
+        if (tried[i].ranks != ranks || tried[i].shape != shape)
+            continue;
+        const curve_t got = train(world, shape, &tried[i].layout, tried[i].recompute, precision, BASE_CUDA);
+        for (size_t k = 0; k < STEPS; k++)
+            MP_CHECK(memcmp(&got.loss[k], &want.loss[k], sizeof(double)) == 0 &&
+                         memcmp(&got.norm[k], &want.norm[k], sizeof(double)) == 0,
+                     "layout %zu, step %zu: loss %a, norm %a; alone %a, %a", i, k, got.loss[k], got.norm[k],
+                     want.loss[k], want.norm[k]);
+        MP_CHECK(memcmp(got.balance, want.balance, sizeof got.balance) == 0 &&
+                     memcmp(got.dropped, want.dropped, sizeof got.dropped) == 0,
+                 "layout %zu: balance loss %a, %g dropped; alone %a, %g", i, got.balance[0], got.dropped[0],
+                 want.balance[0], want.dropped[0]);
+        MP_CHECK(memcmp(&got.valid, &want.valid, sizeof(double)) == 0, "layout %zu: validation %a, alone %a",
+                 i, got.valid, want.valid);
+        MP_CHECK(got.digest == want.digest, "layout %zu: other weights than one rank's", i);
+    }
+}
+
+int main(void)
+{
     gyre_comm_t *world, *alone;
     if (!gpu_here())
         return 77;
     MP_OK(gyre_init(NULL, &world));
-    size_t ranks = (size_t)gyre_comm_size(world);
     MP_OK(gyre_comm_split(world, gyre_comm_rank(world), 0, &alone));
     for (int half = 0; half < 2; half++) {
-        const model_precision_t precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32;
-        curve_t want = {0};
         MP_OK(base_settings_set(SET_CUBLASLT, half ? NULL : "off", "the test"));
-        if (gyre_comm_rank(world) == 0) {
-            want = train(alone, &one, MODEL_RECOMPUTE_NONE, precision, BASE_CUDA);
-            if (!half) {
-                const curve_t cpu = train(alone, &one, MODEL_RECOMPUTE_NONE, precision, BASE_HOST);
-                near(&want, &cpu);
-            }
-        }
-        MP_OK(gyre_broadcast(&want, &want, sizeof want / sizeof(double), GYRE_FLOAT64, 0, world));
-        for (size_t i = (size_t)half; i < sizeof tried / sizeof *tried;
-             i += 2) { /* each layout in one of them */
-            if (tried[i].ranks != ranks)
-                continue;
-            const curve_t got = train(world, &tried[i].layout, tried[i].recompute, precision, BASE_CUDA);
-            for (size_t k = 0; k < STEPS; k++)
-                MP_CHECK(memcmp(&got.loss[k], &want.loss[k], sizeof(double)) == 0 &&
-                             memcmp(&got.norm[k], &want.norm[k], sizeof(double)) == 0,
-                         "layout %zu, step %zu: loss %a, norm %a; alone %a, %a", i, k, got.loss[k],
-                         got.norm[k], want.loss[k], want.norm[k]);
-            MP_CHECK(memcmp(&got.valid, &want.valid, sizeof(double)) == 0,
-                     "layout %zu: validation %a, alone %a", i, got.valid, want.valid);
-            MP_CHECK(got.digest == want.digest, "layout %zu: other weights than one rank's", i);
-        }
+        check_shape(world, alone, &dense, half);
+        check_shape(world, alone, &experts, half);
     }
     MP_OK(gyre_comm_destroy(alone));
     MP_OK(gyre_finalize(world));

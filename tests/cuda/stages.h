@@ -44,6 +44,14 @@ static const shape_t shapes[] = {
       .embed_shrink = 0.1, .dropout = 0.1}},
     {"CodeGeeX",
      {SMALL, .vocab = 40, .seq = 16, .heads = 4, .leaves = 4, .act = MODEL_ACT_GELU_FAST, .top_query = 1}},
+    {"experts", /* of which some drop positions */
+     {SMALL, .vocab = 40, .seq = 16, .heads = 4, .ffn = 24, .leaves = 4, .pos = MODEL_POS_ROPE,
+      .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .untied = 1, .no_qkv_bias = 1,
+      .no_proj_bias = 1, .no_mlp_bias = 1, .experts = 8, .top_k = 3, .capacity = 1.0, .balance = 0.1,
+      .dropout = 0.1}},
+    {"experts, not gated",
+     {SMALL, .vocab = 40, .seq = 18, .heads = 4, .ffn = 24, .leaves = 4, .experts = 4, .top_k = 1,
+      .balance = 0.01}},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -65,7 +73,8 @@ typedef struct {
 
 typedef struct {
     double loss[SEQUENCES];
-    float *grads[SEQUENCES]; /* [grad_total] */
+    float *grads[SEQUENCES];                  /* [grad_total] */
+    model_routed_t routed[SEQUENCES][LAYERS]; /* with experts */
 } result_t;
 
 static inline void check(int ok, const char *what)
@@ -264,19 +273,29 @@ static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_
     part_t part[LAYERS];
     void *edge[LAYERS + 1] = {0};
     size_t P = layout->stages;
+    size_t each = LAYERS / layout->stages;
     struct CUstream_st *stream;
     double *loss;
+    model_routed_t *routed; /* [stages][SEQUENCES][its layers] */
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "a stream");
     check(cudaHostAlloc((void **)&loss, SEQUENCES * sizeof *loss, cudaHostAllocDefault) == cudaSuccess,
+          "pinned memory");
+    check(cudaHostAlloc((void **)&routed, LAYERS * SEQUENCES * sizeof *routed, cudaHostAllocDefault) ==
+              cudaSuccess,
           "pinned memory");
     for (size_t p = 0; p < P; p++)
         make_part(w, tp, layout, p, stream, &part[p]);
     for (size_t p = 1; p < P; p++)
         edge[p] = device_memory(SEQUENCES * model_cuda_stage_boundary(part[p].stage) * part[p].size);
-    for (size_t p = 0; p < P; p++)
+    for (size_t p = 0; p < P; p++) {
         check(model_cuda_stage_forward(part[p].stage, 2, SEQUENCES, w->sequence, edge[p], edge[p + 1],
                                        loss) == GYRE_OK,
               "forward");
+        check(w->params->config.experts == 0 ||
+                  model_cuda_stage_routed(part[p].stage, 2, SEQUENCES, routed + p * SEQUENCES * each) ==
+                      GYRE_OK,
+              "what became of choices");
+    }
     for (size_t p = P; p-- > 0;)
         check(model_cuda_stage_backward(part[p].stage, 2, SEQUENCES, 0.5f, edge[p + 1], edge[p]) == GYRE_OK,
               "backward");
@@ -285,6 +304,9 @@ static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_
               "backward of weights");
     check(cudaStreamSynchronize(stream) == cudaSuccess, "waiting for the stream");
     memcpy(out->loss, loss, sizeof out->loss);
+    for (size_t i = 0; w->params->config.experts > 0 && i < SEQUENCES; i++)
+        for (size_t l = 0; l < LAYERS; l++)
+            out->routed[i][l] = routed[(l / each * SEQUENCES + i) * each + l % each];
     *traffic = (model_traffic_t){0};
     for (size_t p = 0; p < P; p++) {
         const model_params_t *params = part[p].params;
@@ -309,7 +331,9 @@ static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_
         free_part(&part[p]);
         check(cudaFree(edge[p]) == cudaSuccess, "freeing device memory");
     }
-    check(cudaFreeHost(loss) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess, "ending");
+    check(cudaFreeHost(loss) == cudaSuccess && cudaFreeHost(routed) == cudaSuccess &&
+              cudaStreamDestroy(stream) == cudaSuccess,
+          "ending");
 }
 
 #endif
