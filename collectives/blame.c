@@ -40,6 +40,20 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
              reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where);
 }
 
+void coll_post_call(gyre_comm_t *comm, const comm_call_t *call)
+{
+    if (comm->team)
+        comm_board_post(&comm->team->rank[comm->rank].board, call);
+    else
+        comm_group_post_call(comm->group, call);
+}
+
+int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call)
+{
+    return comm->team ? comm_board_find(&comm->team->rank[rank].board, seq, 0, -1, call)
+                      : comm_group_find_call(comm->group, rank, seq, 0, -1, call);
+}
+
 /* ---- whom an operation waits for ---------------------------------------------------------------------------------- */
 
 enum { BLOCKERS = 8 };
@@ -219,6 +233,30 @@ static gyre_status_t follow_blockers(const gyre_comm_t *comm, const blocker_t *l
     }
 }
 
+/* Of a team all boards are at hand: who has not made the call, and what he made last. */
+static void late_in_team(const gyre_comm_t *comm, const gyre_request_t *r, char *text, size_t bytes)
+{
+    text_t t = {text, bytes};
+    text[0] = '\0';
+    for (int p = 0; p < comm->n; p++) {
+        coll_team_rank_t *rank = &comm->team->rank[p];
+        comm_call_t last = {0};
+        char what[160];
+        if (p == comm->rank || (comm_board_read(&rank->board, &last) && last.seq >= r->call.seq))
+            continue;
+        coll_call_text(&last, what, sizeof what);
+        add(&t, "%srank %d %s%s", text[0] ? "; " : "", p,
+            atomic_load(&rank->left) ? "has destroyed its communicator"
+            : last.op == 0           ? "has called nothing yet"
+                                     : "has not called it; its last call: ",
+            atomic_load(&rank->left) || last.op == 0 ? "" : what);
+    }
+    if (!text[0])
+        add(&t, "all ranks have called it, but their kernels do not run at once: streams that wait for each "
+                "other or share a "
+                "queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or other work that keeps the device");
+}
+
 /* Whom r waits for, and who is at the end of that chain. ABORTED: another rank has found out, and told all. */
 static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r, char *text, size_t bytes)
 {
@@ -272,11 +310,10 @@ int coll_disagreeing(const gyre_request_t *r, comm_call_t *call)
          (r->kind == COLL_REQ_COLLECTIVE || r->kind == COLL_REQ_DEVICE) && back < 8 && back < r->call.seq;
          back++) {
         uint32_t seq = r->call.seq - back;
-        if (!comm_group_find_call(comm->group, comm->rank, seq, 0, -1, &own))
+        if (!coll_find_call(comm, comm->rank, seq, &own))
             continue;
         for (int p = 0; p < comm->n; p++)
-            if (p != comm->rank && comm_group_find_call(comm->group, p, seq, 0, -1, call) &&
-                call->sig != own.sig)
+            if (p != comm->rank && coll_find_call(comm, p, seq, call) && call->sig != own.sig)
                 return p;
     }
     return -1;
@@ -337,8 +374,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
     }
     coll_call_text(&theirs, other, sizeof other);
     /* the message may be of a call that this rank has long left: then show what this rank made of it */
-    if (!p2p && theirs.seq != own.seq &&
-        comm_group_find_call(comm->group, comm->rank, theirs.seq, 0, -1, &own)) {
+    if (!p2p && theirs.seq != own.seq && coll_find_call(comm, comm->rank, theirs.seq, &own)) {
         char call[160];
         coll_call_text(&own, call, sizeof call);
         snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
@@ -365,10 +401,14 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
         mismatch_text(r, mine, text, bytes);
         return GYRE_OK;
     case GYRE_ERR_TIMEOUT:
-        st = late_text(comm, r, late, sizeof late);
-        if (st != GYRE_OK)
-            return st;
-        comm_group_unanswered(comm->group, unanswered, sizeof unanswered);
+        if (comm->team) {
+            late_in_team(comm, r, late, sizeof late);
+        } else {
+            st = late_text(comm, r, late, sizeof late);
+            if (st != GYRE_OK)
+                return st;
+            comm_group_unanswered(comm->group, unanswered, sizeof unanswered);
+        }
         snprintf(text, bytes, "%s on rank %d did not finish within %g s: %s%s%s", mine, comm->rank,
                  comm->timeout_s, late[0] ? late : why, unanswered[0] ? "; " : "", unanswered);
         return GYRE_OK;

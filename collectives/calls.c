@@ -93,7 +93,7 @@ static gyre_status_t start(coll_call_t *c)
         return coll_refuse(st);
     if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
         coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
-    if (c->streamed || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
+    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
         return coll_cuda_start(c);
     coll_plan_t *plan;
     coll_drive(comm);

@@ -151,6 +151,13 @@ static void find_parts(gyre_comm_t *comm)
     comm->part_places = coll_hierarchical_places(comm->part_of, comm->n, comm->parts);
 }
 
+/* No deadline, or one beyond a century: so far off that nothing adds up to an overflow. */
+static void set_timeout(gyre_comm_t *comm, double seconds)
+{
+    comm->timeout_s = seconds;
+    comm->timeout_ns = seconds > 0 && seconds < 3e9 ? (base_time_t)(seconds * 1e9) : BASE_TIME_NEVER / 4;
+}
+
 static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
                                comm_exchange_fn exchange, void *user, base_time_t deadline, gyre_comm_t **out)
 {
@@ -176,11 +183,8 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
     comm->n = n;
     comm->id = id;
     comm->tune = &process.tune;
-    comm->timeout_s = process.timeout_s;
-    /* no deadline, or one beyond a century: so far off that nothing adds up to an overflow */
-    comm->timeout_ns = process.timeout_s > 0 && process.timeout_s < 3e9
-                           ? (base_time_t)(process.timeout_s * 1e9)
-                           : BASE_TIME_NEVER / 4;
+    comm->troubles = comm_watch_trouble(world->watch);
+    set_timeout(comm, process.timeout_s);
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);
     for (int r = 0; r < n; r++)
         if (comm->host_of[r] == comm->host_of[rank]) {
@@ -189,6 +193,36 @@ static gyre_status_t comm_make(comm_world_t *world, uint64_t id, const int *worl
         }
     find_parts(comm);
     comm->made_in = base_now() - start;
+    *out = comm;
+    return GYRE_OK;
+}
+
+gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out)
+{
+    static _Atomic uint64_t made;
+    gyre_comm_t *comm = calloc(1, sizeof *comm);
+    int *ranks = malloc((size_t)team->n * sizeof *ranks);
+    if (!comm || !ranks) {
+        free(comm);
+        free(ranks);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", team->n);
+    }
+    for (int r = 0; r < team->n; r++)
+        ranks[r] = r;
+    comm->team = team;
+    comm->world = &team->rank[rank].world;
+    comm->world_ranks = ranks;
+    comm->troubles = &team->trouble;
+    comm->rank = comm->local_rank = rank;
+    comm->n = comm->local_size = team->n;
+    comm->hosts = comm->parts = comm->even_parts = 1;
+    comm->host_of = comm->part_of = team->host_of;
+    comm->id = atomic_fetch_add(&made, 1) + 1;
+    comm->tune = &process.tune;
+    pthread_mutex_lock(&process.lock);
+    set_timeout(comm, process.joined ? process.timeout_s : base_setting_seconds(SET_TIMEOUT));
+    pthread_mutex_unlock(&process.lock);
+    atomic_fetch_add(&team->users, 1);
     *out = comm;
     return GYRE_OK;
 }
@@ -208,11 +242,14 @@ void coll_comm_free(gyre_comm_t *comm)
     coll_bounce_free_all(comm);
     /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes, in which messages may
      * be under way after an error. */
-    comm_group_destroy(comm->group);
+    if (comm->group)
+        comm_group_destroy(comm->group);
     if (comm->scratch.base)
         comm_mem_free(comm->scratch.base);
     if (comm->world->watch)
         comm_watch_forget(comm->world->watch, comm->id);
+    if (comm->team)
+        coll_team_leave(comm->team, comm->rank);
     free(comm->world_ranks);
     free(comm->own_count);
     free(comm->p2p);
@@ -515,6 +552,11 @@ gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split: %s is NULL", comm ? "out" : "comm");
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split cannot be part of a group");
+    if (comm->team)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "gyre_comm_split: the communicator's ranks are all in this process: make another of some "
+            "of their devices with gyre_cuda_comms_create");
     size_t n = (size_t)comm->n;
     split_ask_t *asks = malloc(n * sizeof *asks);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
@@ -553,8 +595,9 @@ void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
     if (atomic_load(&comm->error) == GYRE_OK) { /* whoever changes it drives */
         snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-        if (comm->world->watch)
-            comm_watch_abort(comm->world->watch, comm->id, GYRE_ERR_ABORTED, text);
+        char told[600];
+        snprintf(told, sizeof told, "rank %d: %s", comm->rank, text);
+        coll_comm_tell(comm, GYRE_ERR_ABORTED, comm->team ? told : text); /* the watcher says who it was */
         atomic_store(&comm->error,
                      GYRE_ERR_ABORTED); /* last: another thread that sees it may end the process */
     }
@@ -648,9 +691,10 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                          "gyre_comm_stats: set stats.size to sizeof(gyre_comm_stats_t) first");
     gyre_comm_t *driven =
         (gyre_comm_t *)(uintptr_t)comm; /* reading takes a turn, too: the counters belong to the driver */
-    comm_group_stats_t g;
+    comm_group_stats_t g = {0};
     coll_drive(driven);
-    comm_group_stats(comm->group, &g);
+    if (comm->group)
+        comm_group_stats(comm->group, &g);
     gyre_comm_stats_t s = {.size = stats->size,
                            .operations = comm->operations,
                            .bytes_sent = comm->traffic.bytes_sent,

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "collectives/exchange.h"
 #include "collectives/plan.h"
+#include "collectives/team.h"
 #include "collectives/tune.h"
 #include "comm/transport.h"
 #include "comm/wait.h"
@@ -66,7 +67,9 @@ typedef struct {
 
 struct gyre_comm {
     comm_world_t *world;
-    comm_group_t *group;
+    comm_group_t *group; /* NULL: its ranks are threads' or one thread's in this process, a team */
+    coll_team_t *team;   /* NULL: its ranks are processes, a group */
+    const _Atomic uint32_t *troubles; /* changes with every death or abort that is noted */
     int rank, n, local_rank, local_size, hosts;
     int is_world;
     int *world_ranks;      /* [n] */
@@ -127,6 +130,8 @@ gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_co
 /* After the job has grown: the newcomers get what the others are tuned by. Collective over the members. */
 gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline);
 void coll_comm_free(gyre_comm_t *comm);
+/* Rank `rank` of a team; nothing of it is on a device yet. */
+gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
 gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
 /* Chooses the order of this communicator's reductions from here on; gyre_init takes it from GYRE_ORDER, a split from its
@@ -165,6 +170,8 @@ void coll_note_idle(gyre_comm_t *comm);
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
 /* Ends all operations of `comm` with ABORTED here, and on all its ranks; an earlier error stays. The caller is driving. */
 void coll_comm_abort(gyre_comm_t *comm, const char *text);
+/* All other ranks hear that it has failed. */
+void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
 /* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
 void coll_request_finish(gyre_request_t *r, gyre_status_t status);
@@ -174,6 +181,9 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status);
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
 /* Do they agree in all that is shown? */
 int coll_same_call(const comm_call_t *a, const comm_call_t *b);
+/* A call stands where the other ranks can see it; of a rank, the newest one with that number. The caller of post is driving. */
+void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
+int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call);
 /* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
 int coll_first_blocker(const gyre_request_t *r);
 /* A rank of this host whose call of r's number, or of a number shortly before, is another one than this rank's, as far as
@@ -237,9 +247,8 @@ void coll_progress_thread_stop(void);
 /* 1: something has died or was aborted since the last look; coll_comm_notice tells whether it concerns comm. */
 static inline int coll_comm_troubled(gyre_comm_t *comm)
 {
-    return comm->n > 1 &&
-           atomic_load_explicit(comm_watch_trouble(comm->world->watch), memory_order_relaxed) !=
-               atomic_load_explicit(&comm->trouble, memory_order_relaxed);
+    return comm->n > 1 && atomic_load_explicit(comm->troubles, memory_order_relaxed) !=
+                              atomic_load_explicit(&comm->trouble, memory_order_relaxed);
 }
 
 static inline int coll_try_drive(gyre_comm_t *comm)

@@ -52,6 +52,12 @@ static gyre_status_t find_device(const coll_call_t *c, int *device)
             GYRE_ERR_INVALID,
             "%s: %s is in host memory and %s in the memory of CUDA device %d: both must be of one kind",
             c->name, host, there, *device);
+    if (host && c->comm->team)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "%s: %s is in host memory: ranks of one process (gyre_cuda_comms_create) work on device "
+            "memory only; host memory takes a process per rank (gyre_init)",
+            c->name, host);
     if (host)
         return gyre_fail(GYRE_ERR_INVALID,
                          "%s_stream: %s is in host memory; on streams buffers are on the device", c->name,
@@ -126,7 +132,7 @@ static void number(gyre_comm_t *comm, comm_call_t *as)
 {
     coll_drive(comm);
     as->seq = ++comm->seq;
-    comm_group_post_call(comm->group, as);
+    coll_post_call(comm, as);
     coll_stop_driving(comm);
 }
 
@@ -255,6 +261,8 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
         st = is_capturing(comm, call->stream, &capturing);
     if (st == GYRE_OK)
         st = check_device(call->name, comm, device, capturing);
+    if (st == GYRE_OK && comm->team && call->streamed && !capturing)
+        st = coll_cuda_team_stream(call->name, comm, call->stream);
     coll_cuda_t *c = comm->cuda;
     if (st == GYRE_OK && capturing && c->path == COLL_CUDA_STAGED)
         st = gyre_fail(

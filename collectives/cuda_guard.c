@@ -34,7 +34,7 @@ static gyre_request_t newest_call(const coll_cuda_t *c)
 {
     gyre_request_t r = {.comm = c->comm, .kind = COLL_REQ_DEVICE, .peer = -1};
     const uint32_t number = coll_cuda_read(&c->board->call);
-    if (!comm_group_find_call(c->comm->group, c->comm->rank, number, 0, -1, &r.call))
+    if (!coll_find_call(c->comm, c->comm->rank, number, &r.call))
         r.call = (comm_call_t){.seq = number};
     return r;
 }

@@ -17,6 +17,12 @@ gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
     return none("gyre_comm_prepare_cuda");
 }
 
+gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **comms)
+{
+    (void)n, (void)devices, (void)comms;
+    return none("gyre_cuda_comms_create");
+}
+
 gyre_status_t coll_cuda_start(const coll_call_t *call)
 {
     return none(call->name);

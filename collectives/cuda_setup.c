@@ -174,7 +174,7 @@ typedef struct {
     char trouble[320];
 } answer_t;
 
-static gyre_status_t make_parts(coll_cuda_t *c)
+gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
 {
     cudaError_t rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (rc != cudaSuccess)
@@ -244,7 +244,7 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
         st = find_wait(c, card->wait);
     card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
-        st = make_parts(c);
+        st = coll_cuda_make_parts(c);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
         st = take_arena(
             c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks),
@@ -438,8 +438,9 @@ static void dismantle(coll_cuda_t *c)
     const int rank = c->comm->rank, n = c->comm->n;
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
-    unmap_peers(c);
-    if (rank < COLL_CUDA_RANKS && c->arena[rank])
+    if (!c->comm->team) /* which owns the arenas of all of its ranks */
+        unmap_peers(c);
+    if (rank < COLL_CUDA_RANKS && c->arena[rank] && !c->comm->team)
         give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS);
     for (int i = 0; i < c->spare_events; i++)
         (void)cudaEventDestroy(c->events[i]);
@@ -536,9 +537,10 @@ void coll_cuda_end(gyre_comm_t *comm)
     c->ended = 1;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     wait_for_streams(c);
-    if (c->path == COLL_CUDA_PEERS && atomic_load(&comm->error) == GYRE_OK)
+    if (c->path == COLL_CUDA_PEERS && !comm->team && atomic_load(&comm->error) == GYRE_OK)
         say_goodbye(c);
-    unmap_peers(c);
+    if (!comm->team)
+        unmap_peers(c);
     if (entered == GYRE_OK)
         coll_cuda_exit(c, before);
 }

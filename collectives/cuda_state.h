@@ -63,6 +63,8 @@ struct coll_cuda {
 /* ---- cuda_setup.c ---- */
 /* Collective over `comm`; comm->cuda is set afterwards. */
 gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
+/* What every path needs: a stream, an event, the board; the kernels are loaded. On the current device. */
+gyre_status_t coll_cuda_make_parts(coll_cuda_t *c);
 /* An error of CUDA in words: the call with its arguments, and CUDA's text. */
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Collective: every rank's status of a step that each did by itself; the first rank's error, if any, on all of them. */
@@ -74,6 +76,10 @@ void coll_cuda_exit(const coll_cuda_t *c, int before);
 /* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; it is not freed before the job ends. */
 gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
 void coll_cuda_give_memory(const char *base);
+
+/* ---- cuda_team.c ---- */
+/* Whether an operation of a team may go on that stream: ranks that share a device wait for each other's kernels. Notes it. */
+gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream);
 
 /* ---- cuda_direct.c ---- */
 /* Collective. bytes: of the slots. */

@@ -4,9 +4,11 @@
  * Requests come from a free list, so that a repeated call allocates nothing. */
 #include "collectives/communicator.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -99,7 +101,17 @@ static void fail_devices(gyre_comm_t *comm, gyre_status_t status)
 static gyre_status_t told_by_others(const gyre_comm_t *comm, char *why, size_t bytes)
 {
     comm_watch_t *watch = comm->world->watch;
+    if (comm->team)
+        return coll_team_told(comm->team, why, bytes);
     return watch ? comm_watch_aborted(watch, comm->id, why, bytes) : GYRE_OK;
+}
+
+void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text)
+{
+    if (comm->team)
+        coll_team_tell(comm->team, status, text);
+    else if (comm->world->watch)
+        comm_watch_abort(comm->world->watch, comm->id, status, text);
 }
 
 /* detail: the story, where others have told it. */
@@ -129,8 +141,8 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
     snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
     comm_recorder_fail(comm->world->recorder, text);
     /* a death reaches everyone by itself, an abort came from somebody who told everyone */
-    if (status != GYRE_ERR_PEER_DEAD && !detail && comm->world->watch)
-        comm_watch_abort(comm->world->watch, comm->id, status, text);
+    if (status != GYRE_ERR_PEER_DEAD && !detail)
+        coll_comm_tell(comm, status, text);
     /* last: another thread that sees it may end the process */
     atomic_store(&comm->error, (int)status);
 }
@@ -140,7 +152,8 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     if (atomic_load(&comm->error) == GYRE_OK)
         note_failure(comm, r, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
-    comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
+    if (comm->group)
+        comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
     coll_cuda_stop(comm);
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
@@ -151,13 +164,14 @@ void coll_comm_notice(gyre_comm_t *comm)
 {
     if (comm->n == 1)
         return;
-    uint32_t trouble = atomic_load_explicit(comm_watch_trouble(comm->world->watch), memory_order_acquire);
+    uint32_t trouble = atomic_load_explicit(comm->troubles, memory_order_acquire);
     if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
         return;
     comm->trouble = trouble;
     char text[1024];
     gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
-    gyre_status_t st = comm_group_trouble(comm->group, text, sizeof text);
+    gyre_status_t st = comm->team ? coll_team_told(comm->team, text, sizeof text)
+                                  : comm_group_trouble(comm->group, text, sizeof text);
     if (st != GYRE_OK)
         coll_comm_fail(comm, r, st, text);
 }
@@ -174,7 +188,7 @@ static void note_blocker_driving(const gyre_request_t *r)
     int peer = coll_first_blocker(r);
     if (peer < 0)
         return;
-    comm_recorder_wait(comm->world->recorder, comm_group_world_rank(comm->group, peer));
+    comm_recorder_wait(comm->world->recorder, comm->world_ranks[peer]);
     comm->noted = 1;
 }
 
@@ -216,7 +230,8 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
 {
     int moved = 0;
     coll_comm_notice(comm);
-    comm_group_progress(comm->group);
+    if (comm->group)
+        comm_group_progress(comm->group);
     while (comm->head) {
         gyre_request_t *r = comm->head;
         gyre_status_t st = coll_run_advance(r, &moved);
@@ -368,9 +383,11 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
 }
 
 enum {
-    SPIN_NOTES = 1 << 16,     /* turns of a spin, some 10 ms */
-    NAP_NS = 1000 * 1000,     /* between looks at what has no doorbell, */
-    DEVICE_NAP_NS = 50 * 1000 /* and at a device, whose operations are short */
+    SPIN_NOTES = 1 << 16,       /* turns of a spin, some 10 ms */
+    NAP_NS = 1000 * 1000,       /* between looks at what has no doorbell, */
+    DEVICE_NAP_NS = 50 * 1000,  /* and at a device, whose operations are short */
+    LOOK_NS = 10 * 1000 * 1000, /* of looking at a device without a nap, */
+    LOOK_TURNS = 64             /* and of that, before anybody else may have the core */
 };
 
 /* One look at what went wrong while waiting for r; returns GYRE_OK if nothing did. */
@@ -411,10 +428,69 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
     return st;
 }
 
+/* r is done: its status, and r is free again. */
+static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
+{
+    gyre_comm_t *comm = r->comm;
+    gyre_status_t status = r->status;
+    if (status != GYRE_OK)
+        gyre_fail_quiet(status, "%s", comm->error_text);
+    coll_drive(comm);
+    comm->sleeps += wait->sleeps;
+    comm->waited += wait->waited;
+    comm->open--;
+    if (status == GYRE_OK && coll_comm_idle(comm))
+        comm_recorder_end(comm->world->recorder);
+    request_free_driving(r);
+    coll_stop_driving(comm);
+    return status;
+}
+
+/* Waits for r of a team, whose operations are on devices: nobody rings a bell, so it looks, and sleeps in between once that has
+ * lasted. OK: it is done; TIMEOUT. */
+static gyre_status_t look_until_done(gyre_request_t *r, comm_wait_t *wait)
+{
+    const struct timespec nap = {.tv_nsec = DEVICE_NAP_NS};
+    gyre_comm_t *comm = r->comm;
+    int others;
+    wait->since = base_now();
+    for (uint32_t turn = 0;; turn++) {
+        (void)coll_comm_advance(comm);
+        (void)coll_registry_advance(comm, &others);
+        const base_time_t now = base_now();
+        wait->waited = now - wait->since;
+        if (atomic_load_explicit(&r->done, memory_order_acquire))
+            return GYRE_OK;
+        if (now >= r->deadline)
+            return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
+        if (wait->waited > LOOK_NS) {
+            nanosleep(&nap, NULL);
+            wait->sleeps++;
+        } else if (turn >= LOOK_TURNS) {
+            sched_yield(); /* of a rank that is another thread of this process, perhaps */
+        }
+    }
+}
+
+static gyre_status_t wait_of_team(gyre_request_t *r)
+{
+    gyre_comm_t *comm = r->comm;
+    comm_wait_t wait = {0};
+    gyre_status_t st = look_until_done(r, &wait);
+    coll_drive(comm);
+    coll_comm_notice(comm); /* another rank's story comes before a deadline that passed */
+    if (!atomic_load_explicit(&r->done, memory_order_acquire))
+        coll_comm_fail(comm, r, st, NULL);
+    coll_stop_driving(comm);
+    return finish_wait(r, &wait);
+}
+
 gyre_status_t coll_request_wait(gyre_request_t *r)
 {
     gyre_comm_t *comm = r->comm;
     comm_wait_t wait;
+    if (comm->team)
+        return wait_of_team(r);
     comm_wait_begin(&wait, comm->group, r->deadline);
     while (!atomic_load_explicit(&r->done, memory_order_acquire)) {
         gyre_status_t st = wait_turn(r, &wait);
@@ -429,18 +505,7 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
         coll_stop_driving(comm);
     }
     comm_wait_end(&wait);
-    gyre_status_t status = r->status;
-    if (status != GYRE_OK)
-        gyre_fail_quiet(status, "%s", comm->error_text);
-    coll_drive(comm);
-    comm->sleeps += wait.sleeps;
-    comm->waited += wait.waited;
-    comm->open--;
-    if (status == GYRE_OK && coll_comm_idle(comm))
-        comm_recorder_end(comm->world->recorder);
-    request_free_driving(r);
-    coll_stop_driving(comm);
-    return status;
+    return finish_wait(r, &wait);
 }
 
 gyre_status_t gyre_wait(gyre_request_t **request)

@@ -559,6 +559,16 @@ extern "C" cudaError_t coll_cuda_load(void)
     return cudaSuccess;
 }
 
+extern "C" cudaError_t coll_cuda_blocks_held(int *blocks)
+{
+#ifndef GYRE_EMULATED
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, peers_kernel, THREADS, 0);
+#else
+    *blocks = 4; /* as far as threads go */
+    return cudaSuccess;
+#endif
+}
+
 extern "C" cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
 {
     return GYRE_LAUNCH(peers_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *op);

@@ -99,6 +99,8 @@ extern "C" {
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream);
 /* Has the driver load all kernels now: later it might wait for a kernel that waits for a peer. */
 cudaError_t coll_cuda_load(void);
+/* How many blocks of that kernel one multiprocessor of the current device holds at once. */
+cudaError_t coll_cuda_blocks_held(int *blocks);
 /* Tells every peer that this rank reads in its arena no more. */
 cudaError_t coll_cuda_launch_goodbye(const coll_cuda_op_t *op, cudaStream_t stream);
 

@@ -45,6 +45,27 @@ typedef struct CUstream_st *gyre_cuda_stream_t;
  * before any collective, and before a capture. Does nothing the second time. */
 GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
 
+/* Communicators for several devices of one process, which need no gyre_init: comms: [n], comms[r] is rank r of n (1..64) and works on
+ * devices[r]; devices: [n], a device may come several times, and its ranks share it then; NULL: 0, 1, ... as many as there are,
+ * again and again. All are destroyed with gyre_comm_destroy; the memory that they share goes with the last.
+ *
+ * Their ranks reach each other's device memory by plain pointers, and collectives on it are all they have, with the same bits as
+ * anywhere else: on streams, by one thread for all ranks, in any order (a launch waits for nobody), or by a thread per rank; in CUDA
+ * graphs; and as ordinary calls with device pointers, which block: by a thread per rank, or by one thread between
+ * gyre_group_start and gyre_group_end. UNSUPPORTED: buffers in host memory, messages, gyre_comm_split and what else
+ * takes a job.
+ *
+ * Kernels of the ranks wait for each other. So all ranks of a device need streams of their own (cudaStreamNonBlocking; the
+ * default stream and one that two ranks share are refused: INVALID), in queues of their own (set CUDA_DEVICE_MAX_CONNECTIONS=32
+ * before CUDA starts: 8 is its default), and between the first rank's and the last rank's call of an operation the program does
+ * nothing that waits for a device: no cudaMalloc, cudaFree, cudaDeviceSynchronize, gyre_comm_destroy, and no first launch
+ * of a kernel unless CUDA_MODULE_LOADING=EAGER. An operation that some rank never calls, or that cannot run for such a reason,
+ * ends after GYRE_TIMEOUT on all of them; a failure or gyre_comm_abort on one rank ends the others'.
+ *
+ * Errors: INVALID; UNSUPPORTED: no device, no peer access between two of them, or too many ranks on one for their kernels to run
+ * at once; NO_MEMORY. Then there are no communicators. */
+GYRE_API gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **comms);
+
 GYRE_API gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
                                               gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream);
 GYRE_API gyre_status_t gyre_reduce_scatter_stream(const void *send, void *recv, size_t count,
