@@ -36,6 +36,9 @@ typedef struct {
     int embed, head;      /* 1: has the embedding in front, final norm + head + loss behind */
     size_t slots;         /* sequences between forward and backward at the same time */
     size_t together;      /* of them in one call of model_stage_*_batch, at most; 0: 1 */
+    /* So many consecutive sequences have one gradient of each weight, placed and announced once, under the slot of the first of them:
+     * backward takes a multiple of them in each call. 0: 1 */
+    size_t grad_sequences;
     model_recompute_t recompute;
     model_precision_t precision; /* MODEL_FLOAT32 for double */
     int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
@@ -56,7 +59,7 @@ typedef struct {
 } model_sequence_t;
 
 /* Rows first .. first + rows - 1 of the table (all gradients of one layer, or of what stands before or behind the layers)
- * have their final gradient of this sequence. An answer other than GYRE_OK ends backward, which returns it. */
+ * have their final gradient of this sequence (of these config.grad_sequences). An answer other than GYRE_OK ends backward, which returns it. */
 typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, size_t rows);
 
 /* What a stage has given to its group since it was created, in elements of the whole tensor: n elements all-reduced travel

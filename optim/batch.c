@@ -7,16 +7,23 @@
 optim_batch_t optim_batch_complete(const optim_batch_t *batch)
 {
     optim_batch_t b = *batch;
+    b.leaf = b.leaf ? b.leaf : 1;
+    size_t leaves = b.batch / b.leaf;
     if (b.groups == 0)
-        b.groups = b.batch & (~b.batch + 1);
+        b.groups = leaves & (~leaves + 1);
     return b;
+}
+
+size_t optim_batch_leaves(const optim_batch_t *batch, size_t sequences)
+{
+    return batch->leaf > 1 ? sequences / batch->leaf : sequences;
 }
 
 optim_batch_t optim_batch_sized(const optim_batch_t *batch, size_t sequences)
 {
     optim_batch_t b = *batch;
     b.batch = sequences;
-    if (b.groups > 0 && sequences % b.groups != 0)
+    if (b.groups > 0 && optim_batch_leaves(&b, sequences) % b.groups != 0)
         b.groups = 0;
     return b;
 }
@@ -27,11 +34,21 @@ size_t optim_batch_group(const optim_batch_t *batch)
     return b.groups ? b.batch / b.groups : 0;
 }
 
-/* The least batch of equal groups that is no smaller and feeds all ranks. */
+/* The least batch of equal groups of whole leaves that is no smaller and feeds all ranks. */
 static size_t nearest_batch(const optim_batch_t *batch, size_t ranks)
 {
-    size_t least = base_max_size(batch->batch, ranks), groups = base_max_size(1, batch->groups);
-    return (least + groups - 1) / groups * groups;
+    size_t leaf = base_max_size(1, batch->leaf), groups = base_max_size(1, batch->groups);
+    size_t least = base_max_size((batch->batch + leaf - 1) / leaf, ranks);
+    return (least + groups - 1) / groups * groups * leaf;
+}
+
+/* The largest leaf, no larger than that of the batch, that divides it and leaves one to each rank. */
+static size_t nearest_leaf(const optim_batch_t *batch, size_t ranks)
+{
+    size_t leaf = base_max_size(1, base_min_size(batch->leaf, batch->batch / ranks));
+    while (batch->batch % leaf != 0)
+        leaf--;
+    return leaf;
 }
 
 gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
@@ -39,10 +56,21 @@ gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
     if (batch->batch < 1)
         return gyre_fail(GYRE_ERR_INVALID, "batch %zu: it must be 1 or more", batch->batch);
     const optim_batch_t b = optim_batch_complete(batch);
-    if (b.batch % b.groups != 0)
+    size_t leaves = b.batch / b.leaf;
+    if (b.leaf > 1 && (b.batch % b.leaf != 0 || (leaves < ranks && b.batch >= ranks)))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "a batch of %zu sequences, of which %zu at a time make one gradient (--grad-sequences), "
+            "%s: take --grad-sequences %zu (other bits), or a batch of %zu",
+            b.batch, b.leaf,
+            b.batch % b.leaf != 0 ? "is no whole number of them"
+                                  : "has fewer of them than there are data-parallel ranks",
+            nearest_leaf(batch, ranks), nearest_batch(batch, ranks));
+    if (leaves % b.groups != 0)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "a batch of %zu sequences cannot be %zu equal groups: take a batch of %zu", b.batch,
-                         b.groups, nearest_batch(batch, ranks));
+                         "a batch of %zu %s cannot be %zu equal groups: take a batch of %zu sequences",
+                         leaves, b.leaf > 1 ? "gradients (--grad-sequences)" : "sequences", b.groups,
+                         nearest_batch(batch, ranks));
     if (b.batch < ranks)
         return gyre_fail(
             GYRE_ERR_INVALID,
@@ -84,24 +112,29 @@ static int equal_is_tree(size_t share, size_t group, size_t ranks)
            equal_is_tree(share, group, ranks - left);
 }
 
-static int has_equal(const optim_batch_t *b, size_t ranks)
+/* Both in leaves. */
+static int has_equal(const optim_batch_t *batch, size_t leaves, size_t group, size_t ranks)
 {
-    return b->batch % ranks == 0 &&
-           (b->equal || equal_is_tree(b->batch / ranks, optim_batch_group(b), ranks));
+    return leaves % ranks == 0 && (batch->equal || equal_is_tree(leaves / ranks, group, ranks));
 }
 
 void optim_batch_share(const optim_batch_t *batch, size_t ranks, size_t rank, size_t *first, size_t *count)
 {
-    if (has_equal(batch, ranks)) {
-        *count = batch->batch / ranks;
+    size_t leaf = base_max_size(1, batch->leaf), leaves = batch->batch / leaf,
+           group = optim_batch_group(batch) / leaf;
+    if (has_equal(batch, leaves, group, ranks)) {
+        *count = leaves / ranks;
         *first = rank * *count;
     } else {
-        tree_share(batch->batch, optim_batch_group(batch), ranks, rank, first, count);
+        tree_share(leaves, group, ranks, rank, first, count);
     }
+    *first *= leaf;
+    *count *= leaf;
 }
 
 int optim_batch_invariant(const optim_batch_t *batch, size_t ranks)
 {
-    return !batch->equal || batch->batch % ranks != 0 ||
-           equal_is_tree(batch->batch / ranks, optim_batch_group(batch), ranks);
+    size_t leaf = base_max_size(1, batch->leaf), leaves = batch->batch / leaf;
+    return !batch->equal || leaves % ranks != 0 ||
+           equal_is_tree(leaves / ranks, optim_batch_group(batch) / leaf, ranks);
 }

@@ -1,7 +1,8 @@
 /* optim/batch.h: the global batch, the tree over its sequences, and which rank has which of them.
  *
- * A batch is `groups` groups of equally many consecutive sequences; the tree of docs/contract.md joins the sequences of a group,
- * and then the groups. The tree belongs to the batch alone: no layout changes it, so no layout changes the bits of a sum
+ * A batch is `groups` groups of equally many consecutive sequences; the tree of docs/contract.md joins what a group has, and
+ * then the groups. Its leaves are the sequences, or `leaf` consecutive ones each, whose gradient of a weight is one product over all
+ * their positions. The tree belongs to the batch alone: no layout changes it, so no layout changes the bits of a sum
  * over the batch, as long as every data-parallel rank's share is a subtree of it. Groups decide which degrees get
  * equal shares: with a power of two of groups every power of two of ranks up to it does; for DP 24 take 24 groups, or 48,
  * or 96 (then 24, 12, 6, 3 and 1 have equal shares). */
@@ -14,21 +15,24 @@
 
 typedef struct {
     size_t batch;  /* sequences of a step */
-    size_t groups; /* divides batch; 0: the largest power of two that does */
+    size_t leaf;   /* sequences of a leaf; divides batch; 0: 1 */
+    size_t groups; /* divides the number of leaves; 0: the largest power of two that does */
     int equal;     /* 1: equal shares wherever ranks divide the batch, even where that changes the bits */
 } optim_batch_t;
 
-/* `batch` with its groups filled in. */
+/* `batch` with leaf and groups filled in. */
 optim_batch_t optim_batch_complete(const optim_batch_t *batch);
-/* The batch with so many sequences: with the same number of groups where they divide it, else as if none had been named. */
+/* The batch with so many sequences: with the same number of groups where they divide its leaves, else as if none had been named. */
 optim_batch_t optim_batch_sized(const optim_batch_t *batch, size_t sequences);
 /* Sequences of a group. */
 size_t optim_batch_group(const optim_batch_t *batch);
+/* Leaves that so many sequences of it are: whole ones. */
+size_t optim_batch_leaves(const optim_batch_t *batch, size_t sequences);
 
-/* INVALID if groups do not divide the batch, or if there are more ranks than sequences; names the way out. */
+/* INVALID if leaves do not divide the batch, or groups the leaves, or if there are more ranks than leaves; names the way out. */
 gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks);
 
-/* Sequences [*first, *first + *count) are rank `rank`'s of `ranks` data-parallel ones. Equal shares where they are
+/* Sequences [*first, *first + *count) are rank `rank`'s of `ranks` data-parallel ones: whole leaves. Equal shares where they are
  * subtrees; else the leaves of the subtree that the rank is in the tree over the ranks: 8 sequences are shared out to 3
  * ranks as 2, 2, 4, for (r0 + r1) + r2 is ((0 1) + (2 3)) + (4 5 6 7); to 5 ranks as 2, 2, 2, 2, 0. The longest share is
  * then that of the largest power of two of ranks. */

@@ -32,6 +32,12 @@ gyre_status_t optim_ramp_check(const optim_ramp_t *r)
             "the batch cannot grow from %zu to %zu sequences by %zu at a time: take an increment of %zu",
             r->start, r->batch, r->increment, nearest);
     }
+    if (r->leaf > 1 && (r->start % r->leaf != 0 || r->increment % r->leaf != 0))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "the batch grows from %zu sequences by %zu at a time, but %zu at a time make one gradient "
+            "(--grad-sequences): take multiples of %zu for both",
+            r->start, r->increment, r->leaf, r->leaf);
     if (way / r->increment >= MOST_SIZES)
         return gyre_fail(GYRE_ERR_INVALID, "a batch that has %zu sizes: take a larger increment than %zu",
                          way / r->increment + 1, r->increment);

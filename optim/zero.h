@@ -28,9 +28,10 @@
 #include "optim/scaler.h"
 
 typedef struct {
-    int stage;           /* 0 .. 3 */
-    size_t share;        /* sequences of this DP rank in every step; ranks may differ (optim_batch_share) */
-    size_t group;        /* of their tree (optim_batch_group) */
+    int stage; /* 0 .. 3 */
+    /* Of this DP rank in every step, and of a group of their tree; ranks' shares may differ (optim/batch.h). What is called a
+     * sequence here is a leaf of that tree: a sequence, or several that have one gradient. */
+    size_t share, group;
     size_t bucket_bytes; /* of fp32 gradients; 0: GYRE_BUCKET_BYTES. A tied row is alone in its bucket. */
 
     /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits, beside fp32 master

@@ -133,6 +133,18 @@ static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, c
 
 static int check_data(const pipe_layout_t *l, const optim_batch_t *batch, char why[WHY])
 {
+    size_t leaf = base_max_size(1, batch->leaf), leaves = batch->batch / leaf;
+    if (leaf > 1 && leaves < l->dp) {
+        snprintf(why, WHY,
+                 "a batch of %zu sequences in gradients of %zu (--grad-sequences) cannot feed dp %zu",
+                 batch->batch, leaf, l->dp);
+        return 0;
+    }
+    if (l->micro_batch % leaf != 0) {
+        snprintf(why, WHY, "micro-batches of %zu sequences are no whole gradients of %zu (--grad-sequences)",
+                 l->micro_batch, leaf);
+        return 0;
+    }
     if (batch->batch < l->dp) {
         snprintf(why, WHY, "a batch of %zu sequences cannot feed dp %zu", batch->batch, l->dp);
         return 0;
@@ -177,14 +189,15 @@ static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
            0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
 }
 
-/* The best of `l` with micro-batches as they are and smaller (which only a schedule that counts them minds), and with either
- * balance. */
+/* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule that counts them minds),
+ * and with either balance. */
 static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
                      const optim_batch_t *batch, double *least, pipe_layout_t *best)
 {
     char why[WHY];
-    for (size_t micro = asked->micro_batch; micro >= 1; micro /= 2) {
-        l.micro_batch = micro;
+    size_t leaf = base_max_size(1, batch->leaf);
+    for (size_t leaves = (asked->micro_batch + leaf - 1) / leaf; leaves >= 1; leaves /= 2) {
+        l.micro_batch = leaves * leaf;
         for (int other = 0; other < 2; other++) {
             l.balance = asked->balance != other;
             double d = distance(&l, asked);
@@ -275,8 +288,9 @@ static gyre_status_t nothing_fits(const pipe_layout_t *layout, const model_confi
         flags_of(&near, layout, flags);
         return gyre_fail(GYRE_ERR_INVALID,
                          "%s; no layout of this model and a batch of %zu fits %zu ranks: take %zu ranks "
-                         "(%s) or a larger batch",
-                         why, batch->batch, ranks, fewer, flags);
+                         "(%s)%s or a larger batch",
+                         why, batch->batch, ranks, fewer, flags,
+                         batch->leaf > 1 ? ", a smaller --grad-sequences (other bits)" : "");
     }
     return gyre_fail(GYRE_ERR_INVALID,
                      "%s; no layout of this model and a batch of %zu fits %zu ranks: take fewer ranks or a "
@@ -289,8 +303,9 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 {
     char why[WHY], leaves[ADVICE], flags[ADVICE];
     pipe_layout_t near;
-    if (pipe_layout_works(layout, model, ranks, batch, why))
-        return GYRE_OK;
+    gyre_status_t status = batch->leaf > 1 ? optim_batch_check(batch, 1) : GYRE_OK; /* whatever the layout */
+    if (status != GYRE_OK || pipe_layout_works(layout, model, ranks, batch, why))
+        return status;
     if (!pipe_layout_nearest(layout, model, ranks, batch, &near))
         return nothing_fits(layout, model, ranks, batch, why);
     flags_of(&near, layout, flags);

@@ -19,7 +19,7 @@ typedef struct {
     pipe_kind_t schedule;
     int zero;     /* ZeRO stage 0 .. 3 over the data-parallel group */
     int sequence; /* 1: sequence parallelism in the tensor-parallel group */
-    /* Sequences that travel through the pipeline together. 0: 1; where ZeRO 3 gathers weights for every micro-batch, and
+    /* Sequences that travel through the pipeline together: whole leaves of the batch (optim/batch.h). 0: one of them; where ZeRO 3 gathers weights for every micro-batch, and
      * there is no pipeline that wants many of them, what pipe_layout_together says. */
     size_t micro_batch;
     int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
@@ -39,8 +39,9 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, co
 
 /* together.c: the micro-batch of a layout that gathers its weights for each of them (ZeRO 3), where it is not given: the largest
  * whose activations beyond those of one sequence take at most half of what stage 3 saves on a rank against stage 0, so that the other half
- * stays saved; then the least that makes as few micro-batches. 1 to the longest share; 1 where weights are gathered once in any case
- * (keep), where there is a pipeline, and for what does not pass the checks. Counted in the bytes of the CPU's stages. */
+ * stays saved; then the least that makes as few micro-batches. From a leaf of the batch (optim/batch.h) to the longest share, always
+ * whole leaves; one leaf where weights are gathered once in any case (keep), where there is a pipeline, and for what does not pass
+ * the checks. Counted in the bytes of the CPU's stages. */
 size_t pipe_layout_together(const pipe_layout_t *layout, const pipe_load_t *load);
 
 /* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the

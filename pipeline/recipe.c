@@ -200,10 +200,13 @@ static gyre_status_t read_layout(const char *where, const json_t *object, pipe_r
                            {"micro_batch", COUNT, &r->layout.micro_batch, 1, 1e6},
                            {"global_batch", COUNT, &r->batch.batch, 1, 1e9},
                            {"groups", COUNT, &r->batch.groups, 1, 1e9},
+                           {"grad_sequences", COUNT, &r->batch.leaf, 1, 1048576},
                            {"seq", COUNT, &seq, 1, 1048576},
                            {"recompute", RECOMPUTE, &r->recompute, 0, 0}};
     gyre_status_t status = READ("layout", object, keys);
     r->layout.zero = (int)zero;
+    if (r->batch.leaf > 1 && !json_object_get(object, "micro_batch"))
+        r->layout.micro_batch = r->batch.leaf;
     if (status == GYRE_OK && seq) {
         if (seq > r->model.seq && r->model.pos == MODEL_POS_LEARNED)
             return gyre_fail(GYRE_ERR_INVALID, "%s: layout.seq is %zu, but the model knows %zu positions",
@@ -307,7 +310,7 @@ void pipe_recipe_complete(pipe_recipe_t *r)
     size_t dp = r->layout.dp;
     if (!r->batch.batch)
         r->batch.batch = dp * r->layout.micro_batch;
-    if (!r->batch.groups && (dp & (dp - 1)) != 0 && r->batch.batch % dp == 0)
+    if (!r->batch.groups && (dp & (dp - 1)) != 0 && optim_batch_leaves(&r->batch, r->batch.batch) % dp == 0)
         r->batch.groups = dp;
     r->batch = optim_batch_complete(&r->batch);
 }
@@ -372,6 +375,7 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
     if (status ==
         GYRE_OK) /* of the file's own batch: another's, as a planner may ask for, need not be reached so */
         status = optim_ramp_check(&(optim_ramp_t){.batch = r.batch.batch,
+                                                  .leaf = r.batch.leaf,
                                                   .start = r.optimizer.ramp_start,
                                                   .increment = r.optimizer.ramp_step,
                                                   .over = r.optimizer.ramp_over});

@@ -75,10 +75,13 @@ pipe_recipe_t pipe_recipe_tiny(const pipe_recipe_t *recipe)
         r.model.vocab = r.model.vocab_padded = VOCAB + MODEL_INFILL_IDS;
         r.objective.infill = model_infill_ids_last(r.model.vocab);
     }
-    r.batch = optim_batch_complete(&(optim_batch_t){.batch = BATCH});
     size_t share = BATCH / r.layout.dp;
     /* as many micro-batches as stages at least, where the full recipe has that */
     r.layout.micro_batch = base_max_size(1, base_min_size(recipe->layout.micro_batch, share / r.layout.pp));
+    if (recipe->batch.leaf > 1 && r.layout.micro_batch > 1)
+        r.layout.micro_batch = r.layout.micro_batch / 2 * 2;
+    r.batch = optim_batch_complete(
+        &(optim_batch_t){.batch = BATCH, .leaf = recipe->batch.leaf > 1 && r.layout.micro_batch > 1 ? 2 : 1});
     r.nodes = 1;
     r.per_node = r.layout.tp * r.layout.pp * r.layout.dp;
     r.accelerator[0] = '\0';

@@ -18,8 +18,9 @@ static size_t held(const size_t bytes[OPTIM_MEMORY_KINDS])
 static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size_t share, size_t *out)
 {
     size_t bytes[OPTIM_MEMORY_KINDS];
-    optim_zero_config_t zero = {.share = share,
-                                .group = optim_batch_group(&load->batch),
+    const optim_batch_t *batch = &load->batch;
+    optim_zero_config_t zero = {.share = optim_batch_leaves(batch, share),
+                                .group = optim_batch_leaves(batch, optim_batch_group(batch)),
                                 .bucket_bytes = BUCKET,
                                 .precision = load->precision,
                                 .grad16 = load->grad16,
@@ -61,15 +62,18 @@ size_t pipe_layout_together(const pipe_layout_t *l, const pipe_load_t *load)
 {
     char why[PIPE_LAYOUT_WHY];
     pipe_layout_t one = *l;
-    one.micro_batch = 1;
+    size_t leaf = base_max_size(1, load->batch.leaf);
+    one.micro_batch = leaf;
     if (l->zero != 3 || l->dp < 2 || l->pp != 1 || load->keep || load->batch.batch < 1 ||
         !model_config_works(&load->model) ||
         !pipe_layout_works(&one, &load->model, l->tp * l->dp, &load->batch, why))
-        return 1;
+        return leaf;
     size_t longest = pipe_layout_longest(l, &load->batch), spare, each, most;
-    if (longest < 2 || saved(l, load, longest, &spare) != GYRE_OK || activations(l, load, &each) != GYRE_OK)
-        return 1; /* which has been told */
-    most = base_min_size(longest, 1 + spare / 2 / base_max_size(1, each));
+    if (longest <= leaf || saved(l, load, longest, &spare) != GYRE_OK ||
+        activations(l, load, &each) != GYRE_OK)
+        return leaf; /* which has been told */
+    longest /= leaf; /* from here on in leaves, which are whole */
+    most = base_min_size(longest, base_max_size(1, (1 + spare / 2 / base_max_size(1, each)) / leaf));
     size_t count = (longest + most - 1) / most;
-    return (longest + count - 1) / count;
+    return (longest + count - 1) / count * leaf;
 }

@@ -334,6 +334,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .head = chunk->head,
                                     .slots = chunk->in_flight * train->layout.micro_batch,
                                     .together = train->layout.micro_batch,
+                                    .grad_sequences = train->batch.leaf,
                                     .recompute = config->recompute,
                                     .offload = config->offload_activations,
                                     .precision = config->precision,
@@ -363,8 +364,8 @@ static gyre_status_t make_zero(pipe_train_t *train)
     const pipe_train_config_t *config = &train->config;
     optim_zero_config_t how = config->zero;
     how.stage = train->layout.zero;
-    how.share = train->share;
-    how.group = optim_batch_group(&train->batch);
+    how.share = optim_batch_leaves(&train->batch, train->share);
+    how.group = optim_batch_leaves(&train->batch, optim_batch_group(&train->batch));
     how.precision = config->precision;
     if (train->gpu) {
         how.on_device = 1;
@@ -537,6 +538,9 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
     if (batch < 1 || batch > train->config.batch.batch)
         return gyre_fail(GYRE_ERR_INVALID, "a batch of %zu sequences: this run was made for 1 to %zu", batch,
                          train->config.batch.batch);
+    gyre_status_t status = optim_batch_check(&sized, 1);
+    if (status != GYRE_OK)
+        return status;
     free_parts(train);
     train->batch = optim_batch_complete(&sized);
     train->load.batch = sized;
@@ -544,8 +548,10 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
         pipe_layout_complete(&train->config.layout, (size_t)gyre_comm_size(train->world), &train->load)
             .micro_batch;
     find_shares(train);
-    gyre_status_t status =
-        optim_zero_resize(train->zero, train->share, optim_batch_group(&train->batch), train->longest);
+    const optim_batch_t *b = &train->batch;
+    status =
+        optim_zero_resize(train->zero, optim_batch_leaves(b, train->share),
+                          optim_batch_leaves(b, optim_batch_group(b)), optim_batch_leaves(b, train->longest));
     return status == GYRE_OK ? make_parts(train) : status;
 }
 

@@ -42,12 +42,13 @@ gyre_status_t model_cuda_drop(model_cuda_type_t type, void *y, size_t step_y, co
                               size_t sequences, size_t rows, size_t channels,
                               const model_cuda_dropout_t *drop, struct CUstream_st *stream);
 
-/* Up to MODEL_CUDA_COPIES rows of floats, each from one place to another, in one launch. */
+/* Up to MODEL_CUDA_COPIES rows of floats, each from one place to another, or the sum of several, in one launch. */
 enum { MODEL_CUDA_COPIES = 8 };
 typedef struct {
     float *to[MODEL_CUDA_COPIES];
     const float *from[MODEL_CUDA_COPIES];
     size_t rows, count; /* how many, and elements of each */
+    size_t terms, step; /* so many that lie `step` elements apart are added one after another; 0: 1 */
 } model_cuda_copies_t;
 gyre_status_t model_cuda_copy_rows(const model_cuda_copies_t *copies, struct CUstream_st *stream);
 

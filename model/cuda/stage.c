@@ -2,6 +2,7 @@
 #ifdef GYRE_CUDA
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "model/cuda/stage_parts.h"
 
@@ -86,10 +87,8 @@ static gyre_status_t load_one(const stage_t *s, slot_t *slot, size_t j, const mo
     size_t T = s->c.seq, bytes = T * sizeof(int32_t);
     gyre_status_t status = check_positions(s, sequence->positions);
     if (status == GYRE_OK && s->config.embed &&
-        (status = check_tokens(s, "token", sequence->tokens)) == GYRE_OK) {
+        (status = check_tokens(s, "token", sequence->tokens)) == GYRE_OK)
         memcpy(slot->in.tokens + j * T, sequence->tokens, bytes);
-        model_cuda_chain(slot->in.chain + j * T, sequence->tokens, T, s->last);
-    }
     if (status == GYRE_OK && s->config.head && sequence->targets &&
         (status = check_tokens(s, "target", sequence->targets)) == GYRE_OK)
         memcpy(slot->in.targets + j * T, sequence->targets, bytes);
@@ -119,6 +118,11 @@ static void load(stage_t *s, slot_t *slot, size_t n, const model_sequence_t *seq
     slot->evaluate = sequence[0].evaluate;
     for (size_t j = 0; s->status == GYRE_OK && j < n; j++)
         s->status = load_one(s, slot, j, &sequence[j]);
+    /* positions with the same token are linked among those that have one gradient */
+    size_t T = s->c.seq, many = s->config.grad_sequences;
+    for (size_t j = 0; s->status == GYRE_OK && s->config.embed && j < n; j += many)
+        model_cuda_chain(slot->in.chain + j * T, slot->in.tokens + j * T, base_min_size(many, n - j) * T,
+                         s->last);
     stage_copy(s, slot->device.tokens, slot->in.tokens, s->input_bytes);
     if (s->status == GYRE_OK)
         stage_call(s, cudaEventRecord(slot->read, s->stream), "recording an event");
@@ -236,11 +240,11 @@ gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *s, size_t at, size_t n
 
 /* ---- backward ----------------------------------------------------------------------------------------------------------------- */
 
-/* Gradients of unit i's weights (unit_at), one sequence after the other. */
+/* Gradients of unit i's weights (unit_at), one after the other: of each sequence, or of each config.grad_sequences of them. */
 static void weights_of(stage_t *s, size_t at, const slot_t *slot, size_t i)
 {
     const unit_t unit = unit_at(s, i);
-    for (size_t j = 0; j < slot->n; j++) {
+    for (size_t j = 0; j < slot->n; j += s->config.grad_sequences) {
         if (!place(s, at + j, unit))
             return;
         if (i == s->config.layers + 1)
@@ -284,6 +288,10 @@ gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *s, size_t at, size_t
     if (slot->state != SLOT_FORWARD || slot->n != n)
         return gyre_fail(GYRE_ERR_INVALID,
                          "slot %zu: backward of %zu sequences needs a forward of as many in it, once", at, n);
+    if (n % s->config.grad_sequences != 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "backward of %zu sequences, of which %zu at a time make one gradient", n,
+                         s->config.grad_sequences);
     if ((!s->config.embed && !d_in) || (!s->config.head && !d_out))
         return lacking_edge(s, "backward", d_in != NULL);
     size_t lowest = s->config.embed ? 0 : 1, turn = 0;

@@ -6,7 +6,7 @@
  *
  * Bits do not depend on the layout, as on the CPU (model/stage.h): sums that tensor parallelism cuts have config.leaves leaves, one
  * product each of a strided batch, joined in the tree of docs/contract.md; sums over positions have the pieces of model/cuda/norm.h; the gradient
- * of a weight is one product per sequence, and the tree over sequences belongs to the store. A row of a product has the same bits whatever
+ * of a weight is one product per sequence, or over all positions of config.grad_sequences of them, and the tree over those belongs to the store. A row of a product has the same bits whatever
  * the micro-batch with Gyre's own kernels (model/cuda/matmul.h); cuBLASLt may choose another order for another number of rows: there the
  * bits belong to the size of the micro-batch.
  *

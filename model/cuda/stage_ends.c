@@ -66,10 +66,11 @@ void stage_embed_backward(stage_t *s, slot_t *slot, void *d_x)
     stage_spread(s, slot->n, slot->d_embed, d_x);
 }
 
-/* Up to two rows of sums [n][2][C] of sequence j into their gradients. */
+/* Up to two rows of sums [n][2][C], from sequence j on, into their gradients. */
 static void put_sums(stage_t *s, float *first, float *second, const float *sums, size_t j)
 {
-    model_cuda_copies_t copies = {.count = s->c.hidden};
+    model_cuda_copies_t copies = {
+        .count = s->c.hidden, .terms = s->config.grad_sequences, .step = 2 * s->c.hidden};
     for (size_t i = 0; i < 2; i++)
         if (i == 0 ? first : second) {
             copies.to[copies.rows] = i == 0 ? first : second;
@@ -81,15 +82,15 @@ static void put_sums(stage_t *s, float *first, float *second, const float *sums,
 
 void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j)
 {
-    size_t T = s->c.seq, C = s->c.hidden, vocab = s->g * s->leaf_vocab;
+    size_t T = s->c.seq, C = s->c.hidden, vocab = s->g * s->leaf_vocab, many = s->config.grad_sequences;
     const void *d = stage_at(s, slot->d_embed, j * T * C);
     if (s->status == GYRE_OK)
         stage_call(s, cudaMemsetAsync(D(WTE), 0, vocab * C * sizeof(float), s->stream),
                    "clearing a gradient");
     if (s->status == GYRE_OK) /* GLM-130B: the token embedding learns more slowly */
-        s->status =
-            model_cuda_embed_back(s->type, D(WTE), s->tp.rank * vocab, vocab, d, slot->device.tokens + j * T,
-                                  slot->device.chain + j * T, T, C, (float)s->c.embed_shrink, s->stream);
+        s->status = model_cuda_embed_back(s->type, D(WTE), s->tp.rank * vocab, vocab, d,
+                                          slot->device.tokens + j * T, slot->device.chain + j * T, many * T,
+                                          C, (float)s->c.embed_shrink, s->stream);
     if (s->c.embed_norm)
         put_sums(s, D(EMB_LN_W), D(EMB_LN_B), slot->sums_embed, j);
     if (!D(WPE) || s->status != GYRE_OK)
@@ -98,7 +99,7 @@ void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j)
         stage_call(s, cudaMemsetAsync(D(WPE), 0, s->c.pos_offset * C * sizeof(float), s->stream),
                    "clearing a gradient");
     if (s->status == GYRE_OK)
-        s->status = model_cuda_widen(s->type, D(WPE) + s->c.pos_offset * C, d, T * C, s->stream);
+        s->status = model_cuda_widen(s->type, D(WPE) + s->c.pos_offset * C, d, many, T * C, s->stream);
 }
 
 /* ---- head and loss ----------------------------------------------------------------------------------------------------- */
@@ -210,14 +211,14 @@ void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x)
     stage_complete(s, slot->sums_head, slot->n * 2 * C);
 }
 
-/* dw [g][v,C] = dlogits^T lnf of sequence j. */
+/* dw [g][v,C] = dlogits^T lnf. */
 void stage_head_weights(stage_t *s, const slot_t *slot, size_t j)
 {
     size_t T = s->c.seq, C = s->c.hidden, v = s->leaf_vocab, ld = gradient_ld(s);
     const model_cuda_product_t p = {.trans_a = 1,
                                     .M = v,
                                     .N = C,
-                                    .K = T,
+                                    .K = s->config.grad_sequences * T,
                                     .lda = ld,
                                     .ldb = C,
                                     .ldd = C,

@@ -54,7 +54,7 @@ static model_cuda_product_t by_experts(const stage_t *s, size_t n, size_t N, siz
                                   .out = s->type};
 }
 
-/* dw [e][M,N] = x^T d of sequence j, x S [e][n][cap,M], d S [e][n][cap,N]. */
+/* dw [e][M,N] = x^T d of the sequences that have one gradient, from j on, x S [e][n][cap,M], d S [e][n][cap,N]. */
 static void expert_weight(stage_t *s, size_t n, size_t j, float *dw, const void *x, const void *d, size_t M,
                           size_t N)
 {
@@ -62,7 +62,7 @@ static void expert_weight(stage_t *s, size_t n, size_t j, float *dw, const void 
     const model_cuda_product_t p = {.trans_a = 1,
                                     .M = M,
                                     .N = N,
-                                    .K = s->cap,
+                                    .K = s->config.grad_sequences * s->cap,
                                     .lda = M,
                                     .ldb = N,
                                     .ldd = N,
@@ -196,7 +196,7 @@ void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j)
         const model_cuda_product_t p = {.trans_a = 1,
                                         .M = C,
                                         .N = E,
-                                        .K = T,
+                                        .K = s->config.grad_sequences * T,
                                         .lda = C,
                                         .ldb = parts * E,
                                         .ldd = E,

@@ -217,7 +217,7 @@ void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out)
 
 static void qkv_weights(stage_t *s, const slot_t *slot, const layer_t *a, size_t l, size_t j)
 {
-    size_t T = s->c.seq, C = s->c.hidden, n = s->leaf_qkv, q = s->leaf_attn;
+    size_t T = s->c.seq, C = s->c.hidden, n = s->leaf_qkv, q = s->leaf_attn, many = s->config.grad_sequences;
     if (!stage_is_top_query(s, l)) {
         stage_columns_weight(s, slot, j, D(ATTN_QKV_W), D(ATTN_QKV_B), a->d_qkv, a->ln1, n);
         return;
@@ -236,16 +236,22 @@ static void qkv_weights(stage_t *s, const slot_t *slot, const layer_t *a, size_t
                               .alpha = 1,
                               .in = s->type,
                               .out = MODEL_CUDA_F32};
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_matmul(s->matmul, &p, W(WQE), d, D(ATTN_QKV_W), s->stream);
+    for (size_t k = 0; k < many && s->status == GYRE_OK; k++) { /* all of them with the same queries */
+        p.beta = k > 0 ? 1.0f : 0.0f;
+        s->status =
+            model_cuda_matmul(s->matmul, &p, W(WQE), stage_at(s, d, k * T * n), D(ATTN_QKV_W), s->stream);
+    }
+    p.beta = 0;
+    p.K = many * T;
     p.N = n - q;
     if (s->status == GYRE_OK)
         s->status = model_cuda_matmul(s->matmul, &p, stage_at(s, a->ln1, j * T * C), stage_at(s, d, q),
                                       D(ATTN_QKV_W) + q, s->stream);
     if (D(ATTN_QKV_B) && s->status == GYRE_OK)
-        s->status = model_cuda_column_sum(s->matmul, D(ATTN_QKV_B), d, s->type, T, n, n, s->g,
+        s->status = model_cuda_column_sum(s->matmul, D(ATTN_QKV_B), d, s->type, many * T, n, n, s->g,
                                           slot->n * T * n, s->stream);
-    stage_copy(s, D(WQE), slot->d_wqe + j * T * C, T * C * sizeof(float));
+    if (s->status == GYRE_OK)
+        s->status = model_cuda_widen(MODEL_CUDA_F32, D(WQE), slot->d_wqe + j * T * C, many, T * C, s->stream);
 }
 
 void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j)
@@ -256,7 +262,8 @@ void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j)
         size_t row;
     } sum[] = {{MODEL_MLP_PROJ_B, SUM_MLP_PROJ_B},   {MODEL_LN2_W, SUM_LN2_W}, {MODEL_LN2_B, SUM_LN2_B},
                {MODEL_ATTN_PROJ_B, SUM_ATTN_PROJ_B}, {MODEL_LN1_W, SUM_LN1_W}, {MODEL_LN1_B, SUM_LN1_B}};
-    model_cuda_copies_t copies = {.count = s->c.hidden};
+    model_cuda_copies_t copies = {
+        .count = s->c.hidden, .terms = s->config.grad_sequences, .step = MODEL_SUMS * s->c.hidden};
     if (s->c.experts > 0) {
         stage_experts_weights(s, slot->n, a, j);
     } else {

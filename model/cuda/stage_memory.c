@@ -399,6 +399,7 @@ gyre_status_t model_cuda_stage_create(const model_params_t *params, const model_
     s->c = params->config;
     s->config = *config;
     s->config.together = config->together ? config->together : 1;
+    s->config.grad_sequences = config->grad_sequences ? config->grad_sequences : 1;
     s->config.slots = (config->slots + s->config.together - 1) / s->config.together;
     s->tp = *tp;
     s->tp.sequence = tp->sequence && tp->size > 1;

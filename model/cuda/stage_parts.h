@@ -118,7 +118,7 @@ typedef struct {
 struct model_cuda_stage {
     const model_params_t *params;
     model_config_t c;
-    model_stage_config_t config; /* slots: micro-batches; together: at least 1 */
+    model_stage_config_t config; /* slots: micro-batches; together, grad_sequences: at least 1 */
     model_tp_t tp;
     model_cuda_store_t store;
     struct CUstream_st *stream;
@@ -141,7 +141,7 @@ struct model_cuda_stage {
     int32_t *last;      /* host, [V]: of model_cuda_chain */
 
     const void *weight[MODEL_KINDS]; /* of the rows that are acquired now */
-    float *grad[MODEL_KINDS];        /* where their gradients go, for one sequence */
+    float *grad[MODEL_KINDS];        /* where their gradients go, for config.grad_sequences */
 
     /* workspace */
     float *part;  /* [g][n][T,C] leaves of a sum */
@@ -195,12 +195,12 @@ void stage_complete(stage_t *s, float *sums, size_t count);
  * activation of that, and what is in front of it goes to `pre`. */
 void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, const void *bias,
                    size_t width, int act, void *pre);
-/* dw [g][C,width] = x^T dy of sequence j; db [g][width], which may be NULL. */
+/* dw [g][C,width] = x^T dy of the sequences that have one gradient, k of them, from sequence j on; db [g][width], which may be NULL. */
 void stage_columns_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, float *db, const void *dy,
                           const void *x, size_t width);
 /* Row-parallel, backward: dx S [g][n][T,width] = dy S [n][T,C] w^T, w [g][width,C]; with `pre` times the activation's derivative. */
 void stage_rows_input(stage_t *s, size_t n, void *dx, const void *dy, const void *w, size_t width, void *pre);
-/* dw [g][width,C] = x^T dy of sequence j, x S [g][n][T,width]. */
+/* dw [g][width,C] = x^T dy of k sequences from j on, x S [g][n][T,width]. */
 void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, const void *dy, const void *x,
                        size_t width);
 
@@ -244,7 +244,7 @@ void stage_offload_bring(stage_t *s, const slot_t *slot, size_t l);
 void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out);
 /* d_x: the gradient of the layer's output; d_in: of its input. Neither is the other. */
 void stage_layer_backward(stage_t *s, const slot_t *slot, size_t l, const void *d_x, void *d_in);
-/* The gradients of the weights of sequence j, into stage->grad; d_x as above. */
+/* The gradients of the weights of config.grad_sequences sequences, the first of which is j, into stage->grad; d_x as above. */
 void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j);
 /* 1: the queries of this layer come from an embedding of the positions (CodeGeeX). */
 int stage_is_top_query(const stage_t *s, size_t l);
@@ -256,12 +256,12 @@ void stage_experts_inner(stage_t *s, size_t n, const layer_t *a);
 const float *stage_experts_sum(stage_t *s, size_t n, const layer_t *a);
 /* s->d_norm: the gradient of the experts' input, from dy S [n][T,C], that of the sum. */
 void stage_experts_backward(stage_t *s, size_t n, const layer_t *a, const void *dy);
-/* Gradients of experts and router of sequence j, into stage->grad. */
+/* Gradients of experts and router, as stage_layer_weights. */
 void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j);
 /* out [n][layers], of a slot behind its forward. */
 void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out);
 
-/* ---- stage_ends.c ---- */
+/* ---- stage_ends.c; weights as those of a layer ---- */
 void stage_embed_forward(stage_t *s, slot_t *slot, void *out);
 void stage_embed_backward(stage_t *s, slot_t *slot, void *d_x);
 void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j);

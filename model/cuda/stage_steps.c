@@ -133,11 +133,11 @@ void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, 
 void stage_columns_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, float *db, const void *dy,
                           const void *x, size_t width)
 {
-    size_t C = s->c.hidden, T = s->c.seq;
+    size_t C = s->c.hidden, T = s->c.seq, rows = s->config.grad_sequences * T;
     const model_cuda_product_t p = {.trans_a = 1,
                                     .M = C,
                                     .N = width,
-                                    .K = T,
+                                    .K = rows,
                                     .lda = C,
                                     .ldb = width,
                                     .ldd = width,
@@ -150,7 +150,7 @@ void stage_columns_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, f
     const void *d = stage_at(s, dy, j * T * width);
     multiply(s, &p, stage_at(s, x, j * T * C), d, dw);
     if (db && s->status == GYRE_OK)
-        s->status = model_cuda_column_sum(s->matmul, db, d, s->type, T, width, width, s->g,
+        s->status = model_cuda_column_sum(s->matmul, db, d, s->type, rows, width, width, s->g,
                                           slot->n * T * width, s->stream);
 }
 
@@ -185,7 +185,7 @@ void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, cons
     const model_cuda_product_t p = {.trans_a = 1,
                                     .M = width,
                                     .N = C,
-                                    .K = T,
+                                    .K = s->config.grad_sequences * T,
                                     .lda = width,
                                     .ldb = C,
                                     .ldd = C,

@@ -5,7 +5,8 @@
  * enqueued on the stream until release; what was enqueued may still read then, so memory is used again behind it in the
  * stream. Called in the order of use, once per micro-batch, unit of rows and pass.
  * place: grad[i] -> [count] floats in device memory, overwritten by work that is enqueued on the stream until `ready` of the same rows.
- * A unit's rows are placed and ready once per sequence, one sequence after the other, then those of the next unit. */
+ * A unit's rows are placed and ready once per sequence (or per config.grad_sequences, under the slot of the first), one after the
+ * other, then those of the next unit. */
 #ifndef MODEL_CUDA_STORE_H
 #define MODEL_CUDA_STORE_H
 

@@ -86,15 +86,19 @@ extern "C" gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw
     return MODEL_LAUNCH(type, embed_back, T, threads_for(channels, ROW_THREADS), stream, p);
 }
 
-template <typename S> static __global__ void widen(float *out, const S *d, size_t count)
+template <typename S> static __global__ void widen(float *out, const S *d, size_t terms, size_t count)
 {
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
-         i += (size_t)gridDim.x * blockDim.x)
-        out[i] = model_load(d + i);
+         i += (size_t)gridDim.x * blockDim.x) {
+        float sum = model_load(d + i);
+        for (size_t k = 1; k < terms; k++)
+            sum = sum + model_load(d + k * count + i);
+        out[i] = sum;
+    }
 }
 
-extern "C" gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d, size_t count,
-                                          struct CUstream_st *stream)
+extern "C" gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d, size_t terms,
+                                          size_t count, struct CUstream_st *stream)
 {
     size_t blocks = (count + THREADS - 1) / THREADS;
     dim3 grid((unsigned)(blocks < 16384 ? blocks : 16384)), block(THREADS);
@@ -102,8 +106,8 @@ extern "C" gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, co
         return GYRE_OK;
     cudaError_t rc =
         type == MODEL_CUDA_BF16
-            ? GYRE_LAUNCH(widen<uint16_t>, grid, block, 0, stream, out, (const uint16_t *)d, count)
-            : GYRE_LAUNCH(widen<float>, grid, block, 0, stream, out, (const float *)d, count);
+            ? GYRE_LAUNCH(widen<uint16_t>, grid, block, 0, stream, out, (const uint16_t *)d, terms, count)
+            : GYRE_LAUNCH(widen<float>, grid, block, 0, stream, out, (const float *)d, terms, count);
     return model_cuda_launched(rc, "widen", grid, block);
 }
 

@@ -33,7 +33,7 @@ gyre_status_t model_cuda_embed(const model_cuda_embed_t *embed, struct CUstream_
  * channels, tokens, wte, first, vocab. */
 gyre_status_t model_cuda_embed_part(const model_cuda_embed_t *embed, float *part, struct CUstream_st *stream);
 
-/* dw [vocab, channels], zeroed before, += the rows d [T, channels] of one sequence, times `shrink`, at their tokens. chain [T], made by
+/* dw [vocab, channels], zeroed before, += the rows d [T, channels] of one sequence or several, times `shrink`, at their tokens. chain [T], made by
  * model_cuda_chain, links positions that have the same token, so that their rows are added in their order without atomics. */
 gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw, size_t first, size_t vocab,
                                     const void *d, const int32_t *tokens, const int32_t *chain, size_t T,
@@ -42,8 +42,8 @@ gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw, size_t fi
  * each token has n, the others -1 - n. last [V]: -1 in every place, before and after. */
 void model_cuda_chain(int32_t *chain, const int32_t *tokens, size_t T, int32_t *last);
 
-/* out [count] floats = d of `type`. */
-gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d, size_t count,
+/* out [count] floats = d [terms][count] of `type`, terms >= 1, added one after another. */
+gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d, size_t terms, size_t count,
                                struct CUstream_st *stream);
 
 /* ---- cross-entropy ---- */

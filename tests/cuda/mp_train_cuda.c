@@ -4,7 +4,7 @@
  *
  * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and ZeRO 3 evaluates two
  * together. cuBLASLt may add in another order for another number of rows, so in bf16, where it computes if it is there, all runs
- * have the same micro-batches. */
+ * have the same micro-batches. Last, two sequences have one gradient of each weight: other bits, and again the same in every layout. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ typedef struct {
     model_recompute_t recompute;
 } tried_t;
 static const tried_t tried[] = {
-    /* fp32, bf16, fp32, ... */
+    /* fp32, bf16, fp32, ...; with two sequences to a gradient those of fp32 */
     {&dense, 2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
     {&dense, 2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
     {&dense, 2, {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
@@ -64,12 +64,13 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
 }
 
 static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_layout_t *layout,
-                     model_recompute_t recompute, model_precision_t precision, base_device_kind_t device)
+                     model_recompute_t recompute, model_precision_t precision, size_t leaf,
+                     base_device_kind_t device)
 {
     const pipe_train_config_t config = {
         .model = *shape,
         .layout = *layout,
-        .batch = {.batch = BATCH},
+        .batch = {.batch = BATCH, .leaf = leaf},
         .zero = {.bucket_bytes = 8192,
                  .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
                  .clip = 1.0},
@@ -114,7 +115,8 @@ static void near(const curve_t *gpu, const curve_t *cpu)
 }
 
 /* What rank 0 has alone, and all layouts of this shape and precision against it. */
-static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_config_t *shape, int half)
+static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_config_t *shape, int half,
+                        size_t leaf)
 {
     static const pipe_layout_t one = {.tp = 1, .pp = 1, .dp = 1, .micro_batch = 2};
     const model_precision_t precision = half ? MODEL_BFLOAT16 : MODEL_FLOAT32;
@@ -125,22 +127,24 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
     if (tries == 0)
         return;
     if (gyre_comm_rank(world) == 0) {
-        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, BASE_CUDA);
+        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, leaf, BASE_CUDA);
         if (!half) {
-            const curve_t cpu = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, BASE_HOST);
+            const curve_t cpu = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, leaf, BASE_HOST);
             near(&want, &cpu);
         }
     }
     MP_OK(gyre_broadcast(&want, &want, sizeof want / sizeof(double), GYRE_FLOAT64, 0, world));
-    for (size_t i = (size_t)half; i < sizeof tried / sizeof *tried; i += 2) { /* each layout in one of them */
+    for (size_t i = (size_t)half; i < sizeof tried / sizeof *tried; i += 2) {
+        pipe_layout_t layout = tried[i].layout;
         if (tried[i].ranks != ranks || tried[i].shape != shape)
             continue;
-        const curve_t got = train(world, shape, &tried[i].layout, tried[i].recompute, precision, BASE_CUDA);
+        layout.micro_batch = layout.micro_batch < leaf ? leaf : layout.micro_batch;
+        const curve_t got = train(world, shape, &layout, tried[i].recompute, precision, leaf, BASE_CUDA);
         for (size_t k = 0; k < STEPS; k++)
             MP_CHECK(memcmp(&got.loss[k], &want.loss[k], sizeof(double)) == 0 &&
                          memcmp(&got.norm[k], &want.norm[k], sizeof(double)) == 0,
-                     "layout %zu, step %zu: loss %a, norm %a; alone %a, %a", i, k, got.loss[k], got.norm[k],
-                     want.loss[k], want.norm[k]);
+                     "layout %zu, %zu to a gradient, step %zu: loss %a, norm %a; alone %a, %a", i, leaf, k,
+                     got.loss[k], got.norm[k], want.loss[k], want.norm[k]);
         MP_CHECK(memcmp(got.balance, want.balance, sizeof got.balance) == 0 &&
                      memcmp(got.dropped, want.dropped, sizeof got.dropped) == 0,
                  "layout %zu: balance loss %a, %g dropped; alone %a, %g", i, got.balance[0], got.dropped[0],
@@ -158,10 +162,12 @@ int main(void)
         return 77;
     MP_OK(gyre_init(NULL, &world));
     MP_OK(gyre_comm_split(world, gyre_comm_rank(world), 0, &alone));
-    for (int half = 0; half < 2; half++) {
+    for (int round = 0; round < 3; round++) {
+        const int half = round == 1;
+        const size_t leaf = round == 2 ? 2 : 1;
         MP_OK(base_settings_set(SET_CUBLASLT, half ? NULL : "off", "the test"));
-        check_shape(world, alone, &dense, half);
-        check_shape(world, alone, &experts, half);
+        check_shape(world, alone, &dense, half, leaf);
+        check_shape(world, alone, &experts, half, leaf);
     }
     MP_OK(gyre_comm_destroy(alone));
     MP_OK(gyre_finalize(world));

@@ -56,7 +56,7 @@ static const shape_t shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 typedef struct {
-    size_t stages;
+    size_t stages, grad_sequences;
     int sequence, split, offload;
     model_recompute_t recompute;
     model_precision_t precision;
@@ -247,6 +247,7 @@ static inline void make_part(const whole_t *w, const model_tp_t *tp, const layou
                                          .head = slice.head,
                                          .slots = 2 * SEQUENCES,
                                          .together = SEQUENCES,
+                                         .grad_sequences = layout->grad_sequences,
                                          .recompute = layout->recompute,
                                          .precision = layout->precision,
                                          .split = layout->split,
@@ -265,7 +266,7 @@ static inline void free_part(part_t *part)
           "freeing device memory");
 }
 
-/* Both sequences through all stages, all of whose leaves or a share of whose leaves are here. What this rank does not have of the
+/* Both sequences, which may have one gradient, the first one's, through all stages, all of whose leaves or a share of whose leaves are here. What this rank does not have of the
  * gradients stays as it is in `out`. */
 static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_t *layout, result_t *out,
                            model_traffic_t *traffic)

@@ -353,7 +353,7 @@ static void sixteen_bits(void **state)
         k->round_bf16(want, N);
         assert_int_equal(model_cuda_join(MODEL_CUDA_BF16, d_half, part, leaves, N, stream), GYRE_OK);
         float *wide = to_device(NULL, sizeof want);
-        assert_int_equal(model_cuda_widen(MODEL_CUDA_BF16, wide, d_half, N, stream), GYRE_OK);
+        assert_int_equal(model_cuda_widen(MODEL_CUDA_BF16, wide, d_half, 1, N, stream), GYRE_OK);
         expect("bfloat16", want, back(wide, N), N, 0);
         assert_true(cudaFree(part) == cudaSuccess && cudaFree(d_half) == cudaSuccess);
     }

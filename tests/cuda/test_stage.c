@@ -127,6 +127,23 @@ static void check_logits(const whole_t *w, const float *want, double tolerance, 
     free(got);
 }
 
+/* One gradient of both sequences is the sum of theirs. */
+static void check_both(const whole_t *w, result_t *cpu, layout_t layout, double tolerance, const char *name)
+{
+    result_t got = make_result(w);
+    model_traffic_t traffic;
+    char what[160];
+    layout.grad_sequences = SEQUENCES;
+    run_gpu(w, &alone, &layout, &got, &traffic);
+    for (size_t i = 0; i < w->params->grad_total; i++) {
+        cpu->grads[0][i] += cpu->grads[1][i];
+        cpu->grads[1][i] = got.grads[1][i] = 0;
+    }
+    snprintf(what, sizeof what, "%s, two sequences with one gradient", name);
+    compare(w, cpu, &got, tolerance, what);
+    free_result(&got);
+}
+
 static void architectures(model_precision_t precision, double tolerance)
 {
     for (size_t i = 0; i < SHAPES; i += precision == MODEL_FLOAT32 || i == 6 ? 1 : 2) {
@@ -140,6 +157,8 @@ static void architectures(model_precision_t precision, double tolerance)
         compare(&w, &cpu, &gpu, tolerance, shapes[i].name);
         if (precision == MODEL_FLOAT32)
             check_logits(&w, logits, tolerance, shapes[i].name);
+        check_both(&w, &cpu, (layout_t){.stages = 1, .split = i % 2 == 1, .precision = precision}, tolerance,
+                   shapes[i].name);
         free(logits);
         free_result(&cpu);
         free_result(&gpu);

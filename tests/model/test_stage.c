@@ -71,7 +71,78 @@ static double loss_of(whole_t *w)
     return loss + model_stage_balance_f64(w->stage, 0);
 }
 
-/* Every gradient of the table against central differences; a tied weight's is the sum of two. */
+/* Sums of what gradients are told to be ready. */
+typedef struct {
+    const whole_t *whole;
+    double *sum;            /* [grad_total] */
+    size_t calls, slots[2]; /* of the first row's */
+} gathered_t;
+
+static gyre_status_t gather(void *user, size_t slot, size_t first, size_t rows)
+{
+    gathered_t *g = user;
+    const model_param_t *row = &g->whole->params->row[first];
+    if (first == 0)
+        g->slots[g->calls++ % 2] = slot;
+    for (size_t i = row->grad; i < row[rows - 1].grad + row[rows - 1].count; i++)
+        g->sum[i] += g->whole->grads[i];
+    return GYRE_OK;
+}
+
+enum { MANY = 6 };
+/* The gradients of MANY sequences, of which config.grad_sequences at a time have one. */
+static gathered_t gathered(whole_t *w, const model_config_t *config, model_stage_config_t how)
+{
+    model_token_t tokens[MANY][16];
+    model_sequence_t sequence[MANY];
+    double loss[MANY];
+    how.slots = how.together = MANY;
+    make(w, config, how);
+    gathered_t g = {.whole = w, .sum = calloc(w->params->grad_total, sizeof(double))};
+    assert_non_null(g.sum);
+    w->plain.user = &g;
+    w->plain.ready = gather;
+    memset(w->grads, 0xff, w->params->grad_total * sizeof(double));
+    for (size_t j = 0; j < MANY; j++) {
+        for (size_t t = 0; t < config->seq; t++)
+            tokens[j][t] = (model_token_t)((t * (j + 1) + j) % config->vocab);
+        sequence[j] = w->sequence;
+        sequence[j].tokens = tokens[j];
+        sequence[j].sequence = j;
+    }
+    assert_int_equal(model_stage_forward_batch_f64(w->stage, 0, MANY, sequence, NULL, NULL, loss), GYRE_OK);
+    if (how.grad_sequences > 1)
+        assert_int_equal(model_stage_backward_batch_f64(w->stage, 0, how.grad_sequences - 1, 1.0, NULL, NULL),
+                         GYRE_ERR_INVALID);
+    assert_int_equal(model_stage_backward_batch_f64(w->stage, 0, MANY, 1.0, NULL, NULL), GYRE_OK);
+    if (how.split)
+        assert_int_equal(model_stage_backward_weight_batch_f64(w->stage, 0, MANY), GYRE_OK);
+    return g;
+}
+
+/* One gradient of three sequences is the sum of theirs, with last bits apart, and is told once, under the first one's slot. */
+static void check_several(const model_config_t *config, model_stage_config_t how)
+{
+    whole_t each = {0}, three = {0};
+    gathered_t want = gathered(&each, config, how);
+    how.grad_sequences = 3;
+    gathered_t got = gathered(&three, config, how);
+    assert_int_equal(want.calls, MANY);
+    assert_int_equal(got.calls, MANY / 3);
+    assert_int_equal(got.slots[0], 0);
+    assert_int_equal(got.slots[1], 3);
+    double most = 0.0;
+    for (size_t i = 0; i < each.params->grad_total; i++)
+        most = fmax(most, fabs(want.sum[i]));
+    for (size_t i = 0; i < each.params->grad_total; i++)
+        assert_true(fabs(got.sum[i] - want.sum[i]) <= 1e-14 * most);
+    free(want.sum);
+    free(got.sum);
+    unmake(&each);
+    unmake(&three);
+}
+
+/* Every gradient of the table against central differences; a tied weight's is the sum of two. And those of several sequences. */
 static void check_gradients(const char *what, const model_config_t *config, model_stage_config_t how)
 {
     whole_t w = {0};
@@ -105,6 +176,7 @@ static void check_gradients(const char *what, const model_config_t *config, mode
     }
     print_message("%-44s %.1e\n", what, worst);
     unmake(&w);
+    check_several(config, how);
 }
 
 static const model_config_t gpt2 = {

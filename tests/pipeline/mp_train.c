@@ -1,6 +1,7 @@
 /* ranks: 1 2 3 4 */
 /* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights are, to the bit, what one process
- * computes without any of it: a stage for one sequence after another, the tree over the batch written out, AdamW row by row.
+ * computes without any of it: a stage for one sequence after another (or for those that have one gradient), the tree over the batch
+ * written out, AdamW row by row.
  * The norm is that of the exact sum of squares. What ZeRO 3 sends under a pipeline is counted, and batches change their size between
  * steps: down, up, with split backward passes and with state in a file.
  *
@@ -25,7 +26,7 @@
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
-enum { STEPS = 10, SEQ = 32, VOCAB = 64, SEED = 17, EVALUATED = 5 };
+enum { STEPS = 10, SEQ = 32, VOCAB = 64, SEED = 17, EVALUATED = 5, LEAF = 4, BATCH = 16 /* at most */ };
 static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 static const optim_schedule_t schedule = {.peak = 0.002, .floor = 0.1, .warmup = 3, .steps = STEPS};
 #define CLIP 1.0
@@ -41,6 +42,7 @@ typedef struct {
     model_params_t *params;
     float *flat, *m, *v; /* [total] */
     float *grad;         /* [grad_total] */
+    double loss[BATCH];  /* of each sequence */
     model_plain_store_t_f32 plain;
     model_stage_t_f32 *stage;
 } job_t;
@@ -73,7 +75,12 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
 static void make_reference(job_t *job)
 {
     const model_tp_t alone = {.size = 1};
-    const model_stage_config_t one = {.layers = job->shape.layers, .embed = 1, .head = 1, .slots = 1};
+    const model_stage_config_t one = {.layers = job->shape.layers,
+                                      .embed = 1,
+                                      .head = 1,
+                                      .slots = LEAF,
+                                      .together = LEAF,
+                                      .grad_sequences = job->batch.leaf};
     CHECK(model_params_create(&job->shape, &job->params) == GYRE_OK);
     job->flat = zeros(job->params->total);
     job->m = zeros(job->params->total);
@@ -95,35 +102,38 @@ static void free_reference(job_t *job)
     free(job->grad);
 }
 
-/* Loss of one sequence; its gradients to out, unless it is NULL. */
-static double leaf(job_t *job, size_t index, float *out)
+/* Losses of n sequences, to loss; the one gradient of each weight that they have to out, unless it is NULL. */
+static void leaf(job_t *job, size_t first, size_t n, double *loss, float *out)
 {
-    model_token_t tokens[SEQ], targets[SEQ];
-    double loss = 0.0;
-    model_example_t example = {.tokens = tokens, .targets = targets};
-    CHECK(fetch(job, index, &example) == GYRE_OK);
-    const model_sequence_t sequence = {
-        .tokens = tokens, .targets = targets, .sequence = index, .step = job->step};
+    model_token_t tokens[LEAF][SEQ], targets[LEAF][SEQ];
+    model_sequence_t sequence[LEAF];
+    for (size_t j = 0; j < n; j++) {
+        model_example_t example = {.tokens = tokens[j], .targets = targets[j]};
+        CHECK(fetch(job, first + j, &example) == GYRE_OK);
+        sequence[j] = (model_sequence_t){
+            .tokens = tokens[j], .targets = targets[j], .sequence = first + j, .step = job->step};
+    }
     job->plain.grads = out;
-    CHECK(model_stage_forward_f32(job->stage, 0, &sequence, NULL, NULL, &loss) == GYRE_OK);
+    CHECK(model_stage_forward_batch_f32(job->stage, 0, n, sequence, NULL, NULL, loss) == GYRE_OK);
     if (out)
-        CHECK(model_stage_backward_f32(job->stage, 0, 1.0f, NULL, NULL) == GYRE_OK);
-    return loss;
+        CHECK(model_stage_backward_batch_f32(job->stage, 0, n, 1.0f, NULL, NULL) == GYRE_OK);
 }
 
-/* Sum of losses and gradients of sequences [first, first + n): the tree as it is defined. */
-static double sum_leaves(job_t *job, size_t first, size_t n, float *out)
+/* Losses and the sum of the gradients of leaves [first, first + n) of the batch: the tree as it is defined. */
+static void sum_leaves(job_t *job, size_t first, size_t n, float *out)
 {
-    if (n == 1)
-        return leaf(job, first, out);
-    size_t left = optim_tree_split(n, optim_batch_group(&job->batch));
+    const optim_batch_t batch = optim_batch_complete(&job->batch);
+    if (n == 1) {
+        leaf(job, first * batch.leaf, batch.leaf, job->loss + first * batch.leaf, out);
+        return;
+    }
+    size_t left = optim_tree_split(n, optim_batch_leaves(&batch, optim_batch_group(&batch)));
     float *right = zeros(job->params->grad_total);
-    double loss = sum_leaves(job, first, left, out);
-    loss = loss + sum_leaves(job, first + left, n - left, right);
+    sum_leaves(job, first, left, out);
+    sum_leaves(job, first + left, n - left, right);
     for (size_t i = 0; i < job->params->grad_total; i++)
         out[i] = out[i] + right[i];
     free(right);
-    return loss;
 }
 
 /* The head's share of a tied weight's gradient joins the embedding's. */
@@ -215,6 +225,20 @@ static void dump_end(const job_t *job)
 
 /* ---- the trainer beside it -------------------------------------------------------------------------------------------- */
 
+/* The reference's step, but for the update; the trainer's loss and norm are its own. Returns the norm. */
+static double compare_step(job_t *job, const pipe_train_step_t *step, double *loss)
+{
+    sum_leaves(job, 0, optim_batch_leaves(&job->batch, job->batch.batch), job->grad);
+    *loss = optim_tree_sum(job->loss, job->batch.batch, optim_batch_group(&job->batch)) /
+            (double)job->batch.batch;
+    MP_CHECK(step->loss == *loss, "step %zu: loss %a, one process has %a", job->step, step->loss, *loss);
+    join_tied(job);
+    double norm = norm_of(job);
+    MP_CHECK(step->zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step->zero.norm,
+             norm);
+    return norm;
+}
+
 static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
 {
     for (size_t r = 0; r < job->params->rows; r++) {
@@ -268,12 +292,7 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         pipe_train_step_t step = {.note = {rank == 0 ? 0.1 : 7.0, (double)job->step}};
         CHECK(pipe_train_step(train, job->step, fetch, job, rate, &step) == GYRE_OK);
         CHECK(step.note[0] == 0.1);
-        double loss = sum_leaves(job, 0, job->batch.batch, job->grad) / (double)job->batch.batch;
-        MP_CHECK(step.loss == loss, "step %zu: loss %a, one process has %a", job->step, step.loss, loss);
-        join_tied(job);
-        double norm = norm_of(job);
-        MP_CHECK(step.zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step.zero.norm,
-                 norm);
+        double loss, norm = compare_step(job, &step, &loss);
         if (layout->tp == 1 && layout->pp == 1 && layout->zero > 0)
             check_traffic(job, world, pipe_train_layout(train), 0, &step.zero);
         if (job->folder)
@@ -283,10 +302,14 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         CHECK(job->step + 1 < STEPS || loss < 0.95 * first_loss);
         compare_weights(job, train, rank);
     }
+    if (job->batch.leaf > 1) {
+        CHECK(pipe_train_resize(train, job->batch.leaf + 1) == GYRE_ERR_INVALID);
+        CHECK(strstr(gyre_last_error(), "is no whole number of them: take --grad-sequences") != NULL);
+    }
     double loss = 0.0, each[EVALUATED];
     CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, &loss) == GYRE_OK);
     for (size_t i = 0; i < EVALUATED; i++)
-        each[i] = leaf(job, i, NULL);
+        leaf(job, i, 1, each + i, NULL);
     CHECK(loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
     if (job->folder)
         dump_end(job);
@@ -371,13 +394,8 @@ static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout,
         MP_CHECK(job->step != 3 || (now <= first && sums_now <= sums), "3 sequences hold %zu bytes, 8 %zu",
                  now, first);
         MP_CHECK(job->step != 5 || (now == first && sums_now == sums), "%zu bytes, %zu before", now, first);
-        double loss = sum_leaves(job, 0, job->batch.batch, job->grad) / (double)job->batch.batch;
-        MP_CHECK(step.loss == loss, "step %zu: loss %a, one process has %a", job->step, step.loss, loss);
-        join_tied(job);
-        double norm = norm_of(job);
-        MP_CHECK(step.zero.norm == norm, "step %zu: norm %a, one process has %a", job->step, step.zero.norm,
-                 norm);
-        update(job, norm, 0.002);
+        double loss;
+        update(job, compare_step(job, &step, &loss), 0.002);
     }
     compare_weights(job, train, rank);
     pipe_train_destroy(train);
@@ -405,6 +423,17 @@ int main(int argc, char **argv)
     run(&job, world, &mixed);
     job.batch.batch = 8;
     run(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B});
+
+    /* several sequences with one gradient: two, in micro-batches of one and of two gradients, and four */
+    job.batch.leaf = 2;
+    pipe_layout_t split = mixed;
+    split.schedule = four ? PIPE_ZB_H1 : PIPE_1F1B;
+    run(&job, world, &split);
+    split.micro_batch = 4;
+    run(&job, world, &split);
+    job.batch = (optim_batch_t){.batch = BATCH, .leaf = 4};
+    run(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B});
+    job.batch = (optim_batch_t){.batch = 8};
 
     gathers(&job, world);
     resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B}, NULL);

@@ -50,6 +50,57 @@ static void rules(void **state)
     refused((pipe_layout_t){.zero = 4}, 1, "zero 4", "--dp 1 --zero 3");
 }
 
+/* A batch of 16 sequences, four of which have one gradient. */
+static void gradients_of_several(void **state)
+{
+    (void)state;
+    const optim_batch_t four = {.batch = 16, .leaf = 4}, odd = {.batch = 18, .leaf = 4};
+    const struct {
+        const optim_batch_t *batch;
+        pipe_layout_t layout;
+        size_t ranks;
+        const char *why, *instead; /* NULL: it is accepted */
+    } tried[] = {
+        {&four, {.dp = 4, .micro_batch = 4}, 4, NULL, NULL},
+        {&four, {.dp = 1, .micro_batch = 8}, 1, NULL, NULL},
+        {&four,
+         {.dp = 1, .micro_batch = 6},
+         1,
+         "micro-batches of 6 sequences are no whole gradients of 4",
+         "--micro-batch 8"},
+        {&four, {.dp = 2, .micro_batch = 2}, 2, "(--grad-sequences)", "--dp 2 --micro-batch 4"},
+        {&four,
+         {.dp = 8, .micro_batch = 4},
+         8,
+         "in gradients of 4 (--grad-sequences) cannot feed dp 8",
+         "--dp 4"},
+        {&odd,
+         {.dp = 1, .micro_batch = 4},
+         1,
+         "is no whole number of them",
+         "take --grad-sequences 3 (other bits), or a batch of 20"},
+    };
+    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
+        const pipe_layout_t l = pipe_layout_complete(&tried[i].layout, tried[i].ranks, NULL);
+        assert_int_equal(pipe_layout_check(&l, &model, tried[i].ranks, tried[i].batch),
+                         tried[i].why ? GYRE_ERR_INVALID : GYRE_OK);
+        if (tried[i].why &&
+            (!strstr(gyre_last_error(), tried[i].why) || !strstr(gyre_last_error(), tried[i].instead)))
+            fail_msg("'%s' should say '%s' and '%s'", gyre_last_error(), tried[i].why, tried[i].instead);
+    }
+    /* by itself: one gradient, or as many whole ones as memory bears */
+    pipe_load_t load = {.model = model, .batch = four};
+    assert_int_equal(pipe_layout_complete(&(pipe_layout_t){.dp = 2}, 2, &load).micro_batch, 4);
+    for (size_t hidden = 32; hidden <= 512; hidden *= 2) {
+        load.model.hidden = hidden;
+        for (size_t leaf = 1; leaf <= 8; leaf *= 2) {
+            load.batch = (optim_batch_t){.batch = 64, .leaf = leaf};
+            size_t micro = pipe_layout_complete(&(pipe_layout_t){.zero = 3}, 2, &load).micro_batch;
+            assert_true(micro % leaf == 0 && micro >= leaf && micro <= 32);
+        }
+    }
+}
+
 /* Bytes of rank 0 in ZeRO stage `stage`, activations included. */
 static size_t total(int stage, size_t dp, const pipe_load_t *load, size_t micro, size_t each)
 {
@@ -302,6 +353,7 @@ int main(void)
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules),
+        cmocka_unit_test(gradients_of_several),
         cmocka_unit_test(micro_batch_by_itself),
         cmocka_unit_test(sequence_parallel),
         cmocka_unit_test(nothing_works),

@@ -224,7 +224,19 @@ static void mistakes(void **state)
     expect("{" MODEL ", \"objective\": {\"name\": \"infill\", \"mask_id\": 3}}", GYRE_ERR_FORMAT, "or none");
     expect("{" MODEL ", \"objective\": {\"name\": \"infill\", \"mask_id\": 256}}", GYRE_ERR_FORMAT,
            "must lie in 0..255");
+    expect("{" MODEL ", \"layout\": {\"grad_sequences\": 4, \"global_batch\": 18}}", GYRE_ERR_INVALID,
+           "take --grad-sequences 3");
+    expect("{" MODEL
+           ", \"layout\": {\"grad_sequences\": 4, \"global_batch\": 16}, \"optimizer\": {\"rampup\": "
+           "{\"start\": 4, \"increment\": 2, \"samples\": 64}}}",
+           GYRE_ERR_INVALID, "take multiples of 4 for both");
     pipe_recipe_t r;
+    json_t *several = json_loads("{" MODEL ", \"layout\": {\"dp\": 2, \"grad_sequences\": 4}}", 0, NULL);
+    assert_int_equal(pipe_recipe_from_json(several, "several", &r), GYRE_OK);
+    assert_int_equal(r.layout.micro_batch, 4);
+    assert_int_equal(r.batch.batch, 8);
+    assert_int_equal(r.batch.groups, 2);
+    json_decref(several);
     assert_int_equal(pipe_recipe_load("no/such.json", &r), GYRE_ERR_NOT_FOUND);
 }
 

@@ -9,7 +9,7 @@
 static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
 {
     optim_zero_config_t c = {.stage = r->layout.zero,
-                             .group = optim_batch_group(&r->batch),
+                             .group = optim_batch_leaves(&r->batch, optim_batch_group(&r->batch)),
                              .bucket_bytes = bucket,
                              .precision = r->precision.type,
                              .grad16 =
@@ -24,6 +24,7 @@ static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
         optim_batch_share(&r->batch, r->layout.dp, d, &first, &share);
         c.share = share > c.share ? share : c.share;
     }
+    c.share = optim_batch_leaves(&r->batch, c.share);
     return c;
 }
 

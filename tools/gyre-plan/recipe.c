@@ -21,7 +21,7 @@ static const char recipe_help[] =
     "                          another size of the model: heads of the same number per k and v, the MLP as "
     "wide\n"
     "                          beside hidden, unless given\n"
-    "  --global-batch N --balance layers|embedding\n"
+    "  --global-batch N --grad-sequences N --balance layers|embedding\n"
     "  --dtype fp32|bf16|fp16 --grad-dtype fp32|bf16|fp16\n";
 
 static const char machine_help[] =
@@ -71,6 +71,7 @@ enum {
     SEQUENCE,
     MICRO,
     GLOBAL,
+    LEAF,
     RECOMPUTE,
     DTYPE,
     GRAD,
@@ -114,6 +115,7 @@ static const flag_t flags[FLAGS] = {
     [SEQUENCE] = {"sequence-parallel", SEQUENCE, COUNT, 0, 1, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
     [MICRO] = {"micro-batch", MICRO, COUNT, 1, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
     [GLOBAL] = {"global-batch", GLOBAL, COUNT, 1, 1e9, 0},
+    [LEAF] = {"grad-sequences", LEAF, COUNT, 1, 1048576, 0},
     [RECOMPUTE] = {"recompute", RECOMPUTE, CHOICE, 0, 0, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
     [DTYPE] = {"dtype", DTYPE, CHOICE, 0, 0, 0},
     [GRAD] = {"grad-dtype", GRAD, CHOICE, 0, 0, 0},
@@ -291,7 +293,10 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     l->micro_batch = count_of(g, MICRO, l->micro_batch);
     l->zero = (int)count_of(g, ZERO, (size_t)l->zero);
     l->sequence = (int)count_of(g, SEQUENCE, (size_t)l->sequence);
-    if (g->text[GLOBAL] || g->text[DP]) {
+    r->batch.leaf = count_of(g, LEAF, r->batch.leaf);
+    if (g->text[LEAF] && !g->text[MICRO]) /* the least that holds as many */
+        l->micro_batch = (l->micro_batch + r->batch.leaf - 1) / r->batch.leaf * r->batch.leaf;
+    if (g->text[GLOBAL] || g->text[DP] || g->text[LEAF]) {
         r->batch.batch = count_of(g, GLOBAL, r->batch.batch);
         r->batch.groups = 0;
     }
@@ -435,8 +440,11 @@ void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
            l->sequence ? " with sequence" : "", l->pp, pipe_kind_name(l->schedule));
     if (l->chunks > 1)
         printf(", %zu chunks", l->chunks);
-    printf(") x dp %zu, ZeRO %d; %zu sequences in micro-batches of %zu, recompute %s, %s, gradients %s\n",
-           l->dp, l->zero, r->batch.batch, l->micro_batch, pipe_recompute_name(r->recompute),
+    printf(") x dp %zu, ZeRO %d; %zu sequences in micro-batches of %zu, ", l->dp, l->zero, r->batch.batch,
+           l->micro_batch);
+    if (r->batch.leaf > 1)
+        printf("%zu to a gradient, ", r->batch.leaf);
+    printf("recompute %s, %s, gradients %s\n", pipe_recompute_name(r->recompute),
            pipe_precision_name(r->precision.type), pipe_precision_name(r->precision.grad));
 }
 
@@ -444,14 +452,15 @@ json_t *plan_json_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {
     const pipe_layout_t *l = &r->layout;
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:s, s:s, s:s}", "version",
-        GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
+        "version", GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
         "active_parameters", (json_int_t)model_count_active(&base->count), "dp", (json_int_t)l->dp, "tp",
         (json_int_t)l->tp, "pp", (json_int_t)l->pp, "chunks", (json_int_t)l->chunks, "schedule",
         pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel", l->sequence, "micro_batch",
         (json_int_t)l->micro_batch, "micro_batches", (json_int_t)base->micro_batches, "global_batch",
-        (json_int_t)r->batch.batch, "recompute", pipe_recompute_name(r->recompute), "dtype",
-        pipe_precision_name(r->precision.type), "grad_dtype", pipe_precision_name(r->precision.grad));
+        (json_int_t)r->batch.batch, "grad_sequences", (json_int_t)optim_batch_complete(&r->batch).leaf,
+        "recompute", pipe_recompute_name(r->recompute), "dtype", pipe_precision_name(r->precision.type),
+        "grad_dtype", pipe_precision_name(r->precision.grad));
 }
 
 int plan_json_write(const plan_question_t *q, json_t *root)

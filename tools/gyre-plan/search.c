@@ -181,7 +181,8 @@ static int try_split(search_t *s, size_t tp, size_t pp, size_t dp)
         return refuse(s, &r.layout, text);
     }
     pipe_recipe_complete(&r);
-    for (size_t micro = 1; micro <= LARGEST_MICRO && (micro == 1 || micro * dp <= r.batch.batch);
+    const size_t leaf = optim_batch_complete(&r.batch).leaf; /* micro-batches are whole ones */
+    for (size_t micro = leaf; micro <= LARGEST_MICRO * leaf && (micro == leaf || micro * dp <= r.batch.batch);
          micro *= 2) {
         r.layout.micro_batch = micro;
         for (pipe_kind_t k = PIPE_1F1B; k < PIPE_KIND_END; k++)

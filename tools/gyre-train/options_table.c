@@ -106,6 +106,8 @@ const train_row_t train_rows[] = {
      "of a GPU with --recompute full: they wait in host memory", TRAIN_FREE},
     {TRAIN_PARALLELISM, "leaves", TRAIN_COUNT, AT(leaves), "0", 0, 64, "N",
      "fixed leaves of sums that TP may cut, a power of two; 0: 4, 2 or 1", TRAIN_SHAPE},
+    {TRAIN_PARALLELISM, "grad-sequences", TRAIN_COUNT, AT(grad_sequences), "1", 1, 1048576, "N",
+     "consecutive sequences whose gradient is one product; divides micro-batches", TRAIN_CURVE},
     {TRAIN_PARALLELISM, "groups", TRAIN_COUNT, AT(groups), "0", 0, 1048576, "N",
      "equal groups of the batch that DP shares out; 0: the largest power of two", TRAIN_CURVE},
     {TRAIN_PARALLELISM, "invariant", TRAIN_CHOICE, AT(variant), "on", 0, 0, "on|off",

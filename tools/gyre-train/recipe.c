@@ -41,6 +41,7 @@ static void take_layout(train_options_t *o, const pipe_recipe_t *r)
     TAKE("sequence-parallel", o->sequence_parallel, l->sequence);
     TAKE("micro-batch", o->micro_batch, l->micro_batch);
     TAKE("recompute", o->recompute, (int)r->recompute);
+    TAKE("grad-sequences", o->grad_sequences, r->batch.leaf);
     TAKE("groups", o->groups, OPEN("batch") ? r->batch.groups : 0);
     TAKE("batch", o->batch, r->batch.batch);
 }

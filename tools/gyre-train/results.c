@@ -123,8 +123,10 @@ static gyre_status_t make_sample(train_run_t *run)
 static void print_gathers(const train_run_t *run)
 {
     const pipe_layout_t *l = pipe_train_layout(run->train);
-    const optim_batch_t batch = {
-        .batch = run->options->batch, .groups = run->options->groups, .equal = run->options->variant};
+    const optim_batch_t batch = {.batch = run->options->batch,
+                                 .leaf = run->options->grad_sequences,
+                                 .groups = run->options->groups,
+                                 .equal = run->options->variant};
     size_t rounds = pipe_layout_rounds(l, &batch);
     if (l->zero != 3 || l->dp < 2)
         return;

@@ -64,7 +64,7 @@ typedef struct {
     uint64_t layers, hidden, heads, seq, vocab;
     uint64_t leaves;
     double dropout;
-    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups;
+    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences;
     int schedule, sequence_parallel, recompute, offload_activations;
     int device;  /* 0 the CPU, 1 CUDA */
     int variant; /* --invariant off */
