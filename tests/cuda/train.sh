@@ -51,4 +51,26 @@ run "$EMULATED" "${SMALL[@]}" --device cuda --offload-activations
 want "offload without recomputation" 2 'needs --recompute full'
 run "$EMULATED" "${SMALL[@]}" --recompute full --offload-activations
 want "offload on the CPU" 2 'is for --device cuda'
+
+# ---- experts
+cat >"$W/experts.json" <<'JSON'
+{"model_type": "gyre", "vocab": 256, "seq": 16, "layers": 2, "hidden": 32, "heads": 4, "ffn": 32, "leaves": 4, "experts": 8,
+ "top_k": 2, "capacity": 1.0, "balance": 0.01}
+JSON
+SMALL=(--model "$W/experts.json" --data "$W/text" --batch 4 --steps 3 --eval-every 0 --eval-sequences 2 --sample-tokens 0 --report none
+    --progress none)
+train experts_cpu 1 "$B/bin/gyre-train"
+train experts 1 "$EMULATED" --device cuda --micro-batch 2
+train experts_tp 2 "$EMULATED" --device cuda --tp 2 --sequence-parallel
+check "experts: losses, balance and dropped choices are the CPU's" /usr/bin/python3 - "$W" <<'PY'
+import json, sys
+def read(name):
+    rows = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}")]
+    steps = [(row["loss"], row["balance_loss"], row["dropped"]) for row in rows if "loss" in row]
+    return steps, [row["weights_hash"] for row in rows if "weights_hash" in row]
+cpu, one = read("experts_cpu"), read("experts")
+assert len(one[0]) >= 3 and len(one[1]) == 1 and any(dropped > 0 for _, _, dropped in one[0])
+assert all(abs(x - y) <= 1e-5 * x for a, b in zip(cpu[0], one[0]) for x, y in zip(a, b)), (cpu, one)
+assert read("experts_tp") == one, (one, read("experts_tp"))
+PY
 finish
