@@ -35,6 +35,13 @@ static gyre_status_t use(int device)
 
 /* ---- what is possible ---------------------------------------------------------------------------------------- */
 
+static gyre_status_t no_device(int rank, int device)
+{
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "gyre_cuda_comms_create: devices[%d] is %d, and there are CUDA devices 0..%d", rank,
+                     device, base_device_count(BASE_CUDA) - 1);
+}
+
 /* Where each rank works. devices NULL: dealt out one by one. */
 static gyre_status_t place(coll_team_t *team, const int *devices)
 {
@@ -42,9 +49,7 @@ static gyre_status_t place(coll_team_t *team, const int *devices)
     for (int r = 0; r < team->n; r++) {
         const int device = devices ? devices[r] : r % count;
         if (device < 0 || device >= count)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "gyre_cuda_comms_create: devices[%d] is %d, and there are CUDA devices 0..%d", r,
-                             device, count - 1);
+            return no_device(r, device);
         team->rank[r].device = device;
     }
     for (int r = 0; r < team->n; r++)
@@ -161,15 +166,19 @@ static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
 /* The last communicator of the team has gone, and with it all that reads there. */
 static void drop_arenas(coll_team_t *team)
 {
-    int before, known = cudaGetDevice(&before) == cudaSuccess;
+    const base_device_t first = {BASE_CUDA, team->rank[0].device};
+    int before;
+    const gyre_status_t entered = base_device_enter(first, &before);
     for (int r = 0; r < team->n; r++)
-        if (team->rank[r].arena && (cudaSetDevice(team->rank[r].device) != cudaSuccess ||
-                                    cudaFree(team->rank[r].arena) != cudaSuccess)) {
+        if (team->rank[r].arena &&
+            (use(team->rank[r].device) != GYRE_OK || cudaFree(team->rank[r].arena) != cudaSuccess)) {
             (void)cudaGetLastError();
             log_info("the arena of rank %d on CUDA device %d could not be freed", r, team->rank[r].device);
         }
-    if (known)
-        (void)cudaSetDevice(before);
+    if (entered == GYRE_OK) {
+        (void)use(first.index); /* as leave wants it */
+        base_device_leave(first, before);
+    }
 }
 
 /* Rank r's part on its device. The communicator owns it, whatever comes. */
@@ -256,17 +265,21 @@ gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **co
             GYRE_ERR_UNSUPPORTED,
             "gyre_cuda_comms_create: GYRE_CUDA_PATH=staged, and ranks of one process work in each other's "
             "device memory only");
-    cudaError_t rc = cudaGetDevice(&before);
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "cudaGetDevice");
+    const base_device_t first = {BASE_CUDA, devices ? devices[0] : 0};
+    if (first.index < 0 || first.index >= base_device_count(BASE_CUDA))
+        return no_device(0, first.index);
     gyre_comm_t **made = calloc((size_t)n, sizeof *made);
     if (!made)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d communicators", n);
-    st = make_all(n, devices, made);
+    st = base_device_enter(first, &before);
+    if (st == GYRE_OK) {
+        st = make_all(n, devices, made);
+        (void)use(first.index); /* as leave wants it */
+        base_device_leave(first, before);
+    }
     if (st == GYRE_OK)
         memcpy(comms, made, (size_t)n * sizeof *made);
     free(made);
-    (void)cudaSetDevice(before); /* it was current a moment ago */
     return st;
 }
 

@@ -116,7 +116,8 @@ static int run(int argc, char **argv, char **typed)
     int done = 0, code = perf_job_open(argc, argv, &options, &world, &done);
     if (code != PERF_OK || done)
         return code;
-    return perf_job_close(world, measure(world, &options, argc, typed));
+    return perf_job_close(world, options.gpus > 1 ? perf_gpus_measure(world, &options, argc, typed)
+                                                  : measure(world, &options, argc, typed));
 }
 
 int main(int argc, char **argv)

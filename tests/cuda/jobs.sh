@@ -9,6 +9,8 @@ if ! [ -e /dev/nvidiactl ]; then
     run "$UCX_RUN" -n 2 "$PERF" all_reduce --memory cuda
     want "no device" 2 '^gyre-perf: --memory cuda: '
     check "one line" [ "$(grep -c '^gyre-perf' "$W/err")" = 1 ]
+    run "$PERF" all_reduce -g 2
+    want "no device for ranks of one process" 2 '^gyre-perf: --memory cuda: '
 fi
 run "$PERF" barrier --memory cuda
 want "a barrier has no buffers" 2 'a barrier has no buffers'
@@ -50,6 +52,23 @@ GYRE_CUDA_PATH=staged perf all_reduce -b 1 -e 32K -f 32
 perf all_reduce -b 4 -e 1M -f 512 --explain
 check "--explain tells one shot from two" [ "$(grep -cE ' (one|two)_shot ' "$W/out")" -ge 4 ]
 check "and why" grep -q 'all ranks share one device' "$W/out"
+# Ranks of this process.
+one() { # OPTIONS...
+    run timeout 60 "$P" "$@" -n 2 -w 1 --json "$W/json"
+    want "gyre-perf $*" 0
+    check "$*: no wrong element" grep -q 'Out of bounds values : 0 OK' "$W/out"
+}
+for collective in all_reduce reduce_scatter all_gatherv broadcast gather scatterv alltoall; do
+    one $collective -g 4 -b 1 -e 32K -f 32 -r all
+done
+check "the number of ranks is in the JSON" grep -q '"ngpus": *4' "$W/json"
+EMULATED_DEVICES=2 one all_reduce -g 3 -b 4K -e 4K -o all -d half -m 2
+check "ranks are dealt out to the devices" grep -qE 'Rank +2 .* device +0 ' "$W/out"
+one all_reduce -g 2 -b 4K -e 4K --explain
+check "how they reach each other is told" grep -q 'all ranks are in one process and share one device; kernels wait' "$W/out"
+run "$UCX_RUN" -n 2 "$P" all_reduce -g 2
+want "not with several processes" 2 'all ranks are in one process then, and this job has 2'
+
 # How ranks reach each other: devices of their own, devices that cannot map each other's memory, several hosts.
 EMULATED_DEVICES=3 perf all_reduce -b 4K -e 4K --explain
 check "kernels wait for ranks on devices of their own" grep -q "map each other's memory; kernels wait" "$W/out"

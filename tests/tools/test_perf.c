@@ -83,6 +83,9 @@ static void test_options(void **state)
     assert_true(parsed.out_of_place && !parsed.in_place && parsed.misalign == 3 && !parsed.windows);
     assert_true(parsed.timestamps);
     assert_string_equal(parsed.transport, "ucx");
+    assert_true(parsed.gpus == 1 && !parsed.cuda);
+    assert_int_equal(parse("gyre-perf all_reduce --gpus 8"), PERF_OK);
+    assert_true(parsed.gpus == 8 && parsed.cuda);
     assert_int_equal(parse("gyre-perf all_reduce -p 1 -z 0 -G 0 -C 0 -y 0 -x 0 -M 0 -n 9"), PERF_OK);
     assert_int_equal(parsed.iters, 9);
     assert_int_equal(parse("gyre-perf all_reduce --parallel_init 0 --blocking 0 --cudagraph 0"), PERF_OK);
@@ -123,7 +126,11 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce -d float8", "float8"},
         {"gyre-perf all_reduce -o xor", "xor"},
         {"gyre-perf all_reduce -a 4", "--average 4"},
-        {"gyre-perf all_reduce -g 8", "--ngpus 8"},
+        {"gyre-perf all_reduce -g 65", "--ngpus 65"},
+        {"gyre-perf all_reduce -g 8 --memory host", "not with --memory host"},
+        {"gyre-perf all_reduce -g 2 --streams 2", "not together with --streams"},
+        {"gyre-perf sendrecv -g 2", "no messages"},
+        {"gyre-perf barrier -g 2", "no buffers"},
         {"gyre-perf all_reduce -p 2", "--parallel_init 2"},
         {"gyre-perf all_reduce -z 1", "--blocking 1"},
         {"gyre-perf all_reduce -G 20", "--cudagraph 20"},

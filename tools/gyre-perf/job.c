@@ -64,7 +64,16 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
         if (base_device_use((base_device_t){BASE_CUDA, o->cuda - 1}) != GYRE_OK)
             return perf_tell_error(gyre_comm_rank(*world), error, sizeof error);
     }
-    const int n = gyre_comm_size(*world);
+    if (o->gpus > 1 && gyre_comm_size(*world) > 1) {
+        if (gyre_comm_rank(*world) == 0)
+            fprintf(
+                stderr,
+                "gyre-perf: -g %d: all ranks are in one process then, and this job has %d: leave out -g (a "
+                "process per rank) or start one process\n",
+                o->gpus, gyre_comm_size(*world));
+        return perf_job_close(*world, PERF_USAGE);
+    }
+    const int n = o->gpus > 1 ? o->gpus : gyre_comm_size(*world);
     if (!o->coll->rooted || o->root < n)
         return PERF_OK;
     if (gyre_comm_rank(*world) == 0)

@@ -199,31 +199,50 @@ static gyre_status_t look_at(const perf_case_t *c, const perf_place_t *p, unsign
 }
 
 /* Each slot of each run has inputs of its own, so that an operation of a group which got another's buffers shows. */
+static int first_rep(const perf_options_t *o, int run)
+{
+    return (int)((int64_t)run * perf_slots(o) % (1 << 20)) + 1;
+}
+
+gyre_status_t perf_check_fill(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                              int in_place, int run)
+{
+    gyre_status_t status = GYRE_OK;
+    for (int m = 0; m < perf_slots(o) && status == GYRE_OK; m++) {
+        const size_t shift = (size_t)m * p->stride;
+        if (!in_place)
+            status = put(c, p, p->recv_base + shift, 1, -1, in_place);
+        if (status == GYRE_OK)
+            status = put(c, p, p->send_base + shift, 1, first_rep(o, run) + m, in_place);
+    }
+    return status;
+}
+
+gyre_status_t perf_check_look(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                              int in_place, int run, uint64_t *wrong, int *told)
+{
+    gyre_status_t status = GYRE_OK;
+    for (int m = 0; m < perf_slots(o) && status == GYRE_OK; m++) {
+        const size_t shift = (size_t)m * p->stride;
+        const int rep = first_rep(o, run) + m;
+        status = look_at(c, p, p->recv_base + shift, rep, in_place, 0, wrong, told);
+        if (status == GYRE_OK && !in_place)
+            status = look_at(c, p, p->send_base + shift, rep, in_place, 1, wrong, told);
+    }
+    return status;
+}
+
 gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
                          uint64_t *nwrong)
 {
     uint64_t wrong = 0;
-    const int slots = perf_slots(o);
     int told = 0;
     for (int run = 0; run < o->check; run++) {
-        const int first = (int)((int64_t)run * slots % (1 << 20)) + 1;
-        for (int m = 0; m < slots; m++) {
-            const size_t shift = (size_t)m * p->stride;
-            gyre_status_t status = GYRE_OK;
-            if (!in_place)
-                status = put(c, p, p->recv_base + shift, 1, -1, in_place);
-            if (status == GYRE_OK)
-                status = put(c, p, p->send_base + shift, 1, first + m, in_place);
-            if (status != GYRE_OK)
-                return status;
-        }
-        gyre_status_t status = perf_iterate(c, p, o->aggregate);
-        for (int m = 0; m < slots && status == GYRE_OK; m++) {
-            const size_t shift = (size_t)m * p->stride;
-            status = look_at(c, p, p->recv_base + shift, first + m, in_place, 0, &wrong, &told);
-            if (status == GYRE_OK && !in_place)
-                status = look_at(c, p, p->send_base + shift, first + m, in_place, 1, &wrong, &told);
-        }
+        gyre_status_t status = perf_check_fill(o, c, p, in_place, run);
+        if (status == GYRE_OK)
+            status = perf_iterate(c, p, o->aggregate);
+        if (status == GYRE_OK)
+            status = perf_check_look(o, c, p, in_place, run, &wrong, &told);
         if (status != GYRE_OK)
             return status;
     }
@@ -261,6 +280,32 @@ static gyre_status_t cool_down(const perf_options_t *o, const perf_case_t *c, co
     return gyre_barrier(c->comm);
 }
 
+gyre_status_t perf_fill_slots(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                              int in_place)
+{
+    gyre_status_t status = GYRE_OK;
+    for (int m = 0; m < perf_slots(o) && status == GYRE_OK; m++)
+        status = put(c, p, p->send_base + (size_t)m * p->stride, 0, 0, in_place);
+    return status;
+}
+
+void perf_result_set(const perf_options_t *o, const perf_case_t *c, const perf_histogram_t *h, double seconds,
+                     perf_result_t *result)
+{
+    result->time_us = seconds * 1e6;
+    perf_case_bandwidth(c, seconds, &result->algbw, &result->busbw);
+    result->algbw *= o->streams;
+    result->busbw *= o->streams;
+    const double us = 1e-3 / o->aggregate, samples = (double)h->samples;
+    result->p50 = perf_histogram_percentile(h, 50.0) * us;
+    result->p95 = perf_histogram_percentile(h, 95.0) * us;
+    result->p99 = perf_histogram_percentile(h, 99.0) * us;
+    result->avg = h->sum / samples * us;
+    result->min = (double)h->min * us;
+    result->max = (double)h->max * us;
+    result->stdev = sqrt(fmax(h->squares / samples - h->sum / samples * (h->sum / samples), 0.0)) * us;
+}
+
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
                            int in_place, perf_result_t *result)
 {
@@ -269,8 +314,7 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
     gyre_status_t status = GYRE_OK;
     *result = (perf_result_t){.ran = 1};
     perf_histogram_clear(&h);
-    for (int m = 0; m < perf_slots(o) && status == GYRE_OK; m++)
-        status = put(c, &p, p.send_base + (size_t)m * p.stride, 0, 0, in_place);
+    status = perf_fill_slots(o, c, &p, in_place);
 
     for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
         status = perf_iterate(c, &p, o->aggregate);
@@ -298,18 +342,7 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
         status = perf_histogram_merge(&h, c->comm);
     if (status != GYRE_OK)
         return status;
-    result->time_us = seconds * 1e6;
-    perf_case_bandwidth(c, seconds, &result->algbw, &result->busbw);
-    result->algbw *= o->streams;
-    result->busbw *= o->streams;
-    const double us = 1e-3 / o->aggregate, samples = (double)h.samples;
-    result->p50 = perf_histogram_percentile(&h, 50.0) * us;
-    result->p95 = perf_histogram_percentile(&h, 95.0) * us;
-    result->p99 = perf_histogram_percentile(&h, 99.0) * us;
-    result->avg = h.sum / samples * us;
-    result->min = (double)h.min * us;
-    result->max = (double)h.max * us;
-    result->stdev = sqrt(fmax(h.squares / samples - h.sum / samples * (h.sum / samples), 0.0)) * us;
+    perf_result_set(o, c, &h, seconds, result);
     if (o->check == 0)
         return GYRE_OK;
     result->checked = 1;

@@ -26,6 +26,7 @@ enum {
 static const struct option long_options[] = {
     {"nthreads", required_argument, NULL, 't'},
     {"ngpus", required_argument, NULL, 'g'},
+    {"gpus", required_argument, NULL, 'g'},
     {"minbytes", required_argument, NULL, 'b'},
     {"maxbytes", required_argument, NULL, 'e'},
     {"stepbytes", required_argument, NULL, 'i'},
@@ -127,9 +128,12 @@ void perf_help(FILE *out)
         "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
         "      --memory host|cuda   where buffers are: cuda: on the device with the rank's local number "
         "(host)\n"
-        "  -t 1, -g 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
-        "                           accepted for scripts written for nccl-tests, without effect: a rank\n"
-        "                           is a process, with no threads, streams or graphs to choose\n"
+        "  -g, --ngpus N            N ranks in this one process, on a GPU each, in turns on those there are "
+        "(1)\n"
+        "  -t 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
+        "                           accepted for scripts written for nccl-tests, without effect: no "
+        "threads,\n"
+        "                           streams or graphs are to choose\n"
         "  -h, --help   --version\n"
         "\n"
         "Exit status: 0 all right, 1 wrong results, 2 wrong usage or no such device, 3 an error of Gyre or "
@@ -236,8 +240,9 @@ static int take(int option, const char *arg, perf_options_t *o)
     int one;
     switch (option) {
     case 't':
-    case 'g':
         return parse_int(arg, 1, 1, &one);
+    case 'g':
+        return parse_int(arg, 1, 64, &o->gpus);
     case 'p': /* each rank is a process that starts by itself, either way */
         return parse_int(arg, 0, 1, &one);
     case 'z':
@@ -300,6 +305,7 @@ static int take(int option, const char *arg, perf_options_t *o)
         return o->both_orders || one_of(arg, orders);
     case OPT_MEMORY:
         o->cuda = strcmp(arg, "cuda") == 0;
+        o->host = !o->cuda;
         return o->cuda || strcmp(arg, "host") == 0;
     case OPT_EXPLAIN:
         return o->explain = 1;
@@ -335,6 +341,13 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     }
     if (o->both_orders && (o->cold || o->streams > 1)) {
         snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
+        return 0;
+    }
+    if (o->gpus > 1 && (o->host || o->streams > 1 || o->coll->op == COLL_SENDRECV)) {
+        snprintf(why, bytes, "--ngpus %d: %s", o->gpus,
+                 o->host          ? "ranks of one process are on GPUs: not with --memory host"
+                 : o->streams > 1 ? "not together with --streams"
+                                  : "ranks of one process have no messages");
         return 0;
     }
     /* on a device it tells how messages go */
@@ -383,6 +396,7 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
                           .iters = 20,
                           .warmup = 5,
                           .aggregate = 1,
+                          .gpus = 1,
                           .streams = 1,
                           .cycles = 1,
                           .check = 1,
@@ -432,5 +446,6 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
             snprintf(why, why_bytes, "\"%s\" is no collective; --help lists them", word);
         return PERF_USAGE;
     }
+    o->cuda = o->cuda || (o->gpus > 1 && !o->host);
     return check_together(o, why, why_bytes) ? PERF_OK : PERF_USAGE;
 }

@@ -9,6 +9,7 @@
  *   start.c    the calls, non-blocking      command.h  what subcommands with flags of their own share
  *   cold.c     --cold                       streams.c  --streams
  *   memory.c   --memory: buffers of the host or of a device
+ *   gpus.c     -g: several ranks in this process
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -71,6 +72,8 @@ typedef struct {
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
     int cuda; /* --memory cuda: 1, once the job is joined 1 + the number of the device that buffers are on; 0: the host */
+    int gpus;    /* -g: ranks of this process, on devices; 1: it is one rank */
+    int host;    /* --memory host was given */
     int streams; /* communicators that run it at once */
 } perf_options_t;
 
@@ -238,6 +241,18 @@ gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggr
 /* The checked runs of one half; *nwrong: of all ranks. Collective. */
 gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
                          uint64_t *nwrong);
+/* Parts of these two, of one rank, for whoever drives several: the inputs of a checked run; what came of it, added to *wrong; inputs
+ * to be timed with; the figures of a half. */
+gyre_status_t perf_check_fill(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                              int in_place, int run);
+gyre_status_t perf_check_look(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                              int in_place, int run, uint64_t *wrong, int *told);
+gyre_status_t perf_fill_slots(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                              int in_place);
+void perf_result_set(const perf_options_t *o, const perf_case_t *c, const perf_histogram_t *h, double seconds,
+                     perf_result_t *result);
+/* -g: measures, checks and reports with o->gpus ranks in this process. The exit status. */
+int perf_gpus_measure(gyre_comm_t *world, const perf_options_t *o, int argc, char **argv);
 /* The one time that is reported for all ranks, as -a says. Collective. */
 gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds);
 /* Warm-up, timing, check of one half. Collective. */
@@ -256,6 +271,8 @@ typedef struct {
     int32_t rank, pid;
     char host[64];
     char cores[56]; /* which the process may run on, "0-3,8" */
+    int32_t device; /* of ranks of one process: 1 + its number; else 0 */
+    char device_name[64];
 } perf_rank_info_t;
 typedef struct {
     perf_rank_info_t *ranks; /* [n], at rank 0; else NULL */

@@ -72,7 +72,7 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
 {
     json_t *c = json_object();
     perf_put(c, "nthreads", json_integer(1));
-    perf_put(c, "ngpus", json_integer(0));
+    perf_put(c, "ngpus", json_integer(o->gpus > 1 ? o->gpus : 0));
     perf_put(c, "minimum_bytes", json_integer((json_int_t)o->min_bytes));
     perf_put(c, "maximum_bytes", json_integer((json_int_t)o->max_bytes));
     if (o->step_factor > 1)
@@ -118,7 +118,8 @@ json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, js
         const perf_rank_info_t *info = &m->ranks[i];
         (void)json_array_append_new(devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group",
                                                        0, "pid", (int)info->pid, "hostname", info->host,
-                                                       "device", -1, "device_info", info->cores));
+                                                       "device", (int)info->device - 1, "device_info",
+                                                       info->device ? info->device_name : info->cores));
     }
     perf_put(json, "devices", devices);
     perf_put(json, "results", json_array());
@@ -129,8 +130,12 @@ void perf_print_ranks(int n, const perf_machine_t *m)
 {
     printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
     for (int i = 0; i < n; i++)
-        printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid, m->ranks[i].host,
-               m->ranks[i].cores);
+        if (m->ranks[i].device)
+            printf("#  Rank %2d Group  0 Pid %6d on %10s device %2d %s\n", i, (int)m->ranks[i].pid,
+                   m->ranks[i].host, (int)m->ranks[i].device - 1, m->ranks[i].device_name);
+        else
+            printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid,
+                   m->ranks[i].host, m->ranks[i].cores);
     printf("#\n");
 }
 
@@ -147,10 +152,11 @@ void perf_print_machine(const perf_machine_t *m)
 static void print_header(const perf_options_t *o, int n, const perf_machine_t *m)
 {
     printf("# gyre-perf %s: %s\n", gyre_version(), o->coll->name);
-    printf("# nThread 1 nGpus 0 minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg "
+    printf("# nThread 1 nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg "
            "iters: %d "
            "validation: %d unalign: %zu\n#\n",
-           o->min_bytes, o->max_bytes, o->step_factor > 1 ? (size_t)o->step_factor : o->step_bytes,
+           o->gpus > 1 ? o->gpus : 0, o->min_bytes, o->max_bytes,
+           o->step_factor > 1 ? (size_t)o->step_factor : o->step_bytes,
            o->step_factor > 1 ? "factor" : "bytes", o->warmup, o->iters, o->aggregate, o->check, o->misalign);
     perf_print_ranks(n, m);
     printf("# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
