@@ -5,7 +5,8 @@
  *   cuda_peers.c    ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
  *   cuda_staged.c   all others: through pinned host memory
  *   cuda_proxy.c    the thread that runs the host's collectives and messages for them
- *   cuda_messages.c messages
+ *   cuda_messages.c messages, piece by piece
+ *   cuda_mail.c     messages between ranks that map each other's memory
  *   cuda_direct.c   large messages between hosts, from device memory to device memory
  *   cuda_setup.c    what a communicator needs for either, made together by its ranks
  *   cuda_team.c     communicators whose ranks are all in one process (team.h)

@@ -306,8 +306,9 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     if (st == GYRE_OK)
         st = is_capturing(comm, stream, &capturing);
     if (st == GYRE_OK && capturing)
-        st = gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: messages go through the host, which no graph can repeat",
-                       name);
+        st = gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "%s: messages are numbered by the host when they are enqueued, which no graph can repeat", name);
     if (st == GYRE_OK && !comm->cuda)
         st = gyre_fail(GYRE_ERR_INVALID,
                        "%s: all ranks of the communicator must have prepared it for device memory: call "
@@ -317,18 +318,18 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
         st = check_device(name, comm, device, 0);
     if (st != GYRE_OK)
         return coll_refuse(st);
-    const coll_cuda_message_t m = {.c = comm->cuda,
-                                   .kind = kind,
-                                   .buffer = buffer,
-                                   .bytes = count * gyre_type_size(type),
-                                   .as = {.op = COLL_SENDRECV,
-                                          .type = (uint8_t)type,
-                                          .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P |
-                                                             (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
-                                          .root = peer,
-                                          .count = count,
-                                          .comm = (uint32_t)comm->id},
-                                   .stream = stream};
+    coll_cuda_message_t m = {.c = comm->cuda,
+                             .kind = kind,
+                             .buffer = buffer,
+                             .bytes = count * gyre_type_size(type),
+                             .as = {.op = COLL_SENDRECV,
+                                    .type = (uint8_t)type,
+                                    .flags = (uint8_t)(COMM_CALL_DEVICE | COMM_CALL_P2P |
+                                                       (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
+                                    .root = peer,
+                                    .count = count,
+                                    .comm = (uint32_t)comm->id},
+                             .stream = stream};
     st = coll_cuda_enqueue_message(&m);
     return st == GYRE_OK ? st : coll_refuse(st);
 }

@@ -29,10 +29,13 @@ static struct {
            .lock = PTHREAD_MUTEX_INITIALIZER,
            .changed = PTHREAD_COND_INITIALIZER};
 
-/* The request that failure stories are told of: the call that the device began last. */
+/* The request that failure stories are told of: the message that waits, or the call that the device began last. */
 static gyre_request_t newest_call(const coll_cuda_t *c)
 {
     gyre_request_t r = {.comm = c->comm, .kind = COLL_REQ_DEVICE, .peer = -1};
+    uint32_t turn;
+    if (coll_cuda_mail_waits(c, &turn, &r.call))
+        return r;
     const uint32_t number = coll_cuda_read(&c->board->call);
     if (!coll_find_call(c->comm, c->comm->rank, number, &r.call))
         r.call = (comm_call_t){.seq = number};
@@ -84,18 +87,28 @@ static void look_at(coll_cuda_t *c)
         fail(c, GYRE_ERR_SYSTEM, -1, state);
         return;
     }
+    if (coll_cuda_mail_wrong(c)) {
+        coll_drive(comm);
+        coll_comm_fail(comm, NULL, GYRE_ERR_MISMATCH, NULL);
+        coll_stop_driving(comm);
+        return;
+    }
+    comm_call_t message;
+    uint32_t turn = 0;
+    const int waits = coll_cuda_mail_waits(c, &turn, &message);
     const uint32_t finished = coll_cuda_read(&c->board->finished),
                    started = coll_cuda_read(&c->board->started);
     const base_time_t now = base_now();
-    if (started == finished || started != c->seen) {
+    if ((started == finished && !waits) || started != c->seen || turn != c->seen_turn) {
         c->seen = started;
+        c->seen_turn = turn;
         c->since = now;
         return;
     }
     if (now - c->since > DISAGREE_NS) {
         gyre_request_t r = newest_call(c);
         comm_call_t theirs;
-        const int peer = r.call.op ? coll_disagreeing(&r, &theirs) : -1;
+        const int peer = r.call.op && !(r.call.flags & COMM_CALL_P2P) ? coll_disagreeing(&r, &theirs) : -1;
         if (peer >= 0) {
             fail(c, GYRE_ERR_MISMATCH, peer, cudaSuccess);
             return;
@@ -193,6 +206,10 @@ int coll_cuda_late(const gyre_comm_t *comm)
     const coll_cuda_t *c = comm->cuda;
     if (!c)
         return -1;
+    comm_call_t message;
+    uint32_t turn;
+    if (coll_cuda_mail_waits(c, &turn, &message))
+        return message.root;
     const int late = (int)coll_cuda_read(&c->board->late) - 1;
     return late < 0 && c->stream_waits ? behind(c) : late;
 }

@@ -1,5 +1,5 @@
-/* collectives/cuda_messages.c: messages on device memory, in stream order: cut into pieces, those of a group collected until its end,
- * and each piece through a slot. Slots are pinned memory of the host, or memory of the device where the network reaches it
+/* collectives/cuda_messages.c: messages on device memory, in stream order: cut into pieces, those of a group collected until its end.
+ * Between ranks that map each other's memory a piece goes by cuda_mail.c, else through a slot. Slots are pinned memory of the host, or memory of the device where the network reaches it
  * (cuda_direct.c), between which the proxy's thread sends and receives (cuda_proxy.h). What is sent leaves its slot later: `sent` counts
  * that, and whoever wants the slot again waits for it. */
 #include "collectives/cuda_proxy.h"
@@ -102,42 +102,77 @@ static _Thread_local struct {
     size_t count, room;
 } collected;
 
-/* Piece k of a message, if it has so many; an empty message has one. */
-static gyre_status_t enqueue_piece(const coll_cuda_message_t *m, size_t k)
+static size_t piece_of(const coll_cuda_t *c)
 {
-    const size_t piece = m->c->proxy->message, at = k * piece;
-    if (k > 0 && at >= m->bytes)
-        return GYRE_OK;
-    gyre_status_t st = coll_cuda_follow(m->c, m->stream, 0);
-    if (st == GYRE_OK)
-        st = enqueue_slot(m->c, m->kind, m->buffer + at, base_min_size(m->bytes - at, piece), m->as.root,
-                          m->stream);
-    return st == GYRE_OK ? coll_cuda_note_newest(m->c, m->stream, 0) : st;
+    return c->mail ? coll_cuda_mail_piece(c) : c->proxy->message;
 }
 
-/* All pieces of several messages: in turns, and what is sent before what is received, so that ranks that send to each other in
- * one group never wait for room. */
-static gyre_status_t enqueue_messages(const coll_cuda_message_t *list, size_t count)
+static gyre_status_t enqueue_piece(const coll_cuda_message_t *m, size_t k)
 {
-    static const coll_req_kind_t kinds[2] = {COLL_REQ_SEND, COLL_REQ_RECV};
+    const size_t at = k * piece_of(m->c), bytes = base_min_size(m->bytes - at, piece_of(m->c));
+    int before;
+    gyre_status_t st = coll_cuda_enter(m->c, &before);
+    if (st != GYRE_OK)
+        return st;
+    st = coll_cuda_follow(m->c, m->stream, 0);
+    if (st == GYRE_OK)
+        st = m->c->mail ? coll_cuda_mail_enqueue(m, (uint32_t)k, at, bytes)
+                        : enqueue_slot(m->c, m->kind, m->buffer + at, bytes, m->as.root, m->stream);
+    if (st == GYRE_OK)
+        st = coll_cuda_note_newest(m->c, m->stream, 0);
+    coll_cuda_exit(m->c, before);
+    return st;
+}
+
+/* Ranks from here to the peer, the way that the message goes. */
+static int distance(const coll_cuda_message_t *m)
+{
+    const int n = m->c->comm->n, ahead = m->as.root - m->c->comm->rank + n;
+    return (m->kind == COLL_REQ_SEND ? ahead : 2 * n - ahead) % n;
+}
+
+static int same_lane(const coll_cuda_message_t *a, const coll_cuda_message_t *b)
+{
+    return a->c == b->c && a->kind == b->kind && a->as.root == b->as.root;
+}
+
+static int by_lane(const void *one, const void *other)
+{
+    const coll_cuda_message_t *a = one, *b = other;
+    if (a->c != b->c)
+        return a->c->comm->id < b->c->comm->id ? -1 : 1;
+    if (distance(a) != distance(b))
+        return distance(a) < distance(b) ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind == COLL_REQ_SEND ? -1 : 1;
+    return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* All pieces of several messages. Those to or from one rank, a *lane*, go one after the other, as if they were no group; lanes take turns
+ * of a piece. Lanes are sorted alike on all ranks: by distance from sender to receiver, what is sent before what is received. So
+ * every wait is for a piece of an earlier turn, or of the same turn and no greater distance: a receive waits for the piece itself, whose
+ * sender waits for nothing but receives of before it (the room that they leave). Of pieces that cannot move one is first; it has
+ * nobody to wait for: ranks whose groups belong together do not wait for each other for ever, with room for one piece on its way. */
+static gyre_status_t enqueue_messages(coll_cuda_message_t *list, size_t count)
+{
     gyre_status_t st = GYRE_OK;
-    size_t pieces = 1;
-    int before = 0;
+    size_t left = count;
     for (size_t i = 0; i < count; i++) {
-        const size_t piece = list[i].c->proxy->message;
-        pieces = base_max_size(pieces, (list[i].bytes + piece - 1) / piece);
+        list[i].order = i;
+        list[i].done = 0;
     }
-    for (size_t k = 0; k < pieces; k++)
-        for (int pass = 0; pass < 2; pass++)
-            for (size_t i = 0; i < count && st == GYRE_OK; i++) {
-                if (list[i].kind != kinds[pass])
-                    continue;
-                st = coll_cuda_enter(list[i].c, &before);
-                if (st == GYRE_OK) {
-                    st = enqueue_piece(&list[i], k);
-                    coll_cuda_exit(list[i].c, before);
-                }
-            }
+    qsort(list, count, sizeof *list, by_lane);
+    while (left > 0 && st == GYRE_OK)
+        for (size_t i = 0; i < count && st == GYRE_OK; i++) {
+            coll_cuda_message_t *m = &list[i];
+            const size_t pieces = base_max_size((m->bytes + piece_of(m->c) - 1) / piece_of(m->c), 1);
+            if (m->done == pieces)
+                continue;
+            st = enqueue_piece(m, m->done++);
+            left -= m->done == pieces;
+            while (i + 1 < count && same_lane(m, &list[i + 1])) /* their turn comes behind it */
+                i++;
+        }
     if (st != GYRE_OK) /* some of it is on its way: the communicators cannot go on */
         for (size_t i = 0; i < count; i++)
             (void)coll_cuda_fail_numbered(list[i].c->comm, st);
@@ -169,7 +204,7 @@ gyre_status_t coll_cuda_group_end(gyre_status_t error)
     return st;
 }
 
-gyre_status_t coll_cuda_enqueue_message(const coll_cuda_message_t *m)
+gyre_status_t coll_cuda_enqueue_message(coll_cuda_message_t *m)
 {
     return coll_group_open() ? collect(m) : enqueue_messages(m, 1);
 }

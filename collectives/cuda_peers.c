@@ -28,6 +28,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/settings.h"
+#include "collectives/cuda/mail.h"
 #include "collectives/kernels.h"
 
 enum {
@@ -427,8 +428,9 @@ int coll_cuda_rescued(const coll_cuda_t *c)
 void coll_cuda_release(coll_cuda_t *c)
 {
     coll_cuda_proxy_release(c);
-    if (!c->stream_waits || !coll_cuda_rescued(c)) /* else the one before is still on its way */
+    if (!c->rescue || !coll_cuda_rescued(c)) /* else the one before is still on its way */
         return;
+    coll_cuda_mail_release(c);
     for (int r = 0; r < COLL_CUDA_RANKS; r++)
         c->pages[r] = c->phase + (1u << 30);
     if (cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases), c->pages,
@@ -478,11 +480,15 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
     coll_cuda_op_t op;
     memset(out, 0, sizeof *out);
     if (shape->op == COLL_SENDRECV) {
+        const size_t bytes = shape->count * gyre_type_size(shape->type);
         int direct = 0;
         for (int r = 0; c->direct && r < comm->n; r++)
             direct += c->direct[r];
-        snprintf(out->algorithm, sizeof out->algorithm, "message");
-        snprintf(out->path, sizeof out->path, "%s", direct ? "direct" : "staged");
+        snprintf(out->algorithm, sizeof out->algorithm, "%s",
+                 !c->mail                  ? "message"
+                 : bytes > COLL_CUDA_SHORT ? "engines"
+                                           : "kernel");
+        snprintf(out->path, sizeof out->path, "%s", c->mail ? "peers" : direct ? "direct" : "staged");
         snprintf(out->why, sizeof out->why, "%s", c->messages);
         return GYRE_OK;
     }

@@ -240,15 +240,17 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
                        base_setting_string(SET_CUDA_STAGING), n, card->blocks,
                        base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * (size_t)card->blocks);
     card->region = region;
+    c->mail_at = COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks);
     if (st == GYRE_OK)
         st = find_wait(c, card->wait);
     card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
         st = coll_cuda_make_parts(c);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
-        st = take_arena(
-            c->device, COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks),
-            &c->arena[rank]);
+        st = take_arena(c->device, c->mail_at + coll_cuda_mail_bytes(region * (size_t)card->blocks, n),
+                        &c->arena[rank]);
+    if (st == GYRE_OK && c->arena[rank] && n > 1)
+        st = coll_cuda_mail_clear(c->arena[rank] + c->mail_at);
     if (st == GYRE_OK && c->arena[rank]) {
         card->shareable = base_device_export(c->arena[rank], &card->handle) == GYRE_OK || n == 1;
         if (!card->shareable)
@@ -379,9 +381,12 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
 /* What each rank makes by itself, behind which no rank may be missing: the others would wait for it in the first operation. */
 static gyre_status_t make_here(coll_cuda_t *c)
 {
-    gyre_status_t st = c->stream_waits ? make_rescue(c) : GYRE_OK;
-    if (st == GYRE_OK)
+    const int staged = c->path == COLL_CUDA_STAGED;
+    gyre_status_t st = !staged && c->wait && c->comm->n > 1 ? make_rescue(c) : GYRE_OK;
+    if (st == GYRE_OK && staged)
         st = coll_cuda_proxy_start(c);
+    if (st == GYRE_OK && !staged && c->comm->n > 1)
+        st = coll_cuda_mail_start(c);
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
@@ -425,11 +430,12 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
         st = gyre_comm_split(comm, 0, comm->rank, &c->shadow);
     if (st == GYRE_OK)
         st = coll_cuda_agree(c, make_here(c));
-    if (st == GYRE_OK)
+    if (st == GYRE_OK && c->path == COLL_CUDA_STAGED)
         st = coll_cuda_direct_start(c, coll_cuda_proxy_slots(c));
     if (st == GYRE_OK)
         log_info("communicator of %d ranks on CUDA device %d: %s (%s); large messages %s", comm->n, c->device,
-                 c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why, c->messages);
+                 c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why,
+                 comm->n > 1 ? c->messages : "of one rank: none");
     return st;
 }
 
@@ -455,6 +461,7 @@ static void dismantle(coll_cuda_t *c)
         (void)cudaFreeHost(c->pages);
     if (c->board)
         (void)cudaFreeHost(c->board);
+    coll_cuda_mail_free(c);
     if (c->shadow)
         coll_comm_free(c->shadow);
     coll_cuda_proxy_free(c); /* what it sent over UCX may be read until then */

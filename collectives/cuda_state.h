@@ -16,6 +16,7 @@ typedef enum {
 } coll_cuda_path_t;
 
 typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* cuda_proxy.h */
+typedef struct coll_cuda_mail coll_cuda_mail_t;   /* cuda_mail.c */
 
 /* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run time. */
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
@@ -38,7 +39,7 @@ struct coll_cuda {
     coll_cuda_board_t *board; /* pinned, owned */
     _Atomic int stopped;      /* the abort word is set: the communicator has failed */
     /* the guard's */
-    uint32_t seen;
+    uint32_t seen, seen_turn;
     base_time_t since;
     /* ranks that map each other's memory */
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
@@ -51,7 +52,9 @@ struct coll_cuda {
     uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
     cudaStream_t rescue;    /* does not wait for anybody: for those copies */
     coll_cuda_wait_fn wait; /* cuStreamWaitValue32; NULL: kernels wait, for peers and for the host */
-    /* staging; made where the path or a message needs it */
+    coll_cuda_mail_t *mail; /* messages between them */
+    size_t mail_at;         /* where its part of an arena begins */
+    /* staging; NULL where ranks map each other's memory */
     coll_cuda_proxy_t *proxy;
     /* messages from device memory */
     unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
@@ -133,10 +136,29 @@ typedef struct {
     size_t bytes;
     comm_call_t as;
     cudaStream_t stream;
+    size_t order, done; /* in its group: place among the calls; pieces that are enqueued */
 } coll_cuda_message_t;
 size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
 /* Now, or when the open group ends. */
-gyre_status_t coll_cuda_enqueue_message(const coll_cuda_message_t *m);
+gyre_status_t coll_cuda_enqueue_message(coll_cuda_message_t *m);
+
+/* ---- cuda_mail.c ---- */
+size_t coll_cuda_mail_bytes(size_t staging,
+                            int n); /* of an arena, for messages; staging: of the blocks' part of it */
+/* That part of the own arena, before any peer maps it. */
+gyre_status_t coll_cuda_mail_clear(char *mail);
+gyre_status_t coll_cuda_mail_start(coll_cuda_t *c);
+void coll_cuda_mail_free(coll_cuda_t *c);
+/* Messages go in pieces of at most so many bytes, cut alike on both sides. */
+size_t coll_cuda_mail_piece(const coll_cuda_t *c);
+/* Piece k of a message: `bytes` from `at` on. */
+gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_t k, size_t at, size_t bytes);
+/* 1: a message waits on its stream, or moves; the turn and the call are the last one's in either case. */
+int coll_cuda_mail_waits(const coll_cuda_t *c, uint32_t *turn, comm_call_t *call);
+/* 1: another message came than this rank called; the error is noted (quiet). */
+int coll_cuda_mail_wrong(const coll_cuda_t *c);
+/* Streams wait no more for messages; part of coll_cuda_release. */
+void coll_cuda_mail_release(const coll_cuda_t *c);
 
 /* A word of pinned memory that the device writes. */
 static inline uint32_t coll_cuda_read(const uint32_t *word)

@@ -30,6 +30,14 @@ for path in direct staged; do
         'rank 2'
 done
 
+M=$B/emulated/tests/cuda/mp_messages
+run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$M" dying auto
+want "messages: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
+for wait in auto kernel; do
+    GYRE_TIMEOUT=2 run "$UCX_RUN" -n 3 "$M" late $wait
+    want "messages, $wait: a rank that neither sends nor receives" 0 'rank 2 #1 .*, on device memory\).* did not finish within 2 s: rank 2'
+done
+
 export GYRE_CUDA_WAIT=kernel # as ranks with devices of their own do by default
 run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct
 want "kernels wait: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
@@ -74,6 +82,9 @@ EMULATED_DEVICES=3 perf all_reduce -b 4K -e 4K --explain
 check "kernels wait for ranks on devices of their own" grep -q "map each other's memory; kernels wait" "$W/out"
 EMULATED_DEVICES=3 EMULATED_PEERS=0 perf reduce_scatter -b 4K -e 4K --explain
 check "without peer access all is staged, and why" grep -q ' staged .*cannot map memory of rank' "$W/out"
+perf sendrecv -b 64K -e 128K --explain
+check "messages go from device to device" grep -q ' peers .*from device memory to device memory' "$W/out"
+check "long ones by copy engines" grep -q ' engines .* peers ' "$W/out"
 GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf alltoallv -b 4K -e 64K -f 16
 GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf sendrecv -b 64K -e 64K
 finish
