@@ -17,9 +17,9 @@
 #include "collectives/cuda/mail.h"
 
 enum {
-    PIECES = 4,  /* that a ring holds of a long message */
-    TURNS = 256, /* of which it is known what they are */
-    LEAST = 1024 /* bytes of a ring */
+    PIECES = 4,      /* that a ring holds of a long message */
+    TURNS = 256,     /* of which it is known what they are */
+    LEAST = 64 << 10 /* bytes of a ring */
 };
 
 /* CUresult cuStreamWriteValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned) */
@@ -43,9 +43,10 @@ struct coll_cuda_mail {
     uint32_t sends[COLL_CUDA_RANKS], receives[COLL_CUDA_RANKS]; /* messages */
 };
 
+/* Rings have as much together as the blocks, and no more than half of that each. */
 static size_t ring_bytes(size_t staging, int n)
 {
-    const size_t each = n > 1 ? staging / 2 / (size_t)(n - 1) : 0;
+    const size_t each = staging / (size_t)(n > 2 ? n - 1 : 2);
     return base_max_size(each, LEAST) & ~(size_t)(COLL_MAIL_ALIGN - 1);
 }
 

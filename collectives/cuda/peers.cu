@@ -25,6 +25,7 @@
 #include <gyre/types.h>
 
 #include "collectives/cuda/arithmetic.h"
+#include "collectives/cuda/copy.h"
 
 #ifdef GYRE_EMULATED
 #define THREADS 32 /* each is a fiber */
@@ -47,37 +48,10 @@ static __device__ __forceinline__ size_t piece(size_t all, size_t from, size_t s
     return all > from ? least_of(all - from, slot) : 0;
 }
 
-template <typename V> static __device__ __forceinline__ void copy_as(char *to, const char *from, size_t bytes)
-{
-    for (size_t i = threadIdx.x; i < bytes / sizeof(V); i += blockDim.x)
-        ((volatile V *)to)[i] = ((const volatile V *)from)[i];
-}
-
-/* to[0..bytes) = from, by the block. 16 bytes at a time where both ends allow it, IN_FLIGHT of them per thread; else 4 or 1. */
+/* Compiled once: it is called in many places. */
 static __device__ APART void copy_range(char *to, const char *from, size_t bytes)
 {
-    const size_t ends = (size_t)to | (size_t)from;
-    if (ends % 16 == 0) {
-        const size_t vectors = bytes / 16, step = blockDim.x;
-        size_t i = threadIdx.x;
-        for (; i + (IN_FLIGHT - 1) * step < vectors; i += IN_FLIGHT * step) {
-            uint4 v[IN_FLIGHT];
-#pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++)
-                v[j] = gyre_load16(from + 16 * (i + (size_t)j * step));
-#pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++)
-                gyre_store16(to + 16 * (i + (size_t)j * step), v[j]);
-        }
-        for (; i < vectors; i += step)
-            gyre_store16(to + 16 * i, gyre_load16(from + 16 * i));
-        copy_as<uint8_t>(to + vectors * 16, from + vectors * 16, bytes % 16);
-    } else if (ends % 4 == 0) {
-        copy_as<uint32_t>(to, from, bytes);
-        copy_as<uint8_t>(to + bytes / 4 * 4, from + bytes / 4 * 4, bytes % 4);
-    } else {
-        copy_as<uint8_t>(to, from, bytes);
-    }
+    coll_copy_block(to, from, bytes);
 }
 
 /* One element at any address. */

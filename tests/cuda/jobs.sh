@@ -82,7 +82,7 @@ EMULATED_DEVICES=3 perf all_reduce -b 4K -e 4K --explain
 check "kernels wait for ranks on devices of their own" grep -q "map each other's memory; kernels wait" "$W/out"
 EMULATED_DEVICES=3 EMULATED_PEERS=0 perf reduce_scatter -b 4K -e 4K --explain
 check "without peer access all is staged, and why" grep -q ' staged .*cannot map memory of rank' "$W/out"
-perf sendrecv -b 64K -e 128K --explain
+perf sendrecv -b 64K -e 128K -f 2 --explain
 check "messages go from device to device" grep -q ' peers .*from device memory to device memory' "$W/out"
 check "long ones by copy engines" grep -q ' engines .* peers ' "$W/out"
 GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf alltoallv -b 4K -e 64K -f 16

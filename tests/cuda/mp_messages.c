@@ -169,10 +169,11 @@ static void explained(const char *path, size_t bytes, const char *algorithm)
              "%zu bytes are said to go by %s, %s", bytes, e.path, e.algorithm);
 }
 
-/* What of `staging` is a ring's, where the blocks are two. */
+/* Bytes of a ring, where the blocks are two. */
 static size_t ring_of(size_t staging)
 {
-    return staging / 2 / (size_t)(n - 1) & ~(size_t)255;
+    const size_t each = staging / (size_t)(n > 2 ? n - 1 : 2), least = 64 << 10;
+    return (each > least ? each : least) & ~(size_t)255;
 }
 
 static void direct(const char *staging, size_t bytes, const char *wait)
