@@ -4,7 +4,8 @@
  *
  * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C hidden, g leaves on this
  * rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f where it is
- * gated), v rows of the vocabulary; E experts, e of them here, with cap slots each for a sequence, k choices of a position. "S": of the stage's storage. A row is a position of a sequence: [n][T], or [n][R].
+ * gated), v rows of the vocabulary; E experts, e of them here, with cap slots each for a sequence, k choices of a position. "S": of
+ * the stage's storage. A row is a position of a sequence: [n][T], or [n][R].
  *
  * What goes wrong is kept in stage->status: the first error of a call ends what follows, so that steps read like the model. */
 #ifndef MODEL_CUDA_STAGE_PARTS_H
