@@ -59,7 +59,8 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  * default stream and one that two ranks share are refused: INVALID), in queues of their own (set CUDA_DEVICE_MAX_CONNECTIONS=32
  * before CUDA starts: 8 is its default), and between the first rank's and the last rank's call of an operation the program does
  * nothing that waits for a device: no cudaMalloc, cudaFree, cudaDeviceSynchronize, gyre_comm_destroy, and no first launch
- * of a kernel unless CUDA_MODULE_LOADING=EAGER. An operation that some rank never calls, or that cannot run for such a reason,
+ * of a kernel unless CUDA_MODULE_LOADING=EAGER. One thread goes on to the next rank after some hundred operations at most, as streams
+ * take no more than about a thousand launches ahead. An operation that some rank never calls, or that cannot run for such a reason,
  * ends after GYRE_TIMEOUT on all of them; a failure or gyre_comm_abort on one rank ends the others'.
  *
  * Errors: INVALID; UNSUPPORTED: no device, no peer access between two of them, or too many ranks on one for their kernels to run

@@ -1,9 +1,10 @@
-/* tests/cuda/gpu_peers.c: the kernel of collectives on device memory with several ranks in one process: each has a stream, an arena in
- * plain device memory and the operations of collectives/cuda_peers.c, launched from CUDA graphs. A part of gpu-check.
+/* tests/cuda/gpu_peers.c: collectives of several ranks in one process on one GPU (gyre_cuda_comms_create), which NCCL refuses: each has a
+ * stream, and the library's calls are captured into CUDA graphs, so that what is measured is the device's part. A part of gpu-check.
  *
- * Gyre's ranks are processes, and without MPS the kernels of processes take turns on a GPU; streams of one process run at
- * once. So this shows what the kernel itself needs: time of small operations, and the bytes that it reads and writes per second,
- * as a share of the rate of device copies. All results are compared.
+ * Without MPS the kernels of processes take turns on a GPU; streams of one process run at once. So this shows what the kernel
+ * itself needs: time of small operations, and the bytes that it reads and writes per second, as a share of the rate of device
+ * copies. Small ones are also enqueued call by call, by one thread for all ranks and by a thread per rank: then the time is mostly that
+ * of launching as many kernels as there are ranks, which one GPU takes one after the other. All results are compared.
  *
  * usage: gpu_peers [--tiny] [--copy]
  * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny: small and few, to see that the
@@ -12,29 +13,37 @@
  * reduce_scatter: S read and written, S read, S / n written.
  * Exit status: 0; 1 an error, a wrong element or a kernel that does not end; 2 there is no GPU. */
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <gyre/gyre.h>
+
 #include "base/clock.h"
 #include "base/device.h"
 #include "base/settings.h"
-#include "collectives/communicator.h"
-#include "collectives/cuda_state.h"
 #include "collectives/kernels.h"
+#include "collectives/schedule.h"
 
-enum { MOST = 8, GIVE_UP_S = 30 };
+enum { MOST = 8 };
 
 typedef struct {
-    gyre_comm_t *comm; /* its rank and size are all that is looked at */
-    coll_cuda_t state;
+    gyre_comm_t *comm;
     cudaStream_t stream;
     cudaGraphExec_t graph;
     char *in, *out;
 } rank_t;
 
+/* An operation: `count` elements of the vector, or of a rank's block of a reduce_scatter. */
+typedef struct {
+    coll_op_t op;
+    gyre_type_t type;
+    size_t count;
+} ask_t;
+
 static rank_t ranks[MOST];
-static int tiny, processors;
+static int tiny;
 
 static void fatal(const char *what, const char *why)
 {
@@ -49,90 +58,67 @@ static void cuda(cudaError_t rc, const char *call)
 }
 #define CUDA(call) cuda(call, #call)
 
+static void gyre(gyre_status_t status, const char *call)
+{
+    if (status != GYRE_OK)
+        fatal(call, gyre_last_error());
+}
+#define GYRE(call) gyre(call, #call)
+
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
-/* Blocks of all ranks wait for one another, so all must find room on the device at once: at most one for each multiprocessor. */
-/* staging: of the blocks' part of each arena. */
+/* staging: bytes of each rank's arena that the kernel works through. */
 static void open_ranks(int n, size_t bytes, size_t staging)
 {
-    int blocks = (int)base_setting_int(SET_CUDA_BLOCKS);
-    if (blocks > processors / n)
-        blocks = processors / n;
-    if (tiny || blocks < 1)
-        blocks = 2;
-    const size_t region = (staging / (size_t)blocks) & ~(size_t)511;
-    memset(ranks, 0, sizeof ranks);
+    static const int devices[MOST] = {0};
+    gyre_comm_t *comms[MOST];
+    char text[32];
+    snprintf(text, sizeof text, "%zu", staging);
+    GYRE(base_settings_set(SET_CUDA_STAGING, text, "gpu_peers"));
+    GYRE(gyre_cuda_comms_create(n, devices, comms));
     for (int r = 0; r < n; r++) {
         rank_t *me = &ranks[r];
-        me->comm = calloc(1, sizeof *me->comm);
-        if (!me->comm)
-            fatal("a rank", "no memory left");
-        me->comm->n = n;
-        me->comm->rank = r;
-        me->state = (coll_cuda_t){.comm = me->comm, .region = region, .blocks = blocks};
+        *me = (rank_t){.comm = comms[r]};
         CUDA(cudaStreamCreateWithFlags(&me->stream, cudaStreamNonBlocking));
-        CUDA(cudaHostAlloc((void **)&me->state.board, sizeof *me->state.board,
-                           cudaHostAllocPortable | cudaHostAllocMapped));
-        memset(me->state.board, 0, sizeof *me->state.board);
-        CUDA(cudaMalloc((void **)&me->state.arena[r], COLL_CUDA_HEAD + region * (size_t)blocks));
-        CUDA(cudaMemset(me->state.arena[r], 0, COLL_CUDA_HEAD));
         CUDA(cudaMalloc((void **)&me->in, bytes));
         CUDA(cudaMalloc((void **)&me->out, bytes));
     }
     CUDA(cudaDeviceSynchronize());
-    for (int r = 0; r < n; r++)
-        for (int peer = 0; peer < n; peer++)
-            ranks[r].state.arena[peer] = ranks[peer].state.arena[peer];
 }
 
 static void close_ranks(int n)
 {
+    for (int r = 0; r < n; r++)
+        GYRE(gyre_comm_destroy(ranks[r].comm));
     for (int r = 0; r < n; r++) {
-        rank_t *me = &ranks[r];
-        CUDA(cudaFree(me->in));
-        CUDA(cudaFree(me->out));
-        CUDA(cudaFree(me->state.arena[r]));
-        CUDA(cudaFreeHost(me->state.board));
-        CUDA(cudaStreamDestroy(me->stream));
-        free(me->comm);
+        CUDA(cudaFree(ranks[r].in));
+        CUDA(cudaFree(ranks[r].out));
+        CUDA(cudaStreamDestroy(ranks[r].stream));
     }
 }
 
-/* Waits for all streams; a kernel that waits for ever is told to end. */
+/* Waits for all streams; the library ends kernels that wait for ever. */
 static void wait_for_all(int n)
 {
-    const base_time_t deadline = base_now() + (base_time_t)GIVE_UP_S * 1000000000;
     for (int r = 0; r < n; r++) {
         cudaError_t rc;
-        while ((rc = cudaStreamQuery(ranks[r].stream)) == cudaErrorNotReady && base_now() < deadline)
+        while ((rc = cudaStreamQuery(ranks[r].stream)) == cudaErrorNotReady)
             ;
-        if (rc == cudaErrorNotReady) {
-            for (int peer = 0; peer < n; peer++)
-                __atomic_store_n(&ranks[peer].state.board->abort, 1, __ATOMIC_RELEASE);
-            fatal("ranks wait for one another", "their kernels did not end");
-        }
         cuda(rc, "cudaStreamQuery");
     }
     for (int r = 0; r < n; r++)
-        if (ranks[r].state.board->mismatch)
-            fatal("ranks do not agree", "their calls carry different hashes");
+        if (gyre_comm_error(ranks[r].comm) != GYRE_OK)
+            fatal("an operation", "it has failed, as told above");
 }
 
-/* As the library enqueues it into a graph: one kernel, whose blocks wait for their peers. */
-static void enqueue(int r, const coll_shape_t *shape)
+static void enqueue(int r, const ask_t *a)
 {
     rank_t *me = &ranks[r];
-    const coll_call_t call = {.name = "gpu_peers",
-                              .comm = me->comm,
-                              .shape = *shape,
-                              .send = me->in,
-                              .recv = me->out,
-                              .scale = 1,
-                              .streamed = 1,
-                              .stream = me->stream};
-    const comm_call_t as = {.seq = ++me->comm->seq, .sig = coll_cuda_sig(&me->state, shape)};
-    if (coll_cuda_enqueue_peers(&me->state, &call, &as, me->stream, 1) != GYRE_OK)
-        exit(1); /* which the library has told */
+    const gyre_redop_t sum = GYRE_OP(GYRE_SUM);
+    if (a->op == COLL_REDUCE_SCATTER)
+        GYRE(gyre_reduce_scatter_stream(me->in, me->out, a->count, a->type, sum, me->comm, me->stream));
+    else
+        GYRE(gyre_all_reduce_stream(me->in, me->out, a->count, a->type, sum, me->comm, me->stream));
 }
 
 /* ---- contents: small whole numbers, whose sums are exact in every type -------------------------------------------- */
@@ -202,24 +188,81 @@ static void tell(const char *what, double figure, const char *unit, const char *
     fflush(stdout);
 }
 
-static coll_shape_t shape_of(coll_op_t op, int n, size_t count, gyre_type_t type)
+static ask_t ask_for(coll_op_t op, int n, size_t count, gyre_type_t type)
 {
-    return (coll_shape_t){.op = op,
-                          .type = type,
-                          .redop = GYRE_SUM,
-                          .uniform = 1,
-                          .count = op == COLL_REDUCE_SCATTER ? count / (size_t)n : count};
+    return (ask_t){.op = op, .type = type, .count = op == COLL_REDUCE_SCATTER ? count / (size_t)n : count};
+}
+
+/* Seconds of one operation of `calls`, enqueued one by one by this thread: the shortest of several rounds. */
+static double time_of_calls(int n, const ask_t *ask, int calls, int rounds)
+{
+    double best = 0;
+    for (int round = 0; round <= rounds; round++) { /* the first one is not counted */
+        const base_time_t from = base_now();
+        for (int i = 0; i < calls; i++)
+            for (int r = 0; r < n; r++)
+                enqueue(r, ask);
+        wait_for_all(n);
+        const double seconds = (double)(base_now() - from) / 1e9 / calls;
+        if (round == 1 || (round > 1 && seconds < best))
+            best = seconds;
+    }
+    return best;
+}
+
+typedef struct {
+    int rank, calls;
+    const ask_t *ask;
+    pthread_barrier_t *start;
+} caller_t;
+
+static void *caller(void *argument)
+{
+    const caller_t *c = argument;
+    CUDA(cudaSetDevice(0));
+    pthread_barrier_wait(c->start);
+    for (int i = 0; i < c->calls; i++)
+        enqueue(c->rank, c->ask);
+    CUDA(cudaStreamSynchronize(ranks[c->rank].stream));
+    return NULL;
+}
+
+/* The same by a thread per rank. */
+static double time_of_threads(int n, const ask_t *ask, int calls, int rounds)
+{
+    double best = 0;
+    for (int round = 0; round <= rounds; round++) {
+        pthread_t threads[MOST];
+        caller_t callers[MOST];
+        pthread_barrier_t start;
+        pthread_barrier_init(&start, NULL, (unsigned)n + 1);
+        for (int r = 0; r < n; r++) {
+            callers[r] = (caller_t){.rank = r, .calls = calls, .ask = ask, .start = &start};
+            if (pthread_create(&threads[r], NULL, caller, &callers[r]) != 0)
+                fatal("a thread per rank", "cannot be started");
+        }
+        pthread_barrier_wait(&start);
+        const base_time_t from = base_now();
+        for (int r = 0; r < n; r++)
+            pthread_join(threads[r], NULL);
+        const double seconds = (double)(base_now() - from) / 1e9 / calls;
+        pthread_barrier_destroy(&start);
+        wait_for_all(n);
+        if (round == 1 || (round > 1 && seconds < best))
+            best = seconds;
+    }
+    return best;
 }
 
 /* Seconds of one operation, of `calls` in each of `rounds` launches of the ranks' graphs: the shortest. */
-static double time_of(int n, const coll_shape_t *shape, int calls, int rounds)
+static double time_of(int n, const ask_t *ask, int calls, int rounds)
 {
     double best = 0;
     for (int r = 0; r < n; r++) {
         cudaGraph_t graph;
         CUDA(cudaStreamBeginCapture(ranks[r].stream, cudaStreamCaptureModeThreadLocal));
         for (int i = 0; i < calls; i++)
-            enqueue(r, shape);
+            enqueue(r, ask);
         CUDA(cudaStreamEndCapture(ranks[r].stream, &graph));
         CUDA(cudaGraphInstantiate(&ranks[r].graph, graph, 0));
         CUDA(cudaGraphDestroy(graph));
@@ -281,13 +324,13 @@ static size_t large(coll_op_t op, int n, size_t bytes, gyre_type_t type, double 
 {
     char what[128];
     const size_t count = bytes / gyre_type_size(type);
-    const coll_shape_t shape = shape_of(op, n, count, type);
+    const ask_t ask = ask_for(op, n, count, type);
     fill(n, count, type, host);
     for (int r = 0; r < n; r++)
-        enqueue(r, &shape);
+        enqueue(r, &ask);
     wait_for_all(n);
     const size_t bad = wrong(n, count, type, op == COLL_REDUCE_SCATTER, host, want);
-    const double seconds = time_of(n, &shape, tiny ? 1 : 3, tiny ? 1 : 5);
+    const double seconds = time_of(n, &ask, tiny ? 1 : 3, tiny ? 1 : 5);
     const double rate = traffic_of(op, n, (double)bytes) / seconds;
     const char *name = op == COLL_REDUCE_SCATTER ? "reduce_scatter" : "all_reduce";
     snprintf(what, sizeof what, "%s, %d ranks, %zu KiB of %s, time", name, n, bytes >> 10,
@@ -308,10 +351,10 @@ static size_t every_type(int n, size_t most, char *host, char *want)
     for (int type = GYRE_INT8; type <= GYRE_FLOAT64; type++)
         for (size_t bytes = 8; bytes <= most; bytes *= 32) {
             const size_t count = bytes / gyre_type_size((gyre_type_t)type);
-            const coll_shape_t shape = shape_of(COLL_ALL_REDUCE, n, count, (gyre_type_t)type);
+            const ask_t ask = ask_for(COLL_ALL_REDUCE, n, count, (gyre_type_t)type);
             fill(n, count, (gyre_type_t)type, host);
             for (int r = 0; r < n; r++)
-                enqueue(r, &shape);
+                enqueue(r, &ask);
             wait_for_all(n);
             const size_t here = wrong(n, count, (gyre_type_t)type, 0, host, want);
             if (here)
@@ -322,16 +365,23 @@ static size_t every_type(int n, size_t most, char *host, char *want)
     return bad;
 }
 
-static size_t with(int n, double copies, char *host, char *want, size_t bytes)
+/* usual: GYRE_CUDA_STAGING as it was given. */
+static size_t with(int n, double copies, char *host, char *want, size_t bytes, size_t usual)
 {
     char what[128];
-    open_ranks(n, bytes, (size_t)base_setting_int(SET_CUDA_STAGING));
+    open_ranks(n, bytes, usual);
     size_t bad = every_type(n, tiny ? 8 << 10 : 8 << 20, host, want);
     for (size_t small = 8; small <= (tiny ? 8 : 8 << 10); small *= 32) {
-        const coll_shape_t shape = shape_of(COLL_ALL_REDUCE, n, small / 4, GYRE_FLOAT32);
+        const ask_t ask = ask_for(COLL_ALL_REDUCE, n, small / 4, GYRE_FLOAT32);
         snprintf(what, sizeof what, "all_reduce, %d ranks, %zu bytes, time", n, small);
-        tell(what, time_of(n, &shape, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us",
+        tell(what, time_of(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us",
              small == 8 ? "at most 15" : "");
+        if (small > 8)
+            continue;
+        snprintf(what, sizeof what, "all_reduce, %d ranks, %zu bytes, called by one thread", n, small);
+        tell(what, time_of_calls(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us", "");
+        snprintf(what, sizeof what, "all_reduce, %d ranks, %zu bytes, called by a thread each", n, small);
+        tell(what, time_of_threads(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us", "");
     }
     close_ranks(n);
     /* Large ones in arenas of twice the vector, that is in one round or few: what goes through small ones in many stays in the
@@ -359,7 +409,7 @@ int main(int argc, char **argv)
             return 1;
         }
     }
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* each stream its own queue */
+    base_device_prepare_process(); /* each stream its own queue */
     if (base_device_count(BASE_CUDA) == 0) {
         fprintf(stderr, "gpu_peers: %s\n", base_device_why_not(BASE_CUDA));
         return 2;
@@ -368,13 +418,13 @@ int main(int argc, char **argv)
     char *host = malloc(bytes), *want = malloc(bytes);
     if (!host || !want)
         fatal("room to compare results in", "no memory left");
-    CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-    CUDA(coll_cuda_load());
+    const size_t usual = (size_t)base_setting_int(SET_CUDA_STAGING);
+    GYRE(base_settings_set(SET_TIMEOUT, "30s", "gpu_peers"));
     const double copies = copy_rate(bytes);
     tell("copy on the device, read and written", copies / 1e9, "GB/s", "");
     size_t bad = 0;
     for (int n = 2; n <= (tiny ? 4 : MOST) && !copy_only; n *= 2)
-        bad += with(n, copies, host, want, bytes);
+        bad += with(n, copies, host, want, bytes, usual);
     free(host);
     free(want);
     return bad != 0;
