@@ -54,7 +54,10 @@ static size_t receive_count(const coll_shape_t *s, int r)
 
 uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
 {
-    uint64_t head[10] = {MEMORY_DEVICE,
+    coll_algo_t algo;
+    if (coll_cuda_choose(c, s, &algo) != GYRE_OK) /* the call fails by itself */
+        algo = COLL_ALGO_AUTO;
+    uint64_t head[11] = {MEMORY_DEVICE,
                          (uint64_t)s->op,
                          (uint64_t)s->type,
                          (uint64_t)s->redop,
@@ -63,7 +66,8 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
                          (uint64_t)s->uniform,
                          is_vector(s->op) || s->uniform ? s->count : 0,
                          (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT),
-                         (uint64_t)base_setting_int(SET_CUDA_ENGINES)};
+                         (uint64_t)base_setting_int(SET_CUDA_ENGINES),
+                         (uint64_t)algo};
     uint64_t h = base_hash64(head, sizeof head, 5);
     if (!s->uniform && (s->op == COLL_REDUCE_SCATTER || s->op == COLL_ALL_GATHER))
         h = base_hash64(s->counts, (size_t)c->comm->n * sizeof(size_t), h);
@@ -211,9 +215,9 @@ static size_t longest_part(const coll_cuda_op_t *op, const coll_shape_t *s, size
     return most;
 }
 
-void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op, int *blocks)
+/* What is known before it is known how. */
+static void describe_call(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op)
 {
-    const size_t esize = s->op == COLL_BARRIER ? 1 : gyre_type_size(s->type);
     memset(op, 0, sizeof *op);
     op->n = (uint16_t)c->comm->n;
     op->rank = (uint16_t)c->comm->rank;
@@ -224,6 +228,12 @@ void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_o
     op->region = c->region;
     if (s->type == GYRE_INT8 || s->type == GYRE_INT16 || s->type == GYRE_INT32 || s->type == GYRE_INT64)
         op->sign = (uint64_t)1 << (8 * gyre_type_size(s->type) - 1);
+}
+
+void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op, int *blocks)
+{
+    const size_t esize = s->op == COLL_BARRIER ? 1 : gyre_type_size(s->type);
+    describe_call(c, s, op);
     const int slots = describe_parts(op, s, esize);
     op->slot = op->region / 2 / (size_t)slots & ~(size_t)(COLL_CUDA_ALIGN - 1);
     op->uneven = !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
@@ -440,25 +450,43 @@ void coll_cuda_release(coll_cuda_t *c)
         (void)coll_cuda_rescued(c);
 }
 
+/* The whole operation, between these buffers. */
+static void bind(const coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as, coll_cuda_op_t *op)
+{
+    memcpy(op->arena, c->arena, sizeof op->arena);
+    op->board = c->board;
+    op->in = call->send;
+    op->out = call->recv;
+    op->scale = call->scale;
+    op->whole = coll_kernel_whole(call->scale);
+    op->sig = as->sig;
+    op->call = as->seq;
+    op->end_phase = 3;
+    op->begins = op->ends = 1;
+}
+
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
                                       cudaStream_t stream, int capturing)
 {
     coll_cuda_op_t op;
+    coll_algo_t algo;
+    coll_cuda_plan_t *plan = NULL;
     int blocks;
+    gyre_status_t st = coll_cuda_choose(c, &call->shape, &algo);
+    if (st == GYRE_OK && algo != COLL_ALGO_AUTO)
+        st = coll_cuda_find_plan(c, &call->shape, algo, capturing, &plan);
+    if (st != GYRE_OK)
+        return st;
+    if (plan) {
+        describe_call(c, &call->shape, &op);
+        bind(c, call, as, &op);
+        return coll_cuda_enqueue_plan(plan, &op, call->name, stream);
+    }
     coll_cuda_describe(c, &call->shape, &op, &blocks);
-    memcpy(op.arena, c->arena, sizeof op.arena);
-    op.board = c->board;
-    op.in = call->send;
-    op.out = call->recv;
+    bind(c, call, as, &op);
     op.sum_to = op.reduces == 1 ? call->recv : NULL;
-    op.scale = call->scale;
-    op.whole = coll_kernel_whole(call->scale);
-    op.sig = as->sig;
-    op.call = as->seq;
     op.end_round = op.rounds;
-    op.end_phase = 3;
-    op.begins = op.ends = 1;
-    gyre_status_t st = copy_own(&op, call, stream);
+    st = copy_own(&op, call, stream);
     if (st != GYRE_OK)
         return st;
     if (op.uneven)
@@ -496,6 +524,18 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
     snprintf(out->path, sizeof out->path, "%s", c->path == COLL_CUDA_PEERS ? "peers" : "staged");
     if (c->path == COLL_CUDA_STAGED) {
         snprintf(out->algorithm, sizeof out->algorithm, "host");
+        return GYRE_OK;
+    }
+    coll_algo_t algo;
+    coll_cuda_plan_t *plan = NULL;
+    gyre_status_t st = coll_cuda_choose(c, shape, &algo);
+    if (st == GYRE_OK && algo != COLL_ALGO_AUTO)
+        st = coll_cuda_find_plan(c, shape, algo, 0, &plan);
+    if (st != GYRE_OK)
+        return st;
+    if (plan) {
+        coll_cuda_plan_shape(plan, &out->blocks, &out->rounds);
+        snprintf(out->algorithm, sizeof out->algorithm, "%s", coll_algo_name(algo));
         return GYRE_OK;
     }
     coll_cuda_describe(c, shape, &op, &out->blocks);

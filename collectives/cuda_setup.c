@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "collectives/cuda/schedule.h"
 
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
 {
@@ -187,6 +188,8 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *c->board);
     memset(c->board, 0, sizeof *c->board);
     rc = coll_cuda_load();
+    if (rc == cudaSuccess)
+        rc = coll_cuda_load_schedule();
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "loading the kernels of collectives on device %d", c->device);
     return GYRE_OK;
@@ -444,6 +447,7 @@ static void dismantle(coll_cuda_t *c)
     const int rank = c->comm->rank, n = c->comm->n;
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
+    coll_cuda_plans_free(c);
     if (!c->comm->team) /* which owns the arenas of all of its ranks */
         unmap_peers(c);
     if (rank < COLL_CUDA_RANKS && c->arena[rank] && !c->comm->team)

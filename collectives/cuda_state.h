@@ -22,6 +22,8 @@ typedef struct coll_cuda_mail coll_cuda_mail_t;   /* cuda_mail.c */
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
                                  unsigned flags);
 
+typedef struct coll_cuda_plan coll_cuda_plan_t; /* cuda_schedule.c */
+
 typedef struct coll_cuda coll_cuda_t;
 struct coll_cuda {
     gyre_comm_t *comm;
@@ -56,6 +58,7 @@ struct coll_cuda {
     size_t mail_at;         /* where its part of an arena begins */
     /* staging; NULL where ranks map each other's memory */
     coll_cuda_proxy_t *proxy;
+    struct coll_cuda_plans *plans; /* schedules for kernels; NULL: none was needed yet */
     /* messages from device memory */
     unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
     char *slots;           /* on the device, those of cuda_messages.c; owned, by the pool of arenas */
@@ -124,6 +127,20 @@ gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
 void coll_cuda_proxy_release(coll_cuda_t *c);
 void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
+
+/* ---- cuda_schedule.c ---- */
+/* The schedule that serves a call in a kernel of its own; AUTO: the shots of cuda_peers.c. A function of what all ranks know. */
+gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo);
+/* The plan for it, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).
+ * capturing: it lasts as long as the communicator. */
+gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,
+                                  coll_cuda_plan_t **out);
+/* The grid, and the segments that a block works through. */
+void coll_cuda_plan_shape(const coll_cuda_plan_t *plan, int *blocks, uint32_t *rounds);
+gyre_status_t coll_cuda_enqueue_plan(coll_cuda_plan_t *plan, const coll_cuda_op_t *op, const char *name,
+                                     cudaStream_t stream);
+/* Nothing of the communicator runs any more. */
+void coll_cuda_plans_free(coll_cuda_t *c);
 
 /* ---- cuda_staged.c ---- */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);

@@ -158,6 +158,8 @@ void coll_plan_cache_free(coll_plan_cache_t *cache);
 
 gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
                           coll_choice_t *out);
+/* What GYRE_ALGO names for this call; AUTO: nothing. */
+gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out);
 /* What the rules of thumb alone say. */
 void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
 /* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks know it. */

@@ -39,8 +39,8 @@ static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char 
     return text;
 }
 
-/* GYRE_ALGO: "ring" for everything that ring serves, or "all_reduce:ring,broadcast:tree". AUTO: not forced. */
-static gyre_status_t forced(const coll_args_t *args, coll_algo_t *out)
+/* GYRE_ALGO: "ring" for everything that ring serves, or "all_reduce:ring,broadcast:tree". */
+gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out)
 {
     const char *p = base_setting_string(SET_ALGO);
     *out = COLL_ALGO_AUTO;
@@ -207,7 +207,7 @@ gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esi
     uint64_t bytes = 0;
     const int known = coll_known_bytes(args, esize, &bytes), pinned = comm->pin.op == args->op;
     const coll_tune_line_t *line = NULL;
-    gyre_status_t st = forced(args, &algo);
+    gyre_status_t st = coll_forced(args, &algo);
     if (st != GYRE_OK)
         return st;
     coll_select_rule(comm, args, esize, &c);

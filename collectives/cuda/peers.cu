@@ -26,16 +26,8 @@
 
 #include "collectives/cuda/arithmetic.h"
 #include "collectives/cuda/copy.h"
-
-#ifdef GYRE_EMULATED
-#define THREADS 32 /* each is a fiber */
-#define APART   __attribute__((noinline))
-#else
-#define THREADS 512
-#define APART   __noinline__ /* compiled once, not in every place that calls it */
-#endif
-
-enum { IN_FLIGHT = 8 }; /* loads of 16 bytes that a thread issues before it uses the first */
+#include "collectives/cuda/meeting.h"
+#include "collectives/cuda/vectors.h"
 
 static __device__ __forceinline__ size_t least_of(size_t a, size_t b)
 {
@@ -52,26 +44,6 @@ static __device__ __forceinline__ size_t piece(size_t all, size_t from, size_t s
 static __device__ APART void copy_range(char *to, const char *from, size_t bytes)
 {
     coll_copy_block(to, from, bytes);
-}
-
-/* One element at any address. */
-template <typename V> static __device__ __forceinline__ V load_any(const char *from)
-{
-    V value;
-    if ((size_t)from % sizeof(V) == 0)
-        return *(const volatile V *)from;
-    for (unsigned i = 0; i < sizeof(V); i++)
-        ((volatile char *)&value)[i] = from[i];
-    return value;
-}
-
-template <typename V> static __device__ __forceinline__ void store_any(char *to, V value)
-{
-    if ((size_t)to % sizeof(V) == 0)
-        *(volatile V *)to = value;
-    else
-        for (unsigned i = 0; i < sizeof(V); i++)
-            ((volatile char *)to)[i] = ((const char *)&value)[i];
 }
 
 /* to[0..bytes) = from times the operation's factor; `to` is a slot. */
@@ -288,70 +260,6 @@ static __device__ void add_up(const coll_cuda_op_t &op, char *to, size_t at, siz
 
 /* ---- meeting -------------------------------------------------------------------------------------------- */
 
-/* What a block keeps in shared memory. */
-struct state_t {
-    uint32_t epoch, rounds;
-    int dead; /* the operation is over: an abort, or a rank that does not agree */
-};
-
-static __device__ __forceinline__ coll_cuda_head_t *head_of(const coll_cuda_op_t &op, int rank)
-{
-    return (coll_cuda_head_t *)op.arena[rank];
-}
-
-static_assert(offsetof(coll_cuda_board_t, abort) == 0 && offsetof(coll_cuda_board_t, mismatch) == 4,
-              "peers_kernel reads both at once");
-
-enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 10 };
-
-/* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and then. */
-static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epoch, state_t *state)
-{
-    coll_cuda_flag_t *flag = &head_of(op, op.rank)->flags[blockIdx.x][epoch % 2][peer];
-    for (uint32_t looks = 1; (int32_t)(gyre_load_acquire(&flag->epoch) - epoch) < 0; looks++) {
-        if (looks % LOOKS_PER_ABORT == 0 && *(volatile uint32_t *)&op.board->abort) {
-            state->dead = 1;
-            return;
-        }
-        if (looks == LOOKS_BEFORE_LATE)
-            *(volatile uint32_t *)&op.board->late = (uint32_t)peer + 1;
-        GYRE_SPIN();
-    }
-    const volatile coll_cuda_flag_t *seen = flag;
-    if (seen->sig != op.sig) {
-        *(volatile uint32_t *)&op.board->mismatch = (uint32_t)peer + 1;
-        state->dead = 1;
-    }
-}
-
-/* This block tells its peers that it has come to sync number state->epoch + 1. What it wrote before is seen by whoever
- * waits for that: the barrier orders it before the release of the flags, on which the others' acquire and barrier follow. */
-static __device__ APART void tell(const coll_cuda_op_t &op, const state_t *state)
-{
-    __syncthreads();
-    const uint32_t epoch = state->epoch + 1;
-    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
-        if (peer != op.rank) {
-            coll_cuda_flag_t *flag = &head_of(op, peer)->flags[blockIdx.x][epoch % 2][op.rank];
-            ((volatile coll_cuda_flag_t *)flag)->sig = op.sig;
-            ((volatile coll_cuda_flag_t *)flag)->rounds = op.rounds;
-            gyre_store_release(&flag->epoch, epoch);
-        }
-}
-
-/* All ranks' blocks with this number have come to that sync. */
-static __device__ APART void meet(const coll_cuda_op_t &op, state_t *state)
-{
-    const uint32_t epoch = state->epoch + 1;
-    for (int peer = (int)threadIdx.x; peer < op.n; peer += (int)blockDim.x)
-        if (peer != op.rank)
-            wait_for(op, peer, epoch, state);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        state->epoch = epoch;
-    __syncthreads();
-}
-
 /* Where half `epoch % 2` of this block's region begins in any arena. */
 static __device__ __forceinline__ size_t half_at(const coll_cuda_op_t &op, uint32_t epoch)
 {
@@ -452,23 +360,6 @@ static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state
     }
 }
 
-/* Notes are the operation's, or its last block's: thread 0 of each block, at the end. */
-static __device__ void leave(const coll_cuda_op_t &op, coll_cuda_head_t *head, const state_t *state)
-{
-    head->epochs[blockIdx.x] = state->epoch;
-    if (gyre_add_acq_rel(&head->left, 1) + 1 != gridDim.x)
-        return;
-    head->left = 0;
-    if (op.phase)
-        for (int peer = 0; peer < op.n; peer++)
-            if (peer != op.rank)
-                gyre_store_release(&head_of(op, peer)->phases[op.rank], op.phase);
-    if (!op.ends)
-        return;
-    head->operations++;
-    gyre_store_release(&op.board->finished, head->operations);
-}
-
 static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_constant__ coll_cuda_op_t given)
 {
     __shared__ state_t state;
@@ -477,26 +368,13 @@ static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_cons
     for (unsigned i = threadIdx.x; i < sizeof op / sizeof(uint32_t); i += blockDim.x)
         ((uint32_t *)&op)[i] = ((const uint32_t *)&given)[i];
     __syncthreads();
-    coll_cuda_head_t *head = head_of(op, op.rank);
-    if (threadIdx.x == 0) {
-        volatile coll_cuda_board_t *board = op.board;
-        state.epoch = head->epochs[blockIdx.x];
-        state.rounds = op.end_round;
-        const uint4 words = gyre_load16(op.board); /* abort, mismatch, and two that matter to the host */
-        state.dead = (words.x | words.y) != 0;
-        if (blockIdx.x == 0 && op.begins) {
-            board->late = 0;
-            board->call = op.call;
-            board->started = head->operations + 1;
-        }
-    }
-    __syncthreads();
+    begin(op, &state);
     for (uint32_t round = op.first_round; round < state.rounds && !state.dead; round++) {
         one_round(op, round, &state);
         __syncthreads();
     }
     if (threadIdx.x == 0)
-        leave(op, head, &state);
+        leave(op, &state);
 }
 
 static __global__ void goodbye_kernel(const __grid_constant__ coll_cuda_op_t op)

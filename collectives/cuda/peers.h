@@ -45,6 +45,8 @@ typedef struct {
     uint32_t left;                     /* blocks of the running kernel that have ended */
     uint32_t phases[COLL_CUDA_RANKS];  /* of operations in phases: that rank has come so far */
     uint32_t goodbye[COLL_CUDA_RANKS]; /* 1: that rank reads here no more */
+    /* of schedules (schedule.h), by block and rank: messages that came from it, and of those to it that it has read */
+    uint32_t came[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS], room[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS];
 } coll_cuda_head_t;
 enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */
 
