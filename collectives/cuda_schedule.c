@@ -54,12 +54,13 @@ struct slab {
     char *base;
     size_t bytes, used;
     int kept; /* graphs run what lies here */
+    int lent; /* of the arena */
 };
 
 struct coll_cuda_plans {
     plan_t *list;
     slab_t *slabs;
-    size_t bytes; /* of slabs */
+    size_t bytes; /* of slabs that are not lent */
     cudaStream_t stream;
 };
 
@@ -303,21 +304,35 @@ static gyre_status_t fit(maker_t *m, uint32_t *depth, size_t *slot, size_t *tmp_
 
 /* ---- memory of programs --------------------------------------------------------------------------------------- */
 
+/* The first slabs are of the arena: no memory is taken at a call until they are full, which on some drivers would wait for kernels
+ * that wait for this call. */
 static gyre_status_t open_plans(coll_cuda_t *c)
 {
     int least, greatest;
     if (c->plans)
         return GYRE_OK;
     struct coll_cuda_plans *all = calloc(1, sizeof *all);
-    if (!all)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for programs");
-    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    if (rc == cudaSuccess)
-        rc = cudaStreamCreateWithPriority(&all->stream, cudaStreamNonBlocking, greatest);
-    if (rc != cudaSuccess) {
-        free(all);
-        return coll_cuda_failed(rc, "cudaStreamCreateWithPriority on device %d", c->device);
+    slab_t *first = calloc(1, sizeof *first), *second = calloc(1, sizeof *second);
+    cudaError_t rc = cudaSuccess;
+    if (all && first && second) {
+        rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+        if (rc == cudaSuccess)
+            rc = cudaStreamCreateWithPriority(&all->stream, cudaStreamNonBlocking, greatest);
     }
+    if (!all || !first || !second || rc != cudaSuccess) {
+        free(second);
+        free(first);
+        free(all);
+        return rc != cudaSuccess
+                   ? coll_cuda_failed(rc, "cudaStreamCreateWithPriority on device %d", c->device)
+                   : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for schedules");
+    }
+    char *base = c->arena[c->comm->rank] + coll_cuda_arena_bytes(c->region, c->blocks, c->engine_half) -
+                 COLL_CUDA_PLANS;
+    *second =
+        (slab_t){.base = base + COLL_CUDA_PLANS / 2, .bytes = COLL_CUDA_PLANS / 2, .lent = 1, .kept = 1};
+    *first = (slab_t){.next = second, .base = base, .bytes = COLL_CUDA_PLANS / 2, .lent = 1};
+    all->slabs = first;
     c->plans = all;
     return GYRE_OK;
 }
@@ -609,7 +624,7 @@ void coll_cuda_plans_free(coll_cuda_t *c)
     }
     for (slab_t *slab = all->slabs, *next; slab; slab = next) {
         next = slab->next;
-        if (cudaFree(slab->base) != cudaSuccess)
+        if (!slab->lent && cudaFree(slab->base) != cudaSuccess)
             (void)cudaGetLastError(); /* the device has failed */
         free(slab);
     }

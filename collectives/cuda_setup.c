@@ -22,7 +22,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings.h"
-#include "collectives/cuda/schedule.h"
 
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
 {
@@ -188,8 +187,6 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *c->board);
     memset(c->board, 0, sizeof *c->board);
     rc = coll_cuda_load();
-    if (rc == cudaSuccess)
-        rc = coll_cuda_load_schedule();
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "loading the kernels of collectives on device %d", c->device);
     return GYRE_OK;
@@ -243,7 +240,7 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
                        base_setting_string(SET_CUDA_STAGING), n, card->blocks,
                        base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * (size_t)card->blocks);
     card->region = region;
-    c->mail_at = COLL_CUDA_HEAD + region * (size_t)card->blocks + 2 * engine_half(region, card->blocks);
+    c->mail_at = coll_cuda_arena_bytes(region, card->blocks, engine_half(region, card->blocks));
     if (st == GYRE_OK)
         st = find_wait(c, card->wait);
     card->can_wait = c->wait != NULL;

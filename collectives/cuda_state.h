@@ -129,6 +129,14 @@ void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
 
 /* ---- cuda_schedule.c ---- */
+enum {
+    COLL_CUDA_PLANS = 1 << 20
+}; /* bytes of the arena, behind the copy engines', for this rank's plans, before more memory is taken */
+/* Of an arena, up to what messages have. */
+static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t engine_half)
+{
+    return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
+}
 /* The schedule that serves a call in a kernel of its own; AUTO: the shots of cuda_peers.c. A function of what all ranks know. */
 gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo);
 /* The plan for it, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).

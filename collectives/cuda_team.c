@@ -144,7 +144,7 @@ static gyre_status_t open_access(const coll_team_t *team)
 
 static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
 {
-    const size_t bytes = COLL_CUDA_HEAD + plan->region * (size_t)plan->blocks + 2 * plan->engine_half;
+    const size_t bytes = coll_cuda_arena_bytes(plan->region, plan->blocks, plan->engine_half);
     for (int r = 0; r < team->n; r++) {
         coll_team_rank_t *rank = &team->rank[r];
         gyre_status_t st = use(rank->device);

@@ -27,6 +27,7 @@
 #include "collectives/cuda/arithmetic.h"
 #include "collectives/cuda/copy.h"
 #include "collectives/cuda/meeting.h"
+#include "collectives/cuda/schedule.h"
 #include "collectives/cuda/vectors.h"
 
 static __device__ __forceinline__ size_t least_of(size_t a, size_t b)
@@ -408,7 +409,7 @@ extern "C" cudaError_t coll_cuda_load(void)
             return rc;
     }
 #endif
-    return cudaSuccess;
+    return coll_cuda_load_schedule();
 }
 
 extern "C" cudaError_t coll_cuda_blocks_held(int *blocks)

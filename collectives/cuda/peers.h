@@ -6,7 +6,7 @@
  * the regions with number b; so blocks need not run at the same time, and ranks that use grids of different sizes from
  * one operation to the next stay in step, as all of them use the same.
  *
- *     arena   | head: flags | region 0 | region 1 | ... | 2 halves for copy engines
+ *     arena   | head: flags | region 0 | region 1 | ... | 2 halves for copy engines | plans (schedule.h), for the owner alone
  *     region  | half 0 | half 1 |          half = slots of equal size, one per part that is published
  *
  * A block and its peers meet in *syncs*, numbered by an epoch per block that only grows. What a rank writes before sync e

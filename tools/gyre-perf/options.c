@@ -358,13 +358,12 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                           : "one operation at a time: no --streams, no -m, one --order");
         return 0;
     }
-    if (o->cuda && (o->both_orders || o->cold || o->coll->op == COLL_BARRIER ||
-                    (o->algo && strcmp(o->algo, "auto") != 0))) {
+    if (o->cuda && (o->both_orders || o->cold || o->coll->op == COLL_BARRIER)) {
         snprintf(why, bytes, "--memory cuda: %s",
-                 o->both_orders                ? "on a device reductions have the canonical order only"
-                 : o->cold                     ? "not together with --cold"
-                 : o->coll->op == COLL_BARRIER ? "a barrier has no buffers"
-                                               : "the device has algorithms of its own (GYRE_CUDA_ONE_SHOT)");
+                 o->both_orders
+                     ? "on a device only --algo ring and its like have another order: one at a time"
+                 : o->cold ? "not together with --cold"
+                           : "a barrier has no buffers");
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {
