@@ -86,9 +86,26 @@ static size_t longest_of(const coll_cuda_t *c, const coll_shape_t *s)
     return most;
 }
 
+/* As for the host, but that nobody reaches into others' buffers. */
+static coll_args_t call_args(const gyre_comm_t *comm, const coll_shape_t *s)
+{
+    return (coll_args_t){.op = s->op,
+                         .n = comm->n,
+                         .rank = comm->rank,
+                         .root = s->root < 0 ? 0 : s->root,
+                         .count = s->count,
+                         .counts = s->counts,
+                         .displs = s->displs,
+                         .uniform = s->uniform,
+                         .in_place = s->in_place,
+                         .fast_order = comm->fast_order,
+                         .chunk = 1,
+                         .host = comm->part_of};
+}
+
 gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t *algo)
 {
-    const coll_args_t args = coll_plan_args(c->comm, s);
+    const coll_args_t args = call_args(c->comm, s);
     gyre_status_t st = coll_forced(&args, algo);
     if (st != GYRE_OK)
         return st;
@@ -127,10 +144,9 @@ static size_t part(size_t all, size_t from, size_t length)
 /* Arguments of the segment that begins `from` elements into the vector or every block. */
 static coll_args_t args_of(const maker_t *m, int rank, size_t from)
 {
-    coll_args_t a = coll_plan_args(m->c->comm, m->s);
+    coll_args_t a = call_args(m->c->comm, m->s);
     a.rank = rank;
     a.chunk = m->chunk;
-    a.place = 0;
     a.in_place = rank == m->me ? m->s->in_place : 0; /* what is sent does not depend on it */
     if (is_vector(m->s->op)) {
         a.count = part(m->s->count, from, m->length);
