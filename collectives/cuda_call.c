@@ -245,8 +245,9 @@ static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_
     if (st != GYRE_OK)
         return st;
     number(c->comm, as);
-    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, stream, capturing)
-                                    : coll_cuda_enqueue_staged(c, call, stream);
+    st = c->path == COLL_CUDA_PEERS              ? coll_cuda_enqueue_peers(c, call, as, stream, capturing)
+         : coll_cuda_wire_takes(c, &call->shape) ? coll_cuda_enqueue_wire(c, call, as->sig, stream)
+                                                 : coll_cuda_enqueue_staged(c, call, stream);
     if (st == GYRE_OK)
         st = coll_cuda_note_newest(c, stream, capturing);
     return st == GYRE_OK ? GYRE_OK : coll_cuda_fail_numbered(c->comm, st);

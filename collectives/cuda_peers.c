@@ -523,7 +523,11 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
     snprintf(out->why, sizeof out->why, "%s", c->why);
     snprintf(out->path, sizeof out->path, "%s", c->path == COLL_CUDA_PEERS ? "peers" : "staged");
     if (c->path == COLL_CUDA_STAGED) {
-        snprintf(out->algorithm, sizeof out->algorithm, "host");
+        const int wire = coll_cuda_wire_takes(c, shape);
+        snprintf(out->why, sizeof out->why, "%s; %s", c->why, c->collectives);
+        snprintf(out->path, sizeof out->path, "%s", wire ? "wire" : "staged");
+        snprintf(out->algorithm, sizeof out->algorithm, "%s", wire ? "pairwise" : "host");
+        out->rounds = wire ? coll_cuda_wire_rounds(c, shape) : 0;
         return GYRE_OK;
     }
     coll_algo_t algo;

@@ -25,9 +25,17 @@ enum {
 
 /* ---- the thread --------------------------------------------------------------------------------------------------- */
 
-static gyre_status_t do_job(coll_cuda_proxy_t *p, const coll_cuda_job_t *job)
+static gyre_status_t do_job(coll_cuda_proxy_t *p, uint32_t number)
 {
-    return job->kind == COLL_CUDA_CHUNK ? coll_cuda_run_chunk(p, job) : coll_cuda_run_message(p, job);
+    const coll_cuda_job_t *job = &p->jobs[number % COLL_CUDA_JOBS];
+    switch (job->kind) {
+    case COLL_CUDA_CHUNK:
+        return coll_cuda_run_chunk(p, job);
+    case COLL_CUDA_EXCHANGE:
+        return coll_cuda_run_exchange(p, number);
+    default:
+        return coll_cuda_run_message(p, job);
+    }
 }
 
 /* The program's communicator fails with what its proxy met. */
@@ -36,7 +44,7 @@ static void fail(const coll_cuda_proxy_t *p, const coll_cuda_job_t *job, gyre_st
     char what[160] = "a message from device memory", why[1024];
     gyre_comm_t *comm = p->c->comm;
     snprintf(why, sizeof why, "%s", gyre_last_error());
-    if (job && job->kind == COLL_CUDA_CHUNK)
+    if (job && job->operation)
         coll_call_text(&job->operation->call, what, sizeof what);
     if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
         status = GYRE_ERR_ABORTED;
@@ -59,8 +67,8 @@ static int work(coll_cuda_proxy_t *p, int *failed)
     if (st == GYRE_OK && (int32_t)(atomic_load(&p->made) - next) >= 0 &&
         (*failed || (int32_t)(coll_cuda_read(&p->words->posted) - next) >= 0)) {
         job = &p->jobs[next % COLL_CUDA_JOBS];
-        st = *failed ? GYRE_OK : do_job(p, job);
-        if (job->kind == COLL_CUDA_CHUNK && job->chunk + 1 == job->operation->chunks)
+        st = *failed ? GYRE_OK : do_job(p, next);
+        if (job->last)
             atomic_fetch_add(&p->operations_done, 1);
         if (st == GYRE_OK)
             __atomic_store_n(&p->words->done, next, __ATOMIC_RELEASE);

@@ -26,11 +26,11 @@ enum {
     COLL_CUDA_OPERATIONS = 64 /* under way, at most */
 };
 
-/* One collective, kept until its last chunk is done. */
+/* One collective, kept until its last job is done. */
 typedef struct {
     coll_shape_t shape;
     double scale;
-    size_t chunk; /* elements of each block, or of the vector */
+    size_t chunk; /* elements of each block, or of the vector; staged only */
     uint32_t chunks;
     comm_call_t call;
     size_t *counts, *rcounts; /* [n] of the whole operation; spelled out */
@@ -38,12 +38,14 @@ typedef struct {
     size_t *piece, *rpiece;   /* [n] of the chunk that runs */
 } coll_cuda_operation_t;
 
-typedef enum { COLL_CUDA_CHUNK, COLL_CUDA_SEND, COLL_CUDA_RECV } coll_cuda_job_kind_t;
+typedef enum { COLL_CUDA_CHUNK, COLL_CUDA_EXCHANGE, COLL_CUDA_SEND, COLL_CUDA_RECV } coll_cuda_job_kind_t;
 typedef struct {
     coll_cuda_job_kind_t kind;
-    coll_cuda_operation_t *operation;
+    coll_cuda_operation_t *operation; /* NULL: a message */
     uint32_t chunk;
-    char *in, *out; /* slots */
+    int last;       /* of its operation */
+    int phase;      /* of an exchange */
+    char *in, *out; /* slots; of an exchange: in: its set */
     size_t bytes;   /* of a message */
     int peer;
     int direct; /* in, out are on the device */
@@ -97,8 +99,17 @@ gyre_status_t coll_cuda_proxy_await(coll_cuda_proxy_t *p, const uint32_t *word, 
                                     cudaStream_t stream);
 gyre_status_t coll_cuda_proxy_copy(void *to, const void *from, size_t bytes, cudaStream_t stream);
 
-/* ---- cuda_staged.c: on the proxy's thread ---- */
+/* ---- cuda_staged.c ---- */
+/* The record of a call, which is given back when the last of its jobs is done: what was called, and counts and displacements of
+ * all blocks. */
+gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *call,
+                                       coll_cuda_operation_t **out);
+/* On the proxy's thread. */
 gyre_status_t coll_cuda_run_chunk(coll_cuda_proxy_t *p, const coll_cuda_job_t *job);
+
+/* ---- cuda_wire.c: on the proxy's thread ---- */
+/* Job `number`; the one behind it may begin, too. */
+gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number);
 
 /* ---- cuda_messages.c: on the proxy's thread ---- */
 gyre_status_t coll_cuda_run_message(coll_cuda_proxy_t *p, const coll_cuda_job_t *job);

@@ -433,8 +433,13 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
     if (st == GYRE_OK && c->path == COLL_CUDA_STAGED)
         st = coll_cuda_direct_start(c, coll_cuda_proxy_slots(c));
     if (st == GYRE_OK)
-        log_info("communicator of %d ranks on CUDA device %d: %s (%s); large messages %s", comm->n, c->device,
-                 c->path == COLL_CUDA_PEERS ? "direct" : "staged through the host", c->why,
+        log_info("communicator of %d ranks on CUDA device %d: %s (%s)%s%s; large messages %s", comm->n,
+                 c->device,
+                 c->path == COLL_CUDA_PEERS ? "direct"
+                 : c->wire                  ? "short collectives staged through the host"
+                                            : "staged through the host",
+                 c->why, c->path == COLL_CUDA_PEERS ? "" : "; collectives ",
+                 c->path == COLL_CUDA_PEERS ? "" : c->collectives,
                  comm->n > 1 ? c->messages : "of one rank: none");
     return st;
 }

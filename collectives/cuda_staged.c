@@ -167,25 +167,17 @@ static void spell_out(coll_cuda_operation_t *o, const coll_shape_t *s, int n)
     }
 }
 
-/* The record of a call, cut into chunks that fit in slots. */
-static gyre_status_t make_operation(coll_cuda_proxy_t *p, const coll_call_t *call, size_t esize,
-                                    coll_cuda_operation_t **out)
+gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *call,
+                                       coll_cuda_operation_t **out)
 {
     const coll_shape_t *s = &call->shape;
-    const int n = p->c->comm->n;
     gyre_status_t st = coll_cuda_proxy_room(p, p->operations_made, &p->operations_done, COLL_CUDA_OPERATIONS);
     if (st != GYRE_OK)
         return st;
     coll_cuda_operation_t *o = &p->operations[p->operations_made++ % COLL_CUDA_OPERATIONS];
     o->shape = *s;
     o->scale = call->scale;
-    spell_out(o, s, n);
-    const int vector = s->op == COLL_ALL_REDUCE || s->op == COLL_REDUCE || s->op == COLL_BROADCAST;
-    size_t longest = vector ? s->count : 0;
-    for (int r = 0; !vector && r < n; r++)
-        longest = base_max_size(longest, base_max_size(o->counts[r], o->rcounts[r]));
-    o->chunk = p->slot / esize / (vector ? 1 : (size_t)n);
-    o->chunks = (uint32_t)base_max_size((longest + o->chunk - 1) / o->chunk, 1);
+    spell_out(o, s, p->c->comm->n);
     o->call = (comm_call_t){.op = (uint8_t)s->op,
                             .type = (uint8_t)s->type,
                             .redop = (uint8_t)s->redop,
@@ -195,6 +187,19 @@ static gyre_status_t make_operation(coll_cuda_proxy_t *p, const coll_call_t *cal
                             .count = call->shown};
     *out = o;
     return GYRE_OK;
+}
+
+/* Into chunks that fit in slots. */
+static void cut(const coll_cuda_proxy_t *p, coll_cuda_operation_t *o, size_t esize)
+{
+    const coll_shape_t *s = &o->shape;
+    const int n = p->c->comm->n;
+    const int vector = s->op == COLL_ALL_REDUCE || s->op == COLL_REDUCE || s->op == COLL_BROADCAST;
+    size_t longest = vector ? s->count : 0;
+    for (int r = 0; !vector && r < n; r++)
+        longest = base_max_size(longest, base_max_size(o->counts[r], o->rcounts[r]));
+    o->chunk = p->slot / esize / (vector ? 1 : (size_t)n);
+    o->chunks = (uint32_t)base_max_size((longest + o->chunk - 1) / o->chunk, 1);
 }
 
 /* Own blocks that the host's operation does not move: the root's of a broadcast that is not in place. */
@@ -215,17 +220,19 @@ gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, 
     coll_cuda_operation_t *o;
     uint32_t number[COLL_CUDA_SLOTS];
     coll_cuda_job_t jobs[COLL_CUDA_SLOTS];
-    gyre_status_t st = make_operation(p, call, esize, &o);
+    gyre_status_t st = coll_cuda_make_operation(p, call, &o);
     if (st == GYRE_OK)
         st = copy_own(call, me, esize, stream);
     if (st != GYRE_OK)
         return st;
+    cut(p, o, esize);
     const layout_t l = layout_of(s, o->counts, me);
     for (uint32_t k = 0; k < o->chunks + LAG && st == GYRE_OK; k++) {
         if (k < o->chunks) {
             const size_t place = p->collectives++ % COLL_CUDA_SLOTS;
             coll_cuda_job_t *job = &jobs[k % COLL_CUDA_SLOTS];
-            *job = (coll_cuda_job_t){.kind = COLL_CUDA_CHUNK, .operation = o, .chunk = k};
+            *job = (coll_cuda_job_t){
+                .kind = COLL_CUDA_CHUNK, .operation = o, .chunk = k, .last = k + 1 == o->chunks};
             job->in = p->memory + place * p->slot;
             job->out = p->memory + (COLL_CUDA_SLOTS + place) * p->slot;
             char *to = s->op == COLL_BROADCAST ? job->out : job->in;

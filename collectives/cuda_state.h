@@ -17,6 +17,7 @@ typedef enum {
 
 typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* cuda_proxy.h */
 typedef struct coll_cuda_mail coll_cuda_mail_t;   /* cuda_mail.c */
+typedef struct coll_cuda_wire coll_cuda_wire_t;   /* cuda_wire.c */
 
 /* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run time. */
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
@@ -60,10 +61,12 @@ struct coll_cuda {
     coll_cuda_proxy_t *proxy;
     struct coll_cuda_plans *plans; /* schedules for kernels; NULL: none was needed yet */
     /* messages from device memory */
-    unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
-    char *slots;           /* on the device, those of cuda_messages.c; owned, by the pool of arenas */
-    int flush;             /* the device must be told that something came */
-    char messages[960];    /* how large ones go, and why */
+    unsigned char *direct;  /* [n] 1: with that rank; NULL: with none */
+    char *slots;            /* on the device, of messages, then cuda_wire.c's; owned, by the pool of arenas */
+    int flush;              /* the device must be told that something came */
+    char messages[960];     /* how large ones go, and why */
+    coll_cuda_wire_t *wire; /* of collectives; NULL: all are staged */
+    char collectives[500];  /* how long ones between hosts go, and why */
 };
 
 /* ---- cuda_setup.c ---- */
@@ -152,6 +155,19 @@ void coll_cuda_plans_free(coll_cuda_t *c);
 
 /* ---- cuda_staged.c ---- */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
+
+/* ---- cuda_wire.c ---- */
+/* Bytes of device memory that it wants; 0: it cannot be, whatever the network can. */
+size_t coll_cuda_wire_bytes(const coll_cuda_t *c);
+/* base: that many bytes, lent to the shadow's group. By each rank for itself. */
+gyre_status_t coll_cuda_wire_start(coll_cuda_t *c, char *base);
+void coll_cuda_wire_stop(coll_cuda_t *c); /* after the shadow's end, or before its use */
+/* 1: a collective of that shape goes so; the same on all ranks. */
+int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *shape);
+/* In so many exchanges. */
+uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *shape);
+gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, uint32_t sig,
+                                     cudaStream_t stream);
 
 /* ---- cuda_messages.c ---- */
 typedef struct {

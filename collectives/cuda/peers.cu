@@ -397,11 +397,42 @@ static __global__ void await_kernel(const uint32_t *word, uint32_t value, const 
         GYRE_SPIN();
 }
 
+/* The bytes [*from, + the result) of `bytes` are this block's, in whole vectors. */
+static __device__ __forceinline__ size_t share(size_t bytes, size_t *from)
+{
+    const size_t each = (bytes / 16 / gridDim.x + 1) * 16;
+    *from = least_of(bytes, blockIdx.x * each);
+    return least_of(bytes - *from, each);
+}
+
+/* Slots that came over a network are added up, by as many blocks of THREADS as the host thinks right. */
+static __global__ void __launch_bounds__(THREADS) add_kernel(const __grid_constant__ coll_cuda_op_t given)
+{
+    __shared__ coll_cuda_op_t op;
+    size_t from;
+    for (unsigned i = threadIdx.x; i < sizeof op / sizeof(uint32_t); i += blockDim.x)
+        ((uint32_t *)&op)[i] = ((const uint32_t *)&given)[i];
+    __syncthreads();
+    const size_t bytes = share(op.sum_bytes, &from);
+    if (bytes)
+        add_up(op, op.sum_to + from, from, bytes);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    scale_kernel(const __grid_constant__ coll_cuda_op_t op, size_t all)
+{
+    size_t from;
+    const size_t bytes = share(all, &from);
+    if (bytes)
+        publish_scaled(op, op.out + from, op.in + from, bytes);
+}
+
 extern "C" cudaError_t coll_cuda_load(void)
 {
 #ifndef GYRE_EMULATED
     const void *kernels[] = {(const void *)peers_kernel, (const void *)goodbye_kernel,
-                             (const void *)post_kernel, (const void *)await_kernel};
+                             (const void *)post_kernel,  (const void *)await_kernel,
+                             (const void *)add_kernel,   (const void *)scale_kernel};
     for (const void *kernel : kernels) {
         cudaFuncAttributes attributes;
         cudaError_t rc = cudaFuncGetAttributes(&attributes, kernel);
@@ -430,6 +461,17 @@ extern "C" cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int bloc
 extern "C" cudaError_t coll_cuda_launch_goodbye(const coll_cuda_op_t *op, cudaStream_t stream)
 {
     return GYRE_LAUNCH(goodbye_kernel, dim3(1), dim3(32), 0, stream, *op);
+}
+
+extern "C" cudaError_t coll_cuda_launch_add(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
+{
+    return GYRE_LAUNCH(add_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *op);
+}
+
+extern "C" cudaError_t coll_cuda_launch_scale(const coll_cuda_op_t *op, size_t bytes, int blocks,
+                                              cudaStream_t stream)
+{
+    return GYRE_LAUNCH(scale_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *op, bytes);
 }
 
 extern "C" cudaError_t coll_cuda_launch_post(uint32_t *word, uint32_t value, cudaStream_t stream)

@@ -106,6 +106,12 @@ cudaError_t coll_cuda_blocks_held(int *blocks);
 /* Tells every peer that this rank reads in its arena no more. */
 cudaError_t coll_cuda_launch_goodbye(const coll_cuda_op_t *op, cudaStream_t stream);
 
+/* Between hosts: sum_to[0..sum_bytes) = the sum of as many bytes at arena[0], ..., arena[n - 1], which are aligned to 16 bytes and
+ * may be read to the end of the last 16; sum_to may be one of them. */
+cudaError_t coll_cuda_launch_add(const coll_cuda_op_t *op, int blocks, cudaStream_t stream);
+/* out[0..bytes) = in times the factor of a scaled sum; out is aligned to 16 bytes. */
+cudaError_t coll_cuda_launch_scale(const coll_cuda_op_t *op, size_t bytes, int blocks, cudaStream_t stream);
+
 /* For staging through the host: `*word` becomes `value`, after all that the stream did before. */
 cudaError_t coll_cuda_launch_post(uint32_t *word, uint32_t value, cudaStream_t stream);
 /* The stream goes on once `*word` has reached `value` (compared as numbers on a circle), or *abort is set. */

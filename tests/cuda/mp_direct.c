@@ -3,17 +3,13 @@
 /* tests/cuda/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device memory: the same bytes as
  * through the host, in all lengths around the limits, both ways at once; and who goes which way where UCX knows no CUDA memory, where
  * one rank's does not, and as GYRE_CUDA_RDMA says.
- *
- * UCX stands between: with the emulator, whose device memory is the host's, the calls below pass for a UCX that knows
- * CUDA memory, and see to it that what is said of a buffer is true. On a GPU the UCX of the machine answers. */
-#include <dlfcn.h>
+ * A stand-in passes for a UCX that knows CUDA memory (pretend_ucx.h). */
 #include <string.h>
-#include <ucp/api/ucp.h>
 
 #include "base/settings.h"
 #include "collectives/cuda.h"
 #include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
+#include "tests/cuda/pretend_ucx.h"
 
 enum {
     MOST = 3 << 20,
@@ -22,71 +18,12 @@ enum {
     DIRECT = 1 + 1 + 1 + 3 + 6
 };
 
-static int n, rank, pretend, says_cuda;
-static unsigned long sent, received; /* messages that UCX was told to be in CUDA memory */
+static int n;
 static gyre_comm_t *world, *comm;
 static char *host, *back, *there;
 static cudaStream_t stream;
 
 #define CUDA(call) MP_CHECK((call) == cudaSuccess, "rank %d", rank)
-
-/* ---- UCX ----------------------------------------------------------------------------------------------------- */
-
-#define NEXT(name, function)                       \
-    do {                                           \
-        void *next_ = dlsym(RTLD_NEXT, name);      \
-        MP_CHECK(next_ != NULL, "no %s", name);    \
-        memcpy(&(function), &next_, sizeof next_); \
-    } while (0)
-
-ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
-{
-    ucs_status_t (*next)(ucp_context_h, ucp_context_attr_t *);
-    NEXT("ucp_context_query", next);
-    const ucs_status_t status = next(context, attr);
-    if (pretend && (attr->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES))
-        attr->memory_types =
-            UCS_BIT(UCS_MEMORY_TYPE_HOST) | (says_cuda ? (uint64_t)UCS_BIT(UCS_MEMORY_TYPE_CUDA) : 0);
-    return status;
-}
-
-/* What is said of the buffer is so; the real UCX hears nothing of it. */
-static int is_cuda(const void *buffer, const ucp_request_param_t *param, ucp_request_param_t *plain)
-{
-    const int said =
-        (param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) && param->memory_type == UCS_MEMORY_TYPE_CUDA;
-    const int is = buffer && base_device_of(buffer).kind == BASE_CUDA;
-    MP_CHECK(said == is, "rank %d: UCX gets %p and is told that it is %sCUDA memory", rank, buffer,
-             said ? "" : "not ");
-    *plain = *param;
-    if (pretend)
-        plain->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    return said;
-}
-
-ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, size_t header_length,
-                                 const void *buffer, size_t count, const ucp_request_param_t *param)
-{
-    ucs_status_ptr_t (*next)(ucp_ep_h, unsigned, const void *, size_t, const void *, size_t,
-                             const ucp_request_param_t *);
-    ucp_request_param_t plain;
-    NEXT("ucp_am_send_nbx", next);
-    if (is_cuda(buffer, param, &plain)) {
-        MP_CHECK(param->flags & UCP_AM_SEND_FLAG_RNDV, "rank %d: not by rendezvous", rank);
-        sent++;
-    }
-    return next(ep, id, header, header_length, buffer, count, &plain);
-}
-
-ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *data, void *buffer, size_t count,
-                                      const ucp_request_param_t *param)
-{
-    ucs_status_ptr_t (*next)(ucp_worker_h, void *, void *, size_t, const ucp_request_param_t *);
-    ucp_request_param_t plain;
-    NEXT("ucp_am_recv_data_nbx", next);
-    received += (unsigned long)is_cuda(buffer, param, &plain);
-    return next(worker, data, buffer, count, &plain);
-}
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
 
