@@ -42,8 +42,7 @@ static size_t nearest_batch(const optim_batch_t *batch, size_t ranks)
     return (least + groups - 1) / groups * groups * leaf;
 }
 
-/* The largest leaf, no larger than that of the batch, that divides it and leaves one to each rank. */
-static size_t nearest_leaf(const optim_batch_t *batch, size_t ranks)
+size_t optim_batch_nearest_leaf(const optim_batch_t *batch, size_t ranks)
 {
     size_t leaf = base_max_size(1, base_min_size(batch->leaf, batch->batch / ranks));
     while (batch->batch % leaf != 0)
@@ -65,7 +64,7 @@ gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
             b.batch, b.leaf,
             b.batch % b.leaf != 0 ? "is no whole number of them"
                                   : "has fewer of them than there are data-parallel ranks",
-            nearest_leaf(batch, ranks), nearest_batch(batch, ranks));
+            optim_batch_nearest_leaf(batch, ranks), nearest_batch(batch, ranks));
     if (leaves % b.groups != 0)
         return gyre_fail(GYRE_ERR_INVALID,
                          "a batch of %zu %s cannot be %zu equal groups: take a batch of %zu sequences",

@@ -26,6 +26,9 @@ optim_batch_t optim_batch_complete(const optim_batch_t *batch);
 optim_batch_t optim_batch_sized(const optim_batch_t *batch, size_t sequences);
 /* Sequences of a group. */
 size_t optim_batch_group(const optim_batch_t *batch);
+/* The largest number of sequences of a leaf, no larger than the batch's, that divides it and leaves a leaf to each of `ranks`; 1 where
+ * there are more ranks than sequences. */
+size_t optim_batch_nearest_leaf(const optim_batch_t *batch, size_t ranks);
 /* Leaves that so many sequences of it are: whole ones. */
 size_t optim_batch_leaves(const optim_batch_t *batch, size_t sequences);
 

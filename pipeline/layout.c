@@ -134,10 +134,12 @@ static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, c
 static int check_data(const pipe_layout_t *l, const optim_batch_t *batch, char why[WHY])
 {
     size_t leaf = base_max_size(1, batch->leaf), leaves = batch->batch / leaf;
-    if (leaf > 1 && leaves < l->dp) {
+    if (leaf > 1 && leaves < l->dp && batch->batch >= l->dp) {
         snprintf(why, WHY,
-                 "a batch of %zu sequences in gradients of %zu (--grad-sequences) cannot feed dp %zu",
-                 batch->batch, leaf, l->dp);
+                 "a batch of %zu sequences in gradients of %zu (--grad-sequences) cannot feed dp %zu, of %zu "
+                 "(other "
+                 "bits) it could",
+                 batch->batch, leaf, l->dp, optim_batch_nearest_leaf(batch, l->dp));
         return 0;
     }
     if (l->micro_batch % leaf != 0) {

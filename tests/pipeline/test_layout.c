@@ -72,7 +72,7 @@ static void gradients_of_several(void **state)
         {&four,
          {.dp = 8, .micro_batch = 4},
          8,
-         "in gradients of 4 (--grad-sequences) cannot feed dp 8",
+         "in gradients of 4 (--grad-sequences) cannot feed dp 8, of 2 (other bits) it could",
          "--dp 4"},
         {&odd,
          {.dp = 1, .micro_batch = 4},

@@ -140,6 +140,20 @@ static void print_gathers(const train_run_t *run)
                2 * rounds + 1, rounds > 1 ? " (larger --micro-batch: fewer; --keep-weights: 2)" : "");
 }
 
+/* Micro-batches of a GPU that could have one gradient each. */
+static void tell_gradients(const train_run_t *run)
+{
+    const train_options_t *o = run->options;
+    const pipe_layout_t *l = pipe_train_layout(run->train);
+    if (!o->device || run->resumed || run->record.grows || l->micro_batch == 1 || o->groups > 0 ||
+        train_options_given(o, "grad-sequences") || o->batch % l->micro_batch != 0 ||
+        o->batch / l->micro_batch < l->dp)
+        return;
+    printf("--grad-sequences %zu spares a GPU the gradients of each sequence; its bits are then those of "
+           "this number\n",
+           l->micro_batch);
+}
+
 void train_print_start(const train_run_t *run)
 {
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
@@ -162,6 +176,7 @@ void train_print_start(const train_run_t *run)
     if (run->options->device && !run->resumed && run->shape.leaves > 1 && run->options->tp == 1 &&
         !train_options_given(run->options, "leaves"))
         printf("--leaves 1 is faster on a GPU; its bits are then not those of --tp 2 and more\n");
+    tell_gradients(run);
     if (run->resumed)
         printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
                run->options->checkpoint);
