@@ -25,12 +25,20 @@ struct pipe_executor {
     gyre_type_t type, grad_type;
     pipe_program_t program;
 
-    unsigned char *memory; /* [slots][slot_bytes]; of gyre_mem_alloc; NULL if nothing comes or goes */
-    base_device_t device;  /* for which it is pinned */
-    int pinned;
+    unsigned char
+        *memory; /* [slots][slot_bytes]; of gyre_mem_alloc, or on the device; NULL if nothing comes or goes */
     size_t slot_bytes, memory_bytes;
     gyre_request_t **received; /* [receives]: posted and not waited for */
     gyre_request_t **sent;     /* [slots]: the last message from this slot, until it was taken */
+
+    /* on a GPU */
+    pipe_links_t *links; /* NULL: on the host */
+    base_device_t device;
+    base_event_t **moved; /* [slots]: behind what came there last, or left from there */
+    base_event_t **
+        gap; /* [2 * steps + 2], timed: before and behind each wait; first of all where the step begins and ends */
+    size_t gaps; /* of this step so far */
+    int watched;
 
     /* the step that runs, or the last */
     int posted;         /* receives so far */
@@ -84,13 +92,40 @@ static gyre_status_t make_slots(pipe_executor_t *e, size_t count)
         return gyre_fail(GYRE_ERR_OVERFLOW, "%zu boundary tensors of %zu bytes are more than memory can hold",
                          slots, e->slot_bytes);
     void *memory = NULL;
-    gyre_status_t st = gyre_mem_alloc(e->memory_bytes, &memory);
+    gyre_status_t st = e->links ? base_device_alloc(e->device, e->memory_bytes, &memory)
+                                : gyre_mem_alloc(e->memory_bytes, &memory);
     e->memory = memory;
-    if (st == GYRE_OK && e->device.kind != BASE_HOST) {
-        st = base_pin(e->device, e->memory, e->memory_bytes);
-        e->pinned = st == GYRE_OK;
-    }
     return st;
+}
+
+static gyre_status_t make_events(pipe_executor_t *e)
+{
+    size_t slots = (size_t)e->program.first[PIPE_SLOT_KINDS];
+    gyre_status_t st = GYRE_OK;
+    if (!e->links)
+        return GYRE_OK;
+    e->moved = calloc(slots + 1, sizeof *e->moved);
+    e->gap = calloc(2 * e->program.steps + 2, sizeof *e->gap);
+    if (!e->moved || !e->gap)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the events of %zu actions", e->program.steps);
+    for (size_t i = 0; i < slots && st == GYRE_OK; i++)
+        st = base_event_create(e->device, 0, &e->moved[i]);
+    for (size_t i = 0; i < 2 * e->program.steps + 2 && st == GYRE_OK; i++)
+        st = base_event_create(e->device, 1, &e->gap[i]);
+    return st;
+}
+
+static void free_events(pipe_executor_t *e)
+{
+    size_t slots = (size_t)e->program.first[PIPE_SLOT_KINDS];
+    for (size_t i = 0; e->moved && i < slots; i++)
+        if (e->moved[i])
+            base_event_destroy(e->moved[i]);
+    for (size_t i = 0; e->gap && i < 2 * e->program.steps + 2; i++)
+        if (e->gap[i])
+            base_event_destroy(e->gap[i]);
+    free(e->moved);
+    free(e->gap);
 }
 
 static gyre_status_t make_parts(pipe_executor_t *e, const pipe_executor_config_t *config)
@@ -105,7 +140,8 @@ static gyre_status_t make_parts(pipe_executor_t *e, const pipe_executor_config_t
                          e->program.steps);
     for (size_t i = 0; i < m; i++)
         e->counts[i] = config->counts ? config->counts[i] : config->count;
-    return make_slots(e, config->count);
+    gyre_status_t st = make_slots(e, config->count);
+    return st == GYRE_OK ? make_events(e) : st;
 }
 
 /* What would end in a deadlock or in wrong numbers is not begun. All ranks come to the same answer. */
@@ -140,6 +176,7 @@ gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *sch
     e->type = config->type;
     e->grad_type = config->grad_type;
     e->device = config->device;
+    e->links = config->links;
     st = pipe_program_build(schedule, e->rank, &e->program);
     if (st == GYRE_OK)
         st = make_parts(e, config);
@@ -155,10 +192,11 @@ void pipe_executor_destroy(pipe_executor_t *e)
 {
     if (!e)
         return;
-    if (e->pinned)
-        base_unpin(e->device, e->memory);
-    if (e->memory)
+    if (e->memory && e->links)
+        base_device_free(e->device, e->memory);
+    else if (e->memory)
         gyre_mem_free(e->memory);
+    free_events(e);
     pipe_program_free(&e->program);
     free(e->counts);
     free(e->received);
@@ -186,6 +224,27 @@ static gyre_status_t wait_for(pipe_executor_t *e, gyre_request_t **request)
     return st;
 }
 
+/* On a GPU: the computation waits for what came to the slot, or left from it. */
+static gyre_status_t await_slot(pipe_executor_t *e, int slot)
+{
+    gyre_status_t st = GYRE_OK;
+    if (slot < 0 || !e->memory)
+        return st;
+    if (e->watched) { /* behind all that was computed: what is left of it is the wait */
+        if ((st = pipe_links_note(e->links, e->gap[1])) == GYRE_OK)
+            st = base_event_wait(e->gap[1]);
+        base_time_t from = base_now();
+        if (st == GYRE_OK)
+            st = base_event_wait(e->moved[slot]);
+        e->waited += base_now() - from;
+    }
+    base_event_t **gap = &e->gap[2 + 2 * e->gaps++];
+    if (st == GYRE_OK && (st = pipe_links_note(e->links, gap[0])) == GYRE_OK &&
+        (st = pipe_links_await(e->links, e->moved[slot])) == GYRE_OK)
+        st = pipe_links_note(e->links, gap[1]);
+    return st;
+}
+
 /* A wait that ended badly: what the communicator says of it knows calls and ranks, not what of the pipeline was waited for. */
 static gyre_status_t wait_failed(pipe_executor_t *e, const pipe_action_t *a, gyre_status_t status)
 {
@@ -204,9 +263,12 @@ static gyre_status_t post_receives(pipe_executor_t *e, int until)
     while (e->posted < until) {
         const pipe_receive_t *r = &e->program.receive[e->posted];
         const pipe_action_t *a = &e->program.step[r->step].action;
-        gyre_status_t st = gyre_irecv(slot_at(e, r->slot), e->counts[a->micro_batch],
-                                      a->op == PIPE_RECV_ACT ? e->type : e->grad_type, a->peer, e->comm,
-                                      &e->received[e->posted]);
+        const gyre_type_t type = a->op == PIPE_RECV_ACT ? e->type : e->grad_type;
+        const size_t count = e->counts[a->micro_batch];
+        gyre_status_t st =
+            e->links
+                ? pipe_links_receive(e->links, a->peer, slot_at(e, r->slot), count, type, e->moved[r->slot])
+                : gyre_irecv(slot_at(e, r->slot), count, type, a->peer, e->comm, &e->received[e->posted]);
         if (st != GYRE_OK)
             return st;
         e->posted++;
@@ -219,6 +281,9 @@ static gyre_status_t send(pipe_executor_t *e, const pipe_step_t *step)
     const pipe_action_t *a = &step->action;
     gyre_type_t type = a->op == PIPE_SEND_ACT ? e->type : e->grad_type;
     e->sent_bytes += e->counts[a->micro_batch] * gyre_type_size(type);
+    if (e->links)
+        return pipe_links_send(e->links, a->peer, slot_at(e, step->out), e->counts[a->micro_batch], type,
+                               e->moved[step->out]);
     return gyre_isend(slot_at(e, step->out), e->counts[a->micro_batch], type, a->peer, e->comm,
                       &e->sent[step->out]);
 }
@@ -253,10 +318,18 @@ static gyre_status_t callback_failed(pipe_executor_t *e, const pipe_action_t *a,
     return gyre_fail_quiet(status, "%s", e->story);
 }
 
+/* 1: a slot to send from, not one that hands over to another stage of this rank. */
+static int is_sent(const pipe_executor_t *e, int slot)
+{
+    return slot >= e->program.first[PIPE_SLOT_SEND_ACT];
+}
+
 static gyre_status_t compute(pipe_executor_t *e, const pipe_step_t *step)
 {
     const pipe_action_t *a = &step->action;
-    gyre_status_t st = step->out < 0 ? GYRE_OK : wait_for(e, &e->sent[step->out]);
+    gyre_status_t st = step->out < 0 ? GYRE_OK
+                       : e->links    ? await_slot(e, is_sent(e, step->out) ? step->out : -1)
+                                     : wait_for(e, &e->sent[step->out]);
     if (st != GYRE_OK)
         return wait_failed(e, a, st);
     pipe_event_t *event = &e->event[e->events];
@@ -285,7 +358,7 @@ static gyre_status_t run_step(pipe_executor_t *e, const pipe_step_t *step)
     switch (step->action.op) {
     case PIPE_RECV_ACT:
     case PIPE_RECV_GRAD:
-        st = wait_for(e, &e->received[step->receive]);
+        st = e->links ? await_slot(e, step->in) : wait_for(e, &e->received[step->receive]);
         return st == GYRE_OK ? st : wait_failed(e, &step->action, st);
     case PIPE_SEND_ACT:
     case PIPE_SEND_GRAD:
@@ -296,11 +369,23 @@ static gyre_status_t run_step(pipe_executor_t *e, const pipe_step_t *step)
     }
 }
 
+/* On a GPU: the step ends when what it sent has left. */
+static gyre_status_t close_step(pipe_executor_t *e)
+{
+    gyre_status_t st = GYRE_OK;
+    for (int slot = e->program.first[PIPE_SLOT_SEND_ACT];
+         slot < e->program.first[PIPE_SLOT_KINDS] && st == GYRE_OK && e->memory; slot++)
+        st = pipe_links_await(e->links, e->moved[slot]);
+    return st == GYRE_OK ? pipe_links_note(e->links, e->gap[1]) : st;
+}
+
 /* Waits for everything under way. Returns the first error. */
 static gyre_status_t drain(pipe_executor_t *e)
 {
     gyre_status_t first = GYRE_OK;
     int slots = e->program.first[PIPE_SLOT_KINDS];
+    if (e->links)
+        return close_step(e);
     for (int i = 0; i < e->posted + slots; i++) {
         gyre_status_t st = wait_for(e, i < e->posted ? &e->received[i] : &e->sent[i - e->posted]);
         if (first == GYRE_OK)
@@ -314,6 +399,8 @@ static gyre_status_t fail_step(pipe_executor_t *e, gyre_status_t status)
 {
     if (e->shape.ranks > 1 && gyre_comm_error(e->comm) == GYRE_OK)
         gyre_comm_abort(e->comm, *e->story ? e->story : gyre_last_error());
+    if (e->links)
+        pipe_links_abort(e->links, *e->story ? e->story : gyre_last_error());
     drain(e); /* all of it ends at once, with the communicator's error */
     return *e->story ? gyre_fail_quiet(status, "%s", e->story) : status;
 }
@@ -329,6 +416,9 @@ gyre_status_t pipe_executor_step(pipe_executor_t *e)
     e->events = 0;
     e->sent_bytes = 0;
     e->waited = e->wait_sum = e->busy_sum = 0;
+    e->gaps = 0;
+    if (e->links)
+        st = pipe_links_note(e->links, e->gap[0]);
     for (size_t i = 0; i < e->program.steps && st == GYRE_OK; i++)
         st = run_step(e, &e->program.step[i]);
     e->dead = st == GYRE_OK ? drain(e) : fail_step(e, st);
@@ -338,7 +428,12 @@ gyre_status_t pipe_executor_step(pipe_executor_t *e)
 
 gyre_status_t pipe_executor_progress(pipe_executor_t *e)
 {
-    return e->shape.ranks > 1 ? gyre_progress(e->comm) : GYRE_OK;
+    return e->shape.ranks > 1 && !e->links ? gyre_progress(e->comm) : GYRE_OK;
+}
+
+void pipe_executor_watch(pipe_executor_t *e, int watched)
+{
+    e->watched = watched && e->links;
 }
 
 /* ---- what it was like ---------------------------------------------------------------------------------------- */
@@ -349,6 +444,13 @@ size_t pipe_executor_timeline(const pipe_executor_t *e, const pipe_event_t **eve
     return e->events;
 }
 
+/* Seconds between two events that have come. */
+static double between(base_event_t *from, base_event_t *to)
+{
+    double ms = 0.0;
+    return base_event_elapsed_ms(from, to, &ms) == GYRE_OK ? ms * 1e-3 : 0.0;
+}
+
 void pipe_executor_report(const pipe_executor_t *e, pipe_report_t *out)
 {
     *out = (pipe_report_t){.span_s = (double)e->span * 1e-9,
@@ -356,11 +458,19 @@ void pipe_executor_report(const pipe_executor_t *e, pipe_report_t *out)
                            .wait_s = (double)e->wait_sum * 1e-9,
                            .buffer_bytes = e->memory_bytes,
                            .bytes_sent = e->sent_bytes};
+    if (!e->links || e->span == 0 || e->dead != GYRE_OK)
+        return;
+    out->span_s = between(e->gap[0], e->gap[1]);
+    for (size_t i = 1; i <= e->gaps; i++)
+        out->wait_s += between(e->gap[2 * i], e->gap[2 * i + 1]);
+    out->busy_s = out->span_s - out->wait_s;
 }
 
 gyre_status_t pipe_executor_bubble(pipe_executor_t *e, double *bubble)
 {
-    double busy = (double)e->busy_sum, span = (double)e->span;
+    pipe_report_t report;
+    pipe_executor_report(e, &report);
+    double busy = report.busy_s, span = report.span_s;
     gyre_status_t st = gyre_all_reduce(&busy, &busy, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), e->comm);
     if (st == GYRE_OK)
         st = gyre_all_reduce(&span, &span, 1, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), e->comm);

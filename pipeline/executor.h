@@ -3,6 +3,8 @@
  * The executor owns the order, the messages and the buffers between stages; callbacks compute. Where it waits and for what is
  * fixed by pipeline/program.h, the same data that the checker proves: a schedule that it refuses is not run.
  *
+ * On a GPU (config.links) the same in stream order (pipeline/links.h): a wait is one of the computation's stream, and the host only enqueues.
+ *
  * A boundary tensor, what one stage hands to the next for one micro-batch (and its gradient on the way back), is
  * `count` elements. Its buffers come from gyre_mem_alloc once, when the executor is made: as many as the schedule keeps
  * alive at a time, one more of each kind so that a message can come while another is worked on, and two of each kind
@@ -18,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/device.h"
+#include "pipeline/links.h"
 #include "pipeline/schedule.h"
 
 /* What a callback is told beside its tensors. */
@@ -58,7 +61,10 @@ typedef struct {
     const size_t *counts;  /* [micro_batches] elements of each, at most `count`; copied. NULL: all `count` */
     gyre_type_t type;      /* of activations */
     gyre_type_t grad_type; /* of their gradients */
-    base_device_t device;  /* a GPU that copies boundary tensors: they are pinned for it. BASE_HOST: none */
+    /* On a GPU boundary tensors lie in its memory, callbacks enqueue on the links' stream, and so does everything here: a step returns
+     * when all is enqueued, and whoever has waited for that stream asks pipe_links_error. Connected before the first step. NULL: on the host. */
+    base_device_t device;
+    pipe_links_t *links;
 } pipe_executor_config_t;
 
 typedef struct pipe_executor pipe_executor_t;
@@ -82,6 +88,9 @@ void pipe_executor_destroy(pipe_executor_t *executor);
  * communicator are passed on. After an error every further step answers with the same status. */
 gyre_status_t pipe_executor_step(pipe_executor_t *executor);
 
+/* On a GPU: while watched, what comes from another stage is waited for on the host, so that the timeline tells waits from work. */
+void pipe_executor_watch(pipe_executor_t *executor, int watched);
+
 /* For callbacks that compute for long: moves what is under way, without blocking. */
 gyre_status_t pipe_executor_progress(pipe_executor_t *executor);
 
@@ -96,7 +105,8 @@ typedef struct {
 size_t pipe_executor_timeline(const pipe_executor_t *executor, const pipe_event_t **events);
 
 typedef struct {
-    double span_s;       /* of the last step on this rank, from call to return */
+    double
+        span_s; /* of the last step on this rank, from call to return; on a GPU of its stream, once that was waited for */
     double busy_s;       /* in callbacks */
     double wait_s;       /* for messages, at any point of the step */
     size_t buffer_bytes; /* of all boundary tensors that the executor holds */

@@ -50,8 +50,9 @@ struct pipe_train {
     optim_batch_t batch;
     model_params_t *whole, *local;
     optim_zero_t *zero;
-    pipe_gpu_t *gpu; /* NULL: stages are on the CPU */
-    chunk_t *chunk;  /* [layout.chunks] */
+    pipe_gpu_t *gpu;     /* NULL: stages are on the CPU */
+    pipe_links_t *links; /* between the GPUs of pp; NULL like it */
+    chunk_t *chunk;      /* [layout.chunks] */
     pipe_executor_t *executor, *evaluator;
     size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
     size_t boundary;                 /* elements of one sequence between stages */
@@ -157,8 +158,10 @@ static gyre_status_t forward(void *user, int chunk_index, int mb, const void *in
     const work_t *work = &train->work;
     const chunk_t *chunk = &train->chunk[chunk_index];
     size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
-    if (out && idle > 0)
-        memset(out, 0, edge_bytes(train, idle));
+    gyre_status_t status =
+        out && idle > 0 ? pipe_gpu_zero(train->gpu, out, edge_bytes(train, idle)) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
     if (idle == n)
         return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD) : GYRE_OK;
     size_t first = (size_t)mb * work->micro + idle - (train->longest - work->count); /* of this column's */
@@ -182,8 +185,10 @@ static gyre_status_t backward(void *user, int chunk_index, int mb, const void *d
     const chunk_t *chunk = &train->chunk[chunk_index];
     size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
     (void)flags; /* the stage was told at its creation whether passes are split */
-    if (d_in && idle > 0)
-        memset(d_in, 0, edge_bytes(train, idle));
+    gyre_status_t status =
+        d_in && idle > 0 ? pipe_gpu_zero(train->gpu, d_in, edge_bytes(train, idle)) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
     if (idle == n)
         return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD) : GYRE_OK;
     return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->work.scale,
@@ -311,7 +316,8 @@ static gyre_status_t make_executor(pipe_train_t *train, size_t micro_batches, si
         .count = micro * train->boundary,
         .type = train->type,
         .grad_type = train->type,
-        .device = train->config.device};
+        .device = train->config.device,
+        .links = train->links};
     pipe_schedule_t *schedule = NULL;
     gyre_status_t status = pipe_schedule_create(&shape, &schedule);
     if (status == GYRE_OK)
@@ -503,15 +509,30 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = make_slice(train);
     if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
         status = pipe_gpu_create(train->config.device.index, LOSSES, &train->gpu);
+    if (status == GYRE_OK && train->gpu)
+        status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);
     if (status == GYRE_OK)
         status = make_zero(train);
     train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
     return status == GYRE_OK ? make_parts(train) : status;
 }
 
+/* How many micro-batches there are is no matter to who talks to whom. */
+static gyre_status_t connect_links(pipe_train_t *train)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, train->layout.pp, 0);
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status == GYRE_OK)
+        status = pipe_links_connect(train->links, train->pp, schedule);
+    pipe_schedule_destroy(schedule);
+    return status;
+}
+
 gyre_status_t pipe_train_join(pipe_train_t *train)
 {
-    return optim_zero_join(train->zero);
+    gyre_status_t status = train->links && train->layout.pp > 1 ? connect_links(train) : GYRE_OK;
+    return status == GYRE_OK ? optim_zero_join(train->zero) : status;
 }
 
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
@@ -570,6 +591,7 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
+    pipe_links_abort(train->links, reason);
     if (train->zero)
         optim_zero_abort(train->zero, reason);
 }
@@ -582,6 +604,7 @@ void pipe_train_leave(pipe_train_t *train)
     if (train->zero)
         optim_zero_leave(train->zero);
     (void)pipe_gpu_finish(train->gpu); /* what went wrong there has been told, and nobody goes on */
+    pipe_links_leave(train->links);
     destroy_group(&train->tied);
     destroy_group(&train->pp);
     destroy_group(&train->dp);
@@ -596,6 +619,8 @@ void pipe_train_release(pipe_train_t *train)
     free_parts(train);
     optim_zero_destroy(train->zero);
     train->zero = NULL;
+    pipe_links_destroy(train->links);
+    train->links = NULL;
     pipe_gpu_destroy(train->gpu);
     train->gpu = NULL;
     free(train->lost);
@@ -638,6 +663,7 @@ static void watch(pipe_train_t *train, model_spans_t *spans)
 {
     for (size_t c = 0; c < train->layout.chunks; c++)
         pipe_worker_watch(train->chunk[c].worker, spans);
+    pipe_executor_watch(train->executor, spans != NULL);
     optim_zero_watch(train->zero, spans);
 }
 
@@ -663,6 +689,15 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
     out->dropped = word[WORD_DROPPED] / choices;
 }
 
+/* All passes of a batch, and their losses. */
+static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor)
+{
+    gyre_status_t status = pipe_executor_step(executor);
+    if (status == GYRE_OK)
+        status = pipe_gpu_finish(train->gpu);
+    return status == GYRE_OK ? pipe_links_error(train->links) : status;
+}
+
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out)
 {
@@ -682,9 +717,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
     watch(train, out->spans);
-    gyre_status_t status = pipe_executor_step(train->executor);
-    if (status == GYRE_OK)
-        status = pipe_gpu_finish(train->gpu);
+    gyre_status_t status = run(train, train->executor);
     if (status == GYRE_OK)
         add_spans(train, out->spans);
     base_time_t reducing = base_now();
@@ -740,9 +773,7 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
                            .scale = 1.0f,
                            .evaluate = 1};
     train->longest = (count + dp - 1) / dp;
-    gyre_status_t status = pipe_executor_step(train->evaluator);
-    if (status == GYRE_OK)
-        status = pipe_gpu_finish(train->gpu);
+    gyre_status_t status = run(train, train->evaluator);
     train->longest = longest;
     return status;
 }

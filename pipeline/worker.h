@@ -1,8 +1,5 @@
 /* pipeline/worker.h: what computes a chunk of the pipeline: a stage on the CPU (model/stage.h) or on a GPU (model/cuda/stage.h), behind
- * one set of calls on tensors between stages that lie in host memory.
- *
- * On a GPU calls enqueue: they wait only where a tensor leaves for another stage, which must be complete before it is sent; losses
- * come with pipe_gpu_finish. */
+ * one set of calls. On a GPU tensors between stages lie in its memory and calls enqueue; losses come with pipe_gpu_finish. */
 #ifndef PIPE_WORKER_H
 #define PIPE_WORKER_H
 
@@ -21,6 +18,8 @@ gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out);
 void pipe_gpu_destroy(pipe_gpu_t *gpu);
 /* The cudaStream_t. */
 void *pipe_gpu_stream(const pipe_gpu_t *gpu);
+/* Zeros, behind the work so far; gpu NULL: host memory, now. */
+gyre_status_t pipe_gpu_zero(pipe_gpu_t *gpu, void *memory, size_t bytes);
 /* Waits for all work, and delivers the losses and what routers did. NULL: nothing. */
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *gpu);
 /* Operations per second of the best of some products of the precision, ever larger until they take 5 ms. */
@@ -56,7 +55,7 @@ base_time_t
 pipe_worker_exposed(const pipe_worker_t *worker); /* model_stage_exposed; on a GPU nobody waits there: 0 */
 /* model_stage_watch; on a GPU passes are waited for while somebody watches, so that they take as long as there. */
 void pipe_worker_watch(pipe_worker_t *worker, model_spans_t *spans);
-/* model_stage_*_batch. in, out, d_out, d_in: host memory of the type above. With the head, the loss of sequence j is written to
+/* model_stage_*_batch. in, out, d_out, d_in: of the type above, in host memory or on the GPU. With the head, the loss of sequence j is written to
  * loss[j * step], on a GPU by pipe_gpu_finish; loss NULL: nobody asks. */
 gyre_status_t pipe_worker_forward(pipe_worker_t *worker, size_t slot, size_t n,
                                   const model_sequence_t *sequence, const void *in, void *out, double *loss,

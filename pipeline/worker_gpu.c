@@ -1,6 +1,7 @@
-/* pipeline/worker_gpu.c: a chunk on the GPU. Tensors between stages travel through host memory: in front of a pass they are copied to
- * the device, and behind it back, for which the pass is waited for. */
+/* pipeline/worker_gpu.c: a chunk on the GPU. Tensors between stages are on the device, where the executor has its slots. */
 #include "pipeline/worker_gpu.h"
+
+#include <string.h>
 
 #include "base/error.h"
 
@@ -14,10 +15,8 @@
 struct pipe_gpu {
     base_device_t device;
     base_stream_t *stream;
-    base_event_t *brought; /* behind the last copy of a tensor that came from another stage */
-    int bringing;          /* 1: that copy may still read host memory */
-    double *pinned;        /* [losses] */
-    double **deliver;      /* [losses] where each goes */
+    double *pinned;   /* [losses] */
+    double **deliver; /* [losses] where each goes */
     size_t losses, outstanding;
     /* of models with experts */
     model_routed_t *routed;       /* pinned; NULL: nobody asks */
@@ -29,13 +28,16 @@ struct pipe_gpu {
 /* Layers of sequences that may be outstanding, 1 MiB, if no micro-batch has more; a step that has waits on its way. */
 enum { MANY_ROUTED = 1 << 16 };
 
+enum { ALIGN = 16 }; /* of tensors, as kernels like them */
+
 struct pipe_gpu_stage {
     pipe_gpu_t *gpu;
     model_cuda_stage_t *stage;
     size_t layers;
-    size_t edge;      /* bytes of a sequence's tensor between stages */
-    int watched;      /* 1: passes are waited for, so that what is noted of them is their time on the GPU */
-    void *low, *high; /* device, [together] of them: below and above this stage; NULL: no neighbour there */
+    size_t edge; /* bytes of a sequence's tensor between stages */
+    int watched; /* 1: passes are waited for, so that what is noted of them is their time on the GPU */
+    int head;
+    void *low, *high; /* [together] tensors, where kernels cannot work in any part of one; else NULL */
 };
 
 /* ---- the GPU ----------------------------------------------------------------------------------------------------------- */
@@ -94,8 +96,6 @@ gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out)
     if (status == GYRE_OK)
         status = base_stream_create(device, &g->stream);
     if (status == GYRE_OK)
-        status = base_event_create(device, 0, &g->brought);
-    if (status == GYRE_OK)
         status = reserve(g, losses);
     if (status != GYRE_OK) {
         pipe_gpu_destroy(g);
@@ -113,12 +113,18 @@ void pipe_gpu_destroy(pipe_gpu_t *g)
         base_pinned_free(g->device, g->pinned);
     if (g->routed)
         base_pinned_free(g->device, g->routed);
-    if (g->brought)
-        base_event_destroy(g->brought);
     if (g->stream)
         base_stream_destroy(g->stream);
     free(g->deliver);
     free(g);
+}
+
+gyre_status_t pipe_gpu_zero(pipe_gpu_t *g, void *memory, size_t bytes)
+{
+    if (g)
+        return base_stream_zero(g->stream, memory, bytes);
+    memset(memory, 0, bytes);
+    return GYRE_OK;
 }
 
 void *pipe_gpu_stream(const pipe_gpu_t *g)
@@ -156,9 +162,10 @@ gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu
         s->edge = model_cuda_stage_boundary(s->stage) * gyre_type_size(model_cuda_stage_type(s->stage));
     if (status == GYRE_OK)
         status = expect_routed(g, config);
-    if (status == GYRE_OK && !config->config->embed)
+    s->head = config->config->head;
+    if (status == GYRE_OK && s->edge % ALIGN && !config->config->embed)
         status = base_device_alloc(g->device, together * s->edge, &s->low);
-    if (status == GYRE_OK && !config->config->head)
+    if (status == GYRE_OK && s->edge % ALIGN && !config->config->head)
         status = base_device_alloc(g->device, together * s->edge, &s->high);
     if (status != GYRE_OK) {
         pipe_gpu_stage_destroy(s);
@@ -207,31 +214,27 @@ static gyre_status_t note_routed(pipe_gpu_stage_t *s, size_t slot, size_t n)
 
 /* ---- passes ------------------------------------------------------------------------------------------------------------- */
 
-/* A tensor that comes from another stage, to the device. */
-static gyre_status_t bring(pipe_gpu_stage_t *s, void *device, const void *host, size_t n)
+/* A part of a micro-batch's tensor begins where its sequences do, which need not be where kernels can work: those go by a copy. */
+static int is_apart(const void *tensor, const void *own)
 {
-    pipe_gpu_t *g = s->gpu;
-    if (!host || !device)
-        return GYRE_OK;
-    g->bringing = 1;
-    gyre_status_t status = base_stream_copy(g->stream, device, host, n * s->edge);
-    return status == GYRE_OK ? base_event_record(g->brought, g->stream) : status;
+    return tensor && own && (uintptr_t)tensor % ALIGN != 0;
 }
 
-/* The end of a pass: what goes to another stage is complete in host memory, and what came has been read, since the next message may
- * be received in its place. */
-static gyre_status_t hand_over(pipe_gpu_stage_t *s, void *host, const void *device, size_t n)
+static gyre_status_t bring(pipe_gpu_stage_t *s, void *own, const void **tensor, size_t n)
 {
-    pipe_gpu_t *g = s->gpu;
-    int goes = host && device;
-    gyre_status_t status = goes ? base_stream_copy(g->stream, host, device, n * s->edge) : GYRE_OK;
-    if (status == GYRE_OK && (goes || s->watched))
-        status = base_stream_wait(g->stream);
-    else if (status == GYRE_OK && g->bringing)
-        status = base_event_wait(g->brought);
-    if (status == GYRE_OK)
-        g->bringing = 0;
-    return status;
+    const void *from = *tensor;
+    if (!is_apart(from, own))
+        return GYRE_OK;
+    *tensor = own;
+    return base_stream_copy(s->gpu->stream, own, from, n * s->edge);
+}
+
+/* The end of a pass, whose output lies in `made`. */
+static gyre_status_t hand_over(pipe_gpu_stage_t *s, void *tensor, const void *made, size_t n)
+{
+    gyre_status_t status =
+        tensor != made ? base_stream_copy(s->gpu->stream, tensor, made, n * s->edge) : GYRE_OK;
+    return status == GYRE_OK && s->watched ? base_stream_wait(s->gpu->stream) : status;
 }
 
 gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
@@ -239,29 +242,31 @@ gyre_status_t pipe_gpu_stage_forward(pipe_gpu_stage_t *s, size_t slot, size_t n,
                                      double *loss, size_t step)
 {
     pipe_gpu_t *g = s->gpu;
-    int asked = loss && !s->high, routed = g->routed && !sequence->evaluate;
+    int asked = loss && s->head, routed = g->routed && !sequence->evaluate;
     int full =
         (asked && g->outstanding + n > g->losses) || (routed && g->routings + n * s->layers > g->most_routed);
+    void *made = is_apart(out, s->high) ? s->high : out;
     gyre_status_t status = full ? pipe_gpu_finish(g) : GYRE_OK;
     if (status == GYRE_OK)
-        status = bring(s, s->low, in, n);
+        status = bring(s, s->low, &in, n);
     if (status == GYRE_OK)
-        status = model_cuda_stage_forward(s->stage, slot, n, sequence, s->low, s->high,
+        status = model_cuda_stage_forward(s->stage, slot, n, sequence, in, made,
                                           asked ? g->pinned + g->outstanding : NULL);
     for (size_t j = 0; asked && status == GYRE_OK && j < n; j++)
         g->deliver[g->outstanding++] = loss + j * step;
     if (routed && status == GYRE_OK)
         status = note_routed(s, slot, n);
-    return status == GYRE_OK ? hand_over(s, out, s->high, n) : status;
+    return status == GYRE_OK ? hand_over(s, out, made, n) : status;
 }
 
 gyre_status_t pipe_gpu_stage_backward(pipe_gpu_stage_t *s, size_t slot, size_t n, float scale,
                                       const void *d_out, void *d_in)
 {
-    gyre_status_t status = bring(s, s->high, d_out, n);
+    void *made = is_apart(d_in, s->low) ? s->low : d_in;
+    gyre_status_t status = bring(s, s->high, &d_out, n);
     if (status == GYRE_OK)
-        status = model_cuda_stage_backward(s->stage, slot, n, scale, s->high, s->low);
-    return status == GYRE_OK ? hand_over(s, d_in, s->low, n) : status;
+        status = model_cuda_stage_backward(s->stage, slot, n, scale, d_out, made);
+    return status == GYRE_OK ? hand_over(s, d_in, made, n) : status;
 }
 
 gyre_status_t pipe_gpu_stage_backward_weight(pipe_gpu_stage_t *s, size_t slot, size_t n)
@@ -357,6 +362,13 @@ gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out)
 void pipe_gpu_destroy(pipe_gpu_t *g)
 {
     (void)g;
+}
+
+gyre_status_t pipe_gpu_zero(pipe_gpu_t *g, void *memory, size_t bytes)
+{
+    (void)g;
+    memset(memory, 0, bytes);
+    return GYRE_OK;
 }
 
 void *pipe_gpu_stream(const pipe_gpu_t *g)
