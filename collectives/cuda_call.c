@@ -271,6 +271,9 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
             "%s: the stream is being captured, but operations of this communicator are staged through the "
             "host (%s), which no graph can repeat",
             call->name, c->why);
+    coll_algo_t algo;
+    if (st == GYRE_OK) /* a name that means nothing is told before others depend on this call */
+        st = coll_cuda_choose(c, &call->shape, &algo, NULL);
     if (st == GYRE_OK)
         st = coll_cuda_enter(c, &before);
     if (st != GYRE_OK)

@@ -55,7 +55,7 @@ static size_t receive_count(const coll_shape_t *s, int r)
 uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
 {
     coll_algo_t algo;
-    if (coll_cuda_choose(c, s, &algo) != GYRE_OK) /* the call fails by itself */
+    if (coll_cuda_choose(c, s, &algo, NULL) != GYRE_OK) /* the call fails by itself */
         algo = COLL_ALGO_AUTO;
     uint64_t head[11] = {MEMORY_DEVICE,
                          (uint64_t)s->op,
@@ -472,7 +472,7 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
     coll_algo_t algo;
     coll_cuda_plan_t *plan = NULL;
     int blocks;
-    gyre_status_t st = coll_cuda_choose(c, &call->shape, &algo);
+    gyre_status_t st = coll_cuda_choose(c, &call->shape, &algo, NULL);
     if (st == GYRE_OK && algo != COLL_ALGO_AUTO)
         st = coll_cuda_find_plan(c, &call->shape, algo, capturing, &plan);
     if (st != GYRE_OK)
@@ -532,11 +532,17 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
     }
     coll_algo_t algo;
     coll_cuda_plan_t *plan = NULL;
-    gyre_status_t st = coll_cuda_choose(c, shape, &algo);
+    const char *rule;
+    gyre_status_t st = coll_cuda_choose(c, shape, &algo, &rule);
     if (st == GYRE_OK && algo != COLL_ALGO_AUTO)
         st = coll_cuda_find_plan(c, shape, algo, 0, &plan);
     if (st != GYRE_OK)
         return st;
+    if (algo != COLL_ALGO_AUTO && !plan)
+        snprintf(out->why, sizeof out->why, "%s; no kernel with %d blocks can run this %s", c->why, c->blocks,
+                 coll_algo_name(algo));
+    else if (rule[0] != '\0')
+        snprintf(out->why, sizeof out->why, "%s; %s", c->why, rule);
     if (plan) {
         coll_cuda_plan_shape(plan, &out->blocks, &out->rounds);
         snprintf(out->algorithm, sizeof out->algorithm, "%s", coll_algo_name(algo));

@@ -171,6 +171,7 @@ typedef struct {
 /* What came of mapping the others' arenas. */
 typedef struct {
     int32_t mapped;
+    int32_t uneven; /* links, as this rank sees them */
     char trouble[320];
 } answer_t;
 
@@ -339,6 +340,17 @@ gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine)
                               : gyre_fail(error, "rank %d cannot use its device: %s", rank, text);
 }
 
+static int sees_uneven_links(const coll_cuda_t *c, const card_t *cards)
+{
+    int devices[COLL_CUDA_RANKS];
+    for (int r = 0; r < c->comm->n; r++)
+        if (cudaDeviceGetByPCIBusId(&devices[r], cards[r].bus) != cudaSuccess) {
+            (void)cudaGetLastError(); /* hidden from this process (CUDA_VISIBLE_DEVICES) */
+            devices[r] = -1;
+        }
+    return coll_cuda_uneven_links(c->device, devices, c->comm->n);
+}
+
 /* Collective. All ranks decide alike. */
 static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *answers)
 {
@@ -347,12 +359,15 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
     find_obstacle(c, cards, c->why, sizeof c->why);
     if (c->why[0] == '\0') {
         map_peers(c, cards, &mine);
+        mine.uneven = sees_uneven_links(c, cards);
         gyre_status_t st = gyre_all_gather(&mine, answers, sizeof mine, GYRE_UINT8, c->comm);
         if (st != GYRE_OK)
             return st;
         for (int r = 0; r < n && c->why[0] == '\0'; r++)
             if (!answers[r].mapped)
                 snprintf(c->why, sizeof c->why, "%s", answers[r].trouble);
+        for (int r = 0; r < n; r++)
+            c->uneven_links |= answers[r].uneven;
     }
     if (c->why[0] != '\0') {
         c->path = COLL_CUDA_STAGED;

@@ -50,6 +50,7 @@ struct coll_cuda {
     int blocks;
     size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
     uint32_t engines;       /* rounds by copy engines enqueued so far */
+    int uneven_links;       /* not every two devices are joined alike, by NVLink */
     int stream_waits;       /* streams wait for peers, not kernels */
     uint32_t phase;         /* phases enqueued so far */
     uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
@@ -140,8 +141,12 @@ static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t eng
 {
     return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
 }
-/* The schedule that serves a call in a kernel of its own; AUTO: the shots of cuda_peers.c. A function of what all ranks know. */
-gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo);
+/* The schedule that serves a call in a kernel of its own, and why (NULL: nobody asks); AUTO: the shots of cuda_peers.c. A function of
+ * what all ranks know. Errors: NOT_FOUND, UNSUPPORTED: GYRE_ALGO names something else. */
+gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo,
+                               const char **why);
+/* What one rank sees of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
+int coll_cuda_uneven_links(int device, const int *devices, int n);
 /* The plan for it, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).
  * capturing: it lasts as long as the communicator. */
 gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,

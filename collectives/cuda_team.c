@@ -195,8 +195,11 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     c->blocks = plan->blocks;
     c->region = plan->region;
     c->engine_half = plan->engine_half;
-    int same = 1;
+    int same = 1, devices[COLL_CUDA_RANKS];
+    for (int r = 0; r < team->n; r++)
+        devices[r] = team->rank[r].device;
     for (int r = 0; r < team->n; r++) {
+        c->uneven_links |= coll_cuda_uneven_links(devices[r], devices, team->n);
         c->arena[r] = team->rank[r].arena;
         same = same && team->rank[r].device == c->device;
     }

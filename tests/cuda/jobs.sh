@@ -43,6 +43,8 @@ run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct
 want "kernels wait: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
 GYRE_TIMEOUT=2 run "$UCX_RUN" -n 3 "$T" late direct
 want "kernels wait: a rank that never calls" 0 'all_reduce .* on device memory\).*did not finish within 2 s' 'rank 2'
+run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$B/emulated/tests/cuda/mp_schedule" dying
+want "in the middle of a ring: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
 unset GYRE_CUDA_WAIT
 
 perf() { # OPTIONS...
@@ -80,6 +82,13 @@ want "not with several processes" 2 'all ranks are in one process then, and this
 # How ranks reach each other: devices of their own, devices that cannot map each other's memory, several hosts.
 EMULATED_DEVICES=3 perf all_reduce -b 4K -e 4K --explain
 check "kernels wait for ranks on devices of their own" grep -q "map each other's memory; kernels wait" "$W/out"
+check "and work in shots" grep -q ' one_shot .*every two GPUs are joined alike' "$W/out"
+EMULATED_DEVICES=3 EMULATED_SWITCH=0 perf broadcast -b 1M -e 1M --explain
+check "a ring is for GPUs that no switch joins" grep -q ' ring .*not all joined alike' "$W/out"
+EMULATED_DEVICES=3 EMULATED_SWITCH=0 GYRE_CUDA_ALGO=shots perf broadcast -b 1M -e 1M --explain
+check "unless shots are asked for" grep -q ' direct .*GYRE_CUDA_ALGO=shots' "$W/out"
+perf all_reduce -b 4K -e 64K -f 16 --algo tree --explain
+check "a schedule that is named runs" grep -q ' tree .*GYRE_ALGO names it' "$W/out"
 EMULATED_DEVICES=3 EMULATED_PEERS=0 perf reduce_scatter -b 4K -e 4K --explain
 check "without peer access all is staged, and why" grep -q ' staged .*cannot map memory of rank' "$W/out"
 perf sendrecv -b 64K -e 128K -f 2 --explain

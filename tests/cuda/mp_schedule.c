@@ -2,6 +2,9 @@
 /* tests/cuda/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the operations that it serves, and
  * the bits of the host's; every type and reduction; long vectors in many segments through little staging; in graphs; after and
  * before operations of the other kernel; and a rank that dies in the middle. */
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "collectives/cuda.h"
 
 #include "tests/cuda/compare.h" /* has names that headers use, so it comes last */
@@ -108,7 +111,33 @@ static void in_graphs(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-int main(void)
+/* The last rank ends in the middle of a ring, while the others wait for its messages: tests/cuda/jobs.sh. */
+static void dying(void)
+{
+    const size_t count = (size_t)8 << 20;
+    float *much;
+    gyre_status_t st = GYRE_OK;
+    CUDA(cudaMalloc((void **)&much, count * sizeof *much));
+    set(SET_ALGO, "ring");
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(gyre_barrier(world));
+    for (int i = 0; i < 50 && st == GYRE_OK; i++)
+        st = gyre_all_reduce_stream(much, much, count, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm, stream);
+    if (rank == n - 1) {
+        usleep(100 * 1000);
+        _exit(0);
+    }
+    CUDA(cudaStreamSynchronize(stream));
+    const base_time_t from = base_now();
+    for (st = GYRE_OK; st == GYRE_OK && base_now() - from < (base_time_t)20e9; usleep(1000))
+        st = gyre_comm_error(comm);
+    MP_CHECK(st == GYRE_ERR_PEER_DEAD || st == GYRE_ERR_ABORTED, "rank %d: a death ended with %s", rank,
+             gyre_status_string(st));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+int main(int argc, char **argv)
 {
     static const char *const algorithms[] = {"ring",  "tree", "butterfly", "binomial", "pairwise",
                                              "bruck", "bine", "swing",     "pat"};
@@ -120,6 +149,10 @@ int main(void)
     set(SET_CUDA_STAGING, "64K");
     set(SET_CUDA_ENGINES, "0");
     set(SET_CUDA_WAIT, "kernel");
+    if (argc == 2 && strcmp(argv[1], "dying") == 0) {
+        dying();
+        return 0;
+    }
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
         one_algorithm(algorithms[i]);
     every_type("ring");

@@ -226,6 +226,26 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int from, int to)
+{
+    if (from < 0 || from >= device_count() || to < 0 || to >= device_count() || from == to)
+        return fail(cudaErrorInvalidDevice);
+    const bool near = number("EMULATED_SWITCH", 1, 0, 1) != 0 || from / 2 == to / 2;
+    *value = attribute == cudaDevP2PAttrPerformanceRank            ? !near
+             : attribute == cudaDevP2PAttrCudaArrayAccessSupported ? 0
+                                                                   : near && peers_reach();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *text)
+{
+    unsigned bus = 0;
+    if (sscanf(text, "0000:%X:00.0", &bus) != 1 || (int)bus >= device_count())
+        return fail(cudaErrorInvalidDevice);
+    *device = (int)bus;
+    return cudaSuccess;
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
 {
     static std::mutex lock;
