@@ -10,7 +10,7 @@
  * The sums are those of the schedule, whose order the host's checker has proved to be the canonical one (or the ring's,
  * where the communicator has GYRE_ORDER=fast).
  *
- * Grid: `blocks`, one dimension; block: THREADS. 8 loads of 16 bytes per thread before the first is used: 94 registers for sm_90 (nvcc
+ * Grid: `blocks`, one dimension; block: THREADS. 8 loads of 16 bytes per thread before the first is used: 104 registers for sm_90 (nvcc
  * 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
 #include "collectives/cuda/schedule.h"
 
@@ -101,41 +101,46 @@ static __device__ __forceinline__ typename T::value divided(typename T::value a,
     return (V)(a / (V)n);
 }
 
-template <typename T>
-static __device__ __forceinline__ void finish(const coll_cuda_op_t &op, const move_t &m, coll_vector<T> *v)
+template <typename T> static __device__ APART uint4 divide_all(const coll_cuda_op_t &op, uint4 sum)
 {
-    if (m.divides)
+    coll_vector<T> v;
+    v.whole = sum;
 #pragma unroll
-        for (unsigned j = 0; j < 16 / sizeof(typename T::value); j++)
-            v->each[j] = divided<T>(v->each[j], op.sign, op.n);
+    for (unsigned j = 0; j < 16 / sizeof(typename T::value); j++)
+        v.each[j] = divided<T>(v.each[j], op.sign, op.n);
+    return v.whole;
 }
 
-/* Vector i of source k, of which only `rest` bytes may be there, at any address. */
+/* A vector of which only `rest` bytes may be there, at any address. Compiled once per type, as loops: for ends, for buffers that are
+ * not aligned, and for scaled sums. */
 template <typename T>
-static __device__ uint4 load_part(const coll_cuda_op_t &op, const move_t &m, int k, size_t i, size_t rest)
+static __device__ APART uint4 load_part(const coll_cuda_op_t &op, const char *from, size_t rest, int scaled)
 {
     typedef typename T::value V;
-    const char *from = m.from[k] + 16 * i;
     coll_vector<T> v;
     v.whole = make_uint4(0, 0, 0, 0);
     if ((size_t)from % 16 == 0 && rest >= 16)
         v.whole = gyre_load16(from);
     else
+#pragma unroll 1
         for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
             v.each[j] = load_any<V>(from + j * sizeof(V));
-    if (m.scaled[k])
+    if (scaled)
+#pragma unroll 1
         for (unsigned j = 0; j < 16 / sizeof(V); j++)
             v.each[j] = T::scale(v.each[j], op.scale, op.whole);
     return v.whole;
 }
 
-template <typename T>
-static __device__ __forceinline__ void store_part(char *to, size_t rest, const coll_vector<T> &v)
+template <typename T> static __device__ APART void store_part(char *to, size_t rest, uint4 sum)
 {
     typedef typename T::value V;
+    coll_vector<T> v;
+    v.whole = sum;
     if ((size_t)to % 16 == 0 && rest >= 16)
         gyre_store16(to, v.whole);
     else
+#pragma unroll 1
         for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
             store_any<V>(to + j * sizeof(V), v.each[j]);
 }
@@ -145,35 +150,39 @@ template <typename T, typename O>
 static __device__ APART void add_range(const coll_cuda_op_t &op, const move_t &m)
 {
     const coll_order_t order = {op.sign, op.redop == GYRE_MAX};
-    const size_t step = blockDim.x, whole = m.bytes / 16;
-    const size_t ends = (size_t)m.from[0] | (size_t)m.from[1] | (size_t)m.to[0] | (size_t)m.to[1];
-    size_t i = threadIdx.x;
-    if (ends % 16 == 0 && m.from[1] && !m.scaled[0] && !m.scaled[1])
-        for (; i + (IN_FLIGHT / 2 - 1) * step < whole; i += IN_FLIGHT / 2 * step) {
-            uint4 a[IN_FLIGHT / 2], b[IN_FLIGHT / 2];
+    const size_t step = blockDim.x,
+                 ends = (size_t)m.from[0] | (size_t)m.from[1] | (size_t)m.to[0] | (size_t)m.to[1];
+    const int fast = ends % 16 == 0 && m.from[1] && !m.scaled[0] && !m.scaled[1];
+    const size_t whole = fast ? m.bytes / 16 : 0;
+    for (size_t i = threadIdx.x; i < whole; i += IN_FLIGHT / 2 * step) {
+        uint4 a[IN_FLIGHT / 2], b[IN_FLIGHT / 2];
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT / 2; j++) {
-                a[j] = gyre_load16(m.from[0] + 16 * (i + (size_t)j * step));
-                b[j] = gyre_load16(m.from[1] + 16 * (i + (size_t)j * step));
-            }
-#pragma unroll
-            for (int j = 0; j < IN_FLIGHT / 2; j++) {
-                coll_vector<T> v;
-                v.whole = coll_join<T, O>(a[j], b[j], order);
-                finish<T>(op, m, &v);
-                store_twice(m, 16 * (i + (size_t)j * step), v.whole);
-            }
+        for (int j = 0; j < IN_FLIGHT / 2; j++) {
+            const size_t at = 16 * (i + (size_t)j * step);
+            const int here = at < 16 * whole;
+            a[j] = here ? gyre_load16(m.from[0] + at) : make_uint4(0, 0, 0, 0);
+            b[j] = here ? gyre_load16(m.from[1] + at) : make_uint4(0, 0, 0, 0);
         }
-    for (; 16 * i < m.bytes; i += step) {
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT / 2; j++) {
+            const size_t at = 16 * (i + (size_t)j * step);
+            uint4 sum = coll_join<T, O>(a[j], b[j], order);
+            if (m.divides)
+                sum = divide_all<T>(op, sum);
+            if (at < 16 * whole)
+                store_twice(m, at, sum);
+        }
+    }
+    for (size_t i = whole + threadIdx.x; 16 * i < m.bytes; i += step) {
         const size_t rest = m.bytes - 16 * i;
-        coll_vector<T> v;
-        v.whole = load_part<T>(op, m, 0, i, rest);
+        uint4 sum = load_part<T>(op, m.from[0] + 16 * i, rest, m.scaled[0]);
         if (m.from[1])
-            v.whole = coll_join<T, O>(v.whole, load_part<T>(op, m, 1, i, rest), order);
-        finish<T>(op, m, &v);
+            sum = coll_join<T, O>(sum, load_part<T>(op, m.from[1] + 16 * i, rest, m.scaled[1]), order);
+        if (m.divides)
+            sum = divide_all<T>(op, sum);
         for (int k = 0; k < 2; k++)
             if (m.to[k])
-                store_part<T>(m.to[k] + 16 * i, rest, v);
+                store_part<T>(m.to[k] + 16 * i, rest, sum);
     }
 }
 
