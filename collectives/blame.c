@@ -17,7 +17,9 @@
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
 {
     gyre_type_t type = (gyre_type_t)call->type;
-    const char *where = call->flags & COMM_CALL_DEVICE ? ", on device memory" : "";
+    const char *where = call->flags & COMM_CALL_REGISTERED ? ", on registered device memory"
+                        : call->flags & COMM_CALL_DEVICE   ? ", on device memory"
+                                                           : "";
     if (call->op == COLL_SENDRECV) {
         snprintf(text, bytes, "%s rank %d #%u (count %llu, %s%s)",
                  call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, call->seq,
@@ -354,7 +356,7 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
 int coll_same_call(const comm_call_t *a, const comm_call_t *b)
 {
     return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
-           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE)) == 0 &&
+           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED)) == 0 &&
            (a->root == b->root || (a->flags & COMM_CALL_P2P));
 }
 

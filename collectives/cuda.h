@@ -2,6 +2,7 @@
  * sees them. In a build without CUDA cuda_none.c answers.
  *
  *   cuda_call.c     a call: checked, put behind the communicator's earlier ones, enqueued by one of two ways
+ *   cuda_registered.c  the program's buffers, registered and read by the peers directly
  *   cuda_peers.c    ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
  *   cuda_staged.c   all others: through pinned host memory
  *   cuda_proxy.c    the thread that runs the host's collectives and messages for them
@@ -71,12 +72,13 @@ int coll_cuda_advance(gyre_comm_t *comm);
 int coll_cuda_late(const gyre_comm_t *comm);
 
 /* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why. COLL_SENDRECV: how
- * large messages go. */
+ * large messages go. registered: its buffers are registered on all ranks. */
 typedef struct {
     char algorithm[24], path[16], why[960];
     int blocks;
     uint32_t rounds;
 } coll_cuda_explanation_t;
-gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out);
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, int registered,
+                                coll_cuda_explanation_t *out);
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/futex.h"
 
 enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ };
+#define REGISTERED_SIG 0x52656775u /* any: sets calls on registered memory apart from others */
 
 /* ---- buffers and devices --------------------------------------------------------------------------------- */
 
@@ -238,14 +239,14 @@ int coll_cuda_advance(gyre_comm_t *comm)
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
-static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as, cudaStream_t stream,
-                             int capturing)
+static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as,
+                             const coll_cuda_places_t *places, cudaStream_t stream, int capturing)
 {
     gyre_status_t st = coll_cuda_follow(c, stream, capturing);
     if (st != GYRE_OK)
         return st;
     number(c->comm, as);
-    st = c->path == COLL_CUDA_PEERS              ? coll_cuda_enqueue_peers(c, call, as, stream, capturing)
+    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, places, stream, capturing)
          : coll_cuda_wire_takes(c, &call->shape) ? coll_cuda_enqueue_wire(c, call, as->sig, stream)
                                                  : coll_cuda_enqueue_staged(c, call, stream);
     if (st == GYRE_OK)
@@ -278,15 +279,19 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
         st = coll_cuda_enter(c, &before);
     if (st != GYRE_OK)
         return coll_refuse(st);
+    coll_cuda_places_t places;
+    const int registered = coll_cuda_in_registered(c, call, &places);
     comm_call_t as = {.op = (uint8_t)call->shape.op,
                       .type = (uint8_t)call->shape.type,
                       .redop = (uint8_t)call->shape.redop,
-                      .flags = (uint8_t)(COMM_CALL_DEVICE | (call->shape.scaled ? COMM_CALL_SCALED : 0)),
+                      .flags = (uint8_t)(COMM_CALL_DEVICE | (call->shape.scaled ? COMM_CALL_SCALED : 0) |
+                                         (registered ? COMM_CALL_REGISTERED : 0)),
                       .root = call->shape.root,
-                      .sig = coll_cuda_sig(c, &call->shape),
+                      .sig = coll_cuda_sig(c, &call->shape) ^ (registered ? REGISTERED_SIG : 0),
                       .count = call->shown,
                       .comm = (uint32_t)comm->id};
-    st = enqueue(c, call, &as, call->streamed ? call->stream : c->stream, capturing);
+    st = enqueue(c, call, &as, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
+                 capturing);
     if (st == GYRE_OK && !call->streamed)
         st = as_request(c, &as, call->finished, call->user, call->request);
     coll_cuda_exit(c, before);

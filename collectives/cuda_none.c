@@ -73,9 +73,23 @@ int coll_cuda_late(const gyre_comm_t *comm)
     return -1;
 }
 
-gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out)
+gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
+                                      gyre_cuda_registration_t **registration)
 {
-    (void)comm, (void)shape, (void)out;
+    (void)comm, (void)buffer, (void)bytes, (void)registration;
+    return none("gyre_comm_register_cuda");
+}
+
+gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration)
+{
+    (void)comm, (void)registration;
+    return none("gyre_comm_deregister_cuda");
+}
+
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, int registered,
+                                coll_cuda_explanation_t *out)
+{
+    (void)comm, (void)shape, (void)registered, (void)out;
     return none("explain");
 }
 

@@ -12,6 +12,8 @@
  * Long blocks of all_gather and broadcast are moved by copy engines instead, through two halves of their own in turns: what a rank
  * copies there is read by the others before they come to the next round's sync, and written again in the round after that.
  *
+ * Buffers that the ranks have registered are read where they lie: cuda_registered.c.
+ *
  * All of it is a pure function of the shape and of what the ranks have agreed on, so they launch the same grid and the
  * same number of rounds. Who knows only his own counts (uneven gather, scatter, all_to_all) launches all blocks, and the
  * kernel agrees on the rounds. */
@@ -74,8 +76,7 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
     return (uint32_t)(h ^ (h >> 32));
 }
 
-/* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */
-static void shard(size_t bytes, int n, int r, size_t *at, size_t *length)
+void coll_cuda_shard(size_t bytes, int n, int r, size_t *at, size_t *length)
 {
     const size_t each = base_round_up((bytes + (size_t)n - 1) / (size_t)n, COLL_CUDA_ALIGN);
     *at = base_min_size(bytes, each * (size_t)r);
@@ -134,9 +135,9 @@ static int describe_vector_sum(coll_cuda_op_t *op, const coll_shape_t *s, size_t
     op->parts = op->n;
     op->reduces = 2;
     op->sum_slot = op->rank;
-    shard(bytes, op->n, op->rank, &at, &op->sum_bytes);
+    coll_cuda_shard(bytes, op->n, op->rank, &at, &op->sum_bytes);
     for (int r = 0; r < op->n; r++) {
-        shard(bytes, op->n, r, &op->part_at[r], &op->part_bytes[r]);
+        coll_cuda_shard(bytes, op->n, r, &op->part_at[r], &op->part_bytes[r]);
         op->take_at[r] = op->part_at[r];
         op->take_bytes[r] = wants ? op->part_bytes[r] : 0;
     }
@@ -215,8 +216,7 @@ static size_t longest_part(const coll_cuda_op_t *op, const coll_shape_t *s, size
     return most;
 }
 
-/* What is known before it is known how. */
-static void describe_call(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op)
+void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op)
 {
     memset(op, 0, sizeof *op);
     op->n = (uint16_t)c->comm->n;
@@ -233,7 +233,7 @@ static void describe_call(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op, int *blocks)
 {
     const size_t esize = s->op == COLL_BARRIER ? 1 : gyre_type_size(s->type);
-    describe_call(c, s, op);
+    coll_cuda_describe_arithmetic(c, s, op);
     const int slots = describe_parts(op, s, esize);
     op->slot = op->region / 2 / (size_t)slots & ~(size_t)(COLL_CUDA_ALIGN - 1);
     op->uneven = !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
@@ -339,7 +339,7 @@ static uint32_t next_phase(coll_cuda_t *c)
 static gyre_status_t launch_phases(coll_cuda_t *c, coll_cuda_op_t *op, int blocks, const char *name,
                                    cudaStream_t stream)
 {
-    const int phases = op->reduces == 2 ? 3 : 2;
+    const int phases = 2 + (op->reduces == 2) + op->registered;
     gyre_status_t st = GYRE_OK;
     for (uint32_t round = 0; round < op->rounds; round++)
         for (int phase = 0; phase < phases && st == GYRE_OK; phase++) {
@@ -461,30 +461,39 @@ static void bind(const coll_cuda_t *c, const coll_call_t *call, const comm_call_
     op->whole = coll_kernel_whole(call->scale);
     op->sig = as->sig;
     op->call = as->seq;
-    op->end_phase = 3;
+    op->end_phase = 4;
     op->begins = op->ends = 1;
 }
 
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
-                                      cudaStream_t stream, int capturing)
+                                      const coll_cuda_places_t *places, cudaStream_t stream, int capturing)
 {
     coll_cuda_op_t op;
     coll_algo_t algo;
     coll_cuda_plan_t *plan = NULL;
     int blocks;
-    gyre_status_t st = coll_cuda_choose(c, &call->shape, &algo, NULL);
-    if (st == GYRE_OK && algo != COLL_ALGO_AUTO)
+    gyre_status_t st = places ? GYRE_OK : coll_cuda_choose(c, &call->shape, &algo, NULL);
+    if (st == GYRE_OK && !places && algo != COLL_ALGO_AUTO)
         st = coll_cuda_find_plan(c, &call->shape, algo, capturing, &plan);
     if (st != GYRE_OK)
         return st;
     if (plan) {
-        describe_call(c, &call->shape, &op);
+        coll_cuda_describe_arithmetic(c, &call->shape, &op);
         bind(c, call, as, &op);
         return coll_cuda_enqueue_plan(plan, &op, call->name, stream);
     }
-    coll_cuda_describe(c, &call->shape, &op, &blocks);
+    if (places)
+        coll_cuda_describe_registered(c, &call->shape, &op, &blocks);
+    else
+        coll_cuda_describe(c, &call->shape, &op, &blocks);
     bind(c, call, as, &op);
     op.sum_to = op.reduces == 1 ? call->recv : NULL;
+    if (places) {
+        c->read_directly++;
+        op.places[0] = places->in;
+        op.places[1] = places->out;
+        op.sum_to = op.reduces ? op.out + (op.reduces == 2 ? op.read_at : 0) : NULL;
+    }
     op.end_round = op.rounds;
     st = copy_own(&op, call, stream);
     if (st != GYRE_OK)
@@ -492,7 +501,7 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
     if (op.uneven)
         mark_unknown(&op, &call->shape);
     const size_t most = longest_part(&op, &call->shape, gyre_type_size(call->shape.type));
-    if (!capturing && by_engines(c, &call->shape, most))
+    if (!capturing && !places && by_engines(c, &call->shape, most))
         return move_by_engines(c, &op, most, call->name, stream);
     /* a graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds */
     if (c->stream_waits && !capturing && !op.uneven)
@@ -500,7 +509,8 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
     return launch(&op, blocks, call->name, stream);
 }
 
-gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, coll_cuda_explanation_t *out)
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, int registered,
+                                coll_cuda_explanation_t *out)
 {
     coll_cuda_t *c = comm->cuda;
     if (!c)
@@ -528,6 +538,12 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, co
         snprintf(out->path, sizeof out->path, "%s", wire ? "wire" : "staged");
         snprintf(out->algorithm, sizeof out->algorithm, "%s", wire ? "pairwise" : "host");
         out->rounds = wire ? coll_cuda_wire_rounds(c, shape) : 0;
+        return GYRE_OK;
+    }
+    if (registered && c->registered && coll_cuda_may_be_registered(c, shape)) {
+        coll_cuda_describe_registered(c, shape, &op, &out->blocks);
+        out->rounds = op.rounds;
+        snprintf(out->algorithm, sizeof out->algorithm, "registered");
         return GYRE_OK;
     }
     coll_algo_t algo;

@@ -337,7 +337,7 @@ gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine)
     if (st != GYRE_OK)
         return st;
     return rank == comm->rank ? gyre_fail_quiet(error, "%s", text)
-                              : gyre_fail(error, "rank %d cannot use its device: %s", rank, text);
+                              : gyre_fail(error, "rank %d: %s", rank, text);
 }
 
 static int sees_uneven_links(const coll_cuda_t *c, const card_t *cards)
@@ -548,7 +548,7 @@ static void say_goodbye(coll_cuda_t *c)
 }
 
 /* The guard is still at work, so what waits for a peer that died or never calls comes to its end. */
-static void wait_for_streams(const coll_cuda_t *c)
+void coll_cuda_wait_for_streams(const coll_cuda_t *c)
 {
     const struct timespec pause = {.tv_nsec = 50 * 1000};
     while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady)
@@ -564,9 +564,10 @@ void coll_cuda_end(gyre_comm_t *comm)
         return;
     c->ended = 1;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
-    wait_for_streams(c);
+    coll_cuda_wait_for_streams(c);
     if (c->path == COLL_CUDA_PEERS && !comm->team && atomic_load(&comm->error) == GYRE_OK)
         say_goodbye(c);
+    coll_cuda_unmap_registered(c);
     if (!comm->team)
         unmap_peers(c);
     if (entered == GYRE_OK)

@@ -58,6 +58,8 @@ struct coll_cuda {
     coll_cuda_wait_fn wait; /* cuStreamWaitValue32; NULL: kernels wait, for peers and for the host */
     coll_cuda_mail_t *mail; /* messages between them */
     size_t mail_at;         /* where its part of an arena begins */
+    gyre_cuda_registration_t *registered; /* the program's buffers, newest first; owned */
+    uint64_t read_directly;               /* operations so far that worked in them */
     /* staging; NULL where ranks map each other's memory */
     coll_cuda_proxy_t *proxy;
     struct coll_cuda_plans *plans; /* schedules for kernels; NULL: none was needed yet */
@@ -97,6 +99,23 @@ gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes);
 /* After the shadow's end, by which nothing of them is read or written any more. */
 void coll_cuda_direct_stop(coll_cuda_t *c);
 
+/* Returns when the newest operation has ended; without graphs that the program launched. */
+void coll_cuda_wait_for_streams(const coll_cuda_t *c);
+
+/* ---- cuda_registered.c ---- */
+/* Where a call's buffers lie in registered memory, as flags tell it (peers.h); 0: not in any. */
+typedef struct {
+    uint64_t in, out;
+} coll_cuda_places_t;
+/* 1: the call works on registered buffers: it may be, and this rank's lie in registered memory, as all ranks' must. */
+int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_cuda_places_t *places);
+/* 1: operations of this shape gain from it. */
+int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *shape);
+void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op,
+                                   int *blocks);
+/* The peers' registered buffers are let go; nothing of this rank reads there any more. */
+void coll_cuda_unmap_registered(coll_cuda_t *c);
+
 /* ---- cuda_guard.c ---- */
 gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
 void coll_cuda_guard_remove(coll_cuda_t *c);
@@ -104,8 +123,13 @@ void coll_cuda_guard_remove(coll_cuda_t *c);
 /* ---- cuda_peers.c ---- */
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op, int *blocks);
+/* What does not depend on buffers and parts; the rest of `op` is zeroed. */
+void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op);
+/* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */
+void coll_cuda_shard(size_t bytes, int n, int r, size_t *at, size_t *length);
+/* places: of the call's buffers, which are registered; NULL: they are not. */
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
-                                      cudaStream_t stream, int capturing);
+                                      const coll_cuda_places_t *places, cudaStream_t stream, int capturing);
 /* The stream goes on once *word, which lies on the device or is pinned, has come to `value` on the circle of numbers. */
 gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint32_t value, const char *name,
                                     cudaStream_t stream);

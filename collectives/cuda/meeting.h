@@ -54,6 +54,10 @@ static __device__ APART void tell(const coll_cuda_op_t &op, const state_t *state
             coll_cuda_flag_t *flag = &head_of(op, peer)->flags[blockIdx.x][epoch % 2][op.rank];
             ((volatile coll_cuda_flag_t *)flag)->sig = op.sig;
             ((volatile coll_cuda_flag_t *)flag)->rounds = op.rounds;
+            if (op.registered) {
+                ((volatile coll_cuda_flag_t *)flag)->places[0] = op.places[0];
+                ((volatile coll_cuda_flag_t *)flag)->places[1] = op.places[1];
+            }
             gyre_store_release(&flag->epoch, epoch);
         }
 }

@@ -19,7 +19,7 @@
  * does. Peers' memory is read with volatile loads, which no L1 holds. Few blocks on purpose (GYRE_CUDA_BLOCKS): communication
  * leaves the SMs to what it overlaps with. None of this has been measured.
  *
- * Grid: `blocks`, one dimension; block: THREADS. Shared memory: 3 KiB, the operation and what the block's threads agree on. */
+ * Grid: `blocks`, one dimension; block: THREADS. Shared memory: 4 KiB, the operation and what the block's threads agree on. */
 #include "collectives/cuda/peers.h"
 
 #include <gyre/types.h>
@@ -87,16 +87,16 @@ static __device__ void publish_scaled(const coll_cuda_op_t &op, char *to, const 
  * the complete one over `width` leaves without those that are missing on the right; that is the canonical one, as its nodes are
  * aligned blocks of ranks. Which registers meet is known when it is compiled, whether they do is the same for all threads. */
 template <typename T, typename O>
-static __device__ __forceinline__ void add_eight(const coll_cuda_op_t &op, const coll_order_t &order,
-                                                 int first, int width, size_t at, size_t i, size_t vectors,
-                                                 uint4 v[IN_FLIGHT])
+static __device__ __forceinline__ void add_eight(const coll_cuda_op_t &op, char *const *sources,
+                                                 const coll_order_t &order, int first, int width, size_t at,
+                                                 size_t i, size_t vectors, uint4 v[IN_FLIGHT])
 {
     const int k = op.n - first;
 #pragma unroll
     for (int j = 0; j < IN_FLIGHT; j++) {
         const int leaf = j & (width - 1);
         const size_t vector = i + (size_t)((unsigned)(j - leaf) / (unsigned)width) * blockDim.x;
-        v[j] = leaf < k && vector < vectors ? gyre_load16(op.arena[first + leaf] + at + 16 * vector)
+        v[j] = leaf < k && vector < vectors ? gyre_load16(sources[first + leaf] + at + 16 * vector)
                                             : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
@@ -110,15 +110,16 @@ static __device__ __forceinline__ void add_eight(const coll_cuda_op_t &op, const
 /* More than 8 ranks: groups of 8 carry into each other like the digits of a binary counter; what is left are the left
  * parts of the tree's right spine, which join from the right. */
 template <typename T, typename O>
-static __device__ __forceinline__ void add_all(const coll_cuda_op_t &op, const coll_order_t &order, int width,
-                                               size_t at, size_t i, size_t vectors, uint4 v[IN_FLIGHT])
+static __device__ __forceinline__ void add_all(const coll_cuda_op_t &op, char *const *sources,
+                                               const coll_order_t &order, int width, size_t at, size_t i,
+                                               size_t vectors, uint4 v[IN_FLIGHT])
 {
     uint4 digit[3];
     const int groups = (op.n + 7) / 8; /* at most 8 */
     int have = 0;                      /* bit i: digit[i] is in use */
 #pragma unroll 1
     for (int g = 0;; g++) {
-        add_eight<T, O>(op, order, g * 8, width, at, i, vectors, v);
+        add_eight<T, O>(op, sources, order, g * 8, width, at, i, vectors, v);
         int last = g + 1 == groups;
 #pragma unroll
         for (int d = 0; d < 3; d++) { /* carries over all digits at the end, over those in a row before */
@@ -186,17 +187,18 @@ static __device__ __forceinline__ void store_sum(const coll_cuda_op_t &op, char 
     }
 }
 
-/* to[0..bytes) = the sum of what lies at `at` in all arenas. Sources are slots, so vectors may be loaded whole to the
- * end; `to` is the user's and may have any alignment. */
+/* to[0..bytes) = the sum of what lies at sources[rank] + at. Sources are aligned, and vectors may be loaded whole to the
+ * end, as of slots; `to` is the user's and may have any alignment. */
 template <typename T, typename O>
-static __device__ APART void add_range(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
+static __device__ APART void add_range(const coll_cuda_op_t &op, char *const *sources, char *to, size_t at,
+                                       size_t bytes)
 {
     const coll_order_t order = {op.sign, op.redop == GYRE_MAX};
     const int width = op.n > 4 ? 8 : op.n > 2 ? 4 : op.n;
     const size_t vectors = (bytes + 15) / 16, step = blockDim.x;
     for (size_t i = threadIdx.x; i < vectors; i += step * (IN_FLIGHT / (unsigned)width)) {
         uint4 v[IN_FLIGHT];
-        add_all<T, O>(op, order, width, at, i, vectors, v);
+        add_all<T, O>(op, sources, order, width, at, i, vectors, v);
 #pragma unroll
         for (int j = 0; j < IN_FLIGHT; j++) {
             const size_t vector = i + (size_t)((unsigned)j / (unsigned)width) * step;
@@ -207,52 +209,54 @@ static __device__ APART void add_range(const coll_cuda_op_t &op, char *to, size_
 }
 
 template <typename T>
-static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
+static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, char *const *sources, char *to,
+                                                size_t at, size_t bytes)
 {
     switch (op.redop) {
     case GYRE_PROD:
-        add_range<T, coll_do_prod>(op, to, at, bytes);
+        add_range<T, coll_do_prod>(op, sources, to, at, bytes);
         break;
     case GYRE_MIN:
     case GYRE_MAX:
-        add_range<T, coll_do_first>(op, to, at, bytes);
+        add_range<T, coll_do_first>(op, sources, to, at, bytes);
         break;
     default:
-        add_range<T, coll_do_sum>(op, to, at, bytes);
+        add_range<T, coll_do_sum>(op, sources, to, at, bytes);
         break;
     }
 }
 
-static __device__ void add_up(const coll_cuda_op_t &op, char *to, size_t at, size_t bytes)
+static __device__ void add_up(const coll_cuda_op_t &op, char *const *sources, char *to, size_t at,
+                              size_t bytes)
 {
     switch (op.type) {
     case GYRE_INT8:
     case GYRE_UINT8:
-        add_type<coll_u8>(op, to, at, bytes);
+        add_type<coll_u8>(op, sources, to, at, bytes);
         break;
     case GYRE_INT16:
     case GYRE_UINT16:
-        add_type<coll_u16>(op, to, at, bytes);
+        add_type<coll_u16>(op, sources, to, at, bytes);
         break;
     case GYRE_INT32:
     case GYRE_UINT32:
-        add_type<coll_u32>(op, to, at, bytes);
+        add_type<coll_u32>(op, sources, to, at, bytes);
         break;
     case GYRE_INT64:
     case GYRE_UINT64:
-        add_type<coll_u64>(op, to, at, bytes);
+        add_type<coll_u64>(op, sources, to, at, bytes);
         break;
     case GYRE_FLOAT16:
-        add_type<coll_f16>(op, to, at, bytes);
+        add_type<coll_f16>(op, sources, to, at, bytes);
         break;
     case GYRE_BFLOAT16:
-        add_type<coll_b16>(op, to, at, bytes);
+        add_type<coll_b16>(op, sources, to, at, bytes);
         break;
     case GYRE_FLOAT32:
-        add_type<coll_f32>(op, to, at, bytes);
+        add_type<coll_f32>(op, sources, to, at, bytes);
         break;
     case GYRE_FLOAT64:
-        add_type<coll_f64>(op, to, at, bytes);
+        add_type<coll_f64>(op, sources, to, at, bytes);
         break;
     }
     if (op.average)
@@ -328,9 +332,109 @@ static __device__ int does(const coll_cuda_op_t &op, int phase)
     return op.first_phase <= phase && phase < op.end_phase;
 }
 
-static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state_t *state)
+/* ---- registered buffers (collectives/cuda_registered.c) --------------------------------------------------- */
+
+/* In shared memory. */
+struct places_t {
+    int odd;                      /* not all of them are aligned */
+    char *from[COLL_CUDA_RANKS];  /* where this operation reads of each rank, */
+    char *aside[COLL_CUDA_RANKS]; /* and where what is not aligned is put first */
+};
+
+/* After a sync: where this operation reads of every rank, from the places that have come with the flags; which 0: inputs, 1: outputs.
+ * Of a rank that told no place (who only receives) nothing is read. */
+static __device__ APART void find_places(const coll_cuda_op_t &op, const state_t *state, places_t *places,
+                                         int which, size_t at)
+{
+    const size_t pitch = op.region / op.n / COLL_CUDA_ALIGN * COLL_CUDA_ALIGN;
+    const coll_cuda_head_t *head = head_of(op, op.rank);
+    if (threadIdx.x == 0)
+        places->odd = 0;
+    __syncthreads();
+    for (int r = (int)threadIdx.x; r < op.n; r += (int)blockDim.x) {
+        const volatile coll_cuda_flag_t *flag = &head->flags[blockIdx.x][state->epoch % 2][r];
+        char *begin = which ? op.out : (char *)op.in;
+        if (r != op.rank) {
+            const uint64_t place = flag->places[which], number = place >> COLL_CUDA_PLACE_BITS;
+            begin = NULL;
+            if (number > 0)
+                begin = (char *)(((const volatile uint64_t *)head->registered[number - 1])[r] +
+                                 (place & (((uint64_t)1 << COLL_CUDA_PLACE_BITS) - 1)));
+        }
+        places->from[r] = begin + at;
+        places->aside[r] = op.arena[op.rank] + COLL_CUDA_HEAD + blockIdx.x * op.region + (size_t)r * pitch;
+        if (begin && (size_t)(begin + at) % COLL_CUDA_ALIGN != 0)
+            places->odd = 1;
+    }
+    __syncthreads();
+}
+
+/* to[0..bytes) = the sum of all inputs. Whole vectors are read where they lie; those that are not, the end and what is not aligned,
+ * are put aside first, into the own region: no peer reads there, as all have come to this operation. */
+static __device__ void add_places(const coll_cuda_op_t &op, const places_t *places, char *to, size_t from,
+                                  size_t bytes)
+{
+    const size_t pitch = op.region / op.n / COLL_CUDA_ALIGN * COLL_CUDA_ALIGN;
+    size_t done = places->odd ? 0 : bytes / COLL_CUDA_ALIGN * COLL_CUDA_ALIGN;
+    if (done)
+        add_up(op, places->from, to, from, done);
+    for (size_t some; done < bytes; done += some) {
+        some = least_of(bytes - done, pitch);
+        for (int r = 0; r < op.n; r++)
+            copy_range(places->aside[r], places->from[r] + from + done, some);
+        __syncthreads();
+        add_up(op, places->aside, to + done, 0, some);
+        __syncthreads(); /* before it is used again */
+    }
+}
+
+static __device__ void take_places(const coll_cuda_op_t &op, const places_t *places, int which, size_t from)
+{
+    for (int i = 1; i <= op.n; i++) {
+        const int rank = (op.rank + i) % op.n;
+        const size_t bytes = piece(op.take_bytes[rank], from, op.slot);
+        if (bytes) /* an output has every shard in its place; of inputs one part is read, wherever it goes */
+            copy_range(op.out + op.take_at[rank] + from,
+                       places->from[rank] + (which ? op.take_at[rank] : 0) + from, bytes);
+    }
+}
+
+static __device__ void registered_round(const coll_cuda_op_t &op, state_t *state, places_t *places)
+{
+    const size_t from = blockIdx.x * op.slot;
+    if (does(op, 0))
+        tell(op, state);
+    if (does(op, 1)) {
+        meet(op, state);
+        if (state->dead)
+            return;
+        find_places(op, state, places, 0, op.read_at);
+        const size_t bytes = piece(op.sum_bytes, from, op.slot);
+        if (!op.reduces)
+            take_places(op, places, 0, from);
+        else if (bytes)
+            add_places(op, places, op.sum_to + from, from, bytes);
+        tell(op, state);
+    }
+    if (op.reduces == 2 && does(op, 2)) {
+        meet(op, state);
+        if (state->dead)
+            return;
+        find_places(op, state, places, 1, 0);
+        take_places(op, places, 1, from);
+        tell(op, state);
+    }
+    if (does(op, op.reduces == 2 ? 3 : 2))
+        meet(op, state); /* nobody reads this rank's buffers any more */
+}
+
+static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state_t *state, places_t *places)
 {
     const size_t from = ((size_t)round * gridDim.x + blockIdx.x) * op.slot;
+    if (op.registered) {
+        registered_round(op, state, places);
+        return;
+    }
     if (does(op, 0)) {
         if (op.uneven && round == 0)
             tell_lengths(op, state->epoch + 1);
@@ -350,7 +454,7 @@ static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state
         const size_t bytes = piece(op.sum_bytes, from, op.slot);
         char *to = op.reduces == 2 ? op.arena[op.rank] + half_at(op, state->epoch + 1) : op.sum_to + from;
         if (bytes)
-            add_up(op, to, half_at(op, state->epoch) + op.sum_slot * op.slot, bytes);
+            add_up(op, op.arena, to, half_at(op, state->epoch) + op.sum_slot * op.slot, bytes);
         if (op.reduces == 2)
             tell(op, state);
     }
@@ -364,6 +468,7 @@ static __device__ void one_round(const coll_cuda_op_t &op, uint32_t round, state
 static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_constant__ coll_cuda_op_t given)
 {
     __shared__ state_t state;
+    __shared__ places_t places;
     __shared__ coll_cuda_op_t
         op; /* indexed at run time by functions that are not inlined: in shared memory it is near */
     for (unsigned i = threadIdx.x; i < sizeof op / sizeof(uint32_t); i += blockDim.x)
@@ -371,7 +476,7 @@ static __global__ void __launch_bounds__(THREADS) peers_kernel(const __grid_cons
     __syncthreads();
     begin(op, &state);
     for (uint32_t round = op.first_round; round < state.rounds && !state.dead; round++) {
-        one_round(op, round, &state);
+        one_round(op, round, &state, &places);
         __syncthreads();
     }
     if (threadIdx.x == 0)
@@ -415,7 +520,7 @@ static __global__ void __launch_bounds__(THREADS) add_kernel(const __grid_consta
     __syncthreads();
     const size_t bytes = share(op.sum_bytes, &from);
     if (bytes)
-        add_up(op, op.sum_to + from, from, bytes);
+        add_up(op, op.arena, op.sum_to + from, from, bytes);
 }
 
 static __global__ void __launch_bounds__(THREADS)

@@ -25,7 +25,11 @@
 enum {
     COLL_CUDA_RANKS = 64,  /* at most, of a communicator: what the arguments of a kernel hold */
     COLL_CUDA_BLOCKS = 64, /* at most, of a kernel */
-    COLL_CUDA_ALIGN = 16   /* slots, and the vectors in which memory is moved */
+    COLL_CUDA_ALIGN = 16,  /* slots, and the vectors in which memory is moved */
+    /* the program's buffers that ranks read directly (collectives/cuda_registered.c): a place in one is told as
+     * (number of the registration + 1) << PLACE_BITS | bytes from its beginning */
+    COLL_CUDA_REGISTERED = 256,
+    COLL_CUDA_PLACE_BITS = 48
 };
 
 /* Written by one peer for one block and parity. */
@@ -34,6 +38,7 @@ typedef struct {
     uint32_t sig;    /* what the ranks must agree on */
     uint32_t rounds; /* that this peer needs */
     uint32_t pad;
+    uint64_t places[2]; /* of this peer's input and output, for operations on registered buffers */
 } coll_cuda_flag_t;
 
 typedef struct {
@@ -47,6 +52,8 @@ typedef struct {
     uint32_t goodbye[COLL_CUDA_RANKS]; /* 1: that rank reads here no more */
     /* of schedules (schedule.h), by block and rank: messages that came from it, and of those to it that it has read */
     uint32_t came[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS], room[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS];
+    uint64_t registered[COLL_CUDA_REGISTERED]
+                       [COLL_CUDA_RANKS]; /* where each rank's begins, in addresses of this arena's owner */
 } coll_cuda_head_t;
 enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */
 
@@ -87,7 +94,12 @@ typedef struct {
     uint16_t take_slot; /* part of every rank that is copied to `out` */
     uint8_t reduces; /* 0: nobody reduces; 1: the sum is this rank's result; 2: it is published, then taken */
     uint8_t type, redop, average, scaled;
-    uint8_t uneven; /* ranks know only their own lengths: rounds are agreed on in the first sync */
+    uint8_t
+        registered; /* nothing is published: all read the others' buffers, whose places come with the flags; phases: 0: tell;
+                         * 1: add up, or take, from inputs; 2: take the sums from outputs (two shots); last: meet */
+    uint8_t uneven;     /* ranks know only their own lengths: rounds are agreed on in the first sync */
+    uint64_t places[2]; /* of `in` and `out`, if they are registered */
+    size_t read_at;     /* registered: what is added up or taken begins there in every input */
     size_t part_at[COLL_CUDA_RANKS], part_bytes[COLL_CUDA_RANKS]; /* of `in`: to slot i */
     size_t take_at[COLL_CUDA_RANKS],
         take_bytes[COLL_CUDA_RANKS]; /* of `out`: from rank i; 0 bytes: nothing */

@@ -67,6 +67,25 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  * at once; NO_MEMORY. Then there are no communicators. */
 GYRE_API gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **comms);
 
+/* Registered buffers: peers read [buffer, + bytes) where it lies, and all_reduce (not scaled), reduce_scatter, all_gather, broadcast
+ * and all_to_all (not in place, equal blocks) of more than GYRE_CUDA_ONE_SHOT bytes make no copies of it; results have the same bits.
+ *
+ * Collective over `comm`, in the same order on all ranks; each passes its own memory of the communicator's device, from cudaMalloc, of
+ * any length. What a call passes must then lie in registered memory, the same or another, at the same place or another, on
+ * all ranks or on none: of an all_reduce both buffers, of a broadcast the root's send and the others' recv, else send. Ranks that
+ * disagree are told so: MISMATCH. May be called at any time but while this thread captures a stream.
+ * Ranks of gyre_cuda_comms_create register each for itself, and at once; no operation may lack some ranks' calls then.
+ * UNSUPPORTED on all ranks, and nothing is changed: ranks that do not map each other's memory (docs/gpu.md), or memory that
+ * cannot be shared. NO_MEMORY: more than 256 at once. */
+typedef struct gyre_cuda_registration gyre_cuda_registration_t;
+GYRE_API gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
+                                               gyre_cuda_registration_t **registration);
+/* Collective. Waits for the communicator's operations; graphs that use the buffer must have ended, and are not launched again. When it
+ * has returned, no peer reads there, and the memory may be freed. The registration is gone whatever is returned; after an error of
+ * the communicator a peer may still read, and never writes. What is still registered when a communicator is destroyed
+ * must stay until all ranks have done that. */
+GYRE_API gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration);
+
 GYRE_API gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
                                               gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream);
 GYRE_API gyre_status_t gyre_reduce_scatter_stream(const void *send, void *recv, size_t count,

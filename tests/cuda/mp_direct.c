@@ -66,7 +66,7 @@ static void all_lengths(const char *rdma, int sends, int receives, const char *w
     coll_cuda_explanation_t told;
     open_comm(rdma);
     MP_OK(gyre_comm_prepare_cuda(comm));
-    MP_OK(coll_cuda_explain(comm, &shape, &told));
+    MP_OK(coll_cuda_explain(comm, &shape, 0, &told));
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         around(lengths[i]);
     float *sum = (float *)(void *)there; /* collectives are as ever */

@@ -164,7 +164,7 @@ static void explained(const char *path, size_t bytes, const char *algorithm)
 {
     const coll_shape_t shape = {.op = COLL_SENDRECV, .type = GYRE_UINT8, .count = bytes};
     coll_cuda_explanation_t e;
-    MP_OK(coll_cuda_explain(comm, &shape, &e));
+    MP_OK(coll_cuda_explain(comm, &shape, 0, &e));
     MP_CHECK(strcmp(e.path, path) == 0 && strcmp(e.algorithm, algorithm) == 0,
              "%zu bytes are said to go by %s, %s", bytes, e.path, e.algorithm);
 }

@@ -15,7 +15,7 @@ static void runs(const char *algo, coll_op_t op, size_t count)
     coll_cuda_explanation_t x;
     const coll_shape_t shape = {
         .op = op, .type = GYRE_FLOAT32, .redop = GYRE_SUM, .uniform = 1, .count = count, .root = 0};
-    MP_OK(coll_cuda_explain(comm, &shape, &x));
+    MP_OK(coll_cuda_explain(comm, &shape, 0, &x));
     MP_CHECK(strcmp(x.algorithm, algo) == 0, "%s runs as %s, not %s", coll_op_name(op), x.algorithm, algo);
     MP_CHECK(x.blocks >= 1 && x.rounds >= 1, "%s: %d blocks, %u segments", algo, x.blocks, x.rounds);
 }

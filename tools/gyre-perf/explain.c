@@ -91,7 +91,7 @@ static int explain_device(const perf_case_t *c, const perf_result_t *result, int
     coll_cuda_explanation_t x;
     char chunk[24];
     const coll_shape_t shape = shape_of(c, in_place);
-    if (coll_cuda_explain(c->comm, &shape, &x) != GYRE_OK)
+    if (coll_cuda_explain(c->comm, &shape, 0, &x) != GYRE_OK)
         return 0;
     snprintf(chunk, sizeof chunk, "x%u", x.rounds);
     printf("%12zu  %5s  %-12s %-8s  %-8s  %-9s  %2d  %6s", c->bytes, in_place ? "in" : "out", x.algorithm,
