@@ -76,6 +76,8 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
     gyre_status_t ready = perf_memory_ready(&buffers, comm);
     for (int i = 0; i < streams.count && ready == GYRE_OK; i++)
         ready = perf_memory_ready(&buffers, streams.comms[i]);
+    if (ready == GYRE_OK && o->registered)
+        ready = perf_memory_register(o, &buffers, comm);
     if (ready != GYRE_OK) {
         perf_tell_error(rank, error, sizeof error);
         goto cleanup;

@@ -25,7 +25,7 @@ if [ -n "$python" ]; then
     check "JSON: nothing wrong" json "$W/results/gpu-check.json" 'd["wrong"] == 0 and d["right"] > 40 and len(d["checks"]) == d["right"] + d["skipped"]'
     check "JSON: no figure of time" json "$W/results/gpu-check.json" 'all(c["figure"] is None or c["unit"] in ("wrong", "largest difference") for c in d["checks"])'
     check "JSON: every part" json "$W/results/gpu-check.json" \
-        '{"kernels", "peers", "gpus-4", "schedules", "all_reduce-2", "all_reduce-4", "broadcast-4", "staged-2", "loss-cpu-gpu", "layouts-fp32", "layouts-bf16", "layouts-experts", "gpt2", "train-demo", "test_device", "mp_device-2"} <= {c["name"] for c in d["checks"] if c["verdict"] in ("passed", "ran")}'
+        '{"kernels", "peers", "gpus-4", "schedules", "all_reduce-2", "all_reduce-4", "registered-2", "broadcast-4", "staged-2", "loss-cpu-gpu", "layouts-fp32", "layouts-bf16", "layouts-experts", "gpt2", "train-demo", "test_device", "mp_device-2"} <= {c["name"] for c in d["checks"] if c["verdict"] in ("passed", "ran")}'
 fi
 
 # --- what is wrong shows ---

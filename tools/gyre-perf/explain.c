@@ -86,12 +86,13 @@ static json_t *to_json(const perf_case_t *c, const coll_explanation_t *x, double
 }
 
 /* On a device: what runs is collectives/cuda.h's to say, and no model predicts its time. */
-static int explain_device(const perf_case_t *c, const perf_result_t *result, int in_place, json_t *row)
+static int explain_device(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result,
+                          int in_place, json_t *row)
 {
     coll_cuda_explanation_t x;
     char chunk[24];
     const coll_shape_t shape = shape_of(c, in_place);
-    if (coll_cuda_explain(c->comm, &shape, 0, &x) != GYRE_OK)
+    if (coll_cuda_explain(c->comm, &shape, o->registered, &x) != GYRE_OK)
         return 0;
     snprintf(chunk, sizeof chunk, "x%u", x.rounds);
     printf("%12zu  %5s  %-12s %-8s  %-8s  %-9s  %2d  %6s", c->bytes, in_place ? "in" : "out", x.algorithm,
@@ -115,7 +116,7 @@ int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_r
     coll_explanation_t x;
     char chunk[24] = "-", next[40] = "-";
     if (o->cuda)
-        return explain_device(c, result, in_place, row);
+        return explain_device(o, c, result, in_place, row);
     const coll_shape_t shape = shape_of(c, in_place);
     if (coll_explain(c->comm, &shape, o->windows ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN, &x) != GYRE_OK)
         return 0;

@@ -35,6 +35,7 @@ static int device_of(int rank)
 static void close_gpus(gpus_t *g)
 {
     for (int r = 0; r < g->n; r++) {
+        perf_memory_unregister(&g->gpu[r].buffers);
         if (g->gpu[r].comm)
             (void)gyre_comm_destroy(g->gpu[r].comm); /* its own errors the library tells */
         perf_case_close(&g->gpu[r].c);
@@ -65,6 +66,8 @@ static gyre_status_t open_gpus(gpus_t *g)
         status = perf_buffers_create(&mine, &g->gpu[r].buffers);
         if (status == GYRE_OK && !perf_case_open(&g->gpu[r].c, g->gpu[r].comm))
             status = gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for a case");
+        if (status == GYRE_OK && g->o->registered)
+            status = perf_memory_register(&mine, &g->gpu[r].buffers, g->gpu[r].comm);
     }
     return status;
 }

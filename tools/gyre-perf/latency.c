@@ -389,8 +389,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "one type, one reduction and one root, not all";
     if (o->timestamps)
         return "no -S: its rows have no column for the time of day";
-    if (o->cold || o->streams > 1 || o->explain)
-        return "--cold, --streams and --explain go with the usual table";
+    if (o->cold || o->streams > 1 || o->explain || o->registered)
+        return "--cold, --streams, --explain and --register go with the usual table";
     return o->both_orders ? "one --order at a time" : NULL;
 }
 

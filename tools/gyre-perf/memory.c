@@ -32,8 +32,26 @@ gyre_status_t perf_memory_open(const perf_options_t *o, perf_buffers_t *b, size_
     return status;
 }
 
+gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, gyre_comm_t *comm)
+{
+    const size_t bytes = b->slot_bytes * (size_t)perf_slots(o);
+    b->comm = comm;
+    gyre_status_t status = gyre_comm_register_cuda(comm, b->send, bytes, &b->registered[0]);
+    return status == GYRE_OK ? gyre_comm_register_cuda(comm, b->recv, bytes, &b->registered[1]) : status;
+}
+
+void perf_memory_unregister(perf_buffers_t *b)
+{
+    for (int i = 0; i < 2; i++) {
+        if (b->registered[i]) /* errors here are told by the library and change nothing */
+            (void)gyre_comm_deregister_cuda(b->comm, b->registered[i]);
+        b->registered[i] = NULL;
+    }
+}
+
 void perf_memory_close(perf_buffers_t *b)
 {
+    perf_memory_unregister(b);
     /* errors here are told by the library and change nothing */
     if (b->send)
         (void)base_device_free(device_of(b), b->send);

@@ -19,6 +19,7 @@ enum {
     OPT_VERSION,
     OPT_COLD,
     OPT_STREAMS,
+    OPT_REGISTER,
     OPT_EXPLAIN,
     OPT_MEMORY
 };
@@ -62,6 +63,7 @@ static const struct option long_options[] = {
     {"explain", no_argument, NULL, OPT_EXPLAIN},
     {"streams", required_argument, NULL, OPT_STREAMS},
     {"memory", required_argument, NULL, OPT_MEMORY},
+    {"register", no_argument, NULL, OPT_REGISTER},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -128,6 +130,7 @@ void perf_help(FILE *out)
         "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
         "      --memory host|cuda   where buffers are: cuda: on the device with the rank's local number "
         "(host)\n"
+        "      --register           with --memory cuda: buffers are registered, and read by peers directly\n"
         "  -g, --ngpus N            N ranks in this one process, on a GPU each, in turns on those there are "
         "(1)\n"
         "  -t 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
@@ -307,6 +310,8 @@ static int take(int option, const char *arg, perf_options_t *o)
         o->cuda = strcmp(arg, "cuda") == 0;
         o->host = !o->cuda;
         return o->cuda || strcmp(arg, "host") == 0;
+    case OPT_REGISTER:
+        return o->registered = 1;
     case OPT_EXPLAIN:
         return o->explain = 1;
     case OPT_COLD:
@@ -356,6 +361,11 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--explain: %s",
                  !chooses ? "sendrecv has no algorithm to choose"
                           : "one operation at a time: no --streams, no -m, one --order");
+        return 0;
+    }
+    if (o->registered && (!o->cuda || o->streams > 1)) {
+        snprintf(why, bytes, "--register: %s",
+                 o->cuda ? "one communicator at a time: no --streams" : "only with --memory cuda");
         return 0;
     }
     if (o->cuda && (o->both_orders || o->cold || o->coll->op == COLL_BARRIER)) {

@@ -72,9 +72,10 @@ typedef struct {
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
     int cuda; /* --memory cuda: 1, once the job is joined 1 + the number of the device that buffers are on; 0: the host */
-    int gpus;    /* -g: ranks of this process, on devices; 1: it is one rank */
-    int host;    /* --memory host was given */
-    int streams; /* communicators that run it at once */
+    int gpus;       /* -g: ranks of this process, on devices; 1: it is one rank */
+    int host;       /* --memory host was given */
+    int registered; /* --register */
+    int streams;    /* communicators that run it at once */
 } perf_options_t;
 
 /* PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was asked for and printed on `out`. */
@@ -211,6 +212,8 @@ typedef struct {
     int cuda;                   /* send and recv are on `device` */
     int device;                 /* its number */
     struct base_stream *stream; /* on it */
+    gyre_comm_t *comm;          /* with which both are registered; NULL: they are not */
+    gyre_cuda_registration_t *registered[2];
     unsigned char
         *mirror; /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
 } perf_buffers_t;
@@ -228,6 +231,9 @@ perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const per
 /* The first operation on a device sets a communicator up, which is no part of a measurement and cannot be part of a group. Does
  * nothing for buffers of the host. Collective. */
 gyre_status_t perf_memory_ready(const perf_buffers_t *b, gyre_comm_t *comm);
+/* --register. Collective, behind perf_memory_ready; given up by perf_memory_unregister, before the communicator goes. */
+gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, gyre_comm_t *comm);
+void perf_memory_unregister(perf_buffers_t *b);
 gyre_status_t perf_memory_open(const perf_options_t *o, perf_buffers_t *b, size_t bytes);
 void perf_memory_close(perf_buffers_t *b);
 /* The range at `base` of c->bytes, with its guards: where to write or read it on the host; and back and forth. */

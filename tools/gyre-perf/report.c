@@ -85,7 +85,7 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     perf_put(c, "validation", json_integer(o->check));
     perf_put(c, "average", json_integer(o->average));
     perf_put(c, "unalign", json_integer((json_int_t)o->misalign));
-    perf_put(c, "registered", json_integer(o->windows));
+    perf_put(c, "registered", json_integer(o->cuda ? o->registered : o->windows));
     perf_put(c, "memory", json_string(o->cuda ? "cuda" : "host"));
     perf_put(c, "collective", json_string(o->coll->name));
     perf_put(c, "algorithm", json_string(algo_setting(o)));
