@@ -10,6 +10,7 @@
  *   cuda_mail.c     messages between ranks that map each other's memory
  *   cuda_direct.c   large messages between hosts, from device memory to device memory
  *   cuda_wire.c     long collectives between hosts, likewise
+ *   cuda_hosts.c    those of ranks that share hosts: within these and between
  *   cuda_setup.c    what a communicator needs for either, made together by its ranks
  *   cuda_team.c     communicators whose ranks are all in one process (team.h)
  *   cuda_guard.c    the thread that sees to it that no stream waits for ever */

@@ -248,6 +248,7 @@ static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_
     number(c->comm, as);
     st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, places, stream, capturing)
          : coll_cuda_wire_takes(c, &call->shape) ? coll_cuda_enqueue_wire(c, call, as->sig, stream)
+         : coll_cuda_hosts_take(c, &call->shape) ? coll_cuda_enqueue_hosts(c, call, stream)
                                                  : coll_cuda_enqueue_staged(c, call, stream);
     if (st == GYRE_OK)
         st = coll_cuda_note_newest(c, stream, capturing);
@@ -354,6 +355,7 @@ void coll_cuda_stop(gyre_comm_t *comm)
     __atomic_store_n(&c->board->abort, 1, __ATOMIC_RELEASE);
     if (c->shadow)
         (void)gyre_comm_abort(c->shadow, comm->error_text);
+    coll_cuda_hosts_abort(c, comm->error_text);
     /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
      * longer: what is enqueued there ends as soon as it begins. */
     const struct timespec pause = {.tv_nsec = 100 * 1000};

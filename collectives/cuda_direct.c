@@ -74,8 +74,8 @@ static void settle(coll_cuda_t *c, const offer_t *offers)
         snprintf(c->messages, sizeof c->messages, "between hosts from device memory: %s", offers[me].why);
 }
 
-/* Collectives go so only if every rank can with every other. */
-static void settle_collectives(coll_cuda_t *c, const offer_t *offers)
+/* Collectives go so only if every rank can with every other. Returns 1 if all that is in the way is that some share a host. */
+static int settle_collectives(coll_cuda_t *c, const offer_t *offers)
 {
     const int n = c->comm->n;
     int without = -1, near = -1;
@@ -83,9 +83,7 @@ static void settle_collectives(coll_cuda_t *c, const offer_t *offers)
         without = offers[r].works ? without : r;
         near = offers[r].flat ? near : r;
     }
-    if (c->path != COLL_CUDA_STAGED)
-        snprintf(c->collectives, sizeof c->collectives, "within the host");
-    else if (without >= 0)
+    if (without >= 0)
         snprintf(c->collectives, sizeof c->collectives,
                  "through pinned host memory: rank %d cannot otherwise: %s", without, offers[without].why);
     else if (near >= 0)
@@ -101,6 +99,7 @@ static void settle_collectives(coll_cuda_t *c, const offer_t *offers)
                  COMM_DIRECT_LEAST >> 10, offers[c->comm->rank].why);
     if (c->wire && (without >= 0 || near >= 0))
         coll_cuda_wire_stop(c);
+    return without < 0 && near >= 0 && c->comm->hosts > 1;
 }
 
 gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes)
@@ -134,9 +133,10 @@ gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes)
             st = gyre_fail((gyre_status_t)offers[r].status, "rank %d: %s", r, offers[r].why);
     if (st == GYRE_OK)
         settle(c, offers);
-    if (st == GYRE_OK)
-        settle_collectives(c, offers);
+    const int shared = st == GYRE_OK && settle_collectives(c, offers);
     free(offers);
+    if (shared)
+        st = coll_cuda_hosts_start(c);
     return st;
 }
 

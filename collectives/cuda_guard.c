@@ -66,6 +66,13 @@ static void look_at(coll_cuda_t *c)
         coll_comm_notice(comm);
         coll_stop_driving(comm);
     }
+    const gyre_status_t part = atomic_load(&comm->error) == GYRE_OK ? coll_cuda_hosts_trouble(c) : GYRE_OK;
+    if (part != GYRE_OK) { /* the whole fails with it */
+        coll_drive(comm);
+        if (atomic_load(&comm->error) == GYRE_OK)
+            coll_comm_fail(comm, NULL, part, NULL);
+        coll_stop_driving(comm);
+    }
     if (atomic_load(&comm->error) != GYRE_OK) {
         if (!atomic_load(&c->stopped)) {
             coll_drive(comm);

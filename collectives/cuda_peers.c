@@ -224,6 +224,7 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, 
     op->type = (uint8_t)s->type;
     op->redop = (uint8_t)s->redop;
     op->average = s->redop == GYRE_AVG;
+    op->divisor = (uint16_t)c->divisor;
     op->scaled = (uint8_t)s->scaled;
     op->region = c->region;
     if (s->type == GYRE_INT8 || s->type == GYRE_INT16 || s->type == GYRE_INT32 || s->type == GYRE_INT64)
@@ -533,11 +534,14 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
     snprintf(out->why, sizeof out->why, "%s", c->why);
     snprintf(out->path, sizeof out->path, "%s", c->path == COLL_CUDA_PEERS ? "peers" : "staged");
     if (c->path == COLL_CUDA_STAGED) {
-        const int wire = coll_cuda_wire_takes(c, shape);
+        const int hosts = coll_cuda_hosts_take(c, shape), wire = hosts || coll_cuda_wire_takes(c, shape);
         snprintf(out->why, sizeof out->why, "%s; %s", c->why, c->collectives);
         snprintf(out->path, sizeof out->path, "%s", wire ? "wire" : "staged");
-        snprintf(out->algorithm, sizeof out->algorithm, "%s", wire ? "pairwise" : "host");
-        out->rounds = wire ? coll_cuda_wire_rounds(c, shape) : 0;
+        snprintf(out->algorithm, sizeof out->algorithm, "%s",
+                 hosts  ? "hierarchical"
+                 : wire ? "pairwise"
+                        : "host");
+        out->rounds = wire && !hosts ? coll_cuda_wire_rounds(c, shape) : 0;
         return GYRE_OK;
     }
     if (registered && c->registered && coll_cuda_may_be_registered(c, shape)) {

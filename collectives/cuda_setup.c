@@ -464,6 +464,7 @@ static void dismantle(coll_cuda_t *c)
     const int rank = c->comm->rank, n = c->comm->n;
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
+    coll_cuda_hosts_stop(c); /* the guard and the proxy may abort them */
     coll_cuda_plans_free(c);
     if (!c->comm->team) /* which owns the arenas of all of its ranks */
         unmap_peers(c);
@@ -565,6 +566,7 @@ void coll_cuda_end(gyre_comm_t *comm)
     c->ended = 1;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     coll_cuda_wait_for_streams(c);
+    coll_cuda_hosts_end(c);
     if (c->path == COLL_CUDA_PEERS && !comm->team && atomic_load(&comm->error) == GYRE_OK)
         say_goodbye(c);
     coll_cuda_unmap_registered(c);

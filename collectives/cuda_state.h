@@ -68,8 +68,11 @@ struct coll_cuda {
     char *slots;            /* on the device, of messages, then cuda_wire.c's; owned, by the pool of arenas */
     int flush;              /* the device must be told that something came */
     char messages[960];     /* how large ones go, and why */
-    coll_cuda_wire_t *wire; /* of collectives; NULL: all are staged */
-    char collectives[500];  /* how long ones between hosts go, and why */
+    coll_cuda_wire_t *wire; /* of collectives; NULL: they do not go so */
+    /* this rank's host, and the ranks of its place on all hosts (cuda_hosts.c); owned; NULL: collectives are not made of them */
+    gyre_comm_t *_Atomic within, *_Atomic between;
+    int divisor; /* of averages, where it is not the number of ranks: of the whole whose `between` this is */
+    char collectives[500]; /* how long ones between hosts go, and why */
 };
 
 /* ---- cuda_setup.c ---- */
@@ -197,6 +200,18 @@ int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *shape);
 uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *shape);
 gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, uint32_t sig,
                                      cudaStream_t stream);
+
+/* ---- cuda_hosts.c ---- */
+/* Collective; whatever comes of it is the same on all ranks. c->collectives tells. */
+gyre_status_t coll_cuda_hosts_start(coll_cuda_t *c);
+void coll_cuda_hosts_end(const coll_cuda_t *c); /* as coll_cuda_end */
+void coll_cuda_hosts_stop(coll_cuda_t *c);
+/* 1: a collective of that shape goes so. */
+int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *shape);
+gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
+/* A failure of one of its parts, quiet, with its text; and the other way round. */
+gyre_status_t coll_cuda_hosts_trouble(const coll_cuda_t *c);
+void coll_cuda_hosts_abort(const coll_cuda_t *c, const char *text);
 
 /* ---- cuda_messages.c ---- */
 typedef struct {

@@ -137,6 +137,11 @@ static __device__ __forceinline__ void add_all(const coll_cuda_op_t &op, char *c
     }
 }
 
+static __device__ __forceinline__ int divisor_of(const coll_cuda_op_t &op)
+{
+    return op.divisor ? op.divisor : op.n;
+}
+
 /* Integers of an average, by the thread that wrote them. */
 template <typename V> static __device__ APART void divide_range(char *to, size_t bytes, int n)
 {
@@ -150,9 +155,9 @@ template <typename V> static __device__ APART void divide_range(char *to, size_t
 static __device__ void divide_integers(const coll_cuda_op_t &op, char *to, size_t bytes)
 {
     switch (op.type) {
-#define DIVIDED(TYPE, V)                  \
-    case TYPE:                            \
-        divide_range<V>(to, bytes, op.n); \
+#define DIVIDED(TYPE, V)                            \
+    case TYPE:                                      \
+        divide_range<V>(to, bytes, divisor_of(op)); \
         break
         DIVIDED(GYRE_INT8, int8_t);
         DIVIDED(GYRE_UINT8, uint8_t);
@@ -177,7 +182,7 @@ static __device__ __forceinline__ void store_sum(const coll_cuda_op_t &op, char 
     if (T::is_float && op.average)
 #pragma unroll
         for (unsigned j = 0; j < 16 / sizeof(V); j++)
-            v.each[j] = T::divide(v.each[j], op.n);
+            v.each[j] = T::divide(v.each[j], divisor_of(op));
     const size_t rest = bytes - 16 * i;
     if ((size_t)to % 16 == 0 && rest >= 16) {
         gyre_store16(to + 16 * i, v.whole);

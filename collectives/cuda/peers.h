@@ -89,6 +89,7 @@ typedef struct {
     uint8_t first_phase, end_phase;
     uint8_t begins, ends; /* this launch is the operation's first, last */
     uint16_t n, rank;
+    uint16_t divisor;   /* of an average, if it is not n; else 0 */
     uint16_t parts;     /* that this rank publishes; 0: none */
     uint16_t sum_slot;  /* part of every rank that is added up */
     uint16_t take_slot; /* part of every rank that is copied to `out` */

@@ -1,9 +1,10 @@
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
-/* ranks: 2 3 4 */
+/* ranks: 2 3 4 6 */
 /* tests/cuda/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to device memory have the bits of the
  * host's: every operation and reduction, sampled types and roots, sizes around the limits, odd and misaligned, in place, in one
  * chunk and in many; short ones are staged as ever; and what becomes of them where one rank's UCX knows no CUDA memory, as
- * GYRE_CUDA_RDMA says, with too little staging, where a rank aborts, and where ranks call different things. */
+ * GYRE_CUDA_RDMA says, with too little staging, where a rank aborts, and where ranks call different things. With an even number of
+ * ranks also with two on each host. */
 #include <string.h>
 
 #include "base/settings.h"
@@ -231,17 +232,17 @@ static void operations(size_t bytes, int turn)
         }
 }
 
-/* Every reduction, with types of all widths. */
-static void reductions(void)
+/* Every reduction, with types of all widths. hosts: which several ranks share. */
+static void reductions(int hosts)
 {
     static const gyre_type_t types[] = {GYRE_FLOAT32, GYRE_BFLOAT16, GYRE_INT8, GYRE_UINT16, GYRE_INT64};
     int turn = 0;
     for (int op = 0; op <= GYRE_REDOP_COUNT; op++) {
-        ask_t a = {.op = turn % 2 ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER,
+        ask_t a = {.op = turn % 2 || hosts ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER,
                    .type = types[turn % 5],
                    .redop = op == GYRE_REDOP_COUNT ? GYRE_SCALED_SUM(rank % 2 ? 1.7 : -3.0)
                                                    : GYRE_OP((gyre_redop_kind_t)op)};
-        a.count = (turn % 2 ? (size_t)n : 1) * 70000 / gyre_type_size(a.type) + 1;
+        a.count = (a.op == COLL_ALL_REDUCE ? (size_t)n : 1) * 70000 / gyre_type_size(a.type) + 1;
         turn++;
         check(&a);
     }
@@ -333,6 +334,27 @@ static void disagreeing(void)
     MP_OK(gyre_barrier(world));
 }
 
+/* Two ranks on each host: all_reduce, broadcast and all_gather within hosts and between. */
+static void shared_hosts(void)
+{
+    MP_OK(base_settings_set(SET_HOST_RANKS, "2", "test"));
+    open_comm("auto", "4M");
+    expect(LIMIT, "staged", "within hosts (");
+    expect(LIMIT + 16, "wire", "and between them, parts of more than 64 KiB from device memory: UCX ");
+    operations(LIMIT / 2, 0);
+    operations(LIMIT + 64, 1);
+    operations(3 * LIMIT + 5, 2);
+    reductions(1);
+    message_across();
+    close_comm(1);
+    aborted();
+    disagreeing();
+    open_comm("off", "4M");
+    expect(LIMIT + 16, "staged", "GYRE_CUDA_RDMA=off");
+    operations(LIMIT + 64, 1);
+    close_comm(0);
+}
+
 int main(void)
 {
     if (!gpu_here())
@@ -358,7 +380,7 @@ int main(void)
     operations(LIMIT + 64, 1);    /* barely not */
     operations(3 * LIMIT + 5, 2); /* chunks: 2 or so, */
     operations(500000, 3);        /* and more than there are sets */
-    reductions();
+    reductions(0);
     message_across();
     close_comm(1);
 
@@ -378,6 +400,9 @@ int main(void)
     expect(LIMIT + 16, "staged", "rank 0 cannot otherwise: this UCX");
     operations(LIMIT + 64, 2);
     close_comm(0);
+    says_cuda = 1;
+    if (n > 2 && n % 2 == 0)
+        shared_hosts();
 
     CUDA(cudaStreamDestroy(stream));
     CUDA(cudaFree(there_in));
