@@ -38,6 +38,16 @@ for wait in auto kernel; do
     want "messages, $wait: a rank that neither sends nor receives" 0 'rank 2 #1 .*, on device memory\).* did not finish within 2 s: rank 2'
 done
 
+# The same from device memory between hosts, with a UCX that passes for one that can (it reads device memory, as an adapter does).
+T=$B/emulated/tests/cuda/mp_wire
+for ranks in 1 2; do
+    EMULATED_GUARD=0 run "$UCX_RUN" -n 4 --no-kill-on-bad-exit "$T" dying $ranks
+    want "$ranks ranks per host: a rank that died is named on the others" 0 '\[0\] error: .*rank 3 died' '\[1\] error: .*rank 3 died'
+    EMULATED_GUARD=0 GYRE_TIMEOUT=2 run "$UCX_RUN" -n 4 "$T" late $ranks
+    want "$ranks ranks per host: a rank that never calls" 0 'did not finish within 2 s' 'rank 3'
+done
+T=$B/emulated/tests/cuda/mp_failures
+
 export GYRE_CUDA_WAIT=kernel # as ranks with devices of their own do by default
 run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct
 want "kernels wait: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'

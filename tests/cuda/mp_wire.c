@@ -6,7 +6,9 @@
  * GYRE_CUDA_RDMA says, with too little staging, where a rank aborts, and where ranks call different things. With an even number of
  * ranks also with two on each host. */
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "collectives/cuda.h"
 #include "tests/cuda/gpu.h"
@@ -355,7 +357,33 @@ static void shared_hosts(void)
     close_comm(0);
 }
 
-int main(void)
+/* tests/cuda/jobs.sh: the last rank dies, or never calls: streams end, and all the others are told. */
+static void without_the_last(int dies, const char *per_host)
+{
+    const base_time_t until = base_now() + (base_time_t)20e9;
+    MP_OK(base_settings_set(SET_HOST_RANKS, per_host, "test"));
+    open_comm("auto", "4M");
+    once();
+    expect(LIMIT + 16, "wire", NULL);
+    MP_OK(gyre_barrier(world));
+    if (rank == n - 1 && dies) {
+        usleep(50 * 1000); /* the others have left the barrier */
+        _exit(0);
+    }
+    if (rank != n - 1) /* may know already */
+        (void)gyre_all_reduce_stream(there_in, there_out, ROOM, GYRE_UINT8, GYRE_OP(GYRE_SUM), comm, stream);
+    CUDA(cudaStreamSynchronize(stream));
+    while (gyre_comm_error(comm) == GYRE_OK && base_now() < until)
+        usleep(1000);
+    const gyre_status_t st = gyre_comm_error(comm);
+    MP_CHECK(st == (dies ? GYRE_ERR_PEER_DEAD : GYRE_ERR_TIMEOUT) || st == GYRE_ERR_ABORTED,
+             "rank %d: ended with %s", rank, gyre_status_string(st));
+    MP_OK(gyre_comm_destroy(comm));
+    if (!dies)
+        MP_OK(gyre_finalize(world));
+}
+
+int main(int argc, char **argv)
 {
     if (!gpu_here())
         return 77;
@@ -373,6 +401,10 @@ int main(void)
     CUDA(cudaMalloc((void **)&there_out, ROOM + 2 * EDGE));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 
+    if (argc == 3) {
+        without_the_last(strcmp(argv[1], "dying") == 0, argv[2]);
+        return 0;
+    }
     open_comm("auto", "4M"); /* places of at least 174,080 bytes */
     expect(LIMIT, "staged", "parts of more than 64 KiB");
     expect(LIMIT + 16, "wire", "from device memory: UCX ");
