@@ -38,7 +38,8 @@ void perf_explain_columns(void)
 {
     printf("# path: exchange (outboxes, no schedule) or links (a schedule over the transport); measured: the "
            "median call\n"
-           "# on a device: direct (peers' memory) or staged (through the host); ch: blocks; chunk: rounds\n"
+           "# on a device: peers (each other's memory), staged (through the host), wire (between hosts)\n"
+           "#   ch: blocks; chunk: rounds\n"
            "# why: who chose the algorithm; next: the best other one by the model, which knows one host only "
            "(- else)\n#\n");
     printf("# %10s  %5s  %-12s %-8s  %-8s  %-9s  %2s  %6s  %9s  %9s  %7s  %-21s  %9s  %s\n", "size", "place",
