@@ -35,7 +35,7 @@ struct coll_cuda {
     char why[400];       /* this path */
     cudaStream_t stream; /* of ordinary calls */
     cudaEvent_t newest;  /* behind the newest operation, */
-    int any;             /* if there is one */
+    _Atomic int any;     /* if there is one; the guard looks, too */
     int ended;           /* coll_cuda_end */
     cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
     int spare_events, events_room;
