@@ -240,6 +240,10 @@ static void late_in_team(const gyre_comm_t *comm, const gyre_request_t *r, char 
 {
     text_t t = {text, bytes};
     text[0] = '\0';
+    if (r->call.flags & COMM_CALL_P2P) {
+        add(&t, "rank %d has not made the other end's call, or its stream does not get to it", r->call.root);
+        return;
+    }
     for (int p = 0; p < comm->n; p++) {
         coll_team_rank_t *rank = &comm->team->rank[p];
         comm_call_t last = {0};

@@ -306,11 +306,14 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
 {
     int device, capturing = 0;
     const coll_call_t call = {.name = name,
+                              .comm = comm,
                               .send = kind == COLL_REQ_SEND ? buffer : NULL,
                               .recv = kind == COLL_REQ_SEND ? NULL : buffer,
                               .send_count = count,
                               .recv_count = count};
     gyre_status_t st = find_device(&call, &device);
+    if (st == GYRE_OK && comm->team)
+        st = coll_cuda_team_default(name, comm, stream);
     if (st == GYRE_OK && peer == comm->rank)
         st = gyre_fail(GYRE_ERR_INVALID, "%s: a message on device memory to oneself: use a copy", name);
     if (st == GYRE_OK)

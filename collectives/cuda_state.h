@@ -93,7 +93,9 @@ gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
 void coll_cuda_give_memory(const char *base);
 
 /* ---- cuda_team.c ---- */
-/* Whether an operation of a team may go on that stream: ranks that share a device wait for each other's kernels. Notes it. */
+/* Whether a message of a team may go on that stream: ranks that share a device wait for each other's kernels. */
+gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream);
+/* The same of a collective, for which no two ranks may use one stream. Notes it. */
 gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream);
 
 /* ---- cuda_direct.c ---- */

@@ -24,7 +24,7 @@
 /* What all ranks of a team have alike. */
 typedef struct {
     int blocks;
-    size_t region, engine_half;
+    size_t region, engine_half, mail_at;
 } plan_t;
 
 static gyre_status_t use(int device)
@@ -100,6 +100,7 @@ static gyre_status_t make_plan(const coll_team_t *team, plan_t *plan)
                  least = 2 * COLL_CUDA_ALIGN * (size_t)team->n;
     plan->region = staging / (size_t)plan->blocks & ~(size_t)511;
     plan->engine_half = plan->region * (size_t)plan->blocks / 4 & ~(size_t)511;
+    plan->mail_at = coll_cuda_arena_bytes(plan->region, plan->blocks, plan->engine_half);
     return plan->region >= least
                ? GYRE_OK
                : gyre_fail(GYRE_ERR_INVALID,
@@ -144,7 +145,7 @@ static gyre_status_t open_access(const coll_team_t *team)
 
 static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
 {
-    const size_t bytes = coll_cuda_arena_bytes(plan->region, plan->blocks, plan->engine_half);
+    const size_t bytes = plan->mail_at + coll_cuda_mail_bytes(plan->region * (size_t)plan->blocks, team->n);
     for (int r = 0; r < team->n; r++) {
         coll_team_rank_t *rank = &team->rank[r];
         gyre_status_t st = use(rank->device);
@@ -159,6 +160,10 @@ static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
             rc = cudaStreamSynchronize(cudaStreamLegacy);
         if (rc != cudaSuccess)
             return coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)rank->arena, (int)COLL_CUDA_HEAD);
+        if (team->n > 1)
+            st = coll_cuda_mail_clear(rank->arena + plan->mail_at);
+        if (st != GYRE_OK)
+            return st;
     }
     return GYRE_OK;
 }
@@ -195,6 +200,7 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     c->blocks = plan->blocks;
     c->region = plan->region;
     c->engine_half = plan->engine_half;
+    c->mail_at = plan->mail_at;
     int same = 1, devices[COLL_CUDA_RANKS];
     for (int r = 0; r < team->n; r++)
         devices[r] = team->rank[r].device;
@@ -205,10 +211,12 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     }
     snprintf(c->why, sizeof c->why, "all ranks are in one process%s; kernels wait",
              team->n > 1 && same ? " and share one device" : "");
-    snprintf(c->messages, sizeof c->messages, "are not for ranks of one process");
+    snprintf(c->messages, sizeof c->messages, "none, there is one rank");
     gyre_status_t st = use(c->device);
     if (st == GYRE_OK)
         st = coll_cuda_make_parts(c);
+    if (st == GYRE_OK && team->n > 1)
+        st = coll_cuda_mail_start(c); /* c->wait is NULL: kernels wait here, too */
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
@@ -288,20 +296,27 @@ gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **co
 
 /* ---- streams ------------------------------------------------------------------------------------------------------ */
 
+gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream)
+{
+    const coll_team_rank_t *mine = &comm->team->rank[comm->rank];
+    if (mine->beside == 1 || (stream != NULL && stream != cudaStreamLegacy))
+        return GYRE_OK;
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s: rank %d shares CUDA device %d with other ranks of this process, whose kernels wait for "
+        "each other: the default stream, which waits for other streams, cannot be; use one made with "
+        "cudaStreamNonBlocking for each rank",
+        name, comm->rank, mine->device);
+}
+
 gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream)
 {
     coll_team_t *team = comm->team;
     coll_team_rank_t *mine = &team->rank[comm->rank];
     const uint32_t seq = comm->seq + 1;
-    if (mine->beside == 1)
-        return GYRE_OK;
-    if (stream == NULL || stream == cudaStreamLegacy)
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s: rank %d shares CUDA device %d with other ranks of this process, whose kernels wait for "
-            "each other: the default stream, which waits for other streams, cannot be; use one made with "
-            "cudaStreamNonBlocking for each rank",
-            name, comm->rank, mine->device);
+    gyre_status_t st = coll_cuda_team_default(name, comm, stream);
+    if (st != GYRE_OK || mine->beside == 1)
+        return st;
     for (int r = 0; r < team->n && stream != cudaStreamPerThread; r++) {
         const coll_team_rank_t *other = &team->rank[r];
         if (other != mine && other->device == mine->device && atomic_load(&other->seq) == seq &&

@@ -184,12 +184,6 @@ static gyre_status_t check_message(const char *name, const void *buffer, size_t 
 {
     size_t size = gyre_type_size(type);
     gyre_status_t st = coll_check_comm(name, comm);
-    if (st == GYRE_OK && comm->team)
-        st = gyre_fail(
-            GYRE_ERR_UNSUPPORTED,
-            "%s: the communicator's ranks are all in this process (gyre_cuda_comms_create), which has "
-            "collectives only: copy between devices with cudaMemcpyPeerAsync",
-            name);
     if (st == GYRE_OK && size == 0)
         st = coll_check_type(name, type);
     if (st != GYRE_OK)
@@ -254,6 +248,12 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
 {
     size_t bytes = 0;
     gyre_status_t st = check_message(name, buffer, count, type, peer, comm, &bytes);
+    if (st == GYRE_OK && comm->team)
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED,
+                       "%s: the communicator's ranks are all in this process (gyre_cuda_comms_create), whose "
+                       "messages go on "
+                       "streams: gyre_send_stream and gyre_recv_stream",
+                       name);
     if (st != GYRE_OK)
         return coll_refuse(st);
     if (peer == comm->rank && !request && !coll_group_open())

@@ -49,11 +49,11 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  * devices[r]; devices: [n], a device may come several times, and its ranks share it then; NULL: 0, 1, ... as many as there are,
  * again and again. All are destroyed with gyre_comm_destroy; the memory that they share goes with the last.
  *
- * Their ranks reach each other's device memory by plain pointers, and collectives on it are all they have, with the same bits as
- * anywhere else: on streams, by one thread for all ranks, in any order (a launch waits for nobody), or by a thread per rank; in CUDA
- * graphs; and as ordinary calls with device pointers, which block: by a thread per rank, or by one thread between
- * gyre_group_start and gyre_group_end. UNSUPPORTED: buffers in host memory, messages, gyre_comm_split and what else
- * takes a job.
+ * Their ranks reach each other's device memory by plain pointers. They have all collectives on it, with the same bits as anywhere else: on
+ * streams, by one thread for all ranks, in any order (a launch waits for nobody), or by a thread per rank; in CUDA graphs; and as
+ * ordinary calls with device pointers, which block: by a thread per rank, or by one thread between gyre_group_start and
+ * gyre_group_end. Messages go on streams (gyre_send_stream, gyre_recv_stream). UNSUPPORTED: buffers in host memory, gyre_send and
+ * gyre_recv, gyre_comm_split and what else takes a job.
  *
  * Kernels of the ranks wait for each other. So all ranks of a device need streams of their own (cudaStreamNonBlocking; the
  * default stream and one that two ranks share are refused: INVALID), in queues of their own (set CUDA_DEVICE_MAX_CONNECTIONS=32

@@ -78,7 +78,7 @@ one() { # OPTIONS...
     want "gyre-perf $*" 0
     check "$*: no wrong element" grep -q 'Out of bounds values : 0 OK' "$W/out"
 }
-for collective in all_reduce reduce_scatter all_gatherv broadcast gather scatterv alltoall; do
+for collective in all_reduce reduce_scatter all_gatherv broadcast gather scatterv alltoall sendrecv; do
     one $collective -g 4 -b 1 -e 32K -f 32 -r all
 done
 check "the number of ranks is in the JSON" grep -q '"ngpus": *4' "$W/json"

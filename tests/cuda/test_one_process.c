@@ -522,6 +522,46 @@ static void by_copy_engines(void **state)
     set(SET_CUDA_ENGINES, NULL);
 }
 
+/* Messages around the ring by one thread, of lengths around a piece and beyond all that can be on its way: those go in a group. */
+static void messages(void **state)
+{
+    static const size_t sizes[] = {0, 1, 5, 1000, 5000, ROOM / 4 - 8};
+    (void)state;
+    for (int several = 0; several < 2; several++) {
+        static const int devices[MOST] = {0};
+        open_job(3, several ? NULL : devices);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const size_t bytes = sizes[i] * sizeof(float);
+            for (int r = 0; r < job.n; r++) {
+                fill(job.host_in[r], sizes[i], GYRE_FLOAT32);
+                assert_cuda(cudaMemset(job.out[r], POISON, ROOM));
+                assert_cuda(cudaMemcpy(job.in[r], job.host_in[r], bytes, cudaMemcpyHostToDevice));
+                assert_cuda(cudaStreamSynchronize(cudaStreamLegacy));
+            }
+            const int grouped = sizes[i] > 1000 || i % 2;
+            if (grouped)
+                assert_gyre(gyre_group_start());
+            for (int r = 0; r < job.n; r++) {
+                assert_gyre(gyre_send_stream(job.in[r], sizes[i], GYRE_FLOAT32, (r + 1) % job.n, job.comms[r],
+                                             job.streams[r]));
+                assert_gyre(gyre_recv_stream(job.out[r], sizes[i], GYRE_FLOAT32, (r + job.n - 1) % job.n,
+                                             job.comms[r], job.streams[r]));
+            }
+            if (grouped)
+                assert_gyre(gyre_group_end());
+            wait_for_streams();
+            for (int r = 0; r < job.n; r++) {
+                assert_cuda(cudaMemcpy(job.want[r], job.out[r], bytes, cudaMemcpyDeviceToHost));
+                assert_memory_equal(job.want[r], job.host_in[(r + job.n - 1) % job.n], bytes);
+                assert_gyre(gyre_comm_error(job.comms[r]));
+            }
+        }
+        const ask_t a = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 1000};
+        check(&a, BY_THREADS);
+        close_job();
+    }
+}
+
 /* Two teams of the same devices, with operations of both under way; the second works on when the first has gone. */
 static void several_teams(void **state)
 {
@@ -640,11 +680,14 @@ static void what_cannot_be(void **state)
     refused(gyre_all_reduce(job.in[0], host, 4, GYRE_FLOAT32, sum, comm), GYRE_ERR_INVALID, "one kind");
     refused(gyre_all_reduce_stream(job.in[0], host, 4, GYRE_FLOAT32, sum, comm, job.streams[0]),
             GYRE_ERR_INVALID, "one kind");
-    refused(gyre_send(job.in[0], 4, GYRE_FLOAT32, 1, comm), GYRE_ERR_UNSUPPORTED, "cudaMemcpyPeerAsync");
+    refused(gyre_send(job.in[0], 4, GYRE_FLOAT32, 1, comm), GYRE_ERR_UNSUPPORTED, "gyre_send_stream");
     refused(gyre_irecv(job.in[0], 4, GYRE_FLOAT32, 1, comm, &request), GYRE_ERR_UNSUPPORTED,
-            "cudaMemcpyPeerAsync");
-    refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 1, comm, job.streams[0]), GYRE_ERR_UNSUPPORTED,
-            "cudaMemcpyPeerAsync");
+            "gyre_recv_stream");
+    refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 1, comm, NULL), GYRE_ERR_INVALID, "default stream");
+    refused(gyre_send_stream(host, 4, GYRE_FLOAT32, 1, comm, job.streams[0]), GYRE_ERR_UNSUPPORTED,
+            "host memory");
+    refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 0, comm, job.streams[0]), GYRE_ERR_INVALID,
+            "to oneself");
     refused(gyre_comm_split(comm, 0, 0, &split), GYRE_ERR_UNSUPPORTED, "gyre_cuda_comms_create");
     refused(gyre_comm_address(comm, text, sizeof text), GYRE_ERR_UNSUPPORTED, "nobody can join");
     refused(gyre_comm_shrink(comm, &split), GYRE_ERR_INVALID, "gyre_comm_shrink");
@@ -686,7 +729,7 @@ static void failures(void **state)
     const ask_t large = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 50000};
     (void)state;
     set(SET_TIMEOUT, "1s");
-    for (int what = 0; what < 5; what++) {
+    for (int what = 0; what < 7; what++) {
         open_job(3, NULL);
         job.ask = large;
         for (int r = 0; r < 3; r++)
@@ -714,6 +757,13 @@ static void failures(void **state)
             refused(call(0, 0), GYRE_ERR_TIMEOUT, "rank 2 has destroyed its communicator");
             all_failed(GYRE_ERR_TIMEOUT, "rank 2 has destroyed its communicator");
             job.n = 3;
+        } else if (what == 5) { /* a message that nobody sends */
+            assert_gyre(gyre_recv_stream(job.out[0], 100, GYRE_FLOAT32, 2, job.comms[0], job.streams[0]));
+            all_failed(GYRE_ERR_TIMEOUT, "rank 2 has not made the other end's call");
+        } else if (what == 6) { /* another length than the other end's */
+            assert_gyre(gyre_send_stream(job.in[2], 99, GYRE_FLOAT32, 0, job.comms[2], job.streams[2]));
+            assert_gyre(gyre_recv_stream(job.out[0], 100, GYRE_FLOAT32, 2, job.comms[0], job.streams[0]));
+            all_failed(GYRE_ERR_MISMATCH, "has 396 bytes");
         } else { /* one thread calls for one rank, and waits */
             refused(call(1, 0), GYRE_ERR_TIMEOUT, "rank 0 has called nothing yet");
             all_failed(GYRE_ERR_TIMEOUT, "rank 0 has called nothing yet");
@@ -732,10 +782,15 @@ int main(void)
     set(SET_CUDA_STAGING, "64K");
     set(SET_CUDA_ONE_SHOT, "2K");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_one_device),   cmocka_unit_test(on_several_devices),
-        cmocka_unit_test(by_copy_engines), cmocka_unit_test(several_teams),
-        cmocka_unit_test(beside_a_job),    cmocka_unit_test(nothing_stays_behind),
-        cmocka_unit_test(what_cannot_be),  cmocka_unit_test(failures),
+        cmocka_unit_test(on_one_device),
+        cmocka_unit_test(on_several_devices),
+        cmocka_unit_test(by_copy_engines),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(several_teams),
+        cmocka_unit_test(beside_a_job),
+        cmocka_unit_test(nothing_stays_behind),
+        cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,6 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce -g 65", "--ngpus 65"},
         {"gyre-perf all_reduce -g 8 --memory host", "not with --memory host"},
         {"gyre-perf all_reduce -g 2 --streams 2", "not together with --streams"},
-        {"gyre-perf sendrecv -g 2", "no messages"},
         {"gyre-perf barrier -g 2", "no buffers"},
         {"gyre-perf all_reduce -p 2", "--parallel_init 2"},
         {"gyre-perf all_reduce -z 1", "--blocking 1"},

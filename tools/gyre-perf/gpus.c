@@ -72,6 +72,34 @@ static gyre_status_t open_gpus(gpus_t *g)
     return status;
 }
 
+/* Operation m of an iteration, of one rank. */
+static gyre_status_t call(const gpu_t *gpu, int m)
+{
+    const perf_place_t *p = &gpu->place;
+    const perf_case_t *c = &gpu->c;
+    const size_t shift = (size_t)m * p->stride;
+    unsigned char *send = p->send ? p->send + shift : NULL, *recv = p->recv ? p->recv + shift : NULL;
+    if (c->coll->op != COLL_SENDRECV)
+        return perf_case_run(c, send, recv);
+    const gyre_cuda_stream_t stream = base_stream_native(gpu->buffers.stream);
+    gyre_status_t status = gyre_send_stream(send, c->param, c->type, (c->rank + 1) % c->n, c->comm, stream);
+    if (status == GYRE_OK)
+        status = gyre_recv_stream(recv, c->param, c->type, (c->rank + c->n - 1) % c->n, c->comm, stream);
+    return status;
+}
+
+/* Collectives have ended with their group, messages with their streams. */
+static gyre_status_t wait_for_messages(const gpus_t *g)
+{
+    gyre_status_t status = GYRE_OK;
+    for (int r = 0; r < g->n && status == GYRE_OK; r++) {
+        status = base_stream_wait(g->gpu[r].buffers.stream);
+        if (status == GYRE_OK)
+            status = gyre_comm_error(g->gpu[r].comm);
+    }
+    return status;
+}
+
 /* One iteration of all ranks. */
 static gyre_status_t iterate(const gpus_t *g)
 {
@@ -79,14 +107,12 @@ static gyre_status_t iterate(const gpus_t *g)
     if (status != GYRE_OK)
         return status;
     for (int m = 0; m < g->o->aggregate; m++)
-        for (int r = 0; r < g->n && status == GYRE_OK; r++) {
-            const perf_place_t *p = &g->gpu[r].place;
-            const size_t shift = (size_t)m * p->stride;
-            status = perf_case_run(&g->gpu[r].c, p->send ? p->send + shift : NULL,
-                                   p->recv ? p->recv + shift : NULL);
-        }
+        for (int r = 0; r < g->n && status == GYRE_OK; r++)
+            status = call(&g->gpu[r], m);
     const gyre_status_t ended = gyre_group_end(); /* with the error of a call, if one was refused */
-    return status == GYRE_OK ? ended : status;
+    if (status != GYRE_OK || ended != GYRE_OK)
+        return status == GYRE_OK ? ended : status;
+    return g->o->coll->op == COLL_SENDRECV ? wait_for_messages(g) : GYRE_OK;
 }
 
 static gyre_status_t check(const gpus_t *g, int in_place, uint64_t *nwrong)

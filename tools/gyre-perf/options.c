@@ -348,11 +348,10 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
         return 0;
     }
-    if (o->gpus > 1 && (o->host || o->streams > 1 || o->coll->op == COLL_SENDRECV)) {
+    if (o->gpus > 1 && (o->host || o->streams > 1)) {
         snprintf(why, bytes, "--ngpus %d: %s", o->gpus,
-                 o->host          ? "ranks of one process are on GPUs: not with --memory host"
-                 : o->streams > 1 ? "not together with --streams"
-                                  : "ranks of one process have no messages");
+                 o->host ? "ranks of one process are on GPUs: not with --memory host"
+                         : "not together with --streams");
         return 0;
     }
     /* on a device it tells how messages go */
