@@ -50,6 +50,17 @@ gyre_status_t coll_cuda_start(const coll_call_t *call);
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
                                 gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream);
 
+/* Whether operations of `comm` on streams can be captured into CUDA graphs, the same on all its ranks. *why: where not, or not freely. */
+typedef enum {
+    COLL_CUDA_CAPTURE_LATER, /* not known before its first operation */
+    COLL_CUDA_CAPTURE_NEVER,
+    COLL_CUDA_CAPTURE_WAITS, /* but its kernels then wait themselves, on a device that ranks share */
+    COLL_CUDA_CAPTURE_FREELY
+} coll_cuda_capture_t;
+coll_cuda_capture_t coll_cuda_captures(const gyre_comm_t *comm, const char **why);
+/* A graph with captured operations of `comm` was launched on `stream`: other operations, and the communicator's end, come behind it. */
+gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
 /* Messages on device memory of a group are enqueued together when it ends, before its requests are waited for; error: the group's
  * so far, with which nothing of it is enqueued. */
 gyre_status_t coll_cuda_group_end(gyre_status_t error);

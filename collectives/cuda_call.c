@@ -128,6 +128,28 @@ gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int cap
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
 }
 
+coll_cuda_capture_t coll_cuda_captures(const gyre_comm_t *comm, const char **why)
+{
+    const coll_cuda_t *c = comm->cuda;
+    *why = c ? c->why : "not used on a device yet";
+    if (!c)
+        return COLL_CUDA_CAPTURE_LATER;
+    if (c->path == COLL_CUDA_STAGED)
+        return COLL_CUDA_CAPTURE_NEVER;
+    return c->stream_waits ? COLL_CUDA_CAPTURE_WAITS : COLL_CUDA_CAPTURE_FREELY;
+}
+
+gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    int before;
+    gyre_status_t st = coll_cuda_enter(comm->cuda, &before);
+    if (st != GYRE_OK)
+        return st;
+    st = coll_cuda_note_newest(comm->cuda, stream, 0);
+    coll_cuda_exit(comm->cuda, before);
+    return st;
+}
+
 /* The call gets its number and stands on the board. */
 static void number(gyre_comm_t *comm, comm_call_t *as)
 {

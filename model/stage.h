@@ -31,6 +31,9 @@ typedef enum { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_SELECTIVE, MODEL_RECOMPUTE_
 /* Values are rounded to the type wherever a tensor is stored; products and sums are of float (docs/precision.md). */
 typedef enum { MODEL_FLOAT32, MODEL_BFLOAT16, MODEL_FLOAT16 } model_precision_t;
 
+/* Whether a GPU's work is launched as CUDA graphs (model/cuda/stage_graphs.c); AUTO: where kernels are short. Bits are the same. */
+typedef enum { MODEL_GRAPHS_OFF, MODEL_GRAPHS_AUTO, MODEL_GRAPHS_ON } model_graphs_t;
+
 typedef struct {
     size_t first, layers; /* first .. first + layers - 1 of the whole model */
     int embed, head;      /* 1: has the embedding in front, final norm + head + loss behind */
@@ -44,7 +47,8 @@ typedef struct {
     int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
     /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory (model/cuda/stage_offload.c) */
     int offload;
-    uint64_t seed; /* of dropout */
+    model_graphs_t graphs; /* on a GPU */
+    uint64_t seed;         /* of dropout */
 } model_stage_config_t;
 
 /* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix); `sequence` and

@@ -343,6 +343,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .grad_sequences = train->batch.leaf,
                                     .recompute = config->recompute,
                                     .offload = config->offload_activations,
+                                    .graphs = config->graphs,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
                                     .seed = config->seed};

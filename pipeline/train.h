@@ -22,6 +22,7 @@ typedef struct {
     model_precision_t precision;
     model_recompute_t recompute;
     int offload_activations; /* model_stage_config_t.offload */
+    model_graphs_t graphs;   /* of a GPU: model_stage_config_t.graphs */
     model_isa_t isa;
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */

@@ -143,14 +143,19 @@ static void trunk(stage_t *s, slot_t *slot, const void *x_in, void *x_out)
     if (!s->config.embed) {
         stage_copy(s, stream_at(s, slot, 0, x_out), x_in, slot->n * model_cuda_stage_boundary(s) * s->size);
     } else if (acquire(s, s->unit_embed, unit_at(s, 1))) {
-        stage_embed_forward(s, slot, stream_at(s, slot, 0, x_out));
+        stage_segment(
+            s,
+            &(segment_t){.kind = SEGMENT_EMBED_FORWARD, .slot = slot, .out = stream_at(s, slot, 0, x_out)});
         release(s, s->unit_embed);
     }
     for (size_t l = 0; l < s->config.layers; l++)
         if (acquire(s, s->unit_layer[l], unit_at(s, l + 2))) {
             stage_offload_save(s, slot, l);
             stage_offload_room(s, l + 1);
-            stage_layer_forward(s, slot, l, stream_at(s, slot, l + 1, x_out));
+            stage_segment(s, &(segment_t){.kind = SEGMENT_LAYER_FORWARD,
+                                          .slot = slot,
+                                          .at = l,
+                                          .out = stream_at(s, slot, l + 1, x_out)});
             release(s, s->unit_layer[l]);
         }
 }
@@ -192,7 +197,9 @@ gyre_status_t model_cuda_stage_forward(model_cuda_stage_t *s, size_t at, size_t 
     load(s, slot, n, sequence);
     trunk(s, slot, x_in, x_out);
     if (s->config.head && acquire(s, s->unit_head, nothing)) {
-        stage_head_forward(s, slot, loss);
+        stage_segment(s, &(segment_t){.kind = SEGMENT_HEAD_FORWARD, .slot = slot});
+        if (loss)
+            stage_copy(s, loss, s->loss, n * sizeof *loss);
         release(s, s->unit_head);
     }
     if (s->status == GYRE_OK)
@@ -241,18 +248,20 @@ gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *s, size_t at, size_t n
 /* ---- backward ----------------------------------------------------------------------------------------------------------------- */
 
 /* Gradients of unit i's weights (unit_at), one after the other: of each sequence, or of each config.grad_sequences of them. */
-static void weights_of(stage_t *s, size_t at, const slot_t *slot, size_t i)
+static void weights_of(stage_t *s, size_t at, slot_t *slot, size_t i)
 {
     const unit_t unit = unit_at(s, i);
     for (size_t j = 0; j < slot->n; j += s->config.grad_sequences) {
         if (!place(s, at + j, unit))
             return;
-        if (i == s->config.layers + 1)
-            stage_head_weights(s, slot, j);
-        else if (i > 0)
-            stage_layer_weights(s, slot, i - 1, j);
-        else
-            stage_embed_weights(s, slot, j);
+        segment_t segment = {.kind = SEGMENT_EMBED_WEIGHTS, .slot = slot, .j = j};
+        if (i == s->config.layers + 1) {
+            segment.kind = SEGMENT_HEAD_WEIGHTS;
+        } else if (i > 0) {
+            segment.kind = SEGMENT_LAYER_WEIGHTS;
+            segment.at = i - 1;
+        }
+        stage_segment(s, &segment);
         announce(s, at + j, unit);
     }
 }
@@ -260,13 +269,16 @@ static void weights_of(stage_t *s, size_t at, const slot_t *slot, size_t i)
 /* Takes the gradient through unit i, from d_x to d_in. */
 static void unit_backward(stage_t *s, size_t at, slot_t *slot, size_t i, float scale, void *d_x, void *d_in)
 {
-    if (i == s->config.layers + 1)
-        stage_head_backward(s, slot, scale, d_in);
-    else if (i > 0) {
+    segment_t segment = {.kind = SEGMENT_EMBED_BACKWARD, .slot = slot, .out = d_x};
+    if (i == s->config.layers + 1) {
+        segment = (segment_t){.kind = SEGMENT_HEAD_BACKWARD, .slot = slot, .out = d_in, .scale = scale};
+    } else if (i > 0) {
         stage_offload_bring(s, slot, i - 1);
-        stage_layer_backward(s, slot, i - 1, d_x, d_in);
-    } else
-        stage_embed_backward(s, slot, d_x);
+        segment =
+            (segment_t){.kind = SEGMENT_LAYER_BACKWARD, .slot = slot, .at = i - 1, .in = d_x, .out = d_in};
+        segment.scale = s->c.experts > 0 ? s->scale : 0.0f;
+    }
+    stage_segment(s, &segment);
     if (!s->config.split)
         weights_of(s, at, slot, i);
 }

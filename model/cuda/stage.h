@@ -2,7 +2,8 @@
  *
  * The sequences of a micro-batch (config.together) go through together: their positions are the rows of one matrix. Everything is enqueued on
  * one stream, collectives of the tensor-parallel group too (gyre/cuda.h), and nothing waits but for memory that the host writes into
- * (the tokens of a slot that is used again, which the GPU has read long since). Nothing is allocated behind the first pass.
+ * (the tokens of a slot that is used again, which the GPU has read long since). Nothing is allocated behind the first pass, but by graphs
+ * (config.graphs), which are made in the second and whenever there are pointers that were not there before.
  *
  * Bits do not depend on the layout, as on the CPU (model/stage.h): sums that tensor parallelism cuts have config.leaves leaves, one
  * product each of a strided batch, joined in the tree of docs/contract.md; sums over positions have the pieces of model/cuda/norm.h; the gradient
@@ -18,6 +19,7 @@
 #ifndef MODEL_CUDA_STAGE_H
 #define MODEL_CUDA_STAGE_H
 
+#include "model/cuda/graphs.h"
 #include "model/cuda/store.h"
 #include "model/stage.h"
 
@@ -40,6 +42,8 @@ size_t model_cuda_stage_boundary(const model_cuda_stage_t *stage);
 /* Bytes of device memory: activations of all slots; workspace that slots share. */
 size_t model_cuda_stage_bytes(const model_cuda_stage_t *stage, size_t *workspace);
 void model_cuda_stage_traffic(const model_cuda_stage_t *stage, model_traffic_t *out);
+/* Of config.graphs. */
+void model_cuda_stage_graphs(const model_cuda_stage_t *stage, model_cuda_graphs_count_t *out);
 /* What computes the products, in one line. */
 const char *model_cuda_stage_told(const model_cuda_stage_t *stage);
 

@@ -165,7 +165,7 @@ static void agree(stage_t *s, float *x, size_t count, gyre_redop_t op)
     s->status = gyre_all_reduce_stream(x, x, count, GYRE_FLOAT32, op, s->tp.comm, s->stream);
 }
 
-void stage_head_forward(stage_t *s, slot_t *slot, double *loss)
+void stage_head_forward(stage_t *s, slot_t *slot)
 {
     size_t rows = slot->n * s->c.seq;
     const model_cuda_loss_t p = loss_of(s, slot);
@@ -179,8 +179,6 @@ void stage_head_forward(stage_t *s, slot_t *slot, double *loss)
     agree(s, slot->pair, 2 * rows, GYRE_OP(GYRE_SUM));
     if (s->status == GYRE_OK)
         s->status = model_cuda_loss_mean(&p, s->stream);
-    if (loss)
-        stage_copy(s, loss, s->loss, slot->n * sizeof *loss);
 }
 
 /* Rows of the logits' gradient are as far apart as those of the logits, in elements of S. */

@@ -408,8 +408,8 @@ gyre_status_t model_cuda_stage_create(const model_params_t *params, const model_
     measure(s);
     if ((status = take_rows(s)) == GYRE_OK && (status = take_host(s)) == GYRE_OK &&
         (status = take_device(s)) == GYRE_OK && (status = stage_offload_create(s)) == GYRE_OK &&
-        (status = fill_tables(s)) == GYRE_OK)
-        status = model_cuda_matmul_create(&s->matmul);
+        (status = fill_tables(s)) == GYRE_OK && (status = model_cuda_matmul_create(&s->matmul)) == GYRE_OK)
+        status = stage_graphs_create(s);
     if (status != GYRE_OK) {
         model_cuda_stage_destroy(s);
         return status;
@@ -423,6 +423,7 @@ void model_cuda_stage_destroy(model_cuda_stage_t *s)
     if (!s)
         return;
     cudaStreamSynchronize(s->stream); /* an error here was told where it came up, or is nobody's any more */
+    stage_graphs_destroy(s);
     stage_offload_destroy(s);
     model_cuda_matmul_destroy(s->matmul);
     for (size_t i = 0; s->slot && i < s->config.slots; i++) {

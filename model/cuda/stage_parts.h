@@ -1,6 +1,6 @@
 /* model/cuda/stage_parts.h: the inside of a stage on the GPU, shared by stage*.c: stage.c its calls and the order of units,
  * stage_memory.c creation and memory, stage_offload.c what waits on the host, stage_steps.c single steps (products, collectives, norms),
- * stage_layer.c a layer, stage_experts.c its experts, stage_ends.c embedding and head.
+ * stage_layer.c a layer, stage_experts.c its experts, stage_ends.c embedding and head, stage_graphs.c their launches as CUDA graphs.
  *
  * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C hidden, g leaves on this
  * rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f where it is
@@ -16,6 +16,7 @@
 #include "model/cuda/attention.h"
 #include "model/cuda/elementwise.h"
 #include "model/cuda/experts.h"
+#include "model/cuda/graphs.h"
 #include "model/cuda/matmul.h"
 #include "model/cuda/norm.h"
 #include "model/cuda/stage.h"
@@ -124,6 +125,8 @@ struct model_cuda_stage {
     model_cuda_store_t store;
     struct CUstream_st *stream;
     model_cuda_matmul_t *matmul;
+    model_cuda_graphs_t
+        *graphs[2];         /* of work without and with the group's collectives; NULL: kernel by kernel */
     model_cuda_type_t type; /* S */
     size_t size;            /* bytes of an element of S */
     gyre_status_t status;   /* of the present call */
@@ -241,6 +244,34 @@ void stage_offload_save(stage_t *s, const slot_t *slot, size_t l);
 /* The x of layer l is there again, and that of the layer below is on its way. In backward, from the last layer down. */
 void stage_offload_bring(stage_t *s, const slot_t *slot, size_t l);
 
+/* ---- stage_graphs.c ---- */
+/* What is enqueued on the stage's stream between two calls of the store. */
+typedef enum {
+    SEGMENT_EMBED_FORWARD,
+    SEGMENT_LAYER_FORWARD,
+    SEGMENT_HEAD_FORWARD, /* s->loss */
+    SEGMENT_HEAD_BACKWARD,
+    SEGMENT_LAYER_BACKWARD,
+    SEGMENT_EMBED_BACKWARD,
+    SEGMENT_HEAD_WEIGHTS, /* these are of one gradient */
+    SEGMENT_LAYER_WEIGHTS,
+    SEGMENT_EMBED_WEIGHTS
+} segment_kind_t;
+typedef struct {
+    segment_kind_t kind;
+    slot_t *slot;
+    size_t at;      /* of a layer: which */
+    size_t j;       /* of WEIGHTS: the first sequence of the gradient */
+    const void *in; /* of LAYER_BACKWARD: the gradient of the layer's output */
+    void *
+        out; /* where its result goes, if it is not the slot's own; of EMBED_BACKWARD what is used up on the way there */
+    float scale; /* of HEAD_BACKWARD */
+} segment_t;
+/* Enqueues it, by a graph if there is one. */
+void stage_segment(stage_t *s, const segment_t *segment);
+gyre_status_t stage_graphs_create(stage_t *s);
+void stage_graphs_destroy(stage_t *s);
+
 /* ---- stage_layer.c ---- */
 void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out);
 /* d_x: the gradient of the layer's output; d_in: of its input. Neither is the other. */
@@ -266,7 +297,8 @@ void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out);
 void stage_embed_forward(stage_t *s, slot_t *slot, void *out);
 void stage_embed_backward(stage_t *s, slot_t *slot, void *d_x);
 void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j);
-void stage_head_forward(stage_t *s, slot_t *slot, double *loss);
+/* The losses of the slot's sequences go to s->loss. */
+void stage_head_forward(stage_t *s, slot_t *slot);
 void stage_head_logits(stage_t *s, slot_t *slot, size_t first, size_t count, float *logits);
 void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x);
 void stage_head_weights(stage_t *s, const slot_t *slot, size_t j);

@@ -18,6 +18,9 @@ static inline int gpu_here(void)
     return 0;
 }
 
+/* Calls of the host that gave work to streams so far, of which a graph's launch is one; NULL on a GPU. */
+extern unsigned long long emulated_given(void) __attribute__((weak));
+
 /* Whether the device is the emulator's. */
 static inline int gpu_is_emulated(void)
 {

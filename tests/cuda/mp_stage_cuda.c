@@ -7,7 +7,7 @@
 
 static const layout_t layouts[] = {
     {.stages = 1},
-    {.stages = 2, .sequence = 1},
+    {.stages = 2, .sequence = 1, .graphs = MODEL_GRAPHS_ON},
     {.stages = 1, .sequence = 1, .split = 1, .recompute = MODEL_RECOMPUTE_FULL}};
 
 /* Rows that this rank has some of: the rest of `got` is what it was. */

@@ -1,6 +1,6 @@
 /* ranks: 2 4, guard: 2 */
 /* tests/cuda/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
- * weights are in every layout the same bits as those of rank 0 alone. The ranks share the GPU.
+ * weights are in every layout, with CUDA graphs, too, the same bits as those of rank 0 alone without them. The ranks share the GPU.
  *
  * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and ZeRO 3 evaluates two
  * together. cuBLASLt may add in another order for another number of rows, so in bf16, where it computes if it is there, all runs
@@ -32,24 +32,51 @@ typedef struct {
     size_t ranks;
     pipe_layout_t layout;
     model_recompute_t recompute;
+    model_graphs_t graphs; /* 3 steps: kernel by kernel, captured, and by graphs alone */
 } tried_t;
 static const tried_t tried[] = {
     /* fp32, bf16, fp32, ...; with two sequences to a gradient those of fp32 */
-    {&dense, 2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {&dense, 2, {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {&dense, 2, {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
-    {&dense, 2, {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
+    {&dense, 2, {.tp = 2, .pp = 1, .dp = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_ON},
+    {&dense,
+     2,
+     {.tp = 1, .pp = 1, .dp = 2, .zero = 1, .micro_batch = 2},
+     MODEL_RECOMPUTE_NONE,
+     MODEL_GRAPHS_AUTO},
+    {&dense,
+     2,
+     {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 2},
+     MODEL_RECOMPUTE_FULL,
+     MODEL_GRAPHS_ON},
+    {&dense,
+     2,
+     {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2},
+     MODEL_RECOMPUTE_NONE,
+     MODEL_GRAPHS_OFF},
     {&dense,
      4,
      {.tp = 2, .pp = 1, .dp = 2, .zero = 2, .sequence = 1, .micro_batch = 1},
-     MODEL_RECOMPUTE_NONE},
-    {&dense, 4, {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 2}, MODEL_RECOMPUTE_NONE},
-    {&experts, 2, {.tp = 2, .pp = 1, .dp = 1, .sequence = 1, .micro_batch = 2}, MODEL_RECOMPUTE_FULL},
+     MODEL_RECOMPUTE_NONE,
+     MODEL_GRAPHS_ON},
+    {&dense,
+     4,
+     {.tp = 1, .pp = 2, .dp = 2, .zero = 1, .micro_batch = 2},
+     MODEL_RECOMPUTE_NONE,
+     MODEL_GRAPHS_AUTO},
+    {&experts,
+     2,
+     {.tp = 2, .pp = 1, .dp = 1, .sequence = 1, .micro_batch = 2},
+     MODEL_RECOMPUTE_FULL,
+     MODEL_GRAPHS_ON},
     {&experts,
      2,
      {.tp = 1, .pp = 2, .dp = 1, .schedule = PIPE_ZB_H1, .micro_batch = 2},
-     MODEL_RECOMPUTE_NONE},
-    {&experts, 4, {.tp = 2, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 1}, MODEL_RECOMPUTE_NONE},
+     MODEL_RECOMPUTE_NONE,
+     MODEL_GRAPHS_AUTO},
+    {&experts,
+     4,
+     {.tp = 2, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 1},
+     MODEL_RECOMPUTE_NONE,
+     MODEL_GRAPHS_OFF},
 };
 
 /* Runs that count upwards. */
@@ -64,8 +91,8 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
 }
 
 static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_layout_t *layout,
-                     model_recompute_t recompute, model_precision_t precision, size_t leaf,
-                     base_device_kind_t device)
+                     model_recompute_t recompute, model_graphs_t graphs, model_precision_t precision,
+                     size_t leaf, base_device_kind_t device)
 {
     const pipe_train_config_t config = {
         .model = *shape,
@@ -76,6 +103,8 @@ static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_
                  .clip = 1.0},
         .precision = precision,
         .recompute = recompute,
+        .offload_activations = recompute == MODEL_RECOMPUTE_FULL && device == BASE_CUDA,
+        .graphs = graphs,
         .device = {.kind = device},
         .seed = SEED};
     curve_t curve = {0};
@@ -85,6 +114,8 @@ static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_
     MP_OK(optim_zero_init(pipe_train_zero(run), SEED));
     for (; step < STEPS; step++) {
         pipe_train_step_t out = {0};
+        if (step == 1) /* its result is not kept */
+            MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, &curve.valid));
         MP_OK(pipe_train_step(run, step, fetch, &step, 0.01, &out));
         curve.loss[step] = out.loss;
         curve.norm[step] = out.zero.norm;
@@ -127,9 +158,10 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
     if (tries == 0)
         return;
     if (gyre_comm_rank(world) == 0) {
-        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, leaf, BASE_CUDA);
+        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, precision, leaf, BASE_CUDA);
         if (!half) {
-            const curve_t cpu = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, precision, leaf, BASE_HOST);
+            const curve_t cpu =
+                train(alone, shape, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, precision, leaf, BASE_HOST);
             near(&want, &cpu);
         }
     }
@@ -139,7 +171,8 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
         if (tried[i].ranks != ranks || tried[i].shape != shape)
             continue;
         layout.micro_batch = layout.micro_batch < leaf ? leaf : layout.micro_batch;
-        const curve_t got = train(world, shape, &layout, tried[i].recompute, precision, leaf, BASE_CUDA);
+        const curve_t got =
+            train(world, shape, &layout, tried[i].recompute, tried[i].graphs, precision, leaf, BASE_CUDA);
         for (size_t k = 0; k < STEPS; k++)
             MP_CHECK(memcmp(&got.loss[k], &want.loss[k], sizeof(double)) == 0 &&
                          memcmp(&got.norm[k], &want.norm[k], sizeof(double)) == 0,

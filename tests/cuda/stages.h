@@ -60,6 +60,8 @@ typedef struct {
     int sequence, split, offload;
     model_recompute_t recompute;
     model_precision_t precision;
+    model_graphs_t
+        graphs; /* not OFF: the run goes three times over: kernel by kernel, captured, and by graphs alone */
 } layout_t;
 
 /* A model, its batch, and what a run of it gave: losses, and the gradients of each sequence in the order of the whole table. */
@@ -252,6 +254,7 @@ static inline void make_part(const whole_t *w, const model_tp_t *tp, const layou
                                          .precision = layout->precision,
                                          .split = layout->split,
                                          .offload = layout->offload,
+                                         .graphs = layout->graphs,
                                          .seed = 5};
     check(model_cuda_stage_create(part->params, tp, &config, &store, stream, &part->stage) == GYRE_OK,
           "creating a stage");
@@ -266,29 +269,16 @@ static inline void free_part(part_t *part)
           "freeing device memory");
 }
 
-/* Both sequences, which may have one gradient, the first one's, through all stages, all of whose leaves or a share of whose leaves are here. What this rank does not have of the
- * gradients stays as it is in `out`. */
-static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_t *layout, result_t *out,
-                           model_traffic_t *traffic)
+/* What one round left behind is gone in the next. */
+static inline void run_round(const whole_t *w, part_t *part, const layout_t *layout, void *const *edge,
+                             double *loss, model_routed_t *routed)
 {
-    part_t part[LAYERS];
-    void *edge[LAYERS + 1] = {0};
-    size_t P = layout->stages;
-    size_t each = LAYERS / layout->stages;
-    struct CUstream_st *stream;
-    double *loss;
-    model_routed_t *routed; /* [stages][SEQUENCES][its layers] */
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "a stream");
-    check(cudaHostAlloc((void **)&loss, SEQUENCES * sizeof *loss, cudaHostAllocDefault) == cudaSuccess,
-          "pinned memory");
-    check(cudaHostAlloc((void **)&routed, LAYERS * SEQUENCES * sizeof *routed, cudaHostAllocDefault) ==
-              cudaSuccess,
-          "pinned memory");
-    for (size_t p = 0; p < P; p++)
-        make_part(w, tp, layout, p, stream, &part[p]);
-    for (size_t p = 1; p < P; p++)
-        edge[p] = device_memory(SEQUENCES * model_cuda_stage_boundary(part[p].stage) * part[p].size);
+    size_t P = layout->stages, each = LAYERS / layout->stages;
     for (size_t p = 0; p < P; p++) {
+        size_t bytes = part[p].params->grad_total * sizeof(float);
+        check(cudaMemsetAsync(part[p].grads, 0xff, bytes, part[p].stream) == cudaSuccess &&
+                  cudaMemsetAsync(part[p].aside, 0xff, SEQUENCES * bytes, part[p].stream) == cudaSuccess,
+              "forgetting gradients");
         check(model_cuda_stage_forward(part[p].stage, 2, SEQUENCES, w->sequence, edge[p], edge[p + 1],
                                        loss) == GYRE_OK,
               "forward");
@@ -303,6 +293,45 @@ static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_
     for (size_t p = P; layout->split && p-- > 0;)
         check(model_cuda_stage_backward_weight(part[p].stage, 2, SEQUENCES) == GYRE_OK,
               "backward of weights");
+}
+
+/* A graph of every layer and of both ends: forward, backward, and each of the weights' gradients. */
+static inline void check_graphs(const part_t *part, size_t index, const layout_t *layout)
+{
+    model_cuda_graphs_count_t count;
+    size_t units = LAYERS / layout->stages + (index == 0) + (index + 1 == layout->stages),
+           gradients = SEQUENCES / (layout->grad_sequences ? layout->grad_sequences : 1),
+           graphs = layout->graphs ? units * (2 + gradients) : 0;
+    model_cuda_stage_graphs(part->stage, &count);
+    check(count.captured == graphs && count.launched == 2 * graphs && count.plain == graphs &&
+              count.dropped == 0,
+          "graphs");
+}
+
+/* Both sequences, which may have one gradient, the first one's, through all stages, all of whose leaves or a share of whose leaves are here. What this rank does not have of the
+ * gradients stays as it is in `out`. */
+static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_t *layout, result_t *out,
+                           model_traffic_t *traffic)
+{
+    part_t part[LAYERS];
+    void *edge[LAYERS + 1] = {0};
+    size_t P = layout->stages, rounds = layout->graphs ? 3 : 1;
+    size_t each = LAYERS / layout->stages;
+    struct CUstream_st *stream;
+    double *loss;
+    model_routed_t *routed; /* [stages][SEQUENCES][its layers] */
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "a stream");
+    check(cudaHostAlloc((void **)&loss, SEQUENCES * sizeof *loss, cudaHostAllocDefault) == cudaSuccess,
+          "pinned memory");
+    check(cudaHostAlloc((void **)&routed, LAYERS * SEQUENCES * sizeof *routed, cudaHostAllocDefault) ==
+              cudaSuccess,
+          "pinned memory");
+    for (size_t p = 0; p < P; p++)
+        make_part(w, tp, layout, p, stream, &part[p]);
+    for (size_t p = 1; p < P; p++)
+        edge[p] = device_memory(SEQUENCES * model_cuda_stage_boundary(part[p].stage) * part[p].size);
+    for (size_t round = 0; round < rounds; round++)
+        run_round(w, part, layout, edge, loss, routed);
     check(cudaStreamSynchronize(stream) == cudaSuccess, "waiting for the stream");
     memcpy(out->loss, loss, sizeof out->loss);
     for (size_t i = 0; w->params->config.experts > 0 && i < SEQUENCES; i++)
@@ -324,11 +353,15 @@ static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_
             }
         free(host);
         model_cuda_stage_traffic(part[p].stage, &t);
-        traffic->all_reduce += t.all_reduce;
-        traffic->reduce_scatter += t.reduce_scatter;
-        traffic->all_gather += t.all_gather;
-        traffic->sums += t.sums;
-        traffic->loss += t.loss;
+        check(t.all_reduce % rounds == 0 && t.reduce_scatter % rounds == 0 && t.all_gather % rounds == 0 &&
+                  t.sums % rounds == 0 && t.loss % rounds == 0,
+              "every round has the same traffic");
+        traffic->all_reduce += t.all_reduce / rounds;
+        traffic->reduce_scatter += t.reduce_scatter / rounds;
+        traffic->all_gather += t.all_gather / rounds;
+        traffic->sums += t.sums / rounds;
+        traffic->loss += t.loss / rounds;
+        check_graphs(&part[p], p, layout);
         free_part(&part[p]);
         check(cudaFree(edge[p]) == cudaSuccess, "freeing device memory");
     }

@@ -1,6 +1,6 @@
 /* guard: 2 */
 /* tests/cuda/test_stage.c: stages on the GPU against those of the CPU: losses, every gradient, logits, for every architecture, in fp32 and
- * bf16; recomputation, split backward and cuts into stages change no bit. */
+ * bf16; recomputation, split backward, cuts into stages and CUDA graphs change no bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -183,9 +183,10 @@ static void layouts_change_no_bit(void **state)
     (void)state;
     static const layout_t layouts[] = {
         {.stages = 1, .recompute = MODEL_RECOMPUTE_FULL},
-        {.stages = 2, .split = 1},
+        {.stages = 1, .graphs = MODEL_GRAPHS_AUTO},
+        {.stages = 2, .split = 1, .graphs = MODEL_GRAPHS_ON},
         {.stages = 1, .split = 1, .recompute = MODEL_RECOMPUTE_FULL},
-        {.stages = 1, .offload = 1, .recompute = MODEL_RECOMPUTE_FULL},
+        {.stages = 1, .offload = 1, .recompute = MODEL_RECOMPUTE_FULL, .graphs = MODEL_GRAPHS_ON},
         {.stages = 2, .offload = 1, .split = 1, .recompute = MODEL_RECOMPUTE_FULL}};
     for (size_t i = 0; i < SHAPES; i += i == 6 ? 1 : 3) {
         const model_precision_t precision = i % 2 == 0 ? MODEL_BFLOAT16 : MODEL_FLOAT32;
@@ -200,8 +201,9 @@ static void layouts_change_no_bit(void **state)
             char what[160];
             layout.precision = precision;
             run_gpu(&w, &alone, &layout, &other, &traffic);
-            snprintf(what, sizeof what, "%s, %zu stages, split %d, recomputation %d, offload %d",
-                     shapes[i].name, layout.stages, layout.split, (int)layout.recompute, layout.offload);
+            snprintf(what, sizeof what, "%s, %zu stages, split %d, recomputation %d, offload %d, graphs %d",
+                     shapes[i].name, layout.stages, layout.split, (int)layout.recompute, layout.offload,
+                     (int)layout.graphs);
             same_bits(&w, &one, &other, what);
             free_result(&other);
         }

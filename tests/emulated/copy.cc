@@ -28,12 +28,24 @@ static cudaError_t check_copy(const char *what, const void *to, const void *from
     return cudaSuccess;
 }
 
+/* Ordinary host memory would be read or written whenever the graph runs: that is no error of CUDA's, but of whoever captures it. */
+static cudaError_t check_capture(const char *what, const void *to, const void *from, cudaStream_t stream)
+{
+    if (!captured(stream) || (where(to).place != Place::UNKNOWN && where(from).place != Place::UNKNOWN))
+        return cudaSuccess;
+    say("%s from %p to %p is captured: one of them is ordinary host memory", what, from, to);
+    break_capture(stream);
+    return fail(cudaErrorStreamCaptureUnsupported);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     if (bytes == 0)
         return sticky();
     cudaError_t rc = check_copy("cudaMemcpyAsync", to, from, bytes, kind);
+    if (rc == cudaSuccess)
+        rc = check_capture("cudaMemcpyAsync", to, from, stream);
     if (rc != cudaSuccess)
         return rc;
     return enqueue(stream, "cudaMemcpyAsync", [=] {
@@ -67,6 +79,8 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (rc == cudaSuccess &&
         (!inside(to, to_pitch * (height - 1) + width) || !inside(from, from_pitch * (height - 1) + width)))
         rc = fail(cudaErrorInvalidValue);
+    if (rc == cudaSuccess)
+        rc = check_capture("cudaMemcpy2DAsync", to, from, stream);
     if (rc != cudaSuccess)
         return rc;
     return enqueue(stream, "cudaMemcpy2DAsync", [=] {

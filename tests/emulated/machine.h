@@ -69,7 +69,11 @@ bool describe(const void *address, char *text, size_t bytes);
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<cudaError_t()> run);
 /* Waits for everything that all streams hold. */
 cudaError_t drain_all(void);
+/* Whether this thread may not make a call now that is not safe while streams are captured; if so the captures are broken. */
 bool any_capture_of_this_thread(void);
+bool captured(cudaStream_t stream);
+/* What its stream was asked for cannot be captured. */
+void break_capture(cudaStream_t stream);
 
 /* ---- runtime.cc ---- */
 int device_count(void);

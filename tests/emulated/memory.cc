@@ -310,6 +310,8 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    if (any_capture_of_this_thread())
+        return fail(cudaErrorStreamCaptureUnsupported);
     Memory &m = memory();
     size_t mapped = round_up(bytes == 0 ? 1 : bytes);
     if (sticky() != cudaSuccess)
@@ -335,6 +337,8 @@ cudaError_t cudaFreeHost(void *pointer)
     NOT_IN_HOST_FUNCTION
     if (pointer == NULL)
         return cudaSuccess;
+    if (any_capture_of_this_thread())
+        return fail(cudaErrorStreamCaptureUnsupported);
     cudaError_t rc = drain_all();
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);
@@ -350,6 +354,8 @@ cudaError_t cudaFreeHost(void *pointer)
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    if (any_capture_of_this_thread())
+        return fail(cudaErrorStreamCaptureUnsupported);
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);
     if (pointer == NULL || bytes == 0)
@@ -367,6 +373,8 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned)
 cudaError_t cudaHostUnregister(void *pointer)
 {
     NOT_IN_HOST_FUNCTION
+    if (any_capture_of_this_thread())
+        return fail(cudaErrorStreamCaptureUnsupported);
     cudaError_t rc = drain_all();
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);
@@ -405,6 +413,8 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    if (any_capture_of_this_thread())
+        return fail(cudaErrorStreamCaptureUnsupported);
     Memory &m = memory();
     Handle in;
     memcpy(&in, &handle, sizeof(in));
@@ -449,6 +459,8 @@ cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsi
 cudaError_t cudaIpcCloseMemHandle(void *pointer)
 {
     NOT_IN_HOST_FUNCTION
+    if (any_capture_of_this_thread())
+        return fail(cudaErrorStreamCaptureUnsupported);
     cudaError_t rc = drain_all();
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);

@@ -298,6 +298,9 @@ cudaError_t cudaPeekAtLastError(void)
     X(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work")                                \
     X(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture")        \
     X(cudaErrorStreamCaptureUnmatched, "capture was not initiated in this stream")                         \
+    X(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream")   \
+    X(cudaErrorStreamCaptureWrongThread,                                                                   \
+      "attempt to terminate a thread-local capture sequence from another thread")                          \
     X(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream")          \
     X(cudaErrorIllegalState, "the operation cannot be performed in the present state")                     \
     X(cudaErrorSymbolNotFound, "named symbol not found")
@@ -336,15 +339,21 @@ cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWrites
 /* ---- the driver's own calls, by cudaGetDriverEntryPointByVersion ----------------------------------------------------- */
 static CUresult result(cudaError_t rc)
 {
-    return rc == cudaSuccess             ? CUDA_SUCCESS
-           : rc == cudaErrorInvalidValue ? CUDA_ERROR_INVALID_VALUE
-           : rc == cudaErrorInvalidResourceHandle
-               ? CUDA_ERROR_INVALID_HANDLE
+    return rc == cudaSuccess                      ? CUDA_SUCCESS
+           : rc == cudaErrorInvalidValue          ? CUDA_ERROR_INVALID_VALUE
+           : rc == cudaErrorInvalidResourceHandle ? CUDA_ERROR_INVALID_HANDLE
+           : rc == cudaErrorStreamCaptureUnsupported
+               ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                : CUDA_ERROR_UNKNOWN; /* the runtime's own number is kept by fail() */
 }
 
-static cudaError_t usable(CUdeviceptr address, size_t bytes)
+/* No words of memory are waited for, or written, by a graph of captured streams. */
+static cudaError_t usable(CUstream stream, CUdeviceptr address, size_t bytes)
 {
+    if (captured(stream)) {
+        break_capture(stream);
+        return fail(cudaErrorStreamCaptureUnsupported);
+    }
     if (address % bytes != 0 || where((void *)address).place == Place::UNKNOWN)
         return fail(cudaErrorInvalidValue);
     return cudaSuccess;
@@ -367,7 +376,7 @@ template <typename T> static bool reached(T now, T value, unsigned flags)
 template <typename T>
 static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsigned flags)
 {
-    cudaError_t rc = usable(address, sizeof(T));
+    cudaError_t rc = usable(stream, address, sizeof(T));
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWaitValue", [address, value, flags] {
             for (unsigned round = 0; sticky() == cudaSuccess; round++) {
@@ -385,7 +394,7 @@ static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsig
 
 template <typename T> static CUresult stream_write(CUstream stream, CUdeviceptr address, T value, unsigned)
 {
-    cudaError_t rc = usable(address, sizeof(T));
+    cudaError_t rc = usable(stream, address, sizeof(T));
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWriteValue", [address, value] {
             Touch touch;

@@ -104,6 +104,7 @@ struct Streams {
     std::set<cudaGraphExec_t> execs;
     cudaStream_t legacy[16] = {};
     int captures = 0;
+    unsigned long long given = 0; /* emulated_given */
 };
 
 static Streams &all(void)
@@ -207,6 +208,7 @@ static cudaError_t enqueue_locked(Streams &s, cudaStream_t stream, std::function
                 each->capture->broken = true;
                 return fail(cudaErrorStreamCaptureImplicit);
             }
+    s.given++;
     push(s, stream, std::move(run));
     return cudaSuccess;
 }
@@ -249,23 +251,60 @@ cudaError_t drain_all(void)
 
 static thread_local cudaStreamCaptureMode this_threads_mode = cudaStreamCaptureModeGlobal;
 
+/* Whether a call that is not safe while streams are captured may not be made by this thread now. If so the captures are broken. */
+static bool unsafe_now(Streams &s)
+{
+    bool refused = false;
+    if (s.captures == 0 || this_threads_mode == cudaStreamCaptureModeRelaxed)
+        return false;
+    for (cudaStream_t each : s.live) {
+        Graph *graph = each->capture.get();
+        if (graph == NULL || graph->mode == cudaStreamCaptureModeRelaxed)
+            continue;
+        if (graph->thread == std::this_thread::get_id() ||
+            (graph->mode == cudaStreamCaptureModeGlobal &&
+             this_threads_mode == cudaStreamCaptureModeGlobal)) {
+            graph->broken = true;
+            refused = true;
+        }
+    }
+    return refused;
+}
+
 bool any_capture_of_this_thread(void)
 {
     Streams &s = all();
     Lock lock(s.lock);
-    if (s.captures == 0 || this_threads_mode == cudaStreamCaptureModeRelaxed)
-        return false;
-    for (cudaStream_t each : s.live)
-        if (each->capture != NULL && each->capture->mode != cudaStreamCaptureModeRelaxed &&
-            (each->capture->mode == cudaStreamCaptureModeGlobal ||
-             each->capture->thread == std::this_thread::get_id())) {
-            each->capture->broken = true;
-            return true;
-        }
-    return false;
+    return unsafe_now(s);
+}
+
+bool captured(cudaStream_t handle)
+{
+    Streams &s = all();
+    Lock lock(s.lock);
+    cudaStream_t stream = find(s, handle);
+    return stream != NULL && stream->capture != NULL;
+}
+
+void break_capture(cudaStream_t handle)
+{
+    Streams &s = all();
+    Lock lock(s.lock);
+    cudaStream_t stream = find(s, handle);
+    if (stream != NULL && stream->capture != NULL)
+        stream->capture->broken = true;
 }
 
 } // namespace emulated
+
+/* Calls of the host that gave work to streams so far: a kernel, a copy, an event's record or wait, a graph's launch is one each. What is
+ * captured was given to a graph. */
+extern "C" unsigned long long emulated_given(void)
+{
+    Streams &s = all();
+    Lock lock(s.lock);
+    return s.given;
+}
 
 #define NOT_IN_HOST_FUNCTION \
     if (in_host_function)    \
@@ -350,6 +389,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
         stream->capture->broken = true;
         return fail(cudaErrorStreamCaptureUnsupported);
     }
+    if (unsafe_now(s))
+        return fail(cudaErrorStreamCaptureUnsupported);
     if (stream->legacy) /* it waits for the blocking ones, too */
         push(s, stream, [] { return cudaSuccess; });
     return drain(lock, s, stream);
@@ -367,6 +408,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
         stream->capture->broken = true;
         return fail(cudaErrorStreamCaptureUnsupported);
     }
+    if (unsafe_now(s))
+        return fail(cudaErrorStreamCaptureUnsupported);
     if (sticky() != cudaSuccess)
         return sticky();
     return stream->done == stream->queued ? cudaSuccess : cudaErrorNotReady;
@@ -521,6 +564,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     });
 }
 
+/* An event that a capture holds happens whenever its graph runs: nobody can ask for it, and who does breaks the capture. */
+static cudaError_t ask_captured(Record &record)
+{
+    record.graph->broken = true;
+    return fail(cudaErrorCapturedEvent);
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     NOT_IN_HOST_FUNCTION
@@ -528,6 +578,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     Lock lock(s.lock);
     if (s.events.count(event) == 0)
         return fail(cudaErrorInvalidResourceHandle);
+    if (unsafe_now(s))
+        return fail(cudaErrorStreamCaptureUnsupported);
     if (sticky() != cudaSuccess)
         return sticky();
     if (event->shared != NULL)
@@ -536,7 +588,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (event->record == NULL)
         return cudaSuccess;
     if (event->record->graph != NULL)
-        return fail(cudaErrorStreamCaptureUnsupported);
+        return ask_captured(*event->record);
     return event->record->done ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -547,6 +599,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     Lock lock(s.lock);
     if (s.events.count(event) == 0)
         return fail(cudaErrorInvalidResourceHandle);
+    if (unsafe_now(s))
+        return fail(cudaErrorStreamCaptureUnsupported);
     if (event->shared != NULL) {
         Shared *shared = event->shared;
         uint64_t turn = shared->recorded.load();
@@ -558,7 +612,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (record == NULL)
         return cudaSuccess;
     if (record->graph != NULL)
-        return fail(cudaErrorStreamCaptureUnsupported);
+        return ask_captured(*record);
     s.progress.wait(lock, [&] { return record->done || sticky() != cudaSuccess; });
     return sticky();
 }
@@ -570,6 +624,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     if (s.events.count(from) == 0 || s.events.count(to) == 0 ||
         ((from->flags | to->flags) & cudaEventDisableTiming) || from->record == NULL || to->record == NULL)
         return fail(cudaErrorInvalidResourceHandle);
+    if (from->record->graph != NULL || to->record->graph != NULL)
+        return ask_captured(from->record->graph != NULL ? *from->record : *to->record);
     if (!from->record->done || !to->record->done)
         return cudaErrorNotReady;
     *ms = (float)(to->record->at_ms - from->record->at_ms);
@@ -673,6 +729,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
     auto graph = stream->capture;
     if (graph->origin != stream)
         return fail(cudaErrorStreamCaptureUnmatched);
+    if (graph->mode != cudaStreamCaptureModeRelaxed && graph->thread != std::this_thread::get_id())
+        return fail(cudaErrorStreamCaptureWrongThread);
     bool joined = true;
     for (cudaStream_t each : graph->members) {
         if (each != stream && s.live.count(each) != 0 && stream->cover[each] < each->captured)

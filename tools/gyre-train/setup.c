@@ -189,6 +189,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
         .precision = (model_precision_t)o->precision,
         .recompute = (model_recompute_t)o->recompute,
         .offload_activations = o->offload_activations,
+        .graphs = (model_graphs_t)o->cuda_graphs,
         .device = run->device,
         .seed = o->seed};
 }
@@ -231,6 +232,7 @@ static void tell_idle(const train_options_t *o, const pipe_layout_t *l)
     } rule[] = {
         {"schedule", l->pp == 1, "--pp is 1"},
         {"sequence-parallel", o->sequence_parallel && l->tp == 1, "--tp is 1"},
+        {"cuda-graphs", !o->device, "the CPU computes"},
         {"zero", l->zero > 0 && l->dp == 1, "there is one data-parallel rank"},
         {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
          "only --zero 3 and 16-bit weights gather or expand any"},

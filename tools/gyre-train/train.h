@@ -66,8 +66,9 @@ typedef struct {
     double dropout;
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences;
     int schedule, sequence_parallel, recompute, offload_activations;
-    int device;  /* 0 the CPU, 1 CUDA */
-    int variant; /* --invariant off */
+    int cuda_graphs; /* model_graphs_t */
+    int device;      /* 0 the CPU, 1 CUDA */
+    int variant;     /* --invariant off */
     int keep_weights;
     char *offload;
     int scale, balance;       /* TRAIN_SCALE_; pipe_layout_t.balance */
