@@ -52,6 +52,22 @@ want "offload without recomputation" 2 'needs --recompute full'
 run "$EMULATED" "${SMALL[@]}" --recompute full --offload-activations
 want "offload on the CPU" 2 'is for --device cuda'
 
+# ---- CUDA graphs: the batch grows, and the run goes on without them
+GROWS=(--steps 6 --batch-rampup 2:2:6 --checkpoint "$W/kept" --checkpoint-every 3)
+GYRE_LOG=info train graphs 1 "$EMULATED" --device cuda --cuda-graphs on "${GROWS[@]}"
+check "graphs are launched" grep -Eq 'CUDA graphs of layers 0..2: [0-9]+ captured, [1-9][0-9]+ launched' "$W/err"
+rm -r "$W/kept/step-000000000006"
+train plain 1 "$EMULATED" --device cuda --cuda-graphs off "${GROWS[@]}" --resume
+check "the same bits" /usr/bin/python3 - "$W" <<'PY'
+import json, sys
+def read(name):
+    rows = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}")]
+    return {row["step"]: row["loss_hex"] for row in rows if "loss_hex" in row}, [row["weights_hash"] for row in rows if "weights_hash" in row]
+graphs, plain = read("graphs"), read("plain")
+assert len(graphs[0]) == 6 and sorted(plain[0]) == [4, 5, 6] and len(plain[1]) == 1, (graphs, plain)
+assert graphs[1] == plain[1] and all(graphs[0][step] == loss for step, loss in plain[0].items()), (graphs, plain)
+PY
+
 # ---- experts
 cat >"$W/experts.json" <<'JSON'
 {"model_type": "gyre", "vocab": 256, "seq": 16, "layers": 2, "hidden": 32, "heads": 4, "ffn": 32, "leaves": 4, "experts": 8,
