@@ -231,7 +231,13 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, 
         op->sign = (uint64_t)1 << (8 * gyre_type_size(s->type) - 1);
 }
 
-void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op, int *blocks)
+int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing)
+{
+    return c->stream_waits && !capturing && !op->uneven;
+}
+
+void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, int capturing, coll_cuda_op_t *op,
+                        int *blocks)
 {
     const size_t esize = s->op == COLL_BARRIER ? 1 : gyre_type_size(s->type);
     coll_cuda_describe_arithmetic(c, s, op);
@@ -240,7 +246,8 @@ void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_o
     op->uneven = !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
     const size_t most = longest_part(op, s, esize);
     const size_t useful = (most + BLOCK_LEAST - 1) / BLOCK_LEAST;
-    *blocks = op->uneven ? c->blocks : (int)base_min_size((size_t)c->blocks, base_max_size(useful, 1));
+    const int room = coll_cuda_in_phases(c, op, capturing) ? c->blocks : c->resident;
+    *blocks = op->uneven ? room : (int)base_min_size((size_t)room, base_max_size(useful, 1));
     const size_t round = op->slot * (size_t)*blocks;
     op->rounds = (uint32_t)base_max_size((most + round - 1) / round, 1);
 }
@@ -484,9 +491,9 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
         return coll_cuda_enqueue_plan(plan, &op, call->name, stream);
     }
     if (places)
-        coll_cuda_describe_registered(c, &call->shape, &op, &blocks);
+        coll_cuda_describe_registered(c, &call->shape, capturing, &op, &blocks);
     else
-        coll_cuda_describe(c, &call->shape, &op, &blocks);
+        coll_cuda_describe(c, &call->shape, capturing, &op, &blocks);
     bind(c, call, as, &op);
     op.sum_to = op.reduces == 1 ? call->recv : NULL;
     if (places) {
@@ -504,8 +511,7 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
     const size_t most = longest_part(&op, &call->shape, gyre_type_size(call->shape.type));
     if (!capturing && !places && by_engines(c, &call->shape, most))
         return move_by_engines(c, &op, most, call->name, stream);
-    /* a graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds */
-    if (c->stream_waits && !capturing && !op.uneven)
+    if (coll_cuda_in_phases(c, &op, capturing))
         return launch_phases(c, &op, blocks, call->name, stream);
     return launch(&op, blocks, call->name, stream);
 }
@@ -545,7 +551,7 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
         return GYRE_OK;
     }
     if (registered && c->registered && coll_cuda_may_be_registered(c, shape)) {
-        coll_cuda_describe_registered(c, shape, &op, &out->blocks);
+        coll_cuda_describe_registered(c, shape, 0, &op, &out->blocks);
         out->rounds = op.rounds;
         snprintf(out->algorithm, sizeof out->algorithm, "registered");
         return GYRE_OK;
@@ -559,8 +565,8 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
     if (st != GYRE_OK)
         return st;
     if (algo != COLL_ALGO_AUTO && !plan)
-        snprintf(out->why, sizeof out->why, "%s; no kernel with %d blocks can run this %s", c->why, c->blocks,
-                 coll_algo_name(algo));
+        snprintf(out->why, sizeof out->why, "%s; no kernel with %d blocks can run this %s", c->why,
+                 c->resident, coll_algo_name(algo));
     else if (rule[0] != '\0')
         snprintf(out->why, sizeof out->why, "%s; %s", c->why, rule);
     if (plan) {
@@ -568,7 +574,7 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
         snprintf(out->algorithm, sizeof out->algorithm, "%s", coll_algo_name(algo));
         return GYRE_OK;
     }
-    coll_cuda_describe(c, shape, &op, &out->blocks);
+    coll_cuda_describe(c, shape, 0, &op, &out->blocks);
     out->rounds = op.rounds;
     const size_t most = longest_part(&op, shape, gyre_type_size(shape->type));
     if (by_engines(c, shape, most)) {

@@ -177,15 +177,16 @@ static size_t describe_parts(coll_cuda_op_t *op, const coll_shape_t *s, size_t e
     return longest_block(op, s, esize);
 }
 
-void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *s, coll_cuda_op_t *op,
-                                   int *blocks)
+void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *s, int capturing,
+                                   coll_cuda_op_t *op, int *blocks)
 {
     coll_cuda_describe_arithmetic(c, s, op);
     op->registered = 1;
     op->rounds = 1;
     const size_t most = describe_parts(op, s, gyre_type_size(s->type));
     const size_t useful = (most + BLOCK_LEAST - 1) / BLOCK_LEAST;
-    *blocks = (int)base_min_size((size_t)c->blocks, base_max_size(useful, 1));
+    const int room = coll_cuda_in_phases(c, op, capturing) ? c->blocks : c->resident;
+    *blocks = (int)base_min_size((size_t)room, base_max_size(useful, 1));
     op->slot = base_round_up((most + (size_t)*blocks - 1) / (size_t)*blocks, COLL_CUDA_ALIGN);
 }
 

@@ -348,7 +348,7 @@ static size_t parts_of(const maker_t *m)
 /* Segments of at most `most` elements, so many that all blocks have as many. */
 static void set_length(maker_t *m, size_t most)
 {
-    const size_t streams = (size_t)(m->c->blocks / m->lanes);
+    const size_t streams = (size_t)(m->c->resident / m->lanes);
     const size_t share = base_round_up((m->longest + streams - 1) / streams, 64);
     const size_t each = (share + most - 1) / most;
     m->length = base_round_up((share + each - 1) / each, 64);
@@ -370,7 +370,7 @@ static gyre_status_t attempt(maker_t *m, size_t chunk, size_t chunks, uint32_t *
         if (lanes == m->lanes)
             break;
         m->lanes = lanes;
-        if (m->c->blocks < lanes)
+        if (m->c->resident < lanes)
             return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "one block cannot serve two channels");
     }
     *depth = find_depth(m, slot, tmp_at);
@@ -616,7 +616,7 @@ static gyre_status_t make(coll_cuda_t *c, const coll_shape_t *s, plan_t *p)
     gyre_status_t st = m.counts && m.memory ? fit(&m, &depth, &slot, &tmp_at)
                                             : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule");
     if (st == GYRE_OK) {
-        const size_t streams = base_min_size((size_t)(c->blocks / m.lanes), m.segments);
+        const size_t streams = base_min_size((size_t)(c->resident / m.lanes), m.segments);
         p->blocks = (int)streams * m.lanes;
         p->run.segments = m.segments;
         p->run.lanes = (uint32_t)m.lanes;

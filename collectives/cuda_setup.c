@@ -164,8 +164,9 @@ typedef struct {
     char bus[24]; /* PCI bus id of the device */
     uint64_t region;
     int32_t blocks, want;
-    int32_t wait;     /* GYRE_CUDA_WAIT */
-    int32_t can_wait; /* its streams can */
+    int32_t wait;             /* GYRE_CUDA_WAIT */
+    int32_t can_wait;         /* its streams can */
+    int32_t processors, held; /* of the device; blocks that one of them holds at once */
 } card_t;
 
 /* What came of mapping the others' arenas. */
@@ -222,6 +223,19 @@ static size_t engine_half(size_t region, int blocks)
     return region * (size_t)blocks / 4 & ~(size_t)511;
 }
 
+static gyre_status_t ask_processors(int device, card_t *card)
+{
+    int processors = 0, held = 0;
+    cudaError_t rc = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (rc == cudaSuccess)
+        rc = coll_cuda_blocks_held(&held);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "asking for the multiprocessors of device %d", device);
+    card->processors = (int32_t)processors;
+    card->held = (int32_t)held;
+    return GYRE_OK;
+}
+
 static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
 {
     const int rank = c->comm->rank, n = c->comm->n;
@@ -247,6 +261,8 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
         st = coll_cuda_make_parts(c);
+    if (st == GYRE_OK)
+        st = ask_processors(c->device, card);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
         st = take_arena(c->device, c->mail_at + coll_cuda_mail_bytes(region * (size_t)card->blocks, n),
                         &c->arena[rank]);
@@ -351,6 +367,22 @@ static int sees_uneven_links(const coll_cuda_t *c, const card_t *cards)
     return coll_cuda_uneven_links(c->device, devices, c->comm->n);
 }
 
+/* The same on all ranks. Under MPS kernels of several processes are resident at once; else they take turns, and one block of each will do
+ * if there is no room for more. */
+static int blocks_at_once(const coll_cuda_t *c, const card_t *cards)
+{
+    const int n = c->comm->n;
+    int least = c->blocks;
+    for (int r = 0; r < n; r++) {
+        int beside = 0;
+        for (int other = 0; other < n; other++)
+            beside += strcmp(cards[r].bus, cards[other].bus) == 0;
+        const int room = coll_cuda_room(cards[r].processors, cards[r].held, beside);
+        least = room < least ? room : least;
+    }
+    return least > 1 ? least : 1;
+}
+
 /* Collective. All ranks decide alike. */
 static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *answers)
 {
@@ -430,6 +462,7 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
         return st;
     c->region = (size_t)mine.region;
     c->blocks = mine.blocks;
+    c->resident = blocks_at_once(c, told->cards);
     c->engine_half = engine_half(c->region, c->blocks);
     return choose_path(c, told->cards, told->answers);
 }

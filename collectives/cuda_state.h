@@ -48,6 +48,7 @@ struct coll_cuda {
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
     size_t region;
     int blocks;
+    int resident; /* of them, kernels that wait have at most so many: those of all ranks of a device find room on it at once */
     size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
     uint32_t engines;       /* rounds by copy engines enqueued so far */
     int uneven_links;       /* not every two devices are joined alike, by NVLink */
@@ -84,6 +85,13 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c);
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Collective: every rank's status of a step that each did by itself; the first rank's error, if any, on all of them. */
 gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine);
+/* Blocks that each of `beside` ranks on one device may have, so that those of all are resident at once: one per multiprocessor, as
+ * long as there are as many, so that other kernels find room beside them. held: coll_cuda_blocks_held. 0: not even one. */
+static inline int coll_cuda_room(int processors, int held, int beside)
+{
+    const int each = processors / beside;
+    return each > 0 ? each : processors * held >= beside;
+}
 /* Makes the communicator's device current; *before is for exit. */
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
@@ -116,8 +124,8 @@ typedef struct {
 int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_cuda_places_t *places);
 /* 1: operations of this shape gain from it. */
 int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *shape);
-void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op,
-                                   int *blocks);
+void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *shape, int capturing,
+                                   coll_cuda_op_t *op, int *blocks);
 /* The peers' registered buffers are let go; nothing of this rank reads there any more. */
 void coll_cuda_unmap_registered(coll_cuda_t *c);
 
@@ -126,8 +134,11 @@ gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
 void coll_cuda_guard_remove(coll_cuda_t *c);
 
 /* ---- cuda_peers.c ---- */
+/* Kernels do not wait, streams do. A graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds. */
+int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing);
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
-void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op, int *blocks);
+void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, int capturing, coll_cuda_op_t *op,
+                        int *blocks);
 /* What does not depend on buffers and parts; the rest of `op` is zeroed. */
 void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op);
 /* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */

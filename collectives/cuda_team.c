@@ -58,8 +58,6 @@ static gyre_status_t place(coll_team_t *team, const int *devices)
     return GYRE_OK;
 }
 
-/* How many blocks each rank of a device may have so that those of all are resident together; with room for other kernels beside
- * them if it has a multiprocessor for each. 0: not even one. */
 static gyre_status_t room_on(const coll_team_rank_t *rank, int *blocks)
 {
     int processors = 0, held = 0;
@@ -71,9 +69,7 @@ static gyre_status_t room_on(const coll_team_rank_t *rank, int *blocks)
         rc = coll_cuda_blocks_held(&held);
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "asking for the multiprocessors of device %d", rank->device);
-    *blocks = processors / rank->beside;
-    if (*blocks == 0 && processors * held >= rank->beside)
-        *blocks = 1;
+    *blocks = coll_cuda_room(processors, held, rank->beside);
     return GYRE_OK;
 }
 
@@ -197,7 +193,7 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     c->comm = comm;
     c->device = team->rank[comm->rank].device;
     c->path = COLL_CUDA_PEERS;
-    c->blocks = plan->blocks;
+    c->blocks = c->resident = plan->blocks;
     c->region = plan->region;
     c->engine_half = plan->engine_half;
     c->mail_at = plan->mail_at;

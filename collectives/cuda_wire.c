@@ -485,7 +485,7 @@ gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, ui
     gyre_status_t st = coll_cuda_make_operation(p, call, &o);
     if (st != GYRE_OK)
         return st;
-    coll_cuda_describe(c, &call->shape, &op, &blocks);
+    coll_cuda_describe(c, &call->shape, 0, &op, &blocks);
     op.scale = call->scale;
     op.whole = coll_kernel_whole(call->scale);
     o->call.sig = sig;

@@ -133,7 +133,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->maxGridSize[0] = 0x7fffffff;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
     p->major = 9;
-    p->multiProcessorCount = 4;
+    p->multiProcessorCount = (int)number("EMULATED_PROCESSORS", 4, 1, 1024);
     p->maxBlocksPerMultiProcessor = 32;
     p->l2CacheSize = 1 << 20;
     p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->hostRegisterSupported = 1;
