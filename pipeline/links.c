@@ -14,6 +14,7 @@ typedef struct {
 
 struct pipe_links {
     base_device_t device;
+    gyre_comm_t *all; /* the pipeline's ranks; borrowed */
     base_stream_t *compute;
     base_event_t *here; /* on it, where a link's stream goes on */
     link_t *to, *from;  /* [ranks] */
@@ -112,6 +113,7 @@ static gyre_status_t open_links(pipe_links_t *l, gyre_comm_t *comm, unsigned cha
 gyre_status_t pipe_links_connect(pipe_links_t *l, gyre_comm_t *comm, const pipe_schedule_t *schedule)
 {
     const size_t n = (size_t)schedule->shape.ranks;
+    l->all = comm;
     l->ranks = schedule->shape.ranks;
     l->rank = gyre_comm_rank(comm);
     l->to = calloc(2 * n, sizeof *l->to);
@@ -134,6 +136,8 @@ gyre_status_t pipe_links_connect(pipe_links_t *l, gyre_comm_t *comm, const pipe_
 
 void pipe_links_leave(pipe_links_t *l)
 {
+    if (l)
+        l->all = NULL;
     for (int i = 0; l && l->to && i < 2 * l->ranks; i++) {
         if (l->to[i].stream)
             (void)base_stream_wait(
@@ -222,5 +226,8 @@ gyre_status_t pipe_links_error(const pipe_links_t *l)
                                    i < l->ranks ? "to" : "from", i % l->ranks, l->ranks,
                                    gyre_status_string(status));
     }
-    return GYRE_OK;
+    const gyre_status_t status = l && l->all ? gyre_comm_error(l->all) : GYRE_OK;
+    return status == GYRE_OK ? status
+                             : gyre_fail_quiet(status, "another rank's step of the pipeline failed: %s",
+                                               gyre_status_string(status));
 }

@@ -35,7 +35,8 @@ gyre_status_t pipe_links_send(pipe_links_t *links, int peer, const void *buffer,
 gyre_status_t pipe_links_await(pipe_links_t *links, base_event_t *moved);
 /* A timed event on the computation's stream. */
 gyre_status_t pipe_links_note(pipe_links_t *links, base_event_t *event);
-/* The first error of a link: what was computed since is worth nothing. Asked once the streams have been waited for. */
+/* The first error of a link, or of the pipeline's communicator, which a step that fails on another rank ends, however far away: what was
+ * computed since is worth nothing. Asked once the streams have been waited for. */
 gyre_status_t pipe_links_error(const pipe_links_t *links);
 
 #endif

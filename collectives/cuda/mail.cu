@@ -18,7 +18,8 @@ enum { LOOKS_PER_ABORT = 64 };
 /* 0: the operation is over. The abort word lies in host memory, where a look takes a microsecond: now and then. */
 static __device__ int wait_for(const coll_cuda_piece_t &p)
 {
-    if (*(const volatile uint32_t *)p.abort || *(volatile uint32_t *)&p.board->wrong)
+    const uint32_t abort = *(const volatile uint32_t *)p.abort, wrong = *(volatile uint32_t *)&p.board->wrong;
+    if (abort | wrong) /* both are on their way at once */
         return 0;
     for (uint32_t looks = 1; (int32_t)(gyre_load_acquire(p.wait) - p.until) < 0; looks++) {
         if (looks % LOOKS_PER_ABORT == 0 && *(const volatile uint32_t *)p.abort)
