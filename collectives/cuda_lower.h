@@ -3,10 +3,11 @@
 #ifndef COLL_CUDA_LOWER_H
 #define COLL_CUDA_LOWER_H
 
+#include "collectives/schedule.h"
+
 #ifdef GYRE_CUDA
 
 #include "collectives/cuda/schedule.h"
-#include "collectives/schedule.h"
 
 /* What one lane of a rank does, in the schedule's order. Links are numbered in the order of their first message, unless the
  * caller numbered some before. */
