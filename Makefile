@@ -189,7 +189,10 @@ NVCC        ?= $(CUDA_HOME)/bin/nvcc
 CUDA_HOST   ?= g++
 CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUFLAGS     ?=
-ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
+# Images packed tighter: a third of the size (model/cuda/elementwise: 65 KB in place of 215). Drivers below those that a toolkit of 13
+# asks for anyway may not know them.
+CU_SMALL    := $(shell $(NVCC) --version 2>/dev/null | grep -q 'release 1[3-9]' && echo --compress-mode=size)
+ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) $(CU_SMALL) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
     -Xcompiler -Wall$(,)-Wextra$(,)-fPIC$(,)-fvisibility=hidden$(,)-fno-exceptions$(,)-fno-rtti$(,)-fno-threadsafe-statics $(CUFLAGS)
 # products, whose sums are the tensor cores' or the library's anyway
 CUFLAGS_matmul        := --fmad=true
