@@ -26,6 +26,7 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
                  (unsigned long long)call->count, gyre_type_name(type), where);
         return;
     }
+    const char *captured = call->flags & COMM_CALL_CAPTURED ? ", captured" : "";
     coll_op_t op = (coll_op_t)call->op;
     int at =
         snprintf(text, bytes, "%s #%u", op > 0 && op < COLL_OP_END ? coll_op_name(op) : "no call", call->seq);
@@ -36,10 +37,10 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
     char root[24] = "";
     if (rooted)
         snprintf(root, sizeof root, ", root %d", call->root);
-    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s%s)", (unsigned long long)call->count,
+    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s%s%s)", (unsigned long long)call->count,
              gyre_type_name(type), reduces ? ", " : "",
              reduces && (call->flags & COMM_CALL_SCALED) ? "scaled " : "",
-             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where);
+             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where, captured);
 }
 
 void coll_post_call(gyre_comm_t *comm, const comm_call_t *call)
@@ -360,7 +361,8 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
 int coll_same_call(const comm_call_t *a, const comm_call_t *b)
 {
     return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
-           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED)) == 0 &&
+           ((a->flags ^ b->flags) &
+            (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED | COMM_CALL_CAPTURED)) == 0 &&
            (a->root == b->root || (a->flags & COMM_CALL_P2P));
 }
 

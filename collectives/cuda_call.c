@@ -18,7 +18,9 @@
 #include "base/futex.h"
 
 enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ };
-#define REGISTERED_SIG 0x52656775u /* any: sets calls on registered memory apart from others */
+/* Any: they set calls on registered memory, and captured ones that run otherwise, apart from others. */
+#define REGISTERED_SIG 0x52656775u
+#define CAPTURED_SIG   0x43617074u
 
 /* ---- buffers and devices --------------------------------------------------------------------------------- */
 
@@ -304,13 +306,16 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
         return coll_refuse(st);
     coll_cuda_places_t places;
     const int registered = coll_cuda_in_registered(c, call, &places);
+    const int alone = capturing && coll_cuda_differs_captured(c, &call->shape, registered);
     comm_call_t as = {.op = (uint8_t)call->shape.op,
                       .type = (uint8_t)call->shape.type,
                       .redop = (uint8_t)call->shape.redop,
                       .flags = (uint8_t)(COMM_CALL_DEVICE | (call->shape.scaled ? COMM_CALL_SCALED : 0) |
-                                         (registered ? COMM_CALL_REGISTERED : 0)),
+                                         (registered ? COMM_CALL_REGISTERED : 0) |
+                                         (capturing ? COMM_CALL_CAPTURED : 0)),
                       .root = call->shape.root,
-                      .sig = coll_cuda_sig(c, &call->shape) ^ (registered ? REGISTERED_SIG : 0),
+                      .sig = coll_cuda_sig(c, &call->shape) ^ (registered ? REGISTERED_SIG : 0) ^
+                             (alone ? CAPTURED_SIG : 0),
                       .count = call->shown,
                       .comm = (uint32_t)comm->id};
     st = enqueue(c, call, &as, registered ? &places : NULL, call->streamed ? call->stream : c->stream,

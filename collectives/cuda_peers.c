@@ -429,6 +429,16 @@ static int by_engines(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
            c->comm->n > 1 && c->engine_half > 0;
 }
 
+int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *s, int registered)
+{
+    coll_cuda_op_t op;
+    int blocks;
+    coll_cuda_describe(c, s, 1, &op, &blocks);
+    const size_t most = longest_part(&op, s, gyre_type_size(s->type));
+    return (!registered && by_engines(c, s, most)) ||
+           (coll_cuda_in_phases(c, &op, 0) && c->resident < c->blocks);
+}
+
 /* The device may have put that stream into one queue with another that waits, so this must not wait for long: the guard comes
  * again, with all other communicators in between. */
 int coll_cuda_rescued(const coll_cuda_t *c)

@@ -139,6 +139,8 @@ int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capt
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, int capturing, coll_cuda_op_t *op,
                         int *blocks);
+/* 1: captured into a graph, it runs otherwise than it does at once, so that all ranks capture it or none. */
+int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *shape, int registered);
 /* What does not depend on buffers and parts; the rest of `op` is zeroed. */
 void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op);
 /* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */

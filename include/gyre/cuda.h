@@ -23,8 +23,8 @@
  * Between gyre_group_start and gyre_group_end collectives on device memory are not collected: they are enqueued at once. Messages
  * are, and go together when the group ends, as sends and receives in both directions that are longer than the room for messages on
  * their way must. A stream that
- * is being captured into a CUDA graph may be passed once the communicator is prepared and where its ranks reach each
- * other's memory (docs/gpu.md); otherwise the call is refused: UNSUPPORTED.
+ * is being captured into a CUDA graph may be passed, on all ranks or on none, once the communicator is prepared and where its ranks
+ * reach each other's memory (docs/gpu.md); otherwise the call is refused: UNSUPPORTED.
  *
  * A build without CUDA, and a machine without a driver, answer UNSUPPORTED. No header of CUDA is needed:
  * cudaStream_t and CUstream are the pointers that gyre_cuda_stream_t names. */
