@@ -436,7 +436,7 @@ int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *s, int 
     coll_cuda_describe(c, s, 1, &op, &blocks);
     const size_t most = longest_part(&op, s, gyre_type_size(s->type));
     return (!registered && by_engines(c, s, most)) ||
-           (coll_cuda_in_phases(c, &op, 0) && c->resident < c->blocks);
+           coll_cuda_in_phases(c, &op, 0); /* a kernel alone tells nobody of phases, nor counts them */
 }
 
 /* The device may have put that stream into one queue with another that waits, so this must not wait for long: the guard comes
