@@ -42,6 +42,15 @@ run "$W/emulated/gpu-check" --quick --only test_device --seconds 1 --out "$W/res
 want "a test that takes too long" 1
 check "is told, too" grep -qE '^failed +test_device .* time of 1 s' "$W/out"
 check "and ended in time" [ "$ms" -lt 20000 ]
+mv "$W/emulated/bin/gyre-perf" "$W/perf" && ln -s "$W/wrong" "$W/emulated/bin/gyre-perf"
+run "$W/emulated/gpu-check" --quick --only gatherv --seconds 1 --out "$W/results"
+want "what comes behind the goals, and for which the time does not suffice" 0
+check "is skipped" grep -qE '^skipped +gatherv-4 .*; (cut short|not run): the 1 s were over' "$W/out"
+mv "$W/perf" "$W/emulated/bin/gyre-perf"
+run "$W/emulated/gpu-check" --list
+check "what has goals comes first" sh -c '[ "$(grep -nx "layouts-experts" "$1" | cut -d: -f1)" -lt "$(grep -nx gpus-4 "$1" | cut -d: -f1)" ]' - "$W/out"
+run "$W/emulated/gpu-check" --quick --only gpt2-torch --out "$W/results"
+check "one part that another one belongs to" grep -q '^skipped *gpt2-torch' "$W/out"
 printf '%s\n' '#!/bin/sh' '[ "$GYRE_RANK" != 0 ] || echo " 8 2 float sum -1 1.0 1.0 1.0 3 1.0 1.0 1.0 0 1 1"; exit 1' >"$W/wrong"
 ln -sf "$W/wrong" "$W/emulated/bin/gyre-perf"
 run "$W/emulated/gpu-check" --quick --only gatherv --out "$W/results"
