@@ -15,7 +15,7 @@
 #include "collectives/cuda.h"
 #include "model/cuda/stage_parts.h"
 
-/* Of each table. A node is a kernel or a copy; 64 KiB of the device's memory each is what it may cost (docs/gpu.md): 512 MiB at most. */
+/* Of each table. A node is a kernel or a copy; 64 KiB of the device's memory each is what it may cost (docs/gpu-training.md): 512 MiB at most. */
 enum { MOST_NODES = 8192 };
 
 /* Products of a layer's gradient that take so long, at half of an H100's rate, are far longer than launches. */
