@@ -13,7 +13,8 @@
  *
  * A communicator works on one device: that of its first call's stream form or buffers (the thread's current device for
  * a barrier), or the one current at gyre_comm_prepare_cuda. Its calls on device memory are executed in the order in
- * which they were made, on whatever streams. Different communicators do not wait for each other.
+ * which they were made, on whatever streams. Different communicators do not wait for each other as long as their blocks
+ * and hardware queues suffice (docs/gpu.md).
  *
  * Errors of arguments are returned at once, and nothing is enqueued. What goes wrong later (a rank died, a deadline
  * passed, ranks disagree) kills the communicator: its operations on streams end without a result, so that no stream
