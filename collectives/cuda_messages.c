@@ -1,7 +1,8 @@
-/* collectives/cuda_messages.c: messages on device memory, in stream order: cut into pieces, those of a group collected until its end.
- * Between ranks that map each other's memory a piece goes by cuda_mail.c, else through a slot. Slots are pinned memory of the host, or memory of the device where the network reaches it
- * (cuda_direct.c), between which the proxy's thread sends and receives (cuda_proxy.h). What is sent leaves its slot later: `sent` counts
- * that, and whoever wants the slot again waits for it. */
+/* collectives/cuda_messages.c: messages on device memory, in stream order: cut into pieces, those of a group collected
+ * until its end. Between ranks that map each other's memory a piece goes by cuda_mail.c, else through a slot. Slots are
+ * pinned memory of the host, or memory of the device where the network reaches it (cuda_direct.c), between which the
+ * proxy's thread sends and receives (cuda_proxy.h). What is sent leaves its slot later: `sent` counts that, and whoever
+ * wants the slot again waits for it. */
 #include "collectives/cuda_proxy.h"
 
 #ifdef GYRE_CUDA

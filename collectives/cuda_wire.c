@@ -1,5 +1,5 @@
-/* collectives/cuda_wire.c: long collectives between hosts from device memory to device memory, where every rank can send so to every
- * other (cuda_direct.c): no byte passes through the host's memory, and kernels add up.
+/* collectives/cuda_wire.c: long collectives between hosts from device memory to device memory, where every rank can
+ * send so to every other (cuda_direct.c): no byte passes through the host's memory, and kernels add up.
  *
  *     reduce_scatter             part r of everyone goes to rank r, which adds them up in the canonical tree
  *     all_reduce, reduce         the same with shards of the vector; then the sums go to all (to the root)
@@ -7,18 +7,20 @@
  *     all_gather, gather,        parts go where they belong
  *     scatter, all_to_all
  *
- * Parts are cut into pieces. A *chunk* is piece k of all parts of an operation; it works in one of SETS sets of places on the device:
+ * Parts are cut into pieces. A *chunk* is piece k of all parts of an operation; it works in one of SETS sets of places
+ * on the device:
  *
  *     set    | to rank 0 | ... | to rank n - 1 | from rank 0 | ... | from rank n - 1 |
  *
- *     stream    pack chunk k | tell the proxy | wait for chunk k - 1, add up | tell the proxy | wait for the sums of k - 2, unpack | ...
+ *     stream    pack chunk k | tell the proxy | wait for chunk k - 1, add up | tell the proxy |
+ *               wait for the sums of k - 2, unpack | ...
  *     proxy     exchange: parts of chunk k | sums of chunk k - 1 | parts of chunk k + 1 | ...
  *
- * Proxy and stream tell each other as ever (cuda_proxy.h). The proxy begins an exchange while the one before it still runs, so that
- * the network does not stand still in between. Exchanges use lane 0 of the shadow's group, as the collectives do that the proxy runs for shorter
- * operations: in the same order on all ranks. A set is packed again behind the unpacking of the chunk that had it before, on the
- * stream; that chunk's messages have ended on this side by then, and what the peers send into the set they send when this rank
- * receives it, never before.
+ * Proxy and stream tell each other as ever (cuda_proxy.h). The proxy begins an exchange while the one before it still
+ * runs, so that the network does not stand still in between. Exchanges use lane 0 of the shadow's group, as the
+ * collectives do that the proxy runs for shorter operations: in the same order on all ranks. A set is packed again
+ * behind the unpacking of the chunk that had it before, on the stream; that chunk's messages have ended on this side by
+ * then, and what the peers send into the set they send when this rank receives it, never before.
  *
  * Messages have more than COMM_DIRECT_LEAST bytes, as lent memory wants: shorter pieces, which are ends of parts, are
  * sent with what lies behind them. What they really have stands in the tag, so ranks that disagree are found out. */

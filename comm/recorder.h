@@ -17,8 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* COMM_CALL_DEVICE: on the memory of a device; COMM_CALL_REGISTERED: which is registered, and read by peers directly;
- * COMM_CALL_CAPTURED: into a graph. COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's messages. */
+/* COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's messages.
+ * COMM_CALL_DEVICE: on the memory of a device; COMM_CALL_REGISTERED: which is registered, and read by peers
+ * directly; COMM_CALL_CAPTURED: into a graph. */
 typedef enum {
     COMM_CALL_SCALED = 1,
     COMM_CALL_RECV = 2,

@@ -56,7 +56,8 @@ gyre_status_t model_cuda_slots_back(model_cuda_type_t type, const model_cuda_rou
  * [n][T][parts][E]. Of bfloat16's 8 bits three make a float's 24. */
 #define MODEL_CUDA_PARTS(type) ((type) == MODEL_CUDA_BF16 ? (size_t)3 : (size_t)1)
 
-/* d_logits S [n][T][parts][E] from d_share [n][T,k], and from the balance loss: `balance` is its weight times E times the loss scale, 0: none. */
+/* d_logits S [n][T][parts][E] from d_share [n][T,k], and from the balance loss: `balance` is its weight times E times the
+ * loss scale, 0: none. */
 gyre_status_t model_cuda_route_back(model_cuda_type_t type, const model_cuda_routing_t *r, double balance,
                                     void *d_logits, const float *d_share, struct CUstream_st *stream);
 /* out S [n][rows,C] = sum [n][rows,C] + d_logits W^T, W S [C,E]; rows begin .. begin + rows - 1 of each sequence of d_logits.
