@@ -386,7 +386,7 @@ help:
 	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
-	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in under eight minutes (ONLY=\"WORD ...\")"
+	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in at most eight minutes (ONLY=\"WORD ...\")"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
