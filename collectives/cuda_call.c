@@ -380,17 +380,21 @@ void coll_cuda_stop(gyre_comm_t *comm)
 {
     coll_cuda_t *c = comm->cuda;
     const base_time_t until = base_deadline(STOP_SECONDS);
-    if (!c || atomic_exchange(&c->stopped, 1))
-        return;
+    const coll_cuda_t *whole = c ? atomic_load(&c->whole) : NULL;
+    if (!c || (whole && !atomic_load(&whole->stopped)) || atomic_exchange(&c->stopped, 1))
+        return; /* a part is stopped by the whole, which the guard or the proxy fails next */
     __atomic_store_n(&c->board->abort, 1, __ATOMIC_RELEASE);
     if (c->shadow)
         (void)gyre_comm_abort(c->shadow, comm->error_text);
     coll_cuda_hosts_abort(c, comm->error_text);
+    if (whole) /* it waits, for all parts at once: they wait for each other on streams */
+        return;
     /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
      * longer: what is enqueued there ends as soon as it begins. */
     const struct timespec pause = {.tv_nsec = 100 * 1000};
     while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until) {
         coll_cuda_release(c);
+        coll_cuda_hosts_release(c);
         nanosleep(&pause, NULL);
     }
     (void)cudaGetLastError();

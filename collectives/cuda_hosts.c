@@ -10,6 +10,9 @@
  * All of them are calls of two communicators of their own, one behind the other on the program's stream; in the program's buffers,
  * so that nothing is allocated and nothing copied besides.
  *
+ * A failure of either is the whole's, and only the whole's failure lets what waits on streams go on (coll_cuda_stop): else the steps
+ * behind would give other ranks, as results, what there was none of, before anybody is told.
+ *
  * The bits are those of the flat way where hosts hold equally many ranks in a row, a power of two: then a host's ranks are a node of
  * the canonical tree, and the hosts' sums are joined as ranks are (collectives/canonical.h). An average is divided once, at
  * the end, by the number of all ranks (coll_cuda_t.divisor). */
@@ -71,6 +74,8 @@ gyre_status_t coll_cuda_hosts_start(coll_cuda_t *c)
                  "all_reduce, broadcast and all_gather within hosts (%.120s) and between them, %.300s",
                  made[0]->cuda->why, made[1]->cuda->collectives);
         made[1]->cuda->divisor = c->comm->n;
+        atomic_store(&made[0]->cuda->whole, c);
+        atomic_store(&made[1]->cuda->whole, c);
         atomic_store(&c->within, made[0]);
         atomic_store(&c->between, made[1]);
         return GYRE_OK;
@@ -210,6 +215,33 @@ void coll_cuda_hosts_abort(const coll_cuda_t *c, const char *text)
             (void)gyre_comm_abort(parts[i], text);
 }
 
+void coll_cuda_hosts_release(const coll_cuda_t *c)
+{
+    gyre_comm_t *parts[2] = {atomic_load(&c->within), atomic_load(&c->between)};
+    for (int i = 0; i < 2; i++)
+        if (parts[i])
+            coll_cuda_release(parts[i]->cuda);
+}
+
+void coll_cuda_hosts_fail(const coll_cuda_t *c)
+{
+    const coll_cuda_t *whole = atomic_load(&c->whole);
+    if (!whole)
+        return;
+    coll_drive(whole->comm);
+    const gyre_status_t st = coll_cuda_hosts_trouble(whole);
+    if (st != GYRE_OK && atomic_load(&whole->comm->error) == GYRE_OK)
+        coll_comm_fail(whole->comm, NULL, st, NULL);
+    coll_stop_driving(whole->comm);
+}
+
+int coll_cuda_hosts_hold(const coll_cuda_t *c)
+{
+    const coll_cuda_t *whole = atomic_load(&c->whole);
+    const gyre_comm_t *within = whole ? atomic_load(&whole->within) : NULL;
+    return within && coll_cuda_read(&within->cuda->board->mismatch) != 0;
+}
+
 void coll_cuda_hosts_end(const coll_cuda_t *c)
 {
     if (atomic_load(&c->within)) {
@@ -220,9 +252,9 @@ void coll_cuda_hosts_end(const coll_cuda_t *c)
 
 void coll_cuda_hosts_stop(coll_cuda_t *c)
 {
-    if (atomic_load(&c->within)) {
-        coll_comm_free(atomic_load(&c->within));
+    if (atomic_load(&c->within)) { /* `between` first: its proxy may be failing both */
         coll_comm_free(atomic_load(&c->between));
+        coll_comm_free(atomic_load(&c->within));
     }
 }
 

@@ -55,6 +55,7 @@ static void fail(const coll_cuda_proxy_t *p, const coll_cuda_job_t *job, gyre_st
         coll_comm_fail(comm, NULL, status, NULL);
     }
     coll_stop_driving(comm);
+    coll_cuda_hosts_fail(p->c); /* before the stream goes on */
 }
 
 /* One look; 1 if something was done. */
@@ -65,7 +66,8 @@ static int work(coll_cuda_proxy_t *p, int *failed)
     gyre_status_t st = *failed ? GYRE_OK : coll_cuda_reap_messages(p, &moved);
     const uint32_t next = atomic_load(&p->finished) + 1;
     if (st == GYRE_OK && (int32_t)(atomic_load(&p->made) - next) >= 0 &&
-        (*failed || (int32_t)(coll_cuda_read(&p->words->posted) - next) >= 0)) {
+        (*failed ||
+         ((int32_t)(coll_cuda_read(&p->words->posted) - next) >= 0 && !coll_cuda_hosts_hold(p->c)))) {
         job = &p->jobs[next % COLL_CUDA_JOBS];
         st = *failed ? GYRE_OK : do_job(p, next);
         if (job->last)

@@ -72,6 +72,7 @@ struct coll_cuda {
     coll_cuda_wire_t *wire; /* of collectives; NULL: they do not go so */
     /* this rank's host, and the ranks of its place on all hosts (cuda_hosts.c); owned; NULL: collectives are not made of them */
     gyre_comm_t *_Atomic within, *_Atomic between;
+    coll_cuda_t *_Atomic whole; /* whose within or between this is: it fails with it, and ends its streams */
     int divisor; /* of averages, where it is not the number of ranks: of the whole whose `between` this is */
     char collectives[500]; /* how long ones between hosts go, and why */
 };
@@ -227,6 +228,13 @@ gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *c
 /* A failure of one of its parts, quiet, with its text; and the other way round. */
 gyre_status_t coll_cuda_hosts_trouble(const coll_cuda_t *c);
 void coll_cuda_hosts_abort(const coll_cuda_t *c, const char *text);
+/* coll_cuda_release of its parts. */
+void coll_cuda_hosts_release(const coll_cuda_t *c);
+/* c is a part that has failed: so does the whole, now, and ends c's streams. Nobody here is driving. */
+void coll_cuda_hosts_fail(const coll_cuda_t *c);
+/* 1: c is a part, and kernels of this host's have met a rank that called something else: what its stream has now must not be sent. The
+ * guard is about to tell. */
+int coll_cuda_hosts_hold(const coll_cuda_t *c);
 
 /* ---- cuda_messages.c ---- */
 typedef struct {
