@@ -219,6 +219,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
     comm->host_of = comm->part_of = team->host_of;
     comm->id = atomic_fetch_add(&made, 1) + 1;
     comm->tune = &process.tune;
+    comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
     pthread_mutex_lock(&process.lock);
     set_timeout(comm, process.joined ? process.timeout_s : base_setting_seconds(SET_TIMEOUT));
     pthread_mutex_unlock(&process.lock);
