@@ -373,10 +373,12 @@ static const char help[] =
     "  -d TYPE, -o OP, -r RANK   one type (float), one reduction (sum), one root (0)\n"
     "  -c N           0: no check (1)\n"
     "  -u BYTES, -R 0|1   buffers off their alignment; from gyre_mem_alloc (1) or malloc (0)\n"
+    "  --memory host|cuda   where the buffers lie (host)\n"
     "  --algo NAME, --transport shm|ucx|verbs, --order canonical|fast   as in gyre-perf --help\n"
     "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
     "\n"
-    "No -m, -N, -S, --cold, --explain and --streams; -a has no effect: a sample is the slowest rank's.\n";
+    "No -g, -m, -N, -S, --cold, --explain, --register and --streams; -a has no effect: a sample is the "
+    "slowest rank's.\n";
 
 /* What of the collectives' options makes no sense here, or NULL. */
 static const char *unsuitable(const perf_options_t *o)
@@ -391,6 +393,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "no -S: its rows have no column for the time of day";
     if (o->cold || o->streams > 1 || o->explain || o->registered)
         return "--cold, --streams, --explain and --register go with the usual table";
+    if (o->gpus > 1)
+        return "-g: ranks of one process go with the usual table; here each rank is a process";
     return o->both_orders ? "one --order at a time" : NULL;
 }
 

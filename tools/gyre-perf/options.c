@@ -23,6 +23,7 @@ enum {
     OPT_EXPLAIN,
     OPT_MEMORY
 };
+enum { GPUS_MOST = 64 }; /* ranks on devices of one process: gyre_cuda_comms_create takes no more */
 
 static const struct option long_options[] = {
     {"nthreads", required_argument, NULL, 't'},
@@ -245,7 +246,7 @@ static int take(int option, const char *arg, perf_options_t *o)
     case 't':
         return parse_int(arg, 1, 1, &one);
     case 'g':
-        return parse_int(arg, 1, 64, &o->gpus);
+        return parse_int(arg, 1, GPUS_MOST, &o->gpus);
     case 'p': /* each rank is a process that starts by itself, either way */
         return parse_int(arg, 0, 1, &one);
     case 'z':
@@ -438,8 +439,12 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
             const char *name = "";
             for (const struct option *l = long_options; l->name && !*name; l++)
                 name = l->val == option ? l->name : name;
-            snprintf(why, why_bytes, "--%s %s: not a value that this option takes", name,
-                     optarg ? optarg : "");
+            if (option == 'g')
+                snprintf(why, why_bytes, "--%s %s: not a number of ranks in 1..%d", name, optarg,
+                         (int)GPUS_MOST);
+            else
+                snprintf(why, why_bytes, "--%s %s: not a value that this option takes", name,
+                         optarg ? optarg : "");
             return PERF_USAGE;
         }
     }
