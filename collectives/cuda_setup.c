@@ -164,7 +164,9 @@ typedef struct {
     char bus[24]; /* PCI bus id of the device */
     uint64_t region;
     int32_t blocks, want;
-    int32_t wait;             /* GYRE_CUDA_WAIT */
+    int32_t wait; /* GYRE_CUDA_WAIT */
+    int32_t algo; /* GYRE_CUDA_ALGO */
+    uint64_t one_shot, engines;
     int32_t can_wait;         /* its streams can */
     int32_t processors, held; /* of the device; blocks that one of them holds at once */
 } card_t;
@@ -243,6 +245,9 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     card->want = (int32_t)base_setting_int(SET_CUDA_PATH);
     card->wait = (int32_t)base_setting_int(SET_CUDA_WAIT);
     card->blocks = (int32_t)base_setting_int(SET_CUDA_BLOCKS);
+    card->algo = (int32_t)base_setting_int(SET_CUDA_ALGO);
+    card->one_shot = (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT);
+    card->engines = (uint64_t)base_setting_int(SET_CUDA_ENGINES);
     gyre_status_t st = GYRE_OK;
     if (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS)
         st = gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", card->blocks,
@@ -283,11 +288,12 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
     const card_t *mine = &cards[c->comm->rank];
     for (int r = 0; r < c->comm->n; r++)
         if (cards[r].region != mine->region || cards[r].blocks != mine->blocks ||
-            cards[r].want != mine->want || cards[r].wait != mine->wait)
+            cards[r].want != mine->want || cards[r].wait != mine->wait || cards[r].algo != mine->algo ||
+            cards[r].one_shot != mine->one_shot || cards[r].engines != mine->engines)
             return gyre_fail(GYRE_ERR_INVALID,
-                             "GYRE_CUDA_PATH, GYRE_CUDA_WAIT, GYRE_CUDA_STAGING and GYRE_CUDA_BLOCKS must be "
-                             "the same on all "
-                             "ranks, but rank %d has others than rank %d",
+                             "GYRE_CUDA_PATH, GYRE_CUDA_WAIT, GYRE_CUDA_STAGING, GYRE_CUDA_BLOCKS, "
+                             "GYRE_CUDA_ALGO, GYRE_CUDA_ONE_SHOT and GYRE_CUDA_ENGINES must be the same on "
+                             "all ranks, but rank %d has others than rank %d",
                              r, c->comm->rank);
     return GYRE_OK;
 }
