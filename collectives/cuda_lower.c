@@ -138,12 +138,11 @@ static gyre_status_t collect(lower_t *l, int channel, coll_cuda_lowered_t *out)
             continue;
         for (uint32_t k = 0; k < t->ndep; k++)
             if (s->steps[s->deps[t->dep + k]].channel != channel)
-                return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "%s: channels wait for each other",
-                                       coll_algo_name(s->algo));
+                return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                                       "its channels wait for each other, which is not run on a device");
         if (t->kind == COLL_STEP_JOINT || (t->kind == COLL_STEP_REDUCE && t->nsrc > 2) ||
             t->count > (UINT32_MAX - 63) / l->esize)
-            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "%s: not a step for a kernel",
-                                   coll_algo_name(s->algo));
+            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "it has steps that are not run on a device");
         item_t *item = &l->items[l->count++];
         *item = (item_t){.step = i, .moved = NONE, .last = NONE, .link = NONE};
         if (t->kind == COLL_STEP_SEND) {
@@ -155,8 +154,8 @@ static gyre_status_t collect(lower_t *l, int channel, coll_cuda_lowered_t *out)
             item->number = item->link == NONE ? 0 : out->received[item->link]++;
         }
         if ((t->kind == COLL_STEP_SEND || t->kind == COLL_STEP_RECV) && item->link == NONE)
-            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "%s: more than %d neighbours",
-                                   coll_algo_name(s->algo), (int)COLL_CUDA_LINKS);
+            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "a rank has more than %d neighbours in it",
+                                   (int)COLL_CUDA_LINKS);
     }
     return GYRE_OK;
 }
@@ -395,8 +394,7 @@ static gyre_status_t emit(lower_t *l, base_arena_t *arena, coll_cuda_lowered_t *
     ok = ok && give_back(l, arena, out);
     return ok ? GYRE_OK
               : gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
-                                "%s: a step reads what nobody wrote, or the other way round",
-                                coll_algo_name(l->s->algo));
+                                "a step reads what nobody wrote, or the other way round");
 }
 
 gyre_status_t coll_cuda_lower(const coll_schedule_t *s, const coll_args_t *args, int channel, size_t esize,

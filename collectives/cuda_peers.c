@@ -575,8 +575,8 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
     if (st != GYRE_OK)
         return st;
     if (algo != COLL_ALGO_AUTO && !plan)
-        snprintf(out->why, sizeof out->why, "%s; no kernel with %d blocks can run this %s", c->why,
-                 c->resident, coll_algo_name(algo));
+        snprintf(out->why, sizeof out->why, "%s; no kernel runs %s for this: %s", c->why,
+                 coll_algo_name(algo), coll_cuda_plan_refused(c, shape, algo));
     else if (rule[0] != '\0')
         snprintf(out->why, sizeof out->why, "%s; %s", c->why, rule);
     if (plan) {

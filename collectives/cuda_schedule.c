@@ -43,7 +43,8 @@ struct coll_cuda_plan {
     size_t esize, count;
     int root, in_place;
     size_t *blocks_of; /* [2 n] counts and displs; NULL: a vector; owned */
-    int served;        /* 0: no kernel can run it; shots do */
+    int served;        /* 0: no kernel can run it; shots do, because: */
+    char refused[96];
     coll_cuda_schedule_t run;
     int blocks;
     int kept; /* in a slab for graphs */
@@ -154,23 +155,25 @@ static coll_algo_t by_rule(const coll_cuda_t *c, const coll_shape_t *s, size_t l
     enum { AUTO = 0, SHOTS, SCHEDULE }; /* as the words of GYRE_CUDA_ALGO */
     const long long setting = base_setting_int(SET_CUDA_ALGO);
     const size_t bytes = longest * gyre_type_size(s->type);
-    *why = setting == SHOTS      ? "GYRE_CUDA_ALGO=shots"
-           : setting == SCHEDULE ? "GYRE_CUDA_ALGO=schedule"
-           : !c->uneven_links    ? "every two GPUs are joined alike"
-           : c->stream_waits     ? "ranks share GPUs, and a schedule's kernel waits"
-                                 : "GPUs are not all joined alike by NVLink";
     const int wanted = setting == SCHEDULE || (setting == AUTO && c->uneven_links && !c->stream_waits);
-    if (!wanted || bytes < LARGE)
-        return COLL_ALGO_AUTO;
-    return for_large(c, s, bytes);
+    const coll_algo_t algo = wanted && bytes >= LARGE ? for_large(c, s, bytes) : COLL_ALGO_AUTO;
+    *why = setting == SHOTS                      ? "GYRE_CUDA_ALGO=shots"
+           : setting == AUTO && !c->uneven_links ? "every two GPUs are joined alike"
+           : setting == AUTO && c->stream_waits  ? "ranks share GPUs, and a schedule's kernel waits"
+           : bytes < LARGE                       ? "shorter than 1 MiB"
+           : algo == COLL_ALGO_AUTO              ? "no schedule is chosen for this operation"
+           : setting == SCHEDULE                 ? "GYRE_CUDA_ALGO=schedule"
+                                                 : "GPUs are not all joined alike by NVLink";
+    return algo;
 }
 
 gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t *algo,
                                const char **why)
 {
     const char *unasked;
-    const coll_args_t args = call_args(c->comm, s);
+    coll_args_t args = call_args(c->comm, s);
     const size_t longest = longest_of(c, s);
+    args.place = c->path == COLL_CUDA_PEERS; /* so `shared` may be named: shots are in each other's memory */
     gyre_status_t st = s->op == COLL_BARRIER ? GYRE_OK : coll_forced(&args, algo);
     why = why ? why : &unasked;
     *why = "GYRE_ALGO names it";
@@ -187,8 +190,10 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
         *algo = by_rule(c, s, longest, why);
     else if (*algo == COLL_DIRECT || *algo == COLL_SHARED) /* what shots are */
         *algo = COLL_ALGO_AUTO;
-    if (!coll_algo_serves(*algo, s->op, &args))
+    if (*algo != COLL_ALGO_AUTO && !coll_algo_serves(*algo, s->op, &args)) {
         *algo = COLL_ALGO_AUTO;
+        *why = "the schedule that is chosen does not serve this call";
+    }
     return GYRE_OK;
 }
 
@@ -371,7 +376,9 @@ static gyre_status_t attempt(maker_t *m, size_t chunk, size_t chunks, uint32_t *
             break;
         m->lanes = lanes;
         if (m->c->resident < lanes)
-            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "one block cannot serve two channels");
+            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
+                                   "it needs %d blocks, and kernels that wait have %d here", lanes,
+                                   m->c->resident);
     }
     *depth = find_depth(m, slot, tmp_at);
     return GYRE_OK;
@@ -388,7 +395,7 @@ static gyre_status_t fit(maker_t *m, uint32_t *depth, size_t *slot, size_t *tmp_
             if (st != GYRE_OK || *depth > 0)
                 return st;
         }
-    return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "regions are too short");
+    return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "GYRE_CUDA_STAGING is too little for it");
 }
 
 /* ---- memory of programs --------------------------------------------------------------------------------------- */
@@ -628,6 +635,8 @@ static gyre_status_t make(coll_cuda_t *c, const coll_shape_t *s, plan_t *p)
         st = make_image(c, &m, p->kept);
     }
     p->served = st == GYRE_OK;
+    if (!p->served)
+        snprintf(p->refused, sizeof p->refused, "%s", gyre_last_error());
     base_arena_free(&m.arena);
     free(m.counts);
     free(m.memory);
@@ -682,6 +691,14 @@ gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *s, coll_al
     c->plans->list = p;
     *out = p->served ? p : NULL;
     return GYRE_OK;
+}
+
+const char *coll_cuda_plan_refused(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t algo)
+{
+    for (const plan_t *p = c->plans ? c->plans->list : NULL; p; p = p->next)
+        if (!p->served && same(c, p, s, algo))
+            return p->refused;
+    return "";
 }
 
 void coll_cuda_plan_shape(const plan_t *p, int *blocks, uint32_t *rounds)

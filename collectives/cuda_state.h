@@ -194,6 +194,8 @@ int coll_cuda_uneven_links(int device, const int *devices, int n);
  * capturing: it lasts as long as the communicator. */
 gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,
                                   coll_cuda_plan_t **out);
+/* Why no kernel can run it, after coll_cuda_find_plan has found that so; good until the next call of it. */
+const char *coll_cuda_plan_refused(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
 /* The grid, and the segments that a block works through. */
 void coll_cuda_plan_shape(const coll_cuda_plan_t *plan, int *blocks, uint32_t *rounds);
 gyre_status_t coll_cuda_enqueue_plan(coll_cuda_plan_t *plan, const coll_cuda_op_t *op, const char *name,
