@@ -86,6 +86,16 @@ EMULATED_DEVICES=2 one all_reduce -g 3 -b 4K -e 4K -o all -d half -m 2
 check "ranks are dealt out to the devices" grep -qE 'Rank +2 .* device +0 ' "$W/out"
 one all_reduce -g 2 -b 4K -e 4K --explain
 check "how they reach each other is told" grep -q 'all ranks are in one process and share one device; kernels wait' "$W/out"
+EMULATED_DEVICES=4 EMULATED_SWITCH=0 one all_reduce --order fast -g 4 -b 1M -e 1M --explain
+check "the order of sums is known to them" grep -q ' ring .*not all joined alike' "$W/out"
+EMULATED_DEVICES=4 EMULATED_SWITCH=0 one all_reduce -g 4 -b 1M -e 1M --explain
+check "which is canonical by default" grep -q ' butterfly ' "$W/out"
+for ranks in 0 65 x; do
+    run "$P" all_reduce -g $ranks
+    want "-g $ranks" 2 "ngpus $ranks: not a number of ranks in 1..64"
+done
+run "$P" latency all_reduce -g 2
+want "latency is of processes" 2 'latency: -g: ranks of one process'
 run "$UCX_RUN" -n 2 "$P" all_reduce -g 2
 want "not with several processes" 2 'all ranks are in one process then, and this job has 2'
 
@@ -97,8 +107,21 @@ EMULATED_DEVICES=3 EMULATED_SWITCH=0 perf broadcast -b 1M -e 1M --explain
 check "a ring is for GPUs that no switch joins" grep -q ' ring .*not all joined alike' "$W/out"
 EMULATED_DEVICES=3 EMULATED_SWITCH=0 GYRE_CUDA_ALGO=shots perf broadcast -b 1M -e 1M --explain
 check "unless shots are asked for" grep -q ' direct .*GYRE_CUDA_ALGO=shots' "$W/out"
-perf all_reduce -b 4K -e 64K -f 16 --algo tree --explain
+# Ranks that share a device have a part of it each, and a tree needs two blocks.
+EMULATED_PROCESSORS=64 perf all_reduce -b 4K -e 64K -f 16 --algo tree --explain
 check "a schedule that is named runs" grep -q ' tree .*GYRE_ALGO names it' "$W/out"
+EMULATED_PROCESSORS=3 GYRE_CUDA_WAIT=kernel perf all_reduce -b 4K -e 4K --algo tree --explain
+check "else it is told what it needs" grep -q ' one_shot .*no kernel runs tree for this: it needs 2 blocks' "$W/out"
+perf all_reduce -b 4K -e 4K --algo shared --explain
+check "shared is what shots are" grep -q ' one_shot .*GYRE_ALGO names it' "$W/out"
+GYRE_CUDA_ALGO=schedule perf all_reduce -b 4K -e 4K --explain
+check "why a short one is in shots" grep -q ' one_shot .*shorter than 1 MiB' "$W/out"
+GYRE_CUDA_ALGO=schedule perf alltoall -b 4M -e 4M --explain
+check "why another operation is" grep -q ' direct .*no schedule is chosen for this operation' "$W/out"
+for setting in GYRE_CUDA_ALGO=shots GYRE_CUDA_ONE_SHOT=2K GYRE_CUDA_ENGINES=8M; do
+    run "$UCX_RUN" -n 2 bash -c '[ "$GYRE_RANK" = 0 ] || export '$setting'; exec "$0" "$@"' "$P" all_reduce --memory cuda -b 4K -e 4K
+    want "$setting on one rank" 3 'GYRE_CUDA_ALGO, .*must be the same on all ranks, but rank'
+done
 EMULATED_DEVICES=3 EMULATED_PEERS=0 perf reduce_scatter -b 4K -e 4K --explain
 check "without peer access all is staged, and why" grep -q ' staged .*cannot map memory of rank' "$W/out"
 perf sendrecv -b 64K -e 128K -f 2 --explain
