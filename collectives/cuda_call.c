@@ -130,6 +130,19 @@ gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int cap
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
 }
 
+gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status)
+{
+    if (status == GYRE_OK)
+        return coll_cuda_note_newest(c, stream, capturing);
+    if (capturing)
+        return status;
+    if (cudaEventRecord(c->newest, stream) == cudaSuccess)
+        c->any = 1;
+    else
+        (void)cudaGetLastError(); /* the call's own error is the better story */
+    return status;
+}
+
 coll_cuda_capture_t coll_cuda_captures(const gyre_comm_t *comm, const char **why)
 {
     const coll_cuda_t *c = comm->cuda;
@@ -274,8 +287,7 @@ static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_
          : coll_cuda_wire_takes(c, &call->shape) ? coll_cuda_enqueue_wire(c, call, as->sig, stream)
          : coll_cuda_hosts_take(c, &call->shape) ? coll_cuda_enqueue_hosts(c, call, stream)
                                                  : coll_cuda_enqueue_staged(c, call, stream);
-    if (st == GYRE_OK)
-        st = coll_cuda_note_newest(c, stream, capturing);
+    st = coll_cuda_note_call(c, stream, capturing, st);
     return st == GYRE_OK ? GYRE_OK : coll_cuda_fail_numbered(c->comm, st);
 }
 
@@ -392,10 +404,12 @@ void coll_cuda_stop(gyre_comm_t *comm)
     /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
      * longer: what is enqueued there ends as soon as it begins. */
     const struct timespec pause = {.tv_nsec = 100 * 1000};
+    coll_cuda_release(c); /* once in any case: also what no event is behind must not wait */
+    coll_cuda_hosts_release(c);
     while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until) {
+        nanosleep(&pause, NULL);
         coll_cuda_release(c);
         coll_cuda_hosts_release(c);
-        nanosleep(&pause, NULL);
     }
     (void)cudaGetLastError();
 }

@@ -116,11 +116,11 @@ static gyre_status_t enqueue_piece(const coll_cuda_message_t *m, size_t k)
     if (st != GYRE_OK)
         return st;
     st = coll_cuda_follow(m->c, m->stream, 0);
-    if (st == GYRE_OK)
+    if (st == GYRE_OK) {
         st = m->c->mail ? coll_cuda_mail_enqueue(m, (uint32_t)k, at, bytes)
                         : enqueue_slot(m->c, m->kind, m->buffer + at, bytes, m->as.root, m->stream);
-    if (st == GYRE_OK)
-        st = coll_cuda_note_newest(m->c, m->stream, 0);
+        st = coll_cuda_note_call(m->c, m->stream, 0, st);
+    }
     coll_cuda_exit(m->c, before);
     return st;
 }

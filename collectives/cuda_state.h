@@ -165,6 +165,9 @@ size_t coll_cuda_count(const coll_shape_t *shape, int r);
 /* What is enqueued next comes behind the communicator's newest operation, whatever stream that is on. */
 gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing);
 gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing);
+/* The same behind a call that may have failed halfway (status, which is returned then): what it has enqueued waits until it is released,
+ * and uses memory that goes with the communicator, so both must know of it. */
+gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status);
 /* A call that has its number cannot be taken back: the others have made it, too. Returns the status. */
 gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status);
 

@@ -240,6 +240,32 @@ static void of_two_lengths(const char *wait, size_t sent, size_t expected)
     MP_OK(gyre_barrier(world));
 }
 
+/* Rank 1 receives more than its memory holds, of which the device refuses the copy when the wait before it is on the stream. Nobody
+ * sends: only the communicator's failure ends that wait. The emulator refuses every such copy. */
+static void beyond_memory(const char *path, const char *staging, const char *wait)
+{
+    enum { HOLDS = 100 << 10 };
+    char *small;
+    if (!gpu_is_emulated())
+        return;
+    open_comm(path, staging, wait);
+    CUDA(cudaMalloc((void **)&small, HOLDS));
+    MP_OK(gyre_all_reduce_stream(there, there, 4, GYRE_INT32, GYRE_OP(GYRE_MAX), comm, stream));
+    CUDA(cudaStreamSynchronize(stream)); /* what went before has ended */
+    if (rank == 1) {
+        MP_CHECK(gyre_recv_stream(small, 2 * HOLDS, GYRE_UINT8, 0, comm, stream) != GYRE_OK,
+                 "%s: more was received than there is memory for", how);
+        const base_time_t until = base_now() + (base_time_t)20e9;
+        while (cudaStreamQuery(stream) == cudaErrorNotReady && base_now() < until)
+            usleep(1000);
+        MP_CHECK(cudaStreamQuery(stream) == cudaSuccess, "%s, %s: the stream waits for ever", path, wait);
+    }
+    failed(GYRE_ERR_SYSTEM, GYRE_ERR_SYSTEM);
+    MP_OK(gyre_comm_destroy(comm));
+    CUDA(cudaFree(small));
+    MP_OK(gyre_barrier(world));
+}
+
 /* A job of its own: the last rank dies, or never sends, while the others wait for what it sends, or for it to fetch what is more
  * than there is room for. */
 static void without_the_last(int dies, const char *wait)
@@ -287,6 +313,9 @@ int main(int argc, char **argv)
     of_two_lengths("auto", 100, 200);
     of_two_lengths("kernel", 200, 100);
     of_two_lengths("auto", 30000, 200);
+    beyond_memory("direct", "2M", "auto");
+    beyond_memory("direct", "2M", "kernel");
+    beyond_memory("staged", "256K", "auto");
     MP_OK(gyre_finalize(world));
     return 0;
 }
