@@ -114,7 +114,7 @@ static gyre_status_t take_arena(int device, size_t least, char **base)
                : coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)a->base, (int)COLL_CUDA_HEAD);
 }
 
-/* Nobody but the peers of its communicator reads there now. shared 0: not even they ever did. */
+/* Nobody but the peers of its communicator reads there now. shared 0: not even they do, and none of them says goodbye. */
 static void give_arena(const char *base, int rank, int n, int shared)
 {
     pthread_mutex_lock(&pool.lock);
@@ -501,6 +501,8 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
 static void dismantle(coll_cuda_t *c)
 {
     const int rank = c->comm->rank, n = c->comm->n;
+    /* no operation began where all ranks heard that one could not be ready, which takes a communicator that has not failed */
+    const int began = c->comm->cuda == c || atomic_load(&c->comm->error) != GYRE_OK;
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
     coll_cuda_hosts_stop(c); /* the guard and the proxy may abort them */
@@ -508,7 +510,7 @@ static void dismantle(coll_cuda_t *c)
     if (!c->comm->team) /* which owns the arenas of all of its ranks */
         unmap_peers(c);
     if (rank < COLL_CUDA_RANKS && c->arena[rank] && !c->comm->team)
-        give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS);
+        give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS && began);
     for (int i = 0; i < c->spare_events; i++)
         (void)cudaEventDestroy(c->events[i]);
     free(c->events);
