@@ -220,13 +220,18 @@ gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_
 
 /* ---- the guard's side ------------------------------------------------------------------------------------------------ */
 
+static comm_call_t call_of(const coll_cuda_mail_t *m, uint32_t turn)
+{
+    return m->calls[turn % TURNS];
+}
+
 int coll_cuda_mail_waits(const coll_cuda_t *c, uint32_t *turn, comm_call_t *call)
 {
     const coll_cuda_mail_t *m = c->mail;
     if (!m)
         return 0;
     *turn = coll_cuda_read(&m->words->board.began);
-    *call = m->calls[*turn % TURNS];
+    *call = call_of(m, *turn);
     return *turn != coll_cuda_read(&m->words->board.ended);
 }
 
@@ -237,9 +242,7 @@ int coll_cuda_mail_wrong(const coll_cuda_t *c)
     if (peer < 0)
         return 0;
     char mine[160];
-    uint32_t turn;
-    comm_call_t call;
-    coll_cuda_mail_waits(c, &turn, &call);
+    const comm_call_t call = call_of(c->mail, coll_cuda_read(&m->words->board.turn));
     coll_call_text(&call, mine, sizeof mine);
     const uint64_t expected = call.count * gyre_type_size((gyre_type_t)call.type);
     if (m->words->board.bytes != expected)

@@ -37,6 +37,7 @@ static __device__ int is_expected(const coll_cuda_piece_t &p)
         return 1;
     board->bytes = letter->bytes;
     board->piece = letter->piece;
+    board->turn = p.turn;
     gyre_store_release(&p.board->wrong, (uint32_t)p.peer + 1);
     return 0;
 }

@@ -46,6 +46,7 @@ typedef struct {
     uint32_t wrong;        /* 1 + rank whose letter was another than this rank's call; 0: none */
     uint32_t piece;        /* that letter */
     uint64_t bytes;
+    uint32_t turn; /* that call's: later ones begin before anybody looks, and end at once */
 } coll_cuda_mail_board_t;
 
 /* What one launch does: waits (which a stream may have done before), compares, moves, tells. */
