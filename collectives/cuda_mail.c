@@ -8,6 +8,7 @@
 
 #ifdef GYRE_CUDA
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 
 enum {
     PIECES = 4,      /* that a ring holds of a long message */
-    TURNS = 256,     /* of which it is known what they are */
+    TURNS = 2048,    /* of which it is known what they are; a stream takes some thousand launches ahead */
     LEAST = 64 << 10 /* bytes of a ring */
 };
 
@@ -36,6 +37,7 @@ struct coll_cuda_mail {
     words_t *words;
     write_fn write; /* NULL: the driver has none */
     uint32_t turn;
+    pthread_mutex_t lock;       /* of calls: the guard reads there */
     comm_call_t calls[TURNS];   /* turn t is [t % TURNS] */
     coll_mail_ring_t *out, *in; /* [n] to and from each rank */
     _Atomic uint32_t sent[COLL_CUDA_RANKS],
@@ -74,6 +76,7 @@ gyre_status_t coll_cuda_mail_start(coll_cuda_t *c)
     if (!m)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for messages between devices");
     c->mail = m;
+    pthread_mutex_init(&m->lock, NULL);
     m->room = ring_bytes(c->region * (size_t)c->blocks, c->comm->n);
     m->out = calloc(2 * n, sizeof *m->out);
     if (!m->out)
@@ -103,6 +106,7 @@ void coll_cuda_mail_free(coll_cuda_t *c)
     if (m->words)
         (void)cudaFreeHost(m->words);
     free(m->out);
+    pthread_mutex_destroy(&m->lock);
     free(m);
     c->mail = NULL;
 }
@@ -199,8 +203,10 @@ gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_
     uint32_t *messages = sends ? &m->sends[peer] : &m->receives[peer];
     *messages += k == 0;
     const uint32_t turn = ++m->turn;
+    pthread_mutex_lock(&m->lock);
     m->calls[turn % TURNS] = message->as;
     m->calls[turn % TURNS].seq = *messages;
+    pthread_mutex_unlock(&m->lock);
     coll_cuda_piece_t piece = {.wait = sends ? &mine->taken[peer] : &mine->came[peer],
                                .until = sends ? (uint32_t)fetched : number,
                                .turn = turn,
@@ -220,14 +226,17 @@ gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_
 
 /* ---- the guard's side ------------------------------------------------------------------------------------------------ */
 
-static comm_call_t call_of(const coll_cuda_mail_t *m, uint32_t turn)
+static comm_call_t call_of(coll_cuda_mail_t *m, uint32_t turn)
 {
-    return m->calls[turn % TURNS];
+    pthread_mutex_lock(&m->lock);
+    const comm_call_t call = m->calls[turn % TURNS];
+    pthread_mutex_unlock(&m->lock);
+    return call;
 }
 
 int coll_cuda_mail_waits(const coll_cuda_t *c, uint32_t *turn, comm_call_t *call)
 {
-    const coll_cuda_mail_t *m = c->mail;
+    coll_cuda_mail_t *m = c->mail;
     if (!m)
         return 0;
     *turn = coll_cuda_read(&m->words->board.began);
