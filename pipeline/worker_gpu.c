@@ -163,6 +163,8 @@ gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu
     if (status == GYRE_OK)
         status = expect_routed(g, config);
     s->head = config->config->head;
+    if (status == GYRE_OK && s->head)
+        status = reserve(g, together); /* one pass has as many losses */
     if (status == GYRE_OK && s->edge % ALIGN && !config->config->embed)
         status = base_device_alloc(g->device, together * s->edge, &s->low);
     if (status == GYRE_OK && s->edge % ALIGN && !config->config->head)
