@@ -17,12 +17,27 @@ static void under_way_ends(optim_zero_t *zero)
     }
 }
 
+/* Idle buffers are a queue. They come back in the order of buckets, so which one a bucket gets depends on the order of calls alone,
+ * not on when reductions end: graphs that write to it come again (model/cuda/stage_graphs.c). */
+static void put_idle(optim_zero_t *zero, size_t buffer)
+{
+    zero->idle[(zero->idle_first + zero->idles++) % zero->plan.buckets] = buffer;
+}
+
+static size_t take_idle(optim_zero_t *zero)
+{
+    size_t buffer = zero->idle[zero->idle_first];
+    zero->idle_first = (zero->idle_first + 1) % zero->plan.buckets;
+    zero->idles--;
+    return buffer;
+}
+
 /* Bucket `oldest` has been reduced. */
 static void landed(optim_zero_t *zero)
 {
     zero_run_t *run = &zero->run[zero->oldest++];
     if (run->buffer != ZERO_NO_BUFFER) {
-        zero->idle[zero->idles++] = run->buffer;
+        put_idle(zero, run->buffer);
         run->buffer = ZERO_NO_BUFFER;
     }
     if (zero->plan.pool > 0)
@@ -56,9 +71,9 @@ gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
         if (status != GYRE_OK)
             return status;
         zero->pool[zero->pooled] = memory;
-        zero->idle[zero->idles++] = zero->pooled++;
+        put_idle(zero, zero->pooled++);
     }
-    run->buffer = zero->idle[--zero->idles];
+    run->buffer = take_idle(zero);
     run->data = zero->pool[run->buffer];
     return GYRE_OK;
 }
@@ -155,6 +170,11 @@ void zero_buckets_reset(optim_zero_t *zero)
     memset(zero->sent, 0, sizeof zero->sent);
     zero->next = zero->oldest = 0;
     zero->under_way = zero->exposed = zero->under_way_since = 0;
+    if (zero->idles != zero->pooled)
+        return;
+    zero->idle_first = 0; /* each step begins with the same order */
+    for (size_t i = 0; i < zero->idles; i++)
+        zero->idle[i] = i;
 }
 
 void zero_buckets_abandon(optim_zero_t *zero)

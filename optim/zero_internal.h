@@ -117,8 +117,8 @@ struct optim_zero {
     size_t next;     /* first bucket whose reduction was not started */
     size_t oldest;   /* first bucket whose reduction is not known to have ended */
     char **pool;     /* [buckets], `pooled` of them with memory */
-    size_t *idle;    /* [idles] buffers that are free */
-    size_t pooled, idles;
+    size_t *idle;    /* [buckets] a ring, [idles] buffers that are free from idle_first on */
+    size_t pooled, idles, idle_first;
 
     size_t *seen;   /* [rows] sequences in this step */
     float **placed; /* [rows] */
