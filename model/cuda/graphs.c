@@ -30,6 +30,7 @@ typedef struct entry {
 struct model_cuda_graphs {
     cudaStream_t stream;
     size_t key_bytes, note_bytes, most, entries;
+    size_t longest;           /* nodes of the longest graph so far */
     uint64_t now, next_sweep; /* in runs */
     int full;                 /* 1: no graph is made any more */
     entry_t *chain[CHAINS];
@@ -162,6 +163,7 @@ static gyre_status_t make(model_cuda_graphs_t *g, entry_t *entry, const model_cu
         entry->exec = exec;
         entry->nodes = nodes;
         g->count.nodes += nodes;
+        g->longest = nodes > g->longest ? nodes : g->longest;
         g->count.captured++;
         if (g->note_bytes)
             memcpy(entry->bytes + g->key_bytes, work->note, g->note_bytes);
@@ -179,11 +181,12 @@ static gyre_status_t make(model_cuda_graphs_t *g, entry_t *entry, const model_cu
     return GYRE_OK;
 }
 
+/* For one as long as any so far: how long it is, a capture tells. */
 static int has_room(model_cuda_graphs_t *g)
 {
-    if (!g->full && g->count.nodes >= g->most)
+    if (!g->full && g->count.nodes + g->longest > g->most)
         sweep(g);
-    return !g->full && g->count.nodes < g->most;
+    return !g->full && g->count.nodes + g->longest <= g->most;
 }
 
 gyre_status_t model_cuda_graphs_run(model_cuda_graphs_t *g, const model_cuda_work_t *work)
