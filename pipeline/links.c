@@ -55,7 +55,8 @@ static void find_ways(const pipe_schedule_t *schedule, unsigned char *used)
 static gyre_status_t open_link(pipe_links_t *l, link_t *link, gyre_comm_t *comm)
 {
     link->comm = comm;
-    gyre_status_t status = base_stream_create(l->device, &link->stream);
+    /* a message is one block, for which all passes behind it wait */
+    gyre_status_t status = base_stream_create_urgent(l->device, &link->stream);
     return status == GYRE_OK ? gyre_comm_prepare_cuda(comm) : status;
 }
 
