@@ -15,7 +15,7 @@
 
 enum { LONGEST = 70001, MOST = 10, CHUNKS = 2 };
 
-static int n, rank;
+static int n, rank, step; /* step: of a run, whose tensors are its own */
 static gyre_comm_t *world, *comm;
 static cudaStream_t stream;
 
@@ -41,7 +41,8 @@ static size_t place(int chunk, int mb, int backward)
 
 static void fill(char *to, size_t bytes, int stage, int mb, int backward)
 {
-    uint64_t seed = (uint64_t)stage * 1000 + (uint64_t)mb * 10 + (uint64_t)backward;
+    uint64_t seed =
+        (uint64_t)step * 1000000 + (uint64_t)stage * 1000 + (uint64_t)mb * 10 + (uint64_t)backward;
     for (size_t i = 0; i < bytes; i++)
         to[i] = (char)(mp_next(&seed) >> 56);
 }
@@ -138,9 +139,9 @@ static void run(toy_t *toy, pipe_kind_t kind, int micro_batches)
                                            .links = links};
     MP_OK(pipe_executor_create(comm, schedule, &config, &executor));
     MP_OK(pipe_links_connect(links, comm, schedule));
-    prepare(toy);
-    for (int step = 0; step < 2; step++) {
+    for (step = 0; step < 2; step++) {
         pipe_report_t report;
+        prepare(toy);
         pipe_executor_watch(executor, step);
         const gyre_status_t st = pipe_executor_step(executor);
         CUDA(cudaStreamSynchronize(stream));
