@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "tools/gyre-train/run.h"
@@ -67,14 +68,16 @@ static size_t uneven_size(const optim_ramp_t *ramp, const pipe_train_config_t *c
 gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks)
 {
     /* of the rules of layouts one only looks at a batch that may be smaller than its ranks: idle ones do no harm for a while */
-    size_t found, asked = config->layout.micro_batch, other, micro = asked ? asked : 1;
+    size_t found, asked = config->layout.micro_batch, other, leaf = base_max_size(1, config->batch.leaf),
+                  micro = asked;
     size_t size =
         config->layout.schedule == PIPE_INTERLEAVED ? uneven_size(ramp, config, ranks, asked, &found) : 0;
     if (size == 0)
         return GYRE_OK;
     char way[128] = "--schedule 1f1b --chunks 1";
-    while (--micro > 0 && uneven_size(ramp, config, ranks, micro, &other) != 0) {
-    }
+    do /* whole gradients, which pipe_layout_check asks for */
+        micro = micro > leaf ? (micro - 1) / leaf * leaf : 0;
+    while (micro > 0 && uneven_size(ramp, config, ranks, micro, &other) != 0);
     const pipe_load_t whole = pipe_train_load(config, ramp->batch);
     pipe_layout_t layout = config->layout;
     layout.micro_batch = micro;
