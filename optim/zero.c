@@ -1,4 +1,5 @@
 /* optim/zero.c: makes and ends one rank's weights, gradients and state (optim/zero.h). */
+#include <gyre/cuda.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -239,9 +240,21 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     return GYRE_OK;
 }
 
+/* What steps call on device memory is made ready for it before the first one. */
+static gyre_status_t prepare_device(optim_zero_t *zero)
+{
+    gyre_comm_t *const comm[] = {zero->groups.dp, zero->groups.tied, zero->gather_comm};
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < sizeof comm / sizeof *comm; i++)
+        if (comm[i] && gyre_comm_size(comm[i]) > 1)
+            status = gyre_comm_prepare_cuda(comm[i]);
+    return status;
+}
+
 gyre_status_t optim_zero_join(optim_zero_t *zero)
 {
-    return zero->plan.gathers ? prepare_gathers(zero) : GYRE_OK;
+    gyre_status_t status = zero->plan.gathers ? prepare_gathers(zero) : GYRE_OK;
+    return status == GYRE_OK && zero->device ? prepare_device(zero) : status;
 }
 
 gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,

@@ -1,4 +1,5 @@
 /* pipeline/train.c: groups, stages and callbacks of a training step in any layout. */
+#include <gyre/cuda.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -532,8 +533,13 @@ static gyre_status_t connect_links(pipe_train_t *train)
 
 gyre_status_t pipe_train_join(pipe_train_t *train)
 {
-    gyre_status_t status = train->links && train->layout.pp > 1 ? connect_links(train) : GYRE_OK;
-    return status == GYRE_OK ? optim_zero_join(train->zero) : status;
+    gyre_status_t status = GYRE_OK;
+    /* before any step: memory that is taken in one may have to wait for a device whose streams wait for what other ranks send */
+    if (train->gpu && train->layout.tp > 1)
+        status = gyre_comm_prepare_cuda(train->tp);
+    if (status == GYRE_OK)
+        status = optim_zero_join(train->zero);
+    return status == GYRE_OK && train->links && train->layout.pp > 1 ? connect_links(train) : status;
 }
 
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
