@@ -333,6 +333,10 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                            .rank = train->place.tp,
                            .size = train->layout.tp,
                            .sequence = train->layout.sequence};
+    /* a graph is made in the middle of a step, where links' streams wait for other ranks, and that may wait for the device: until it
+     * was seen on GPUs, only who insists has graphs in a pipeline */
+    const model_graphs_t graphs =
+        config->graphs == MODEL_GRAPHS_AUTO && train->layout.pp > 1 ? MODEL_GRAPHS_OFF : config->graphs;
     gyre_status_t status = GYRE_OK;
     int told = train->whole->config.experts > 0 && train->place.tp == 0;
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
@@ -344,7 +348,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .grad_sequences = train->batch.leaf,
                                     .recompute = config->recompute,
                                     .offload = config->offload_activations,
-                                    .graphs = config->graphs,
+                                    .graphs = graphs,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
                                     .seed = config->seed};

@@ -105,7 +105,7 @@ const train_row_t train_rows[] = {
     {TRAIN_PARALLELISM, "offload-activations", TRAIN_SWITCH, AT(offload_activations), "0", 0, 1, "",
      "of a GPU with --recompute full: they wait in host memory", TRAIN_FREE},
     {TRAIN_PARALLELISM, "cuda-graphs", TRAIN_CHOICE, AT(cuda_graphs), "auto", 0, 0, "off|auto|on",
-     "launches many kernels of a GPU at once; auto: where they are short", TRAIN_FREE},
+     "launches many kernels of a GPU at once; auto: where they are short, without PP", TRAIN_FREE},
     {TRAIN_PARALLELISM, "leaves", TRAIN_COUNT, AT(leaves), "0", 0, 64, "N",
      "fixed leaves of sums that TP may cut, a power of two; 0: 4, 2 or 1", TRAIN_SHAPE},
     {TRAIN_PARALLELISM, "grad-sequences", TRAIN_COUNT, AT(grad_sequences), "1", 1, 1048576, "N",
