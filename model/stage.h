@@ -48,6 +48,7 @@ typedef struct {
     /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory (model/cuda/stage_offload.c) */
     int offload;
     model_graphs_t graphs; /* on a GPU */
+    size_t stages;         /* of the GPU's, which share the memory that graphs may take; 0: 1 */
     uint64_t seed;         /* of dropout */
 } model_stage_config_t;
 

@@ -349,6 +349,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .recompute = config->recompute,
                                     .offload = config->offload_activations,
                                     .graphs = graphs,
+                                    .stages = train->layout.chunks,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
                                     .seed = config->seed};

@@ -15,7 +15,8 @@
 #include "collectives/cuda.h"
 #include "model/cuda/stage_parts.h"
 
-/* Of each table. A node is a kernel or a copy; 64 KiB of the device's memory each is what it may cost (docs/gpu-training.md): 512 MiB at most. */
+/* Of all tables of all stages. A node is a kernel or a copy; 64 KiB of the device's memory each is what it may cost (docs/gpu-training.md): 512 MiB
+ * at most. */
 enum { MOST_NODES = 8192 };
 
 /* Products of a layer's gradient that take so long, at half of an H100's rate, are far longer than launches. */
@@ -60,9 +61,10 @@ gyre_status_t stage_graphs_create(stage_t *s)
     gyre_status_t status = GYRE_OK;
     if (s->config.graphs == MODEL_GRAPHS_OFF || (s->config.graphs == MODEL_GRAPHS_AUTO && !is_short(s)))
         return GYRE_OK;
-    for (size_t together = 0; status == GYRE_OK && together < (s->tp.size > 1 ? 2 : 1); together++)
-        status = model_cuda_graphs_create(s->stream, sizeof(segment_key_t), sizeof(note_t), MOST_NODES,
-                                          &s->graphs[together]);
+    const size_t stages = s->config.stages ? s->config.stages : 1, tables = s->tp.size > 1 ? 2 : 1;
+    for (size_t together = 0; status == GYRE_OK && together < tables; together++)
+        status = model_cuda_graphs_create(s->stream, sizeof(segment_key_t), sizeof(note_t),
+                                          MOST_NODES / (stages * tables), &s->graphs[together]);
     return status;
 }
 
