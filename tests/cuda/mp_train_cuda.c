@@ -4,7 +4,8 @@
  *
  * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and ZeRO 3 evaluates two
  * together. cuBLASLt may add in another order for another number of rows, so in bf16, where it computes if it is there, all runs
- * have the same micro-batches. Last, two sequences have one gradient of each weight: other bits, and again the same in every layout. */
+ * have the same micro-batches. Last, two sequences have one gradient of each weight: other bits, and again the same in every layout, and
+ * where shares are uneven. */
 #include <math.h>
 #include <string.h>
 
@@ -92,12 +93,12 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
 
 static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_layout_t *layout,
                      model_recompute_t recompute, model_graphs_t graphs, model_precision_t precision,
-                     size_t leaf, base_device_kind_t device)
+                     size_t batch, size_t leaf, base_device_kind_t device)
 {
     const pipe_train_config_t config = {
         .model = *shape,
         .layout = *layout,
-        .batch = {.batch = BATCH, .leaf = leaf},
+        .batch = {.batch = batch, .leaf = leaf},
         .zero = {.bucket_bytes = 8192,
                  .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
                  .clip = 1.0},
@@ -158,10 +159,11 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
     if (tries == 0)
         return;
     if (gyre_comm_rank(world) == 0) {
-        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, precision, leaf, BASE_CUDA);
+        want = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, precision, BATCH, leaf,
+                     BASE_CUDA);
         if (!half) {
-            const curve_t cpu =
-                train(alone, shape, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, precision, leaf, BASE_HOST);
+            const curve_t cpu = train(alone, shape, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, precision,
+                                      BATCH, leaf, BASE_HOST);
             near(&want, &cpu);
         }
     }
@@ -171,8 +173,8 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
         if (tried[i].ranks != ranks || tried[i].shape != shape)
             continue;
         layout.micro_batch = layout.micro_batch < leaf ? leaf : layout.micro_batch;
-        const curve_t got =
-            train(world, shape, &layout, tried[i].recompute, tried[i].graphs, precision, leaf, BASE_CUDA);
+        const curve_t got = train(world, shape, &layout, tried[i].recompute, tried[i].graphs, precision,
+                                  BATCH, leaf, BASE_CUDA);
         for (size_t k = 0; k < STEPS; k++)
             MP_CHECK(memcmp(&got.loss[k], &want.loss[k], sizeof(double)) == 0 &&
                          memcmp(&got.norm[k], &want.norm[k], sizeof(double)) == 0,
@@ -186,6 +188,24 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
                  i, got.valid, want.valid);
         MP_CHECK(got.digest == want.digest, "layout %zu: other weights than one rank's", i);
     }
+}
+
+/* Shares of 4 and of 2 sequences, of which one is no whole micro-batch: the other rank waits for it, and not the other way round. */
+static void check_uneven(gyre_comm_t *world, gyre_comm_t *alone)
+{
+    enum { UNEVEN = 6, LEAF = 2 };
+    static const pipe_layout_t one = {.tp = 1, .pp = 1, .dp = 1, .micro_batch = LEAF},
+                               two = {.tp = 1, .pp = 1, .dp = 2, .zero = 3, .micro_batch = 4};
+    curve_t want = {0};
+    if (gyre_comm_rank(world) == 0)
+        want = train(alone, &dense, &one, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_OFF, MODEL_FLOAT32, UNEVEN, LEAF,
+                     BASE_CUDA);
+    MP_OK(gyre_broadcast(&want, &want, sizeof want / sizeof(double), GYRE_FLOAT64, 0, world));
+    const curve_t got = train(world, &dense, &two, MODEL_RECOMPUTE_NONE, MODEL_GRAPHS_ON, MODEL_FLOAT32,
+                              UNEVEN, LEAF, BASE_CUDA);
+    MP_CHECK(memcmp(&got, &want, sizeof got) == 0,
+             "uneven shares: loss %a, norm %a, validation %a; alone %a, %a, %a", got.loss[STEPS - 1],
+             got.norm[STEPS - 1], got.valid, want.loss[STEPS - 1], want.norm[STEPS - 1], want.valid);
 }
 
 int main(void)
@@ -203,6 +223,8 @@ int main(void)
         if (leaf == 1 || gyre_comm_size(world) == 4) /* one layout, for the time that the others take */
             check_shape(world, alone, &experts, half, leaf);
     }
+    if (gyre_comm_size(world) == 2)
+        check_uneven(world, alone);
     MP_OK(gyre_comm_destroy(alone));
     MP_OK(gyre_finalize(world));
     return 0;
