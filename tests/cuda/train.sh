@@ -52,6 +52,24 @@ want "offload without recomputation" 2 'needs --recompute full'
 run "$EMULATED" "${SMALL[@]}" --recompute full --offload-activations
 want "offload on the CPU" 2 'is for --device cuda'
 
+# ---- more losses from one pass than a GPU otherwise owes
+WIDE=("${SMALL[@]}" --layers 1 --hidden 8 --heads 1 --seq 2 --batch 1040 --micro-batch 1040 --grad-sequences 1040 --steps 1)
+run "$B/bin/gyre-train" "${WIDE[@]}" --log "$W/wide_cpu"
+want "a wide batch on the CPU" 0
+run "$EMULATED" "${WIDE[@]}" --device cuda --log "$W/wide"
+want "a wide batch" 0
+check "and the CPU's loss" /usr/bin/python3 - "$W" <<'PY'
+import json, sys
+cpu, gpu = [[row["loss"] for row in map(json.loads, open(f"{sys.argv[1]}/{name}")) if "loss" in row] for name in ("wide_cpu", "wide")]
+assert len(cpu) == len(gpu) == 1 and abs(cpu[0] - gpu[0]) <= 1e-5 * cpu[0], (cpu, gpu)
+PY
+
+# ---- a share that is no whole number of micro-batches: with cuBLASLt, whose bits depend on the number of rows
+run "$EMULATED" "${SMALL[@]}" --device cuda --micro-batch 3 --steps 1
+want "a rest" 0 'a share of 4 sequences in micro-batches of 3: with cuBLASLt'
+GYRE_CUBLASLT=off run "$EMULATED" "${SMALL[@]}" --device cuda --micro-batch 3 --steps 1
+check "says nothing without" sh -c "! grep -q cuBLASLt '$W/err'"
+
 # ---- CUDA graphs: the batch grows, and the run goes on without them
 GROWS=(--steps 6 --batch-rampup 2:2:6 --checkpoint "$W/kept" --checkpoint-every 3)
 GYRE_LOG=info train graphs 1 "$EMULATED" --device cuda --cuda-graphs on "${GROWS[@]}"

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -242,6 +243,21 @@ static void tell_idle(const train_options_t *o, const pipe_layout_t *l)
             log_warning("--%s has no effect here: %s", rule[i].flag, rule[i].why);
 }
 
+/* cuBLASLt may add in another order for another number of rows. */
+static void tell_rests(const train_options_t *o, const pipe_layout_t *l, const optim_batch_t *batch)
+{
+    const optim_batch_t b = optim_batch_complete(batch);
+    size_t first, share = 0, micro = base_min_size(l->micro_batch, pipe_layout_longest(l, batch));
+    if (!o->device || micro == 0 || strcmp(base_setting_string(SET_CUBLASLT), "off") == 0)
+        return;
+    for (size_t d = 0; d < l->dp && share % micro == 0; d++)
+        optim_batch_share(&b, l->dp, d, &first, &share);
+    if (share % micro != 0)
+        log_warning("a share of %zu sequences in micro-batches of %zu: with cuBLASLt not the bits of every "
+                    "layout; take GYRE_CUBLASLT=off for those, or a --micro-batch that divides all shares",
+                    share, micro);
+}
+
 /* Every rank knows the data, and the number of ranks. */
 static gyre_status_t check_input(train_run_t *run)
 {
@@ -286,6 +302,7 @@ static gyre_status_t check_input(train_run_t *run)
             "every layout; equal shares: --groups %zu (other bits, the same in every layout that it suits) "
             "or --invariant off (bits of this number of ranks alone)",
             batch, layout.dp, longest, layout.dp);
+    tell_rests(run->options, &layout, &config.batch);
     if (ranks > 1 && base_setting_string(SET_ORDER)[0] == 'f')
         log_warning("GYRE_ORDER=fast: sums over ranks may have other bits in other layouts; unset it for the "
                     "same bits");
