@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -305,27 +306,62 @@ gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, 
         name, comm->rank, mine->device);
 }
 
+/* What tells streams apart. The one per thread has one handle in all threads, and is another in each. */
+static uintptr_t identity(cudaStream_t stream)
+{
+    return stream == cudaStreamPerThread ? 2 * (uintptr_t)gettid() + 1 : (uintptr_t)stream;
+}
+
+/* Another rank's call `seq` or a later one is on that stream: this rank's call `seq` would come behind it, and it waits for that. */
+static int comes_behind(const coll_team_rank_t *other, uintptr_t stream, uint32_t seq)
+{
+    for (int i = 0; i < COLL_TEAM_STREAMS; i++)
+        if (other->used[i].seq && other->used[i].stream == stream && (int32_t)(other->used[i].seq - seq) >= 0)
+            return 1;
+    return 0;
+}
+
+/* In place of what it noted of that stream, or of what is oldest. Calls that came to nothing have given their numbers back. */
+static void note_stream(coll_team_rank_t *mine, uintptr_t stream, uint32_t seq)
+{
+    int place = -1, oldest = 0;
+    for (int i = 0; i < COLL_TEAM_STREAMS; i++) {
+        if (mine->used[i].seq && (int32_t)(mine->used[i].seq - seq) >= 0)
+            mine->used[i].seq = 0;
+        if (mine->used[i].seq && mine->used[i].stream == stream)
+            place = i;
+        if (!mine->used[i].seq ||
+            (mine->used[oldest].seq && (int32_t)(mine->used[i].seq - mine->used[oldest].seq) < 0))
+            oldest = i;
+    }
+    place = place < 0 ? oldest : place;
+    mine->used[place].stream = stream;
+    mine->used[place].seq = seq;
+}
+
 gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream)
 {
     coll_team_t *team = comm->team;
     coll_team_rank_t *mine = &team->rank[comm->rank];
     const uint32_t seq = comm->seq + 1;
+    const uintptr_t which = identity(stream);
     gyre_status_t st = coll_cuda_team_default(name, comm, stream);
     if (st != GYRE_OK || mine->beside == 1)
         return st;
-    for (int r = 0; r < team->n && stream != cudaStreamPerThread; r++) {
+    pthread_mutex_lock(&team->lock);
+    for (int r = 0; r < team->n && st == GYRE_OK; r++) {
         const coll_team_rank_t *other = &team->rank[r];
-        if (other != mine && other->device == mine->device && atomic_load(&other->seq) == seq &&
-            atomic_load(&other->stream) == (uintptr_t)stream)
-            return gyre_fail(
+        if (other != mine && other->device == mine->device && comes_behind(other, which, seq))
+            st = gyre_fail(
                 GYRE_ERR_INVALID,
-                "%s: ranks %d and %d were given the same stream for their call %u, where each would wait "
-                "for the other: use a stream for each rank",
-                name, r, comm->rank, seq);
+                "%s: ranks %d and %d were given the same stream: call %u of rank %d would wait there behind "
+                "one of rank %d that waits for it: use a stream for each rank",
+                name, r, comm->rank, seq, comm->rank, r);
     }
-    atomic_store(&mine->stream, (uintptr_t)stream);
-    atomic_store(&mine->seq, seq);
-    return GYRE_OK;
+    if (st == GYRE_OK)
+        note_stream(mine, which, seq);
+    pthread_mutex_unlock(&team->lock);
+    return st;
 }
 
 #endif

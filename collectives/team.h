@@ -15,6 +15,8 @@
 #include "comm/segment.h"
 #include "comm/transport.h"
 
+enum { COLL_TEAM_STREAMS = 8 /* of a rank that are remembered */ };
+
 typedef struct {
     comm_recorder_slot_t recorder;
     comm_board_t board;
@@ -22,9 +24,11 @@ typedef struct {
     _Atomic int left;   /* its communicator was destroyed */
     int device, beside; /* its CUDA device, and how many ranks of the team are on it, itself included */
     char *arena; /* on the device; owned by the team, as the others read there until they are gone, too */
-    /* the newest call that was not captured, and its stream: two ranks on one would wait for ever */
-    _Atomic uint32_t seq;
-    _Atomic uintptr_t stream;
+    /* streams of calls that were not captured, each with its newest call (0: none): two ranks on one may wait for ever */
+    struct {
+        uintptr_t stream;
+        uint32_t seq;
+    } used[COLL_TEAM_STREAMS];
 } coll_team_rank_t;
 
 typedef struct coll_team coll_team_t;
@@ -32,7 +36,7 @@ struct coll_team {
     int n;
     _Atomic int users;        /* communicators that are left, and whoever made it until it is done */
     _Atomic uint32_t trouble; /* 1: a rank has failed; the story is below */
-    pthread_mutex_t lock;     /* guards the story */
+    pthread_mutex_t lock;     /* guards the story, and what ranks note of streams */
     gyre_status_t status;
     char text[1700];
     void (*drop)(coll_team_t *team); /* frees the arenas, when the last communicator has gone */
