@@ -205,14 +205,8 @@ static int free_index(const coll_cuda_t *c)
     return -1;
 }
 
-/* handles: [n + 1], the last for this rank's own. */
-static gyre_status_t export_here(const gyre_cuda_registration_t *r, int n, base_device_handle_t **handles)
+static gyre_status_t export_own(const gyre_cuda_registration_t *r, base_device_handle_t *own)
 {
-    *handles = calloc((size_t)n + 1, sizeof **handles);
-    if (!*handles)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note the buffers of %d ranks",
-                         n);
-    base_device_handle_t *own = *handles + n;
     if (base_device_export(r->begin, own) != GYRE_OK)
         return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
                                "comm_register_cuda: the memory at %p cannot be shared (it must come from "
@@ -225,13 +219,25 @@ static gyre_status_t export_here(const gyre_cuda_registration_t *r, int n, base_
                            r->bytes, (void *)r->begin, (unsigned long long)own->bytes);
 }
 
-/* What this rank can check and make by itself. *out is the caller's, also after an error. handles NULL: nobody maps it. */
+/* handles: [n + 1], the last for this rank's own. */
+static gyre_status_t export_here(const gyre_cuda_registration_t *r, int n, base_device_handle_t **handles)
+{
+    *handles = calloc((size_t)n + 1, sizeof **handles);
+    if (!*handles)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note the buffers of %d ranks",
+                         n);
+    return export_own(r, *handles + n);
+}
+
+/* What this rank can check and make by itself. *out is the caller's, also after an error. handles NULL: nobody
+ * maps it; but what cannot be mapped is not there for the peers' devices either, whatever access they have. */
 static gyre_status_t describe_here(const coll_cuda_t *c, void *buffer, size_t bytes,
                                    gyre_cuda_registration_t **out, base_device_handle_t **handles)
 {
     const int n = c->comm->n, index = free_index(c);
     const base_device_t of = base_device_of(buffer);
     gyre_cuda_registration_t *r;
+    base_device_handle_t unused;
     if (!out)
         return gyre_fail(GYRE_ERR_INVALID, "comm_register_cuda: registration is NULL");
     if (!buffer || bytes == 0)
@@ -252,7 +258,7 @@ static gyre_status_t describe_here(const coll_cuda_t *c, void *buffer, size_t by
         return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note a buffer");
     *r = (gyre_cuda_registration_t){.index = index, .begin = buffer, .bytes = bytes};
     *out = r;
-    return handles ? export_here(r, n, handles) : GYRE_OK;
+    return handles ? export_here(r, n, handles) : export_own(r, &unused);
 }
 
 static void unmap(const coll_cuda_t *c, gyre_cuda_registration_t *r)
