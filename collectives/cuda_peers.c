@@ -35,7 +35,8 @@
 
 enum {
     BLOCK_LEAST = 8192, /* bytes of a part for which another block is worth its flags */
-    MEMORY_DEVICE = 1
+    MEMORY_DEVICE = 1,
+    TEAM_LAUNCHES = 200 /* that an operation takes at most, of some 1000 that a stream holds */
 };
 #define RESCUE_SECONDS 0.1 /* that one copy of a few bytes may take */
 
@@ -422,11 +423,20 @@ static gyre_status_t move_by_engines(coll_cuda_t *c, const coll_cuda_op_t *op, s
     return st;
 }
 
+/* A thread that calls for all ranks of a team must come to the next rank before a stream's queue is full, which waits for
+ * that rank: an operation takes few launches there. */
+static int too_many_launches(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
+{
+    const size_t rounds = (most + c->engine_half - 1) / c->engine_half,
+                 each = s->op == COLL_BROADCAST ? 2 : (size_t)c->comm->n + 2;
+    return c->comm->team && rounds * each > TEAM_LAUNCHES;
+}
+
 static int by_engines(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
 {
     const size_t least = (size_t)base_setting_int(SET_CUDA_ENGINES);
     return (s->op == COLL_ALL_GATHER || s->op == COLL_BROADCAST) && least > 0 && most >= least &&
-           c->comm->n > 1 && c->engine_half > 0;
+           c->comm->n > 1 && c->engine_half > 0 && !too_many_launches(c, s, most);
 }
 
 int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *s, int registered)

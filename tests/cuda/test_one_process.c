@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
+#include "collectives/cuda.h"
 #include "collectives/kernels.h"
 #include "collectives/schedule.h"
 #include "tests/cuda/gpu.h"
@@ -711,6 +712,91 @@ static void what_cannot_be(void **state)
     close_job();
 }
 
+/* On a device a rank's call does not come behind another's that waits for it, however many lie between, or whatever stream was
+ * used in between; and it may come behind one that is done with it. */
+static void streams_that_are_shared(void **state)
+{
+    static const int devices[2] = {0, 0};
+    const gyre_redop_t sum = GYRE_OP(GYRE_SUM);
+    cudaStream_t further;
+    (void)state;
+#define ADD_UP(r, stream) \
+    gyre_all_reduce_stream(job.in[r], job.out[r], 4, GYRE_FLOAT32, sum, job.comms[r], stream)
+    open_job(2, devices);
+    assert_cuda(cudaStreamCreateWithFlags(&further, cudaStreamNonBlocking));
+    assert_gyre(ADD_UP(0, job.streams[0]));
+    assert_gyre(ADD_UP(0, job.streams[0]));
+    refused(ADD_UP(1, job.streams[0]), GYRE_ERR_INVALID, "the same stream");
+    assert_gyre(ADD_UP(1, job.streams[1]));
+    refused(ADD_UP(1, job.streams[0]), GYRE_ERR_INVALID, "the same stream");
+    assert_gyre(ADD_UP(1, job.streams[1]));
+    assert_gyre(ADD_UP(1, job.streams[0])); /* behind what waits for rank 1 no more */
+    refused(ADD_UP(0, job.streams[0]), GYRE_ERR_INVALID, "the same stream");
+    assert_gyre(ADD_UP(0, job.streams[1]));
+    wait_for_streams();
+    assert_gyre(
+        ADD_UP(0, job.streams[0])); /* another stream is this rank's newest, and that call still waits here */
+    assert_gyre(ADD_UP(0, further));
+    refused(ADD_UP(1, job.streams[0]), GYRE_ERR_INVALID, "the same stream");
+    refused(ADD_UP(1, further), GYRE_ERR_INVALID, "the same stream");
+    assert_gyre(ADD_UP(1, job.streams[1]));
+    assert_gyre(ADD_UP(1, job.streams[1]));
+    wait_for_streams();
+    assert_cuda(cudaStreamSynchronize(further));
+    assert_cuda(cudaStreamDestroy(further));
+#undef ADD_UP
+    const ask_t a = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 100};
+    check(&a, BY_THREADS);
+    close_job();
+}
+
+/* As a process of its own does, which exports it. */
+static void memory_that_is_registered(void **state)
+{
+    static const int devices[2] = {0, 0};
+    gyre_cuda_registration_t *one[2] = {NULL};
+    float host[4];
+    (void)state;
+    for (int several = 0; several < 2; several++) {
+        open_job(2, several ? NULL : devices);
+        gyre_comm_t *comm = job.comms[0];
+        const size_t all = ROOM + 2 * GUARD;
+        refused(gyre_comm_register_cuda(comm, job.in[0], all + 1, &one[0]), GYRE_ERR_INVALID,
+                "more than the allocation's");
+        refused(gyre_comm_register_cuda(comm, job.in[0] + 16, all - 15, &one[0]), GYRE_ERR_INVALID,
+                "more than the allocation's");
+        refused(gyre_comm_register_cuda(comm, host, sizeof host, &one[0]), GYRE_ERR_INVALID,
+                "not in the memory");
+        for (int r = 0; r < 2; r++)
+            assert_gyre(gyre_comm_register_cuda(job.comms[r], job.in[r] + 16, all - 16, &one[r]));
+        for (int r = 0; r < 2; r++)
+            assert_gyre(gyre_comm_deregister_cuda(job.comms[r], one[r]));
+        close_job();
+    }
+}
+
+static void runs_as(coll_op_t op, size_t count, const char *algorithm)
+{
+    coll_cuda_explanation_t x;
+    const coll_shape_t shape = {.op = op, .type = GYRE_UINT8, .uniform = 1, .count = count};
+    assert_gyre(coll_cuda_explain(job.comms[0], &shape, 0, &x));
+    assert_string_equal(x.algorithm, algorithm);
+}
+
+/* An operation leaves room in a stream's queue for many more. */
+static void few_launches(void **state)
+{
+    (void)state;
+    open_job(3, NULL);
+    set(SET_CUDA_ENGINES, "300");
+    runs_as(COLL_ALL_GATHER, 256 << 10, "engines"); /* 16 rounds of 5 launches, through 16 KiB each */
+    runs_as(COLL_ALL_GATHER, 1 << 20, "direct");
+    runs_as(COLL_BROADCAST, 1 << 20, "engines");
+    runs_as(COLL_BROADCAST, 4 << 20, "direct");
+    set(SET_CUDA_ENGINES, NULL);
+    close_job();
+}
+
 /* All ranks have failed with `wanted`, and a rank's story has these words. */
 static void all_failed(gyre_status_t wanted, const char *words)
 {
@@ -790,6 +876,9 @@ int main(void)
         cmocka_unit_test(beside_a_job),
         cmocka_unit_test(nothing_stays_behind),
         cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(streams_that_are_shared),
+        cmocka_unit_test(memory_that_is_registered),
+        cmocka_unit_test(few_launches),
         cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
