@@ -62,7 +62,7 @@ struct slab {
 struct coll_cuda_plans {
     plan_t *list;
     slab_t *slabs;
-    size_t bytes; /* of slabs that are not lent */
+    size_t in_use; /* bytes of programs that are not kept */
     cudaStream_t stream;
 };
 
@@ -457,6 +457,7 @@ static gyre_status_t forget(coll_cuda_t *c)
     }
     for (slab_t *slab = all->slabs; slab; slab = slab->next)
         slab->used = slab->kept ? slab->used : 0;
+    all->in_use = 0;
     return GYRE_OK;
 }
 
@@ -479,7 +480,6 @@ static gyre_status_t take_slab(coll_cuda_t *c, size_t bytes, int kept, slab_t **
         return coll_cuda_failed(rc, "cudaMalloc(%zu) on device %d for a schedule", wanted, c->device);
     }
     all->slabs = slab;
-    all->bytes += slab->bytes;
     c->comm->allocations++;
     *out = slab;
     return GYRE_OK;
@@ -497,6 +497,7 @@ static gyre_status_t place(coll_cuda_t *c, const void *image, size_t bytes, int 
     if (st == GYRE_OK) {
         *there = slab->base + slab->used;
         slab->used += base_round_up(bytes, 256);
+        c->plans->in_use += kept ? 0 : base_round_up(bytes, 256);
         rc = cudaMemcpyAsync(*there, image, bytes, cudaMemcpyHostToDevice, c->plans->stream);
         if (rc == cudaSuccess)
             rc = cudaStreamSynchronize(c->plans->stream);
@@ -579,7 +580,7 @@ static gyre_status_t make_image(coll_cuda_t *c, maker_t *m, int kept)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule of %zu bytes", l.bytes);
     fill(m, p->blocks, &l, image);
     gyre_status_t st = GYRE_OK;
-    if (c->plans->bytes + l.bytes > PROGRAM_BYTES_MOST && !kept)
+    if (c->plans->in_use + l.bytes > PROGRAM_BYTES_MOST && !kept)
         st = forget(c);
     if (st == GYRE_OK)
         st = place(c, image, l.bytes, kept, &there);
