@@ -4,7 +4,10 @@
  * A call's program is made once per shape: the schedules of all ranks for one segment of it are lowered (cuda_lower.c), and played
  * through with as many slots per link as the regions have room for; if they do not fit, or would not come to an end, chunks and segments
  * are made shorter. All of that depends only on what all ranks know, so all come to the same. Programs lie in memory of this
- * rank's device, in slabs that are used again when there are too many, except by those that a graph may run again. */
+ * rank's device, in slabs that are used again when there are too many, except by those that a graph may run again.
+ *
+ * Ranks of one process must not wait for a device at a call, as a kernel there may wait for the next rank's. So theirs all lie in
+ * the arena and stay, and shapes for which it has no room are left to shots: by the first rank that comes, for all. */
 #include "collectives/cuda_state.h"
 
 #ifdef GYRE_CUDA
@@ -425,9 +428,9 @@ static gyre_status_t open_plans(coll_cuda_t *c)
     }
     char *base = c->arena[c->comm->rank] + coll_cuda_arena_bytes(c->region, c->blocks, c->engine_half) -
                  COLL_CUDA_PLANS;
-    *second =
-        (slab_t){.base = base + COLL_CUDA_PLANS / 2, .bytes = COLL_CUDA_PLANS / 2, .lent = 1, .kept = 1};
-    *first = (slab_t){.next = second, .base = base, .bytes = COLL_CUDA_PLANS / 2, .lent = 1};
+    const size_t passing = c->comm->team ? 0 : COLL_CUDA_PLANS / 2; /* a team keeps all */
+    *second = (slab_t){.base = base + passing, .bytes = COLL_CUDA_PLANS - passing, .lent = 1, .kept = 1};
+    *first = (slab_t){.next = second, .base = base, .bytes = passing, .lent = 1};
     all->slabs = first;
     c->plans = all;
     return GYRE_OK;
@@ -469,6 +472,9 @@ static gyre_status_t take_slab(coll_cuda_t *c, size_t bytes, int kept, slab_t **
             *out = slab;
             return GYRE_OK;
         }
+    if (c->comm->team)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "a schedule of %zu bytes is longer than its team reckoned",
+                         bytes);
     slab_t *slab = calloc(1, sizeof *slab);
     if (!slab)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for programs");
@@ -514,13 +520,13 @@ typedef struct {
     size_t expected, programs, actions, bytes; /* where each begins; form_of is first */
 } layout_t;
 
-static layout_t lay_out(const maker_t *m, int blocks)
+static layout_t lay_out(const maker_t *m, int rank, int blocks)
 {
     layout_t l = {0};
     size_t actions = 0;
     for (uint32_t f = 0; f < m->forms; f++)
         for (int lane = 0; lane < m->lanes; lane++)
-            actions += lowered_at(m, f, m->me, lane)->count;
+            actions += lowered_at(m, f, rank, lane)->count;
     l.expected = base_round_up(m->segments * sizeof(uint32_t), 16);
     l.programs = l.expected + (size_t)blocks * COLL_CUDA_LINKS * sizeof(uint32_t);
     l.actions = base_round_up(l.programs + m->forms * (size_t)m->lanes * sizeof(coll_cuda_program_t), 16);
@@ -571,31 +577,6 @@ static void describe_lanes(const maker_t *m, coll_cuda_schedule_t *run)
     }
 }
 
-static gyre_status_t make_image(coll_cuda_t *c, maker_t *m, int kept)
-{
-    plan_t *p = m->p;
-    const layout_t l = lay_out(m, p->blocks);
-    char *image = calloc(1, l.bytes), *there = NULL;
-    if (!image)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule of %zu bytes", l.bytes);
-    fill(m, p->blocks, &l, image);
-    gyre_status_t st = GYRE_OK;
-    if (c->plans->in_use + l.bytes > PROGRAM_BYTES_MOST && !kept)
-        st = forget(c);
-    if (st == GYRE_OK)
-        st = place(c, image, l.bytes, kept, &there);
-    free(image);
-    if (st != GYRE_OK)
-        return st;
-    p->run.form_of = (const uint32_t *)there;
-    p->run.expected = (const uint32_t *)(there + l.expected);
-    p->run.programs = (const coll_cuda_program_t *)(there + l.programs);
-    p->run.actions = (const coll_cuda_action_t *)(there + l.actions);
-    return GYRE_OK;
-}
-
-/* ---- programs ---------------------------------------------------------------------------------------------------- */
-
 static gyre_status_t spell_blocks(const coll_cuda_t *c, const coll_shape_t *s, plan_t *p)
 {
     const size_t n = (size_t)c->comm->n;
@@ -612,6 +593,95 @@ static gyre_status_t spell_blocks(const coll_cuda_t *c, const coll_shape_t *s, p
     }
     return GYRE_OK;
 }
+
+/* What all ranks know of a shape is as it was when the team decided on it. */
+static int alike(const plan_t *decided, const plan_t *p, int n)
+{
+    if (decided->op != p->op || decided->algo != p->algo || decided->esize != p->esize ||
+        decided->root != p->root || !decided->blocks_of != !p->blocks_of ||
+        (!p->blocks_of && decided->count != p->count))
+        return 0;
+    return !p->blocks_of || memcmp(decided->blocks_of, p->blocks_of, (size_t)n * sizeof *p->blocks_of) == 0;
+}
+
+/* A rank may make a shape's program twice, in place and not, the longer half as long again. Where blocks go is each rank's own affair,
+ * so that there may be any number of programs of an all_gather of uneven ones. */
+static gyre_status_t decide(coll_team_t *team, const maker_t *m, plan_t **out)
+{
+    size_t most = 0;
+    plan_t *p = calloc(1, sizeof *p);
+    if (!p)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to note a schedule");
+    *p = *m->p;
+    p->blocks_of = NULL;
+    gyre_status_t st = spell_blocks(m->c, m->s, p);
+    if (st != GYRE_OK) {
+        plan_free(p);
+        return st;
+    }
+    for (int r = 0; r < m->n; r++)
+        most = base_max_size(most, lay_out(m, r, p->blocks).bytes);
+    const size_t room = base_round_up(most, 512) / 2 * 5;
+    p->served = (m->s->op != COLL_ALL_GATHER || m->s->uniform) && room <= COLL_CUDA_PLANS - team->planned;
+    team->planned += p->served ? room : 0;
+    p->next = team->plans;
+    team->plans = p;
+    *out = p;
+    return GYRE_OK;
+}
+
+static gyre_status_t fits_in_team(const coll_cuda_t *c, const maker_t *m, int *fits)
+{
+    coll_team_t *team = c->comm->team;
+    gyre_status_t st = GYRE_OK;
+    pthread_mutex_lock(&team->lock);
+    plan_t *decided = team->plans;
+    while (decided && !alike(decided, m->p, m->n))
+        decided = decided->next;
+    if (!decided)
+        st = decide(team, m, &decided);
+    if (st == GYRE_OK)
+        *fits = decided->served;
+    pthread_mutex_unlock(&team->lock);
+    return st;
+}
+
+void coll_cuda_team_plans_free(coll_team_t *team)
+{
+    for (plan_t *p = team->plans, *next; p; p = next) {
+        next = p->next;
+        plan_free(p);
+    }
+    team->plans = NULL;
+}
+
+static gyre_status_t make_image(coll_cuda_t *c, maker_t *m, int kept)
+{
+    plan_t *p = m->p;
+    const layout_t l = lay_out(m, m->me, p->blocks);
+    char *image = calloc(1, l.bytes), *there = NULL;
+    if (!image)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule of %zu bytes", l.bytes);
+    fill(m, p->blocks, &l, image);
+    int fits = 1;
+    gyre_status_t st = c->comm->team ? fits_in_team(c, m, &fits) : GYRE_OK;
+    if (!fits)
+        st = gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the team has no room for it");
+    if (st == GYRE_OK && c->plans->in_use + l.bytes > PROGRAM_BYTES_MOST && !kept)
+        st = forget(c);
+    if (st == GYRE_OK)
+        st = place(c, image, l.bytes, kept, &there);
+    free(image);
+    if (st != GYRE_OK)
+        return st;
+    p->run.form_of = (const uint32_t *)there;
+    p->run.expected = (const uint32_t *)(there + l.expected);
+    p->run.programs = (const coll_cuda_program_t *)(there + l.programs);
+    p->run.actions = (const coll_cuda_action_t *)(there + l.actions);
+    return GYRE_OK;
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 static gyre_status_t make(coll_cuda_t *c, const coll_shape_t *s, plan_t *p)
 {
@@ -663,11 +733,12 @@ gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *s, coll_al
                                   plan_t **out)
 {
     *out = NULL;
+    const int kept = capturing || c->comm->team;
     gyre_status_t st = open_plans(c);
     if (st != GYRE_OK)
         return st;
     for (plan_t *p = c->plans->list; p; p = p->next)
-        if (same(c, p, s, algo) && (p->kept || !capturing || !p->served)) {
+        if (same(c, p, s, algo) && (p->kept || !kept || !p->served)) {
             *out = p->served ? p : NULL;
             return GYRE_OK;
         }
@@ -680,7 +751,7 @@ gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *s, coll_al
                   .count = s->count,
                   .root = s->root,
                   .in_place = s->in_place,
-                  .kept = capturing};
+                  .kept = kept};
     st = spell_blocks(c, s, p);
     if (st == GYRE_OK)
         st = make(c, s, p);

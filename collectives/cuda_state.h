@@ -205,6 +205,7 @@ gyre_status_t coll_cuda_enqueue_plan(coll_cuda_plan_t *plan, const coll_cuda_op_
                                      cudaStream_t stream);
 /* Nothing of the communicator runs any more. */
 void coll_cuda_plans_free(coll_cuda_t *c);
+void coll_cuda_team_plans_free(coll_team_t *team); /* what it decided on them */
 
 /* ---- cuda_staged.c ---- */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);

@@ -170,6 +170,7 @@ static void drop_arenas(coll_team_t *team)
 {
     const base_device_t first = {BASE_CUDA, team->rank[0].device};
     int before;
+    coll_cuda_team_plans_free(team);
     const gyre_status_t entered = base_device_enter(first, &before);
     for (int r = 0; r < team->n; r++)
         if (team->rank[r].arena &&

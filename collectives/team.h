@@ -36,12 +36,15 @@ struct coll_team {
     int n;
     _Atomic int users;        /* communicators that are left, and whoever made it until it is done */
     _Atomic uint32_t trouble; /* 1: a rank has failed; the story is below */
-    pthread_mutex_t lock;     /* guards the story, and what ranks note of streams */
+    pthread_mutex_t lock;     /* guards the story, what ranks note of streams, and plans */
     gyre_status_t status;
     char text[1700];
     void (*drop)(coll_team_t *team); /* frees the arenas, when the last communicator has gone */
-    int *host_of;                    /* [n] zeros */
-    coll_team_rank_t rank[];         /* [n] */
+    /* which shapes schedules serve (cuda_schedule.c), under the lock, and the bytes of each arena that are theirs */
+    struct coll_cuda_plan *plans;
+    size_t planned;
+    int *host_of;            /* [n] zeros */
+    coll_team_rank_t rank[]; /* [n] */
 };
 
 /* With one user, its caller. NULL: no memory (reported). */

@@ -797,6 +797,53 @@ static void few_launches(void **state)
     close_job();
 }
 
+static int by_ring(int rank, size_t count)
+{
+    coll_cuda_explanation_t x;
+    const coll_shape_t shape = {
+        .op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .redop = GYRE_SUM, .uniform = 1, .count = count};
+    assert_gyre(coll_cuda_explain(job.comms[rank], &shape, 0, &x));
+    return strcmp(x.algorithm, "ring") == 0;
+}
+
+/* Schedules have room for some shapes, and nobody takes memory for others at a call: they run as shots, on all ranks, whoever came
+ * first, and works in place. */
+static void schedules(void **state)
+{
+    size_t count = 2000;
+    (void)state;
+    set(SET_ALGO, "ring");
+    open_job(3, NULL);
+    for (int full = 0; full < 2; full++) {
+        for (size_t i = 0; i < 18; i++) {
+            const coll_op_t op = i % 3 == 1   ? COLL_ALL_GATHER
+                                 : i % 3 == 2 ? COLL_REDUCE_SCATTER
+                                              : COLL_ALL_REDUCE;
+            ask_t a = {.op = op,
+                       .type = GYRE_FLOAT32,
+                       .count = (full ? 9000 : 3001) + 100 * i,
+                       .in_place = i % 5 == 1,
+                       .uneven = op != COLL_ALL_REDUCE && i % 4 == 0};
+            check(&a, i % 2 ? BY_THREADS : BY_GRAPH);
+            check(&a, BY_ONE_THREAD);
+            a.in_place = !a.in_place;
+            check(&a, BY_ONE_THREAD);
+        }
+        /* one rank comes first, and what it takes is taken for all */
+        while (!full && by_ring(0, count) && count < 100000)
+            count += 2;
+        assert_true(count > 2010 && count < 100000);
+        assert_true(by_ring(1, count - 2) && !by_ring(1, count) && by_ring(2, count - 2) &&
+                    !by_ring(2, count));
+        for (int i = -4; i <= 4; i += 2) {
+            const ask_t a = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = count + (size_t)i};
+            check(&a, i % 4 ? BY_THREADS : BY_ONE_THREAD);
+        }
+    }
+    close_job();
+    set(SET_ALGO, NULL);
+}
+
 /* All ranks have failed with `wanted`, and a rank's story has these words. */
 static void all_failed(gyre_status_t wanted, const char *words)
 {
@@ -879,6 +926,7 @@ int main(void)
         cmocka_unit_test(streams_that_are_shared),
         cmocka_unit_test(memory_that_is_registered),
         cmocka_unit_test(few_launches),
+        cmocka_unit_test(schedules),
         cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
