@@ -327,7 +327,7 @@ $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
 # All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
 # between Gyre and a library with functions of the same names: they are not in the bundle, whose UCX knows no CUDA memory anyway.
-GPU_ALONE    := mp_direct mp_wire
+GPU_ALONE    := mp_direct mp_unable mp_wire
 GPU_TESTS    := $(filter-out $(GPU_ALONE),$(notdir $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
 GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/cuda/many
 $(B)/obj/tests/cuda/many/%.o: $(B)/obj/tests/cuda/%.o

@@ -2,10 +2,6 @@
 /* tests/cuda/mp_failures.c: what goes wrong on a device is told on all ranks, and no stream waits for ever: ranks that
  * disagree, a rank that never calls, a rank that dies in the middle, one that aborts; each in a child job of its own communicator,
  * between ranks that map each other's memory and staged. Also several communicators at once, and capture into graphs. */
-#include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -70,44 +66,6 @@ static void unable(void)
     MP_CHECK(strstr(gyre_last_error(), "GYRE_CUDA_STAGING=64 is too little") != NULL, "rank %d: told: %s",
              rank, gyre_last_error());
     MP_OK(base_settings_set(SET_CUDA_STAGING, "64K", "test"));
-    MP_OK(gyre_comm_prepare_cuda(comm));
-    MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
-    MP_OK(gyre_comm_destroy(comm));
-}
-
-static int no_guard;
-
-/* The system's, but for what begins with all signals blocked, as the library's thread that guards streams does. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*begin)(void *), void *user)
-{
-    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    sigset_t blocked;
-    void *const found = dlsym(RTLD_NEXT, "pthread_create");
-    memcpy(&next, &found, sizeof next);
-    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
-    return no_guard && sigismember(&blocked, SIGTERM) ? EAGAIN : next(thread, attr, begin, user);
-}
-
-/* One rank cannot start that thread, when all have mapped each other's memory. However often it is tried, it takes no more. */
-static void unable_at_last(void)
-{
-    gyre_comm_t *comm;
-    size_t before = 0, after, all;
-    MP_OK(base_settings_set(SET_CUDA_PATH, "direct", "test"));
-    MP_OK(gyre_comm_split(world, 0, rank, &comm));
-    for (int k = 0; k < 5; k++) {
-        no_guard = rank == n - 1;
-        MP_CHECK(gyre_comm_prepare_cuda(comm) == GYRE_ERR_SYSTEM, "rank %d: was prepared: %s", rank,
-                 gyre_last_error());
-        no_guard = 0;
-        MP_CHECK(strstr(gyre_last_error(), "the thread that guards streams") != NULL, "rank %d: told: %s",
-                 rank, gyre_last_error());
-        MP_OK(gyre_barrier(world)); /* ranks may share the device */
-        CUDA(cudaMemGetInfo(&after, &all));
-        before = k == 0 ? after : before;
-        MP_OK(gyre_barrier(world));
-    }
-    MP_CHECK(after >= before, "rank %d: failed calls keep %zu bytes", rank, before - after);
     MP_OK(gyre_comm_prepare_cuda(comm));
     MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
     MP_OK(gyre_comm_destroy(comm));
@@ -269,7 +227,6 @@ int main(int argc, char **argv)
         return 0;
     }
     unable();
-    unable_at_last();
     captured();
     MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
     captured();
