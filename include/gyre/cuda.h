@@ -43,7 +43,8 @@ typedef struct CUstream_st *gyre_cuda_stream_t;
 
 /* Collective over `comm`: maps flags and staging memory of its ranks into each other, on this thread's current device.
  * The first collective on device memory does it by itself; to be called before messages (gyre_send_stream) that come
- * before any collective, and before a capture. Does nothing the second time. */
+ * before any collective, and before a capture. Does nothing the second time. It takes memory, which may wait for the device: where
+ * operations of other communicators are under way, prepare them all first. */
 GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
 
 /* Communicators for several devices of one process, which need no gyre_init: comms: [n], comms[r] is rank r of n (1..64) and works on
@@ -57,11 +58,12 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  * gyre_recv, gyre_comm_split and what else takes a job.
  *
  * Kernels of the ranks wait for each other. So all ranks of a device need streams of their own (cudaStreamNonBlocking; the
- * default stream and one that two ranks share are refused: INVALID), in queues of their own (set CUDA_DEVICE_MAX_CONNECTIONS=32
- * before CUDA starts: 8 is its default), and between the first rank's and the last rank's call of an operation the program does
+ * default stream and one that collectives of two ranks share are refused, INVALID; captured calls and messages are not looked
+ * at), in queues of their own (set CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts: 8 is its default), and between the first rank's and the last rank's call of an operation the program does
  * nothing that waits for a device: no cudaMalloc, cudaFree, cudaDeviceSynchronize, gyre_comm_destroy, and no first launch
- * of a kernel unless CUDA_MODULE_LOADING=EAGER. One thread goes on to the next rank after some hundred operations at most, as streams
- * take no more than about a thousand launches ahead. An operation that some rank never calls, or that cannot run for such a reason,
+ * of a kernel unless CUDA_MODULE_LOADING=EAGER. A stream takes about a thousand launches ahead, and an operation
+ * is up to some 200 of them (rounds by copy engines; most are one or two): one thread goes on to the next rank after a few long
+ * operations, or some hundred short ones. An operation that some rank never calls, or that cannot run for such a reason,
  * ends after GYRE_TIMEOUT on all of them; a failure or gyre_comm_abort on one rank ends the others'.
  *
  * Errors: INVALID; UNSUPPORTED: no device, no peer access between two of them, or too many ranks on one for their kernels to run
@@ -74,7 +76,8 @@ GYRE_API gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_co
  * Collective over `comm`, in the same order on all ranks; each passes its own memory of the communicator's device, from cudaMalloc, of
  * any length. What a call passes must then lie in registered memory, the same or another, at the same place or another, on
  * all ranks or on none: of an all_reduce both buffers, of a broadcast the root's send and the others' recv, else send. Ranks that
- * disagree are told so: MISMATCH. May be called at any time but while this thread captures a stream.
+ * disagree are told so: MISMATCH. May be called at any time but while this thread captures a stream; it may
+ * wait for the device, so nothing may be under way there that waits for what a rank calls only after this.
  * Ranks of gyre_cuda_comms_create register each for itself, and at once; no operation may lack some ranks' calls then.
  * UNSUPPORTED on all ranks, and nothing is changed: ranks that do not map each other's memory (docs/gpu.md), or memory that
  * cannot be shared. NO_MEMORY: more than 256 at once. */
