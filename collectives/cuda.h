@@ -1,19 +1,21 @@
 /* collectives/cuda.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the rest of this room
  * sees them. In a build without CUDA cuda_none.c answers.
  *
- *   cuda_call.c     a call: checked, put behind the communicator's earlier ones, enqueued by one of two ways
+ *   cuda_call.c        a call: checked, put behind the communicator's earlier ones, enqueued by one of the ways below
+ *   cuda_peers.c       ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
  *   cuda_registered.c  the program's buffers, registered and read by the peers directly
- *   cuda_peers.c    ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
- *   cuda_staged.c   all others: through pinned host memory
- *   cuda_proxy.c    the thread that runs the host's collectives and messages for them
- *   cuda_messages.c messages, piece by piece
- *   cuda_mail.c     messages between ranks that map each other's memory
- *   cuda_direct.c   large messages between hosts, from device memory to device memory
- *   cuda_wire.c     long collectives between hosts, likewise
- *   cuda_hosts.c    those of ranks that share hosts: within these and between
- *   cuda_setup.c    what a communicator needs for either, made together by its ranks
- *   cuda_team.c     communicators whose ranks are all in one process (team.h)
- *   cuda_guard.c    the thread that sees to it that no stream waits for ever */
+ *   cuda_schedule.c    the host's schedules (ring, tree ...) by one kernel; whether one is chosen (collectives/cuda/schedule.cu)
+ *   cuda_lower.c       a host's schedule as that kernel's lists of actions
+ *   cuda_staged.c      ranks that cannot: through pinned host memory
+ *   cuda_proxy.c       the thread that runs the host's collectives and messages for them
+ *   cuda_wire.c        long collectives between hosts, from device memory to device memory
+ *   cuda_hosts.c       those of ranks that share hosts: within these and between
+ *   cuda_messages.c    messages, piece by piece
+ *   cuda_mail.c        messages between ranks that map each other's memory
+ *   cuda_direct.c      large messages between hosts, from device memory to device memory
+ *   cuda_setup.c       what a communicator needs for any of it, made together by its ranks
+ *   cuda_team.c        communicators whose ranks are all in one process (team.h)
+ *   cuda_guard.c       the thread that sees to it that no stream waits for ever */
 #ifndef COLL_CUDA_H
 #define COLL_CUDA_H
 
