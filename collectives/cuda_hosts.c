@@ -180,7 +180,8 @@ gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *c
     }
 }
 
-/* Where what crosses the network goes by cuda_wire.c: its longest part is that of the longest shard, or block. */
+/* Where all that crosses the network goes by cuda_wire.c, the last shard, which may be shorter, too: only there averages are divided by
+ * the number of all ranks. Of blocks it is the longest that counts. */
 int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *s)
 {
     const gyre_comm_t *within = atomic_load(&c->within), *between = atomic_load(&c->between);
@@ -188,8 +189,11 @@ int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *s)
     if (!within || (s->op != COLL_ALL_REDUCE && s->op != COLL_BROADCAST && s->op != COLL_ALL_GATHER))
         return 0;
     if (s->op != COLL_ALL_GATHER) {
-        const size_t ranks = (size_t)c->comm->n;
-        return s->count * gyre_type_size(s->type) > ranks * COMM_DIRECT_LEAST && between->cuda->wire != NULL;
+        size_t counts[COLL_CUDA_RANKS], displs[COLL_CUDA_RANKS];
+        coll_shape_t last = *s;
+        cut(s->count, gyre_type_size(s->type), within->n, counts, displs);
+        last.count = counts[within->n - 1];
+        return coll_cuda_wire_takes(between->cuda, &last);
     }
     for (int r = 0; r < c->comm->n; r++)
         most = base_max_size(most, coll_cuda_count(s, r) * gyre_type_size(s->type));
