@@ -19,6 +19,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/settings.h"
 #include "collectives/cuda_lower.h"
 #include "collectives/kernels.h"
@@ -783,8 +784,10 @@ void coll_cuda_plan_shape(const plan_t *p, int *blocks, uint32_t *rounds)
 gyre_status_t coll_cuda_enqueue_plan(plan_t *p, const coll_cuda_op_t *op, const char *name,
                                      cudaStream_t stream)
 {
+    const uint32_t cut[] = {p->run.segments, p->run.lanes, p->run.depth, p->run.slot, (uint32_t)p->blocks};
     p->run.op = *op;
     p->run.op.rounds = p->run.op.end_round = 1;
+    p->run.op.sig ^= (uint32_t)base_hash64(cut, sizeof cut, 7); /* ranks that cut it otherwise are told */
     cudaError_t rc = coll_cuda_launch_schedule(&p->run, p->blocks, stream);
     return rc == cudaSuccess ? GYRE_OK
                              : coll_cuda_failed(rc, "launching the %s of %s on %d blocks",
