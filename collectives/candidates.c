@@ -54,11 +54,6 @@ int coll_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
     return n;
 }
 
-static int is_vector(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
-}
-
 /* The cores are those that this communicator's ranks may use. */
 static coll_cost_t cost_of(const gyre_comm_t *comm)
 {
@@ -86,9 +81,9 @@ double coll_model_ns(const gyre_comm_t *comm, const coll_args_t *args, uint64_t 
                      .place = args->place,
                      .host = comm->part_of};
     const size_t block =
-        base_max_size((size_t)bytes / ESIZE / (is_vector(a.op) ? 1 : n), args->op != COLL_BARRIER);
+        base_max_size((size_t)bytes / ESIZE / (coll_op_is_vector(a.op) ? 1 : n), args->op != COLL_BARRIER);
     a.count = block;
-    a.uniform = !is_vector(a.op);
+    a.uniform = !coll_op_is_vector(a.op);
     a.one_shot = one_shot;
     a.chunk = base_max_size((size_t)chunk / ESIZE, 1);
     for (size_t r = 0; r < n; r++) {
@@ -107,7 +102,7 @@ double coll_model_ns(const gyre_comm_t *comm, const coll_args_t *args, uint64_t 
 double coll_model_exchange_ns(const gyre_comm_t *comm, coll_op_t op, uint64_t bytes)
 {
     const coll_cost_t cost = cost_of(comm);
-    const double n = comm->n, share = is_vector(op) ? (double)bytes : (double)bytes / n;
+    const double n = comm->n, share = coll_op_is_vector(op) ? (double)bytes : (double)bytes / n;
     const double crowd = n > cost.cores ? n / cost.cores : 1; /* ranks that take turns on a core */
     double posted = share, read = share * (n - 1);
     if (op == COLL_BROADCAST || op == COLL_SCATTER)
@@ -131,7 +126,7 @@ static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, u
     coll_algo_t found = COLL_ALGO_AUTO;
     coll_args_t like = *args;
     coll_choice_t rule;
-    like.count = (size_t)bytes / ESIZE / (is_vector(args->op) ? 1 : (size_t)comm->n);
+    like.count = (size_t)bytes / ESIZE / (coll_op_is_vector(args->op) ? 1 : (size_t)comm->n);
     coll_select_rule(comm, &like, ESIZE, &rule);
     const uint64_t chunk = (uint64_t)rule.chunk * ESIZE;
     for (int m = 0; m < 2; m++)

@@ -40,11 +40,6 @@ enum {
 };
 #define RESCUE_SECONDS 0.1 /* that one copy of a few bytes may take */
 
-static int is_vector(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
-}
-
 size_t coll_cuda_count(const coll_shape_t *s, int r)
 {
     return s->uniform ? s->count : s->counts[r];
@@ -67,7 +62,7 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
                          (uint64_t)s->root,
                          (uint64_t)s->scaled,
                          (uint64_t)s->uniform,
-                         is_vector(s->op) || s->uniform ? s->count : 0,
+                         coll_op_is_vector(s->op) || s->uniform ? s->count : 0,
                          (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT),
                          (uint64_t)base_setting_int(SET_CUDA_ENGINES),
                          (uint64_t)algo};
@@ -244,7 +239,7 @@ void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, int capturi
     coll_cuda_describe_arithmetic(c, s, op);
     const int slots = describe_parts(op, s, esize);
     op->slot = op->region / 2 / (size_t)slots & ~(size_t)(COLL_CUDA_ALIGN - 1);
-    op->uneven = !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
+    op->uneven = (uint8_t)coll_shape_is_uneven(s);
     const size_t most = longest_part(op, s, esize);
     const size_t useful = (most + BLOCK_LEAST - 1) / BLOCK_LEAST;
     const int room = coll_cuda_in_phases(c, op, capturing) ? c->blocks : c->resident;

@@ -72,41 +72,19 @@ struct coll_cuda_plans {
 
 /* ---- which calls -------------------------------------------------------------------------------------------- */
 
-static int is_vector(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
-}
-
 /* Elements of the vector or of the longest block; 0: there are none, or not every rank knows. */
 static size_t longest_of(const coll_cuda_t *c, const coll_shape_t *s)
 {
     size_t most = 0;
     if (s->op == COLL_BARRIER)
         return 0;
-    if (is_vector(s->op) || s->uniform)
+    if (coll_op_is_vector(s->op) || s->uniform)
         return s->count;
     if (s->op != COLL_REDUCE_SCATTER && s->op != COLL_ALL_GATHER)
         return 0;
     for (int r = 0; r < c->comm->n; r++)
         most = base_max_size(most, s->counts[r]);
     return most;
-}
-
-/* As for the host, but that nobody reaches into others' buffers. */
-static coll_args_t call_args(const gyre_comm_t *comm, const coll_shape_t *s)
-{
-    return (coll_args_t){.op = s->op,
-                         .n = comm->n,
-                         .rank = comm->rank,
-                         .root = s->root < 0 ? 0 : s->root,
-                         .count = s->count,
-                         .counts = s->counts,
-                         .displs = s->displs,
-                         .uniform = s->uniform,
-                         .in_place = s->in_place,
-                         .fast_order = comm->fast_order,
-                         .chunk = 1,
-                         .host = comm->part_of};
 }
 
 /* The GPUs of a host may be joined by a switch of NVLink, which gives every two of them the full rate at once; by NVLink between
@@ -175,7 +153,7 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
                                const char **why)
 {
     const char *unasked;
-    coll_args_t args = call_args(c->comm, s);
+    coll_args_t args = coll_call_args(c->comm, s);
     const size_t longest = longest_of(c, s);
     args.place = c->path == COLL_CUDA_PEERS; /* so `shared` may be named: shots are in each other's memory */
     gyre_status_t st = s->op == COLL_BARRIER ? GYRE_OK : coll_forced(&args, algo);
@@ -226,11 +204,11 @@ static size_t part(size_t all, size_t from, size_t length)
 /* Arguments of the segment that begins `from` elements into the vector or every block. */
 static coll_args_t args_of(const maker_t *m, int rank, size_t from)
 {
-    coll_args_t a = call_args(m->c->comm, m->s);
+    coll_args_t a = coll_call_args(m->c->comm, m->s);
     a.rank = rank;
     a.chunk = m->chunk;
     a.in_place = rank == m->me ? m->s->in_place : 0; /* what is sent does not depend on it */
-    if (is_vector(m->s->op)) {
+    if (coll_op_is_vector(m->s->op)) {
         a.count = part(m->s->count, from, m->length);
         return a;
     }
@@ -271,7 +249,7 @@ static gyre_status_t make_form(maker_t *m, uint32_t form, size_t from, int *lane
 /* 1: the segment at `from` is as the one before it. */
 static int like_before(const maker_t *m, size_t from)
 {
-    if (is_vector(m->s->op))
+    if (coll_op_is_vector(m->s->op))
         return m->s->count - from >= m->length;
     for (int r = 0; r < m->n; r++)
         if (part(m->p->blocks_of[r], from, m->length) !=
@@ -582,7 +560,7 @@ static gyre_status_t spell_blocks(const coll_cuda_t *c, const coll_shape_t *s, p
 {
     const size_t n = (size_t)c->comm->n;
     size_t packed = 0;
-    if (is_vector(s->op))
+    if (coll_op_is_vector(s->op))
         return GYRE_OK;
     p->blocks_of = calloc(2 * n, sizeof *p->blocks_of);
     if (!p->blocks_of)

@@ -72,18 +72,13 @@ static gyre_status_t run_chunk(const coll_cuda_proxy_t *p, const coll_cuda_opera
     }
 }
 
-static int is_uneven(const coll_shape_t *s)
-{
-    return !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
-}
-
 /* Uneven operations, whose ranks do not know each other's chunks: all take part in as many as the one with most. */
 gyre_status_t coll_cuda_run_chunk(coll_cuda_proxy_t *p, const coll_cuda_job_t *job)
 {
     coll_cuda_operation_t *o = job->operation;
     uint64_t most = o->chunks;
     gyre_status_t st = GYRE_OK;
-    if (job->chunk == 0 && is_uneven(&o->shape)) {
+    if (job->chunk == 0 && coll_shape_is_uneven(&o->shape)) {
         st = gyre_all_reduce(&most, &most, 1, GYRE_UINT64, GYRE_OP(GYRE_MAX), p->c->shadow);
         o->call.reserved = most;
     }

@@ -69,16 +69,6 @@ struct coll_cuda_wire {
 
 /* ---- who sends what to whom ------------------------------------------------------------------------------------------- */
 
-static int is_vector(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_REDUCE || op == COLL_BROADCAST;
-}
-
-static int is_uneven(const coll_shape_t *s)
-{
-    return !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
-}
-
 static int is_reduction(coll_op_t op)
 {
     return op == COLL_ALL_REDUCE || op == COLL_REDUCE || op == COLL_REDUCE_SCATTER;
@@ -331,7 +321,7 @@ gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
 /* Where this rank's part for `to` lies in what the program sends. */
 static size_t send_at(const coll_cuda_t *c, const coll_cuda_operation_t *o, int to)
 {
-    if (is_vector(o->shape.op))
+    if (coll_op_is_vector(o->shape.op))
         return shard_at(o, c->comm->n, to);
     if (o->shape.op == COLL_ALL_GATHER || o->shape.op == COLL_GATHER)
         return 0;
@@ -341,7 +331,7 @@ static size_t send_at(const coll_cuda_t *c, const coll_cuda_operation_t *o, int 
 /* Where what came from `from` goes in what it receives. */
 static size_t receive_at(const coll_cuda_t *c, const coll_cuda_operation_t *o, int from)
 {
-    if (is_vector(o->shape.op))
+    if (coll_op_is_vector(o->shape.op))
         return shard_at(o, c->comm->n, from);
     if (o->shape.op == COLL_REDUCE_SCATTER || o->shape.op == COLL_SCATTER)
         return 0;
@@ -376,7 +366,7 @@ static gyre_status_t pack(const coll_cuda_t *c, const coll_cuda_operation_t *o, 
         char *place = packed_for(c, o, set, to);
         /* the own part where it is added up, or sent on as the root's shard of a broadcast */
         if (bytes == 0 || place == last ||
-            (to == me && !is_vector(o->shape.op) && !is_reduction(o->shape.op)))
+            (to == me && !coll_op_is_vector(o->shape.op) && !is_reduction(o->shape.op)))
             continue;
         const char *from = send + send_at(c, o, to) + at;
         st = o->shape.scaled ? scale(c, op, place, from, bytes, stream)
@@ -457,7 +447,7 @@ static gyre_status_t copy_own(const coll_cuda_t *c, const coll_cuda_operation_t 
 static uint32_t chunks_of(const coll_cuda_t *c, const coll_cuda_operation_t *o)
 {
     const int n = c->comm->n, me = c->comm->rank;
-    size_t most = is_vector(o->shape.op) ? shard_bytes(o, n, 0) : 0;
+    size_t most = coll_op_is_vector(o->shape.op) ? shard_bytes(o, n, 0) : 0;
     for (int r = 0; r < n; r++) {
         most = base_max_size(most, part_bytes(c, o, PARTS, me, r));
         most = base_max_size(most, part_bytes(c, o, PARTS, r, me));
@@ -478,7 +468,7 @@ gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, ui
 {
     coll_cuda_proxy_t *p = c->proxy;
     const coll_op_t kind = call->shape.op;
-    const int twice = is_vector(kind);
+    const int twice = coll_op_is_vector(kind);
     coll_cuda_operation_t *o;
     coll_cuda_op_t op;
     uint32_t parts[SETS], sums[SETS];
@@ -526,7 +516,7 @@ static size_t longest_part(const coll_cuda_t *c, const coll_shape_t *s)
 {
     const size_t esize = gyre_type_size(s->type);
     size_t most = 0;
-    if (is_vector(s->op))
+    if (coll_op_is_vector(s->op))
         return shard_of(s->count * esize, c->comm->n);
     for (int r = 0; r < c->comm->n; r++)
         most = base_max_size(most, coll_cuda_count(s, r) * esize);
@@ -537,13 +527,13 @@ int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *s)
 {
     if (!c->wire || s->op == COLL_BARRIER)
         return 0;
-    return is_uneven(s) || longest_part(c, s) > COMM_DIRECT_LEAST;
+    return coll_shape_is_uneven(s) || longest_part(c, s) > COMM_DIRECT_LEAST;
 }
 
 uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *s)
 {
     const size_t chunks = (longest_part(c, s) + c->wire->part - 1) / c->wire->part;
-    return (uint32_t)(chunks * (is_vector(s->op) ? 2 : 1));
+    return (uint32_t)(chunks * (coll_op_is_vector(s->op) ? 2 : 1));
 }
 
 /* ---- made and ended ------------------------------------------------------------------------------------------------------- */

@@ -15,11 +15,6 @@
 #include "collectives/generator.h"
 #include "collectives/joint.h"
 
-static int is_vector(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
-}
-
 static uint64_t shape_key(const coll_shape_t *s, int n)
 {
     uint64_t head[8] = {(uint64_t)s->op,   (uint64_t)s->type,     (uint64_t)s->redop,   (uint64_t)s->scaled,
@@ -63,7 +58,7 @@ static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, in
                          (uint64_t)s->scaled,
                          p->nsegments > 1 ? p->segment_count : 0};
     uint64_t h = base_hash64(head, sizeof head, 2);
-    if (is_vector(s->op))
+    if (coll_op_is_vector(s->op))
         h = base_hash64(&s->count, sizeof s->count, h);
     else if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_ALL_GATHER)
         h = base_hash64(s->counts, (size_t)n * sizeof(size_t), h);
@@ -100,7 +95,7 @@ static gyre_status_t own_blocks(coll_plan_t *p, const coll_shape_t *shape, int n
     const size_t *given[4] = {shape->counts, shape->displs, shape->rcounts, shape->rdispls};
     for (unsigned i = 0; i < 4; i++)
         p->given |= (given[i] != NULL ? 1u : 0u) << i;
-    if (is_vector(shape->op) || shape->op == COLL_BARRIER)
+    if (coll_op_is_vector(shape->op) || shape->op == COLL_BARRIER)
         return GYRE_OK;
     int failed = 0;
     size_t *counts = shape->uniform ? base_arena_alloc(&p->arena, (size_t)n, sizeof *counts)
@@ -124,7 +119,7 @@ static gyre_status_t own_blocks(coll_plan_t *p, const coll_shape_t *shape, int n
     return GYRE_OK;
 }
 
-coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
+coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *s)
 {
     return (coll_args_t){.op = s->op,
                          .n = comm->n,
@@ -139,8 +134,14 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
                          .in_place = s->in_place,
                          .fast_order = comm->fast_order,
                          .chunk = 1,
-                         .place = coll_joint_place(comm, s),
                          .host = comm->part_of};
+}
+
+coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
+{
+    coll_args_t args = coll_call_args(comm, s);
+    args.place = coll_joint_place(comm, s);
+    return args;
 }
 
 /* Arguments of the segment that starts `from` elements into every block and takes at most `len` of each. */
@@ -151,7 +152,7 @@ static gyre_status_t segment_args(const gyre_comm_t *comm, const coll_plan_t *p,
     coll_args_t a = coll_plan_args(comm, s);
     a.chunk = p->chunk;
     a.one_shot = p->one_shot;
-    if (is_vector(s->op)) {
+    if (coll_op_is_vector(s->op)) {
         a.count = base_min_size(len, s->count - from);
     } else if (p->nsegments > 1 || s->scaled) {
         int failed = 0;
@@ -199,7 +200,7 @@ static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size
     }
     if (st == GYRE_OK && p->shape.scaled) {
         out->scaled_count = args.count;
-        if (!is_vector(p->shape.op)) {
+        if (!coll_op_is_vector(p->shape.op)) {
             int failed = 0;
             out->counts = copy_array(&out->arena, args.counts, comm->n, &failed);
             out->scaled_count = 0;
@@ -223,7 +224,7 @@ static int segment_like_previous(const coll_plan_t *p, int n, uint32_t k)
     const coll_shape_t *s = &p->shape;
     if (k == 0)
         return 0;
-    if (is_vector(s->op))
+    if (coll_op_is_vector(s->op))
         return s->count - from >= len;
     for (int r = 0; r < n; r++)
         if (s->counts[r] > from - len && s->counts[r] < from + len) /* cut short here or in the one before */
@@ -274,7 +275,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
     coll_choice_t choice = {0};
     if (st == GYRE_OK) {
         coll_args_t args = coll_plan_args(comm, &p->shape);
-        if (!is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
+        if (!coll_op_is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = coll_longest_block(&p->shape, comm->n);
         st = coll_select(comm, &args, p->esize, coll_exchange_serves(comm, &p->shape, p->esize), &choice);
     }

@@ -24,6 +24,12 @@ typedef struct {
     const size_t *counts, *displs, *rcounts, *rdispls; /* [n]; NULL: `uniform` blocks of count, or packed */
 } coll_shape_t;
 
+/* Each rank knows its own counts only. */
+static inline int coll_shape_is_uneven(const coll_shape_t *s)
+{
+    return !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
+}
+
 enum { COLL_MAX_SOURCES = 1024 }; /* of one REDUCE step: bounds the executor's stack */
 
 /* A step ready to run. Sizes in bytes. */
@@ -150,7 +156,10 @@ size_t coll_longest_block(const coll_shape_t *shape, int n);
 /* Sets the plan's segments and, where need be, a shorter chunk. The algorithm, form and chunk are chosen. */
 void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *plan);
 
-/* What a generator is told of a call of this shape on this rank, before it is cut; chunk is for the choice to set. */
+/* What a generator is told of a call of this shape on this rank, before it is cut; chunk is for the choice to set. Where nobody
+ * reaches into others' buffers, */
+coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
+/* and where somebody may. */
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);

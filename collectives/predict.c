@@ -33,7 +33,7 @@ static coll_args_t shortened(const coll_args_t *args, size_t count, size_t *arra
 /* Elements that grow with the call: of the vector, or of a block if all are equal; 0: do not shorten. */
 static size_t length_of(const coll_args_t *args, size_t *parts)
 {
-    int vector = args->op == COLL_ALL_REDUCE || args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
+    int vector = coll_op_is_vector(args->op);
     *parts = vector ? (size_t)args->n : 1;
     if (vector)
         return args->count;

@@ -47,6 +47,12 @@ typedef enum {
     COLL_SENDRECV = COLL_OP_END /* point to point: not scheduled, but recorded and compared like the others */
 } coll_op_t;
 
+/* One vector of count elements, not a block for each rank. */
+static inline int coll_op_is_vector(coll_op_t op)
+{
+    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
+}
+
 typedef enum {
     COLL_ALGO_AUTO = 0,
     COLL_RING,

@@ -27,22 +27,17 @@ static int log2_up(int n)
     return k;
 }
 
-static int is_vector(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
-}
-
 /* Counts of the blocks are known to every rank, so that every rank can cut alike. */
 static int may_cut(const coll_shape_t *s)
 {
-    return s->op != COLL_BARRIER &&
-           (is_vector(s->op) || s->uniform || s->op == COLL_REDUCE_SCATTER || s->op == COLL_ALL_GATHER);
+    return s->op != COLL_BARRIER && (coll_op_is_vector(s->op) || s->uniform || s->op == COLL_REDUCE_SCATTER ||
+                                     s->op == COLL_ALL_GATHER);
 }
 
 /* A bound, the same on all ranks, of the elements of TMP per element of the longest block (or of the vector). */
 static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one_shot, int even_parts)
 {
-    size_t blocks = is_vector(s->op) ? 1 : (size_t)n;
+    size_t blocks = coll_op_is_vector(s->op) ? 1 : (size_t)n;
     size_t factor = (size_t)log2_up(n) + 2;
     if (algo == COLL_RING)
         factor *= 2;
@@ -62,7 +57,7 @@ static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one
 
 static size_t longest_of(const coll_shape_t *s, int n)
 {
-    if (is_vector(s->op))
+    if (coll_op_is_vector(s->op))
         return s->count;
     size_t max = 0;
     for (int r = 0; s->counts && r < n; r++)
@@ -97,7 +92,7 @@ static size_t tmp_chunks(const gyre_comm_t *comm, const coll_plan_t *p)
 static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest)
 {
     const size_t places = tmp_chunks(comm, p), budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
-    const size_t blocks = is_vector(p->shape.op) ? 1 : (size_t)comm->n;
+    const size_t blocks = coll_op_is_vector(p->shape.op) ? 1 : (size_t)comm->n;
     if (!places || p->shape.scaled || !may_cut(&p->shape))
         return 0;
     const size_t chunk = base_min_size(p->chunk, budget / places & ~(size_t)63);

@@ -146,7 +146,7 @@ static int exchange_pays(const gyre_comm_t *comm, const coll_args_t *args, size_
 
 int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
 {
-    const int vector = args->op == COLL_ALL_REDUCE || args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
+    const int vector = coll_op_is_vector(args->op);
     size_t most = args->count, sum;
     if (!vector && args->op != COLL_BARRIER && !args->uniform && args->op != COLL_REDUCE_SCATTER &&
         args->op != COLL_ALL_GATHER)

@@ -11,7 +11,7 @@
 static coll_shape_t shape_of(const perf_case_t *c, int in_place)
 {
     const coll_op_t op = c->coll->op;
-    const int vector = op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
+    const int vector = coll_op_is_vector(op);
     const gyre_redop_t redop = c->coll->reduces ? perf_case_redop(c) : (gyre_redop_t){.kind = GYRE_SUM};
     coll_shape_t s = {.op = op,
                       .type = op == COLL_BARRIER ? GYRE_INT8 : c->type,

@@ -165,8 +165,7 @@ static gyre_status_t confirm(tuner_t *t, cell_t *cell)
 
 static coll_shape_t shape_of(const perf_case_t *c)
 {
-    const int vector =
-        c->coll->op == COLL_ALL_REDUCE || c->coll->op == COLL_BROADCAST || c->coll->op == COLL_REDUCE;
+    const int vector = coll_op_is_vector(c->coll->op);
     return (coll_shape_t){.op = c->coll->op,
                           .type = c->coll->op == COLL_BARRIER ? 0 : c->type,
                           .root = c->coll->rooted ? c->root : -1,
