@@ -276,14 +276,14 @@ int coll_cuda_advance(gyre_comm_t *comm)
 
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
-static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as,
+static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as, coll_algo_t algo,
                              const coll_cuda_places_t *places, cudaStream_t stream, int capturing)
 {
     gyre_status_t st = coll_cuda_follow(c, stream, capturing);
     if (st != GYRE_OK)
         return st;
     number(c->comm, as);
-    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, places, stream, capturing)
+    st = c->path == COLL_CUDA_PEERS ? coll_cuda_enqueue_peers(c, call, as, algo, places, stream, capturing)
          : coll_cuda_wire_takes(c, &call->shape) ? coll_cuda_enqueue_wire(c, call, as->sig, stream)
          : coll_cuda_hosts_take(c, &call->shape) ? coll_cuda_enqueue_hosts(c, call, stream)
                                                  : coll_cuda_enqueue_staged(c, call, stream);
@@ -317,7 +317,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
     if (st != GYRE_OK)
         return coll_refuse(st);
     coll_cuda_places_t places;
-    const int registered = coll_cuda_in_registered(c, call, &places);
+    const int registered = coll_cuda_in_registered(c, call, algo, &places);
     const int alone = capturing && coll_cuda_differs_captured(c, &call->shape, registered);
     comm_call_t as = {.op = (uint8_t)call->shape.op,
                       .type = (uint8_t)call->shape.type,
@@ -326,11 +326,11 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
                                          (registered ? COMM_CALL_REGISTERED : 0) |
                                          (capturing ? COMM_CALL_CAPTURED : 0)),
                       .root = call->shape.root,
-                      .sig = coll_cuda_sig(c, &call->shape) ^ (registered ? REGISTERED_SIG : 0) ^
+                      .sig = coll_cuda_sig(c, &call->shape, algo) ^ (registered ? REGISTERED_SIG : 0) ^
                              (alone ? CAPTURED_SIG : 0),
                       .count = call->shown,
                       .comm = (uint32_t)comm->id};
-    st = enqueue(c, call, &as, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
+    st = enqueue(c, call, &as, algo, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
                  capturing);
     if (st == GYRE_OK && !call->streamed)
         st = as_request(c, &as, call->finished, call->user, call->request);

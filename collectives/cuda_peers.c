@@ -50,11 +50,8 @@ static size_t receive_count(const coll_shape_t *s, int r)
     return s->uniform ? s->count : s->rcounts[r];
 }
 
-uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s)
+uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t algo)
 {
-    coll_algo_t algo;
-    if (coll_cuda_choose(c, s, &algo, NULL) != GYRE_OK) /* the call fails by itself */
-        algo = COLL_ALGO_AUTO;
     uint64_t head[11] = {MEMORY_DEVICE,
                          (uint64_t)s->op,
                          (uint64_t)s->type,
@@ -489,14 +486,14 @@ static void bind(const coll_cuda_t *c, const coll_call_t *call, const comm_call_
 }
 
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
-                                      const coll_cuda_places_t *places, cudaStream_t stream, int capturing)
+                                      coll_algo_t algo, const coll_cuda_places_t *places, cudaStream_t stream,
+                                      int capturing)
 {
     coll_cuda_op_t op;
-    coll_algo_t algo;
     coll_cuda_plan_t *plan = NULL;
     int blocks;
-    gyre_status_t st = places ? GYRE_OK : coll_cuda_choose(c, &call->shape, &algo, NULL);
-    if (st == GYRE_OK && !places && algo != COLL_ALGO_AUTO)
+    gyre_status_t st = GYRE_OK;
+    if (algo != COLL_ALGO_AUTO)
         st = coll_cuda_find_plan(c, &call->shape, algo, capturing, &plan);
     if (st != GYRE_OK)
         return st;
@@ -565,16 +562,16 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
         out->rounds = wire && !hosts ? coll_cuda_wire_rounds(c, shape) : 0;
         return GYRE_OK;
     }
-    if (registered && c->registered && coll_cuda_may_be_registered(c, shape)) {
+    coll_algo_t algo;
+    coll_cuda_plan_t *plan = NULL;
+    const char *rule;
+    gyre_status_t st = coll_cuda_choose(c, shape, &algo, &rule);
+    if (st == GYRE_OK && registered && c->registered && coll_cuda_may_be_registered(c, shape, algo)) {
         coll_cuda_describe_registered(c, shape, 0, &op, &out->blocks);
         out->rounds = op.rounds;
         snprintf(out->algorithm, sizeof out->algorithm, "registered");
         return GYRE_OK;
     }
-    coll_algo_t algo;
-    coll_cuda_plan_t *plan = NULL;
-    const char *rule;
-    gyre_status_t st = coll_cuda_choose(c, shape, &algo, &rule);
     if (st == GYRE_OK && algo != COLL_ALGO_AUTO)
         st = coll_cuda_find_plan(c, shape, algo, 0, &plan);
     if (st != GYRE_OK)

@@ -76,14 +76,15 @@ static size_t all_blocks(const coll_cuda_t *c, const coll_shape_t *s, size_t esi
     return all;
 }
 
-int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_cuda_places_t *places)
+int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_algo_t algo,
+                            coll_cuda_places_t *places)
 {
     const coll_shape_t *s = &call->shape;
     memset(places, 0, sizeof *places);
     if (!c->registered || c->path != COLL_CUDA_PEERS || c->comm->n == 1 || s->op == COLL_BARRIER)
         return 0;
     const size_t esize = gyre_type_size(s->type);
-    if (!coll_cuda_may_be_registered(c, s))
+    if (!coll_cuda_may_be_registered(c, s, algo))
         return 0;
     places->in = call->send ? find(c, call->send, call->send_count * esize) : 0;
     places->out = call->recv ? find(c, call->recv, call->recv_count * esize) : 0;
@@ -94,13 +95,11 @@ int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_
     return places->in != 0;
 }
 
-int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *s)
+int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t algo)
 {
     const size_t esize = gyre_type_size(s->type);
-    coll_algo_t algo;
     size_t bytes;
-    if (coll_cuda_choose(c, s, &algo, NULL) != GYRE_OK ||
-        algo != COLL_ALGO_AUTO) /* a schedule was asked for */
+    if (algo != COLL_ALGO_AUTO) /* a schedule was asked for */
         return 0;
     switch (s->op) {
     case COLL_ALL_REDUCE: /* a scaled sum's factors are their ranks' own */

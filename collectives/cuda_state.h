@@ -122,9 +122,10 @@ typedef struct {
     uint64_t in, out;
 } coll_cuda_places_t;
 /* 1: the call works on registered buffers: it may be, and this rank's lie in registered memory, as all ranks' must. */
-int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_cuda_places_t *places);
+int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_algo_t algo,
+                            coll_cuda_places_t *places);
 /* 1: operations of this shape gain from it. */
-int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *shape);
+int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
 void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *shape, int capturing,
                                    coll_cuda_op_t *op, int *blocks);
 /* The peers' registered buffers are let go; nothing of this rank reads there any more. */
@@ -148,7 +149,8 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *sha
 void coll_cuda_shard(size_t bytes, int n, int r, size_t *at, size_t *length);
 /* places: of the call's buffers, which are registered; NULL: they are not. */
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
-                                      const coll_cuda_places_t *places, cudaStream_t stream, int capturing);
+                                      coll_algo_t algo, const coll_cuda_places_t *places, cudaStream_t stream,
+                                      int capturing);
 /* The stream goes on once *word, which lies on the device or is pinned, has come to `value` on the circle of numbers. */
 gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint32_t value, const char *name,
                                     cudaStream_t stream);
@@ -157,7 +159,7 @@ int coll_cuda_rescued(const coll_cuda_t *c);
 /* Streams of a communicator that has failed wait no more. Again and again: peers that have not heard of it may still write. */
 void coll_cuda_release(coll_cuda_t *c);
 /* What the ranks of a call must agree on. */
-uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape);
+uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
 /* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
 size_t coll_cuda_count(const coll_shape_t *shape, int r);
 
