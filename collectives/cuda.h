@@ -4,7 +4,8 @@
  *   cuda_call.c        a call: checked, put behind the communicator's earlier ones, enqueued by one of the ways below
  *   cuda_peers.c       ranks that map each other's memory: one kernel (collectives/cuda/peers.cu)
  *   cuda_registered.c  the program's buffers, registered and read by the peers directly
- *   cuda_schedule.c    the host's schedules (ring, tree ...) by one kernel; whether one is chosen (collectives/cuda/schedule.cu)
+ *   cuda_choose.c      which calls run one of the host's schedules (ring, tree ...)
+ *   cuda_schedule.c    those, by one kernel (collectives/cuda/schedule.cu)
  *   cuda_lower.c       a host's schedule as that kernel's lists of actions
  *   cuda_staged.c      ranks that cannot: through pinned host memory
  *   cuda_proxy.c       the thread that runs the host's collectives and messages for them

@@ -180,6 +180,16 @@ void coll_cuda_proxy_release(coll_cuda_t *c);
 void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
 
+/* ---- cuda_choose.c ---- */
+/* The schedule that serves a call in a kernel of its own, and why (NULL: nobody asks); AUTO: the shots of cuda_peers.c. A function of
+ * what all ranks know. Errors: NOT_FOUND, UNSUPPORTED: GYRE_ALGO names something else. */
+gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo,
+                               const char **why);
+/* What one rank sees of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
+int coll_cuda_uneven_links(int device, const int *devices, int n);
+/* Elements of the vector or of the longest block; 0: there are none, or not every rank knows. */
+size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *shape);
+
 /* ---- cuda_schedule.c ---- */
 enum {
     COLL_CUDA_PLANS = 1 << 20
@@ -189,13 +199,7 @@ static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t eng
 {
     return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
 }
-/* The schedule that serves a call in a kernel of its own, and why (NULL: nobody asks); AUTO: the shots of cuda_peers.c. A function of
- * what all ranks know. Errors: NOT_FOUND, UNSUPPORTED: GYRE_ALGO names something else. */
-gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo,
-                               const char **why);
-/* What one rank sees of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
-int coll_cuda_uneven_links(int device, const int *devices, int n);
-/* The plan for it, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).
+/* The plan for a call that a schedule serves, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).
  * capturing: it lasts as long as the communicator. */
 gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,
                                   coll_cuda_plan_t **out);
