@@ -44,8 +44,6 @@ size_t model_cuda_stage_bytes(const model_cuda_stage_t *stage, size_t *workspace
 void model_cuda_stage_traffic(const model_cuda_stage_t *stage, model_traffic_t *out);
 /* Of config.graphs. */
 void model_cuda_stage_graphs(const model_cuda_stage_t *stage, model_cuda_graphs_count_t *out);
-/* What computes the products, in one line. */
-const char *model_cuda_stage_told(const model_cuda_stage_t *stage);
 
 /* The calls of model_stage_*_batch. A micro-batch of config.together sequences is one call, and slots go with it: `slot` and those
  * behind it up to the next multiple of `together` belong to one call. x_in, x_out, d_out, d_in: device memory of the stage's type. loss [n]:

@@ -462,11 +462,6 @@ void model_cuda_stage_traffic(const model_cuda_stage_t *s, model_traffic_t *out)
 {
     *out = s->traffic;
 }
-
-const char *model_cuda_stage_told(const model_cuda_stage_t *s)
-{
-    return model_cuda_matmul_told(s->matmul);
-}
 #else
 #include "model/cuda/stage.h" /* a build without CUDA has nothing of it */
 #endif

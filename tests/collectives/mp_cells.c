@@ -92,7 +92,7 @@ int main(void)
     MP_CHECK(in && got && want, "no memory");
     uint64_t seed = (uint64_t)rank;
     for (size_t i = 0; i < COUNT; i++)
-        in[i] = (float)((double)(int64_t)mp_next(&seed) * 1e-17);
+        in[i] = (float)((double)(int64_t)random_next(&seed) * 1e-17);
     set_algo("direct");
     run(world, in, want);
     check(world, &all, 0, 1, in, got, want);

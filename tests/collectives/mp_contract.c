@@ -17,7 +17,7 @@ static int n, rank;
 static float input(int r, size_t i)
 {
     uint64_t s = (uint64_t)r * 1000003u + i;
-    return (float)((double)(int64_t)mp_next(&s) * 1e-17); /* magnitudes differ, so that order matters */
+    return (float)((double)(int64_t)random_next(&s) * 1e-17); /* magnitudes differ, so that order matters */
 }
 
 static int tree_split(int len)
@@ -112,7 +112,7 @@ static void buckets(gyre_comm_t *comm, size_t bucket_bytes)
     size_t counts[64], tensors = 0;
     uint64_t seed = 7;
     for (size_t at = 0; at < COUNT; tensors++) {
-        size_t len = 1 + (size_t)(mp_next(&seed) % 300);
+        size_t len = 1 + (size_t)(random_next(&seed) % 300);
         counts[tensors] = at + len < COUNT ? len : COUNT - at;
         at += counts[tensors];
         MP_CHECK(tensors < 63, "too many tensors");

@@ -80,7 +80,7 @@ int main(void)
     rank = gyre_comm_rank(world);
     uint64_t seed = (uint64_t)rank + 1;
     for (size_t i = 0; i < COUNT; i++)
-        in[i] = (float)(mp_next(&seed) >> 40) * 1e-3f;
+        in[i] = (float)(random_next(&seed) >> 40) * 1e-3f;
     orders_of_two(world);
     not_while_under_way(world);
     ranks_that_disagree(world);

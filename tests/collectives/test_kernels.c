@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "collectives/kernels.h"
+#include "tests/support/random.h"
 
 enum { MAX_K = 130, MAX_COUNT = 5000, SLACK = 64 };
 
@@ -21,12 +22,9 @@ static const gyre_redop_kind_t ops[] = {GYRE_SUM, GYRE_PROD, GYRE_MIN, GYRE_MAX}
 /* ---- random inputs ---- */
 static uint64_t seed = 1;
 
-static uint64_t next_random(void) /* splitmix64 */
+static uint64_t next_random(void)
 {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return random_next(&seed);
 }
 
 /* ---- 16-bit floats by definition ---- */

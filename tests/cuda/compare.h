@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/settings.h"
-#include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
+#include "tests/cuda/mp_gpu.h"
+#include "tests/cuda/values.h"
 
 enum { MOST = 1 << 18, GUARD = 64 };
 
@@ -21,39 +21,15 @@ static char *in, *want;            /* host */
 static char *there_in, *there_out; /* device */
 static uint64_t seed = 1;
 
-static void cuda(cudaError_t rc, const char *what)
-{
-    MP_CHECK(rc == cudaSuccess, "%s: %s", what, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
-
 static void set(base_setting_t id, const char *value)
 {
     MP_OK(base_settings_set(id, value, "test"));
 }
 
-/* Values whose sums and products round, but stay finite. */
 static void fill(char *to, size_t count, gyre_type_t type)
 {
     uint64_t own = seed * 1000 + (uint64_t)rank;
-    const size_t size = gyre_type_size(type);
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t bits = mp_next(&own);
-        const double real = ((double)(bits >> 40) / (1 << 23) - 1.0) * 3.0;
-        const float single = (float)real;
-        uint64_t value = bits;
-        uint32_t word;
-        memcpy(&word, &single, 4);
-        if (type == GYRE_FLOAT64)
-            memcpy(&value, &real, 8);
-        else if (type == GYRE_FLOAT32)
-            value = word;
-        else if (type == GYRE_BFLOAT16)
-            value = word >> 16;
-        else if (type == GYRE_FLOAT16) /* exponents from 2^-8 to 2^2 */
-            value = (bits & 0x83ff) | (7 + bits % 11) << 10;
-        memcpy(to + i * size, &value, size);
-    }
+    values_fill(to, count, type, &own);
 }
 
 /* What is asked for, with arrays for the uneven forms. */
@@ -188,15 +164,23 @@ static void reduce_scatter(const ask_t *a, int v)
         guards("reduce_scatter", a, counts[rank] * size);
 }
 
-static void all_gather(const ask_t *a, int v)
+/* Blocks of all ranks, uneven ones with `gap` elements between them; returns where they end. */
+static size_t lay_out(const ask_t *a, int v, size_t gap, size_t *counts, size_t *displs)
 {
-    const size_t size = gyre_type_size(a->type);
-    size_t counts[16], displs[16], end = 0;
+    size_t end = 0;
     for (int r = 0; r < n; r++) {
         counts[r] = v ? uneven(a->count, r) : a->count;
         displs[r] = end;
-        end += counts[r] + (v ? 3 : 0);
+        end += counts[r] + (v ? gap : 0);
     }
+    return end;
+}
+
+static void all_gather(const ask_t *a, int v)
+{
+    const size_t size = gyre_type_size(a->type);
+    size_t counts[16], displs[16];
+    const size_t end = lay_out(a, v, 3, counts, displs);
     char *from = begin(a, counts[rank], displs[rank] * size), *to = there_out + GUARD + a->shift;
     memset(want, 0x5a, end * size);
     if (v) {
@@ -214,12 +198,8 @@ static void gather(const ask_t *a, int v)
 {
     const size_t size = gyre_type_size(a->type);
     const int here = rank == a->root;
-    size_t counts[16], displs[16], end = 0;
-    for (int r = 0; r < n; r++) {
-        counts[r] = v ? uneven(a->count, r) : a->count;
-        displs[r] = end;
-        end += counts[r];
-    }
+    size_t counts[16], displs[16];
+    const size_t end = lay_out(a, v, 0, counts, displs);
     ask_t b = *a;
     b.in_place = a->in_place && here;
     char *from = begin(&b, counts[rank], displs[rank] * size),
@@ -240,12 +220,8 @@ static void scatter(const ask_t *a, int v)
 {
     const size_t size = gyre_type_size(a->type);
     const int here = rank == a->root;
-    size_t counts[16], displs[16], end = 0;
-    for (int r = 0; r < n; r++) {
-        counts[r] = v ? uneven(a->count, r) : a->count;
-        displs[r] = end;
-        end += counts[r];
-    }
+    size_t counts[16], displs[16];
+    const size_t end = lay_out(a, v, 0, counts, displs);
     ask_t b = *a;
     b.in_place = a->in_place && here;
     char *from = begin(&b, here ? end : 0, 0);

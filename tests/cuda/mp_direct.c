@@ -8,7 +8,7 @@
 
 #include "base/settings.h"
 #include "collectives/cuda.h"
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/mp_gpu.h"
 #include "tests/cuda/pretend_ucx.h"
 
 enum {
@@ -23,15 +23,13 @@ static gyre_comm_t *world, *comm;
 static char *host, *back, *there;
 static cudaStream_t stream;
 
-#define CUDA(call) MP_CHECK((call) == cudaSuccess, "rank %d", rank)
-
 /* ---- messages ---------------------------------------------------------------------------------------------- */
 
 static void fill(size_t bytes, int from)
 {
     uint64_t seed = (uint64_t)from * 77 + bytes;
     for (size_t i = 0; i < bytes; i++)
-        host[i] = (char)(mp_next(&seed) >> 56);
+        host[i] = (char)(random_next(&seed) >> 56);
 }
 
 /* A ring: everyone sends to the next and receives from the one before, all on one stream. */

@@ -7,8 +7,7 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
+#include "tests/cuda/mp_gpu.h"
 
 enum { COUNT = 50000 };
 
@@ -16,12 +15,6 @@ static int n, rank;
 static gyre_comm_t *world;
 static float *a, *b;
 static cudaStream_t stream;
-
-static void cuda(cudaError_t rc, const char *what)
-{
-    MP_CHECK(rc == cudaSuccess, "%s: %s", what, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
 
 static gyre_comm_t *open_path(const char *path)
 {

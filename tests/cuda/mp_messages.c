@@ -10,8 +10,7 @@
 #include "base/settings.h"
 #include "collectives/cuda.h"
 #include "collectives/mail_ring.h"
-#include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
+#include "tests/cuda/mp_gpu.h"
 
 enum { MOST = 1 << 20, SIDE = 4 };
 
@@ -21,17 +20,11 @@ static char *host, *back, *there; /* [2 * MOST]; on the device: what goes, what 
 static cudaStream_t stream;
 static const char *how;
 
-static void cuda(cudaError_t rc, const char *what)
-{
-    MP_CHECK(rc == cudaSuccess, "%s: %s", what, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
-
 static void fill(char *to, size_t bytes, int from, int number)
 {
     uint64_t seed = (uint64_t)from * 7919 + (uint64_t)number * 31 + bytes;
     for (size_t i = 0; i < bytes; i++)
-        to[i] = (char)(mp_next(&seed) >> 56);
+        to[i] = (char)(random_next(&seed) >> 56);
 }
 
 static void give(size_t at, size_t bytes, int number)

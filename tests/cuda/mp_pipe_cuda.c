@@ -10,8 +10,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "pipeline/executor.h"
-#include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
+#include "tests/cuda/mp_gpu.h"
 
 enum { LONGEST = 70001, MOST = 10, CHUNKS = 2 };
 
@@ -28,12 +27,6 @@ typedef struct {
     int fails; /* in forward of the second micro-batch of the last stage */
 } toy_t;
 
-static void cuda(cudaError_t rc, const char *what)
-{
-    MP_CHECK(rc == cudaSuccess, "%s: %s", what, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
-
 static size_t place(int chunk, int mb, int backward)
 {
     return (size_t)((chunk * MOST + mb) * 2 + backward) * LONGEST;
@@ -44,7 +37,7 @@ static void fill(char *to, size_t bytes, int stage, int mb, int backward)
     uint64_t seed =
         (uint64_t)step * 1000000 + (uint64_t)stage * 1000 + (uint64_t)mb * 10 + (uint64_t)backward;
     for (size_t i = 0; i < bytes; i++)
-        to[i] = (char)(mp_next(&seed) >> 56);
+        to[i] = (char)(random_next(&seed) >> 56);
 }
 
 static gyre_status_t copy(void *to, const void *from, size_t bytes)

@@ -8,8 +8,8 @@
 
 #include "base/settings.h"
 #include "collectives/cuda_state.h"
-#include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
+#include "tests/cuda/mp_gpu.h"
+#include "tests/cuda/values.h"
 
 enum { POOL = 1 << 20, HALF = POOL / 2, GUARD = 64 };
 
@@ -19,12 +19,6 @@ static cudaStream_t stream;
 static char *pool, *in, *want, *back; /* pool: on the device, inputs in one half and outputs in the other */
 static gyre_cuda_registration_t *first, *second;
 static uint64_t seed = 1;
-
-static void cuda(cudaError_t rc, const char *what)
-{
-    MP_CHECK(rc == cudaSuccess, "%s: %s", what, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
 
 static void set(base_setting_t id, const char *value)
 {
@@ -39,26 +33,10 @@ typedef struct {
     size_t shift; /* bytes off alignment, on odd ranks */
 } ask_t;
 
-/* Numbers whose sums round. */
 static void fill(size_t count, gyre_type_t type)
 {
     uint64_t own = ++seed * 1000 + (uint64_t)rank;
-    const size_t size = gyre_type_size(type);
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t bits = mp_next(&own);
-        const double real = ((double)(bits >> 40) / (1 << 23) - 1.0) * 3.0;
-        const float single = (float)real;
-        uint64_t value = bits;
-        uint32_t word;
-        memcpy(&word, &single, 4);
-        if (type == GYRE_FLOAT64)
-            memcpy(&value, &real, 8);
-        else if (type == GYRE_FLOAT32)
-            value = word;
-        else if (type == GYRE_BFLOAT16)
-            value = word >> 16;
-        memcpy(in + i * size, &value, size);
-    }
+    values_fill(in, count, type, &own);
 }
 
 static char label[160];

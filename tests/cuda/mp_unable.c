@@ -8,14 +8,7 @@
 #include <string.h>
 
 #include "base/settings.h"
-#include "tests/cuda/gpu.h"
-#include "tests/support/mp.h"
-
-static void cuda(cudaError_t rc, const char *what)
-{
-    MP_CHECK(rc == cudaSuccess, "%s: %s", what, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
+#include "tests/cuda/mp_gpu.h"
 
 static int no_guard;
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "collectives/cuda.h"
-#include "tests/cuda/gpu.h"
+#include "tests/cuda/mp_gpu.h"
 #include "tests/cuda/pretend_ucx.h"
 
 enum { ROOM = 8 << 20, EDGE = 64, LIMIT = 64 << 10 };
@@ -22,8 +22,6 @@ static gyre_comm_t *world, *comm;  /* world: for the host's results */
 static char *in, *want, *back;     /* host: ROOM */
 static char *there_in, *there_out; /* device: ROOM + 2 EDGE */
 static cudaStream_t stream;
-
-#define CUDA(call) MP_CHECK((call) == cudaSuccess, "rank %d", rank)
 
 /* One call: the same arguments for the host's and the device's form. */
 typedef struct {
@@ -116,16 +114,16 @@ static void fill(size_t bytes, gyre_type_t type)
     uint64_t own = seed++ * 1000 + (uint64_t)rank;
     for (size_t i = 0; i < bytes; i++) {
         if (type == GYRE_FLOAT32 && i + 4 <= bytes) {
-            const float x = ((float)(mp_next(&own) >> 40) / (1 << 23) - 1.0f) * 3.0f;
+            const float x = ((float)(random_next(&own) >> 40) / (1 << 23) - 1.0f) * 3.0f;
             memcpy(in + i, &x, 4);
             i += 3;
         } else if (type == GYRE_BFLOAT16 && i + 2 <= bytes) { /* exponents from 2^-8 to 2^2 */
-            const uint64_t bits = mp_next(&own);
+            const uint64_t bits = random_next(&own);
             const uint16_t x = (uint16_t)((bits & 0x807f) | (119 + (bits >> 20) % 11) << 7);
             memcpy(in + i, &x, 2);
             i++;
         } else {
-            in[i] = (char)(mp_next(&own) >> 56);
+            in[i] = (char)(random_next(&own) >> 56);
         }
     }
 }

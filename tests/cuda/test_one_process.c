@@ -20,6 +20,7 @@
 #include "collectives/kernels.h"
 #include "collectives/schedule.h"
 #include "tests/cuda/gpu.h"
+#include "tests/cuda/values.h"
 
 enum { MOST = 8, ROOM = 1 << 18, GUARD = 64, POISON = 0x5a };
 
@@ -125,37 +126,6 @@ static void wait_for_streams(void)
 }
 
 /* ---- what is given, and what must come ------------------------------------------------------------------------------- */
-
-static uint64_t next(void)
-{
-    job.seed += 0x9e3779b97f4a7c15u;
-    uint64_t x = (job.seed ^ job.seed >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-/* Values whose sums and products round, but stay finite. */
-static void fill(char *to, size_t count, gyre_type_t type)
-{
-    const size_t size = gyre_type_size(type);
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t bits = next();
-        const double real = ((double)(bits >> 40) / (1 << 23) - 1.0) * 3.0;
-        const float single = (float)real;
-        uint64_t value = bits;
-        uint32_t word;
-        memcpy(&word, &single, 4);
-        if (type == GYRE_FLOAT64)
-            memcpy(&value, &real, 8);
-        else if (type == GYRE_FLOAT32)
-            value = word;
-        else if (type == GYRE_BFLOAT16)
-            value = word >> 16;
-        else if (type == GYRE_FLOAT16) /* exponents from 2^-8 to 2^2 */
-            value = (bits & 0x83ff) | (7 + bits % 11) << 10;
-        memcpy(to + i * size, &value, size);
-    }
-}
 
 static double factor(int rank)
 {
@@ -418,7 +388,7 @@ static void check(const ask_t *ask, manner_t manner)
     for (int r = 0; r < job.n; r++) {
         char *from, *to;
         find_buffers(r, &from, &to);
-        fill(job.host_in[r], job.lengths[r].send_all, ask->type);
+        values_fill(job.host_in[r], job.lengths[r].send_all, ask->type, &job.seed);
         assert_cuda(cudaMemset(job.out[r], POISON, ROOM + 2 * GUARD));
         assert_cuda(cudaMemcpy(from, job.host_in[r], job.lengths[r].send_all * size, cudaMemcpyHostToDevice));
         assert_cuda(cudaStreamSynchronize(cudaStreamLegacy));
@@ -534,7 +504,7 @@ static void messages(void **state)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const size_t bytes = sizes[i] * sizeof(float);
             for (int r = 0; r < job.n; r++) {
-                fill(job.host_in[r], sizes[i], GYRE_FLOAT32);
+                values_fill(job.host_in[r], sizes[i], GYRE_FLOAT32, &job.seed);
                 assert_cuda(cudaMemset(job.out[r], POISON, ROOM));
                 assert_cuda(cudaMemcpy(job.in[r], job.host_in[r], bytes, cudaMemcpyHostToDevice));
                 assert_cuda(cudaStreamSynchronize(cudaStreamLegacy));

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/shards.h"
+#include "tests/support/random.h"
 
 enum { LAYERS = 3, ROWS = 128 };
 
@@ -25,10 +26,7 @@ static uint64_t seed = 20261121;
 
 static size_t below(size_t n)
 {
-    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ (z >> 31)) % n);
+    return (size_t)(random_next(&seed) % n);
 }
 
 static int begin(void **unused)

@@ -53,8 +53,8 @@ typedef struct {
 static inline float noise(size_t row, size_t element, size_t sequence, size_t step)
 {
     uint64_t state = row * 1000003 + element * 7919 + sequence * 104729 + step * 15485863;
-    mp_next(&state);
-    return (float)((int64_t)(mp_next(&state) >> 40) - (1 << 23)) * 0x1p-26f;
+    random_next(&state);
+    return (float)((int64_t)(random_next(&state) >> 40) - (1 << 23)) * 0x1p-26f;
 }
 
 /* Gradient of one element for one sequence, as the model would give it under this loss scale. */

@@ -40,7 +40,7 @@ typedef struct {
 static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 {
     uint64_t state = a * 0x9e3779b97f4a7c15u + b * 0xc2b2ae3d27d4eb4fu + c;
-    return mp_next(&state);
+    return random_next(&state);
 }
 
 static uint64_t multiplier(int stage)
@@ -75,7 +75,7 @@ static gyre_status_t mishap(const toy_t *toy, pipe_op_t op, int stage, int micro
 
 static void dawdle(toy_t *toy)
 {
-    if (mp_next(&toy->jitter) % 16 == 0)
+    if (random_next(&toy->jitter) % 16 == 0)
         usleep(100);
 }
 

@@ -10,6 +10,8 @@
 
 #include <gyre/gyre.h>
 
+#include "tests/support/random.h"
+
 #define MP_CHECK(condition, ...)                                            \
     do {                                                                    \
         if (!(condition)) {                                                 \
@@ -25,14 +27,5 @@
         gyre_status_t mp_status_ = (call);                                                            \
         MP_CHECK(mp_status_ == GYRE_OK, "%s: %s", gyre_status_string(mp_status_), gyre_last_error()); \
     } while (0)
-
-/* A small deterministic generator: the same numbers on every rank for the same seed. */
-static inline uint64_t mp_next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 #endif

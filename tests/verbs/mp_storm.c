@@ -34,10 +34,10 @@ static size_t length(uint64_t *state)
                                    255,   256,   511,   512,   513,    1000,   4095,   4096,
                                    4097,  8191,  8192,  8193,  16383,  16385,  32767,  32768,
                                    32769, 65535, 65536, 65537, 100001, 131072, 262143, 262145};
-    uint64_t pick = mp_next(state);
+    uint64_t pick = random_next(state);
     size_t edge = edges[pick % (sizeof edges / sizeof edges[0])];
 
-    return pick & 1 << 20 ? edge : 1 + (size_t)(mp_next(state) % (edge * 2));
+    return pick & 1 << 20 ? edge : 1 + (size_t)(random_next(state) % (edge * 2));
 }
 
 /* Everyone sends to everyone, several messages per pair at once, all lengths, with guards before and behind. */
@@ -58,8 +58,8 @@ static void crossfire(gyre_comm_t *comm, uint64_t seed, unsigned char *arena)
     for (int k = 0; k < PER_PAIR; k++) {
         for (int from = 0; from < size; from++) {
             for (int to = 0; to < size; to++) {
-                size_t bytes = length(&state), offset = mp_next(&state) % 8;
-                uint64_t mark = mp_next(&state);
+                size_t bytes = length(&state), offset = random_next(&state) % 8;
+                uint64_t mark = random_next(&state);
                 if (from == to || (me != from && me != to))
                     continue;
                 unsigned char *p = at + GUARD + offset;
