@@ -13,7 +13,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-VERSION  := 0.1.0
+# the version's one place is the header; docs/abi.md says when SOVERSION changes
+VERSION  := $(shell sed -n 's/^.define GYRE_VERSION "\(.*\)"/\1/p' include/gyre/version.h)
 SOVERSION := 0
 PREFIX   ?= /usr/local
 DESTDIR  ?=
@@ -77,7 +78,7 @@ OPT      ?= -O3 -g
 # Warnings are errors with the compilers that we have seen; a newer one knows warnings that we have not.
 WERROR   ?= $(if $(filter gcc-9 gcc-10 gcc-11 gcc-12,$(COMPILER)),1,0)
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(filter 1,$(WERROR)),-Werror)
-CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude -DGYRE_VERSION='"$(VERSION)"'
+CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude
 CFLAGS   ?=
 ALL_CFLAGS := -std=c17 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread -fno-math-errno -ffp-contract=off $(CFLAGS)
 LDFLAGS  ?=
