@@ -400,6 +400,7 @@ help:
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
 	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run; tables, JSON, plots in build/bench/"
+	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
 	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
@@ -494,6 +495,11 @@ BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RA
     $(if $(filter 0,$(LIMITS)),--no-limits)
 bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
+
+# The README's plot and table; RESULTS: a folder of bench/results, or else the one that it names.
+.PHONY: readme-results
+readme-results: $(SETUP_PYTHON_STAMP)
+	@/usr/bin/python3 bench/readme.py $(RESULTS)
 
 FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
