@@ -513,7 +513,12 @@ man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 # NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
 MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
-INSTALLED = $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+# The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
+DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
+    tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
+RECIPES   := $(wildcard examples/recipes/*.json)
+INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
+INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
@@ -532,11 +537,15 @@ install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
 	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
+	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
+	$(Q)ln -sfn ../../../gyre/recipes '$(TO)'/share/doc/gyre/examples/recipes
 	@echo "installed under $(TO)"
 
 uninstall:
 	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
-	$(Q)rmdir '$(TO)'/include/gyre 2>/dev/null || true
+	$(Q)for d in include/gyre share/gyre share/doc/gyre; do \
+	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
 	@echo "removed from $(TO)"
 
 # ---- set-up --------------------------------------------------------------------------------------------
