@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/system/tutorials.sh: every command of docs/tutorials/ works and prints what the page shows; links of all documents lead
+# somewhere, and docs/README.md lists every page.
+# deadline: 400
+. "$(dirname "$0")/../support/lib.sh"
+command -v python3 >/dev/null || skip "there is no python3"
+unset "${!GYRE_@}"
+top=$PWD
+MAKE=${MAKE:-make}
+make() { command $MAKE "$@"; }
+export MAKE
+export -f make
+
+# A clone to work in: a copy of the sources, and the build is ours.
+clone() {
+    mkdir "$W/$1" "$W/$1/home" || exit 1
+    for entry in *; do
+        [ "$entry" = build ] || cp -a "$entry" "$W/$1/"
+    done
+}
+tutorial() {
+    (cd "$W/$1" && HOME=$W/$1/home exec python3 "$top/tests/system/tutorials.py" "$top/docs/tutorials/$1.md") >"$W/$1.out" 2>&1
+    rc=$?
+    check "docs/tutorials/$1.md" [ $rc = 0 ]
+    cat "$W/$1.out"
+}
+for name in measure train link; do
+    clone $name
+    ln -s "$(realpath "$B")" "$W/$name/build"
+    tutorial $name
+done
+# This one adds a file to the sources, so it gets a copy of what was built, too.
+clone contribute
+mkdir "$W/contribute/build" || exit 1
+for entry in "$B"/*; do
+    case ${entry##*/} in
+    bin | lib | obj | flags | cuflags | config.mk | *.done) cp -a "$entry" "$W/contribute/build/" ;;
+    esac
+done
+tutorial contribute
+
+python3 - >"$W/broken" <<'END'
+import glob, os, re
+pages = glob.glob("*.md") + glob.glob("*/*.md") + glob.glob("docs/**/*.md", recursive=True) + glob.glob("bench/**/*.md", recursive=True)
+for page in sorted(set(p for p in pages if not p.startswith("build"))):
+    text = re.sub(r"(?s)```.*?```", "", open(page).read())
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target and not os.path.exists(os.path.join(os.path.dirname(page), target)):
+            print(f"{page}: {target} does not exist")
+index = open("docs/README.md").read()
+for page in glob.glob("docs/*.md") + glob.glob("docs/tutorials/*.md"):
+    name = page.removeprefix("docs/")
+    if name != "README.md" and f"]({name})" not in index:
+        print(f"docs/README.md does not list {name}")
+END
+check "documents link to what exists, and the index is whole" [ ! -s "$W/broken" ]
+cat "$W/broken"
+finish
