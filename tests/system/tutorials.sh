@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/system/tutorials.sh: every command of docs/tutorials/ works and prints what the page shows; links of all documents lead
-# somewhere, and docs/README.md lists every page.
+# tests/system/tutorials.sh: every command of docs/tutorials/ works and prints what the page shows.
 # deadline: 400
+# takes: 20
 . "$(dirname "$0")/../support/lib.sh"
 command -v python3 >/dev/null || skip "there is no python3"
 unset "${!GYRE_@}"
@@ -40,20 +40,4 @@ for entry in "$B"/*; do
 done
 tutorial contribute
 
-python3 - >"$W/broken" <<'END'
-import glob, os, re
-pages = glob.glob("*.md") + glob.glob("*/*.md") + glob.glob("docs/**/*.md", recursive=True) + glob.glob("bench/**/*.md", recursive=True)
-for page in sorted(set(p for p in pages if not p.startswith("build"))):
-    text = re.sub(r"(?s)```.*?```", "", open(page).read())
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
-        if "://" not in target and not os.path.exists(os.path.join(os.path.dirname(page), target)):
-            print(f"{page}: {target} does not exist")
-index = open("docs/README.md").read()
-for page in glob.glob("docs/*.md") + glob.glob("docs/tutorials/*.md"):
-    name = page.removeprefix("docs/")
-    if name != "README.md" and f"]({name})" not in index:
-        print(f"docs/README.md does not list {name}")
-END
-check "documents link to what exists, and the index is whole" [ ! -s "$W/broken" ]
-cat "$W/broken"
 finish
