@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/readme.py: the README's plot and table, from the tables of a run of `make bench-peers` (`make readme-results`).
+"""bench/readme.py: the README's plot and table, from a run of `make bench-peers` (`make readme-results`).
 
     bench/readme.py [--check] [RESULTS]
 
 RESULTS is a folder of bench/results/, or else the one that README.md names. Reads its peers.md, writes
-docs/images/all_reduce.svg and what stands between the two `results` comments of README.md. --check writes nothing and
-fails when either differs from what would be written. Standard library only.
+docs/images/all_reduce.svg and what stands between the two `results` comments of README.md. --check writes
+nothing and fails when either differs from what would be written. Standard library only.
 """
 
 import os
@@ -20,7 +20,11 @@ README, PLOT = os.path.join(TOP, "README.md"), "docs/images/all_reduce.svg"
 BEGIN, END = "<!-- results: {} -->", "<!-- end of results -->"
 BLOCK = re.compile(r"<!-- results: (\S+) -->\n.*<!-- end of results -->", re.S)
 SIZES = ("8 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB")
-PEERS = {"Open MPI": ("ompi", "ompi-ucx", "ompi-sm"), "MPICH": ("mpich", "mpich-rg"), "Gloo": ("gloo", "gloo-bcube")}
+PEERS = {
+    "Open MPI": ("ompi", "ompi-ucx", "ompi-sm"),
+    "MPICH": ("mpich", "mpich-rg"),
+    "Gloo": ("gloo", "gloo-bcube"),
+}
 BUFFERS = {"malloc": "buffers from malloc", "own": "buffers from own allocator"}
 
 
@@ -54,7 +58,7 @@ def best(rows, names):
 
 
 def table(tables):
-    """all_reduce of 2 ranks: Gyre with both kinds of buffers, each peer with its best setting and kind of buffers."""
+    """all_reduce of 2 ranks: Gyre with both kinds of buffers, each peer at its best."""
     plain, own = tables["all_reduce", 2, "malloc"], tables["all_reduce", 2, "own"]
     lines = [
         "| all_reduce, 2 ranks | Gyre, `gyre_mem_alloc` | Gyre, `malloc` | " + " | ".join(PEERS) + " |",
@@ -75,7 +79,7 @@ def plot(tables, source, cores):
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
         ' font-size="11">',
-        f"<title>all_reduce, fp32 sum: microseconds per call against bytes</title><!-- {source}, bench/readme.py -->",
+        f"<title>all_reduce, fp32 sum: microseconds per call against bytes</title><!-- {source} -->",
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
     at = report.LEFT
@@ -110,8 +114,10 @@ def block(results, text):
         *table(tables),
         "",
         f"Microseconds per call. {machine}",
-        f"All libraries in turns in one run of `make bench-peers`; every table of it: [{results}/peers.md]({results}/peers.md).",
-        "A library's figure is that of its best setting and kind of buffers; `?`: never without other work on the cores.",
+        "All libraries in turns, in one run of `make bench-peers`;",
+        f"all tables of it are in [{results}/peers.md]({results}/peers.md).",
+        "A library's figure is that of its best setting and kind of buffers.",
+        "`?`: never measured without other work on the cores.",
         END,
     ]
     return "\n".join(lines), plot(tables, results, re.search(r"(\d+) cores", machine).group(1))
@@ -134,7 +140,7 @@ def main(arguments):
         if check:
             with open(path) as f:
                 if f.read() != text:
-                    sys.exit(f"{name} is not what bench/readme.py makes of {results}: run make readme-results")
+                    sys.exit(f"{name} is not what bench/readme.py makes of {results}: make readme-results")
             continue
         with open(path, "w") as f:
             f.write(text)

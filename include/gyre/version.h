@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/version.h: which Gyre a program is compiled with, and which one it runs with.
  *
- * The macros are those of the headers; gyre_version() is the library's. docs/abi.md says which of the two may be
- * newer. The Makefile reads the version here. */
+ * The macros are those of the headers; gyre_version() is the library's. docs/abi.md says which of the two may
+ * be newer. The Makefile reads the version here. */
 #ifndef GYRE_VERSION_H
 #define GYRE_VERSION_H
 

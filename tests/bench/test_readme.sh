@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/bench/test_readme.sh: the README's plot and table are what bench/readme.py makes of the results that it names.
+# tests/bench/test_readme.sh: the README's plot and table are what bench/readme.py makes of the results that
+# it names.
 . "$(dirname "$0")/../support/lib.sh"
 run python3 bench/readme.py --check
 want "the README's results" 0
@@ -19,5 +20,6 @@ check "the same README" cmp README.md "$W/top/README.md"
 echo '<!-- -->' >>"$W/top/docs/images/all_reduce.svg"
 copy --check
 want "a changed plot" 1 'all_reduce.svg is not what'
-check "the plot is well-formed" python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' docs/images/all_reduce.svg
+well_formed() { python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$1"; }
+check "the plot is well-formed" well_formed docs/images/all_reduce.svg
 finish

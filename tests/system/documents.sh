@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/system/documents.sh: what documents say and a program can check: links lead somewhere, docs/README.md lists every
-# page, defaults of settings are those of the library, each GYRE_ name exists.
+# tests/system/documents.sh: what documents say and a program can check: links lead somewhere, docs/README.md
+# lists every page, defaults of settings are those of the library, each GYRE_ name exists.
 . "$(dirname "$0")/../support/lib.sh"
 command -v python3 >/dev/null || skip "there is no python3"
 unset "${!GYRE_@}"
@@ -56,7 +56,7 @@ source = "".join(open(p).read() for p in glob.glob("**/*.h", recursive=True) + [
 known = set(default) | set(re.findall(r"\bGYRE_\w+", re.sub(r"(?s)/\*.*?\*/", "", source)))
 known |= {name.upper() for name in re.findall(r"\bgyre_\w+", source)}  # heads of manual pages
 for page in documents + manuals:
-    for name in sorted(set(re.findall(r"\bGYRE_[A-Z0-9_]*[A-Z0-9]\b(?![*_])", text[page].replace("\\-", "-")))):
+    for name in sorted(set(re.findall(r"\bGYRE_[A-Z0-9_]*[A-Z0-9]\b(?![*_])", text[page]))):
         if name not in known:
             print(f"{page}: {name} is neither a setting nor a name of the code")
 END

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/system/tutorials.py FILE.md: does what a tutorial says, in the current folder, and compares what is printed.
+"""tests/system/tutorials.py FILE.md: does what a tutorial says, and compares what is printed.
 
-In an indented block `$ command` is run by one shell for the whole file, which must return 0. The lines after it are what
-it prints: numbers may differ, a line `...` stands for any lines, `...` at the begin or end of a line for any text. A fenced block
-after a line that ends with "This is `NAME`:" is written to NAME first."""
+In an indented block `$ command` is run by one shell for the whole file, in the current folder, and must
+return 0. The lines after it are what it prints: numbers may differ, a line `...` stands for any lines, `...` at the
+begin or end of a line for any text. A fenced block after "This is `NAME`:" is written to NAME."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def steps(text):
     while i < len(lines):
         line = lines[i]
         i += 1
-        name = re.search(r"(?:^|\. )This is `([\w.]+)`:$", line)
+        name = re.search(r"This is `([\w.]+)`:$", " ".join(lines[max(i - 2, 0) : i]))
         if name:
             first = next(k for k in range(i, len(lines)) if lines[k].startswith("```")) + 1
             last = next(k for k in range(first, len(lines)) if lines[k].startswith("```"))
@@ -60,7 +60,12 @@ def compare(expected, got):
 
 def main(path):
     shell = subprocess.Popen(
-        ["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ["bash"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
     ran = failed = 0
     for what, content in steps(open(path).read()):

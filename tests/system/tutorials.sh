@@ -20,8 +20,10 @@ clone() {
     done
 }
 tutorial() {
-    (cd "$W/$1" && HOME=$W/$1/home exec python3 "$top/tests/system/tutorials.py" "$top/docs/tutorials/$1.md") >"$W/$1.out" 2>&1
+    cd "$W/$1" || exit 1
+    HOME=$W/$1/home python3 tests/system/tutorials.py "docs/tutorials/$1.md" >"$W/$1.out" 2>&1
     rc=$?
+    cd "$top" || exit 1
     check "docs/tutorials/$1.md" [ $rc = 0 ]
     cat "$W/$1.out"
 }
