@@ -14,7 +14,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .SUFFIXES:
 
 # the version's one place is the header; docs/abi.md says when SOVERSION changes
-VERSION  := $(shell sed -n 's/^.define GYRE_VERSION "\(.*\)"/\1/p' include/gyre/version.h)
+VERSION  := $(shell sed -n 's/^.define GYRE_VERSION  *"\(.*\)"/\1/p' include/gyre/version.h)
 SOVERSION := 0
 PREFIX   ?= /usr/local
 DESTDIR  ?=
