@@ -48,7 +48,7 @@ endif
 endif
 
 # `make check` makes all its builds by itself; a variable on its command line would bend every one of them.
-ifneq ($(filter check check-long,$(MAKECMDGOALS)),)
+ifneq ($(filter check check-quick check-long,$(MAKECMDGOALS)),)
 ifneq ($(SANITIZE),)
 $(error make check already covers address and thread; for another build: make SANITIZE=$(SANITIZE) tests)
 endif
@@ -159,7 +159,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -383,7 +383,8 @@ help:
 	@echo "make               libgyre, libgyre-train, the tools and examples, under build/"
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
-	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
+	@echo "make check-quick   layers, words, format, the fast unit tests and programs of two ranks: within a minute"
+	@echo "make check-long    the same as make check with the long sweeps, and each fuzz target for a minute"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
 	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in at most eight minutes (ONLY=\"WORD ...\")"
@@ -412,9 +413,16 @@ help:
 
 # Not by the name $(MAKE), which `make -n` would run.
 check: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests
+check-quick: $(SETUP_CHECK_STAMP)
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests --quick
 check-long: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
+# What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
+left-out:
+	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard tests/*/test_*.c tests/*/mp_*.c))
+formatted:
+	@echo $(FORMATTED)
 
 check-hosts: all $(B)/tests/hosts/rank $(SETUP_HOSTS_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/hosts/check $(ONLY)
