@@ -1,4 +1,5 @@
 /* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; windows are handed over; idleness is free. */
+/* takes: 9 */
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
