@@ -9,6 +9,11 @@
 # a fresh machine works in one go.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# All cores, unless a -j says otherwise: one on the command line wins by itself, one in the environment has to be looked
+# for, and `make clean all` wants its goals one after the other.
+ifeq ($(MAKELEVEL)$(filter clean,$(MAKECMDGOALS))$(filter j% -j% --jobs%,$(shell echo "$$MAKEFLAGS")),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -26,6 +31,9 @@ Q        := $(if $(filter 0,$(V)),@,)
 SANITIZE ?=
 , := ,
 B        := build$(if $(SANITIZE),/$(SANITIZE))
+# Another build with the same flags but other parts (CUDA, VERBS): `make B=build/x SHARE=build CUDA=0` takes from there
+# the objects of all sources that do not ask which parts there are.
+SHARE    := $(B)
 
 # ---- set-up: what must be installed -------------------------------------------------------------
 PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
@@ -48,7 +56,7 @@ endif
 endif
 
 # `make check` makes all its builds by itself; a variable on its command line would bend every one of them.
-ifneq ($(filter check check-long,$(MAKECMDGOALS)),)
+ifneq ($(filter check check-quick check-long,$(MAKECMDGOALS)),)
 ifneq ($(SANITIZE),)
 $(error make check already covers address and thread; for another build: make SANITIZE=$(SANITIZE) tests)
 endif
@@ -84,6 +92,7 @@ LDFLAGS  ?=
 LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
+PLAIN_CPPFLAGS := $(CPPFLAGS)
 ifeq ($(SANITIZE),address)
 ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
 else ifeq ($(SANITIZE),undefined)
@@ -142,7 +151,15 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
+# Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
+# that they do not ask.
+PARTED    := $(shell grep -lE 'GYRE_(CUDA|VERBS)' -r --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+    $(wildcard tests/gpu/*.c)
+ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+else
+obj = $(patsubst %.c,$(B)/obj/%.o,$(filter $(PARTED),$(1))) $(patsubst %.c,$(SHARE)/obj/%.o,$(filter-out $(PARTED),$(1)))
+endif
 # nvcc's objects are the same in an instrumented build, and take long
 CU_B  := $(if $(SANITIZE),build,$(B))
 cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
@@ -163,7 +180,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -175,16 +192,30 @@ report:
 	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), ($(NO_VERBS)))"
 	@$(if $(SANITIZE),echo "SANITIZE=$(SANITIZE)",true)
 
-# Everything is built anew when the flags change.
-BUILT_WITH := $(CC) $(COMPILER) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) $(LIBS)
-$(B)/flags: FORCE
+# Everything is built anew when the flags change; what asks for the parts, also when those do.
+BUILT_WITH := $(CC) $(COMPILER) $(PLAIN_CPPFLAGS) $(ALL_CFLAGS)
+PARTS_WITH := $(CPPFLAGS) $(LDFLAGS) $(LIBS)
+$(SHARE)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(BUILT_WITH)' | cmp -s - $@ || echo '$(BUILT_WITH)' > $@
+	@echo '$(BUILT_WITH)' | cmp -s - $@ || { echo '#pragma GCC poison GYRE_CUDA GYRE_VERBS' >$(@D)/no-parts.h; \
+	    echo '$(BUILT_WITH)' > $@; }
+$(B)/flags-parts: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PARTS_WITH)' | cmp -s - $@ || echo '$(PARTS_WITH)' > $@
+$(patsubst %.c,$(B)/obj/%.o,$(PARTED)): $(B)/flags-parts
 
-$(B)/obj/%.o: %.c $(B)/flags | $(SETUP_STAMP)
+define COMPILE
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(CFLAGS_$*) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(if $(filter $<,$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) $(ALL_CFLAGS) \
+	    $(CFLAGS_$*) -MMD -MP -c $< -o $@
+endef
+$(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
+	$(COMPILE)
+ifneq ($(SHARE),$(B))
+$(SHARE)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
+	$(COMPILE)
+endif
 
 # CUDA sources. Contraction is off: results are those of the CPU, bit for bit; a file whose products may fuse says so
 # with CUFLAGS_<file> := --fmad=true. Nothing of libstdc++ is linked: what nvcc's stubs keep in statics is the same value
@@ -271,7 +302,7 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A
 	@echo "  LD    $@"
 	$(Q)$(LINK_TEST)
 
-$(B)/examples/%: $(B)/obj/examples/%.o $(LIB_A)
+$(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
@@ -390,7 +421,8 @@ help:
 	@echo "make               libgyre, libgyre-train, the tools and examples, under build/"
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
-	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
+	@echo "make check-quick   layers, words, format, the fast unit tests and programs of two ranks: within a minute"
+	@echo "make check-long    the same as make check with the long sweeps, and each fuzz target for a minute"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
 	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in at most eight minutes (ONLY=\"WORD ...\")"
@@ -419,9 +451,16 @@ help:
 
 # Not by the name $(MAKE), which `make -n` would run.
 check: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests
+check-quick: $(SETUP_CHECK_STAMP)
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests --quick
 check-long: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
+# What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
+left-out:
+	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard tests/*/test_*.c tests/*/mp_*.c))
+formatted:
+	@echo $(FORMATTED)
 
 check-hosts: all $(B)/tests/hosts/rank $(SETUP_HOSTS_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/hosts/check $(ONLY)
@@ -446,8 +485,15 @@ check-layouts: all $(SETUP_PYTHON_STAMP)
 check-verbs: tools tests $(SETUP_VERBS_STAMP)
 	@B='$(B)' bash tests/verbs/check $(PARTS)
 
+# Without a GPU it compiles no CUDA, unless asked to; what it compiles is that of the whole build.
+ifeq ($(origin CUDA)$(CUDA)$(wildcard /dev/nvidiactl),file1)
+demo:
+	+@$(MAKE) B='$(B)/no-gpu' SHARE='$(B)' CUDA=0 NO_CUDA='there is no GPU' all
+	@B='$(B)/no-gpu' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
+else
 demo: all
-	@B='$(B)' DATA='$(DATA)' bash tools/demo
+	@B='$(B)' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
+endif
 
 # The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
 bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
@@ -571,4 +617,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(B)/obj $(if $(SANITIZE),build/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(if $(SANITIZE),build/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
