@@ -98,7 +98,7 @@ def titles(version):
         if (title.group(1), title.group(2)) != (name.upper(), number):
             fault(f'{page}: its title is {title.group(1)}({title.group(2)})')
         if title.group(3) != version:
-            fault(f'{page}: it says that this is Gyre {title.group(3)}, but the Makefile says {version}')
+            fault(f'{page}: it says that this is Gyre {title.group(3)}, but gyre-doctor says {version}')
         for other, where in re.findall(r'^\.BR "?([\w-]+)"? \((\d)\)?', read(page), re.M):
             if re.match(r'gyre|ucx-run', other) and (other, where) not in known:
                 fault(f'{page}: there is no page {other}({where})')

@@ -8,7 +8,7 @@ python=$(command -v /usr/bin/python3 || command -v python3)
 [ -n "$python" ] || skip "there is no python3"
 man() { "$python" tests/tools/man.py "$@"; }
 check "prototypes are those of the headers" man prototypes
-check "titles and references" man pages "$(sed -n 's/^VERSION *:*= *//p' Makefile)"
+check "titles and references" man pages "$("$B/bin/gyre-doctor" --version | sed 's/.* //')"
 
 run "$B/bin/gyre-doctor" --settings --json -
 want "the settings" 0
