@@ -71,7 +71,7 @@ want "too few ranks" 2 "tp 2 x pp 2 x dp 2 does not make 2 ranks; the nearest th
 run "$TRAIN" --scale tiny
 want "a scale of nothing" 2 "--scale is that of a --recipe: name its file"
 run "$TRAIN" --recipe $RECIPES/llama-7b.json --layers 3
-want "another shape" 2 "--layers beside --recipe: .*llama-7b.json says what the model is"
+want "another shape" 2 "--layers and --recipe exclude each other: .*llama-7b.json describes the model"
 run "$TRAIN" --recipe "$W/none.json"
 want "no file" 2 "none.json"
 printf '{"model": {"model_type": "gpt2"}, "layuot": {}}' >"$W/slip"

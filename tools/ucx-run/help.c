@@ -38,7 +38,7 @@ const char *const run_help[] = {
     "                         (mpirun), hydra (mpiexec.hydra) and prrte (prterun)\n"
     "                         only when named\n"
     "  --launcher-args WORDS  more arguments for ssh, srun, mpirun ...\n"
-    "  --rsh COMMAND          in place of ssh (also: GYRE_RSH); gets the host's name\n"
+    "  --rsh COMMAND          instead of ssh (also: GYRE_RSH); gets the host's name\n"
     "                         and a command\n"
     "  --agent PATH           where ucx-run lies on the other hosts (default: where\n"
     "                         it is here)\n"
@@ -63,12 +63,12 @@ const char *const run_help[] = {
     "                         exit code still tells of the first failure; a restart\n"
     "                         comes only if no rank ended with 0. Not with hydra and\n"
     "                         prrte\n"
-    "  --max-restarts K       start all ranks anew after a failure, up to K times\n"
+    "  --max-restarts K       restart all ranks after a failure, up to K times\n"
     "                         (default 0); without hosts that were lost, so perhaps\n"
     "                         with fewer ranks. GYRE_RESTART counts from 0\n"
     "  --record DIR           keep the flight recorder in a file below DIR while the\n"
     "                         job runs, and after a failure (also: GYRE_RECORD), for\n"
-    "                         gyre-doctor --job, even when everybody is dead\n"
+    "                         gyre-doctor --job, also after all were killed\n"
     "\n",
     "  --help, --version      long options may also be written --opt_x, --opt=value\n"
     "\n",
