@@ -60,7 +60,7 @@ const char *const run_help[] = {
     "                         and its ranks have failed (default 5)\n"
     "  --no-kill-on-bad-exit  ranks that fail, or are lost with their host, are\n"
     "                         reported and the others go on (gyre_comm_shrink). The\n"
-    "                         exit code still tells of the first failure; a restart\n"
+    "                         exit code is still that of the first failure; a restart\n"
     "                         comes only if no rank ended with 0. Not with hydra and\n"
     "                         prrte\n"
     "  --max-restarts K       restart all ranks after a failure, up to K times\n"
