@@ -10,10 +10,11 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "model/hf.h"
-#include "model/plain_store.h"
-#include "model/random.h"
+#include "model/formats/hf.h"
+#include "model/network/stage/plain_store.h"
+#include "base/random.h"
 #include "tests/support/mp.h"
+#include "tests/model/f64/f64.h"
 
 enum { LONGEST = 64 };
 

@@ -9,8 +9,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/kernels.h"
+#include "model/kernels/kernels.h"
 #include "tests/support/gradient.h"
+#include "tests/model/f64/f64.h"
 
 static const model_kernels_t_f64 *k;
 

@@ -9,8 +9,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/kernels.h"
-#include "model/random.h"
+#include "model/kernels/kernels.h"
+#include "base/random.h"
+#include "tests/model/f64/f64.h"
 
 #define N 20000
 

@@ -44,7 +44,7 @@ check "it is written all the same" json '[s["value"] for s in d["settings"] if s
 GYRE_CHUNK=64K GYRE_SECRET=0123456789abcdef run "$D" --settings
 want "--settings" 0
 check "a heading" grep -qE '^NAME +VALUE +DEFAULT +UNIT +SOURCE +MEANING$' "$W/out"
-check "one row for each" [ "$(grep -c '^GYRE_' "$W/out")" = "$(grep -c '^SETTING(' base/settings.def)" ]
+check "one row for each" [ "$(grep -c '^GYRE_' "$W/out")" = "$(grep -c '^SETTING(' base/settings/table.def)" ]
 check "meanings are wrapped" [ "$(awk '!/^GYRE_SECRET/ && length > 165' "$W/out" | wc -l)" = 0 ]
 check "and lines of a meaning are in its column" [ "$(grep -c '^ ' "$W/out")" -gt 10 ]
 check "value, default and source" grep -qE '^GYRE_CHUNK +64K +0 +bytes +environment ' "$W/out"
