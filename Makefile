@@ -13,7 +13,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-VERSION  := 0.1.0
+# the version's one place is the header; docs/abi.md says when SOVERSION changes
+VERSION  := $(shell sed -n 's/^.define GYRE_VERSION "\(.*\)"/\1/p' include/gyre/version.h)
 SOVERSION := 0
 PREFIX   ?= /usr/local
 DESTDIR  ?=
@@ -77,7 +78,7 @@ OPT      ?= -O3 -g
 # Warnings are errors with the compilers that we have seen; a newer one knows warnings that we have not.
 WERROR   ?= $(if $(filter gcc-9 gcc-10 gcc-11 gcc-12,$(COMPILER)),1,0)
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(filter 1,$(WERROR)),-Werror)
-CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude -DGYRE_VERSION='"$(VERSION)"'
+CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude
 CFLAGS   ?=
 ALL_CFLAGS := -std=c17 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread -fno-math-errno -ffp-contract=off $(CFLAGS)
 LDFLAGS  ?=
@@ -406,6 +407,7 @@ help:
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
 	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run; tables, JSON, plots in build/bench/"
+	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
 	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make words         checks the words of documents, manual pages, help and error texts"
@@ -502,6 +504,11 @@ BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RA
 bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
 
+# The README's plot and table; RESULTS: a folder of bench/results, or else the one that it names.
+.PHONY: readme-results
+readme-results: $(SETUP_PYTHON_STAMP)
+	@/usr/bin/python3 bench/readme.py $(RESULTS)
+
 FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
@@ -517,7 +524,12 @@ man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 # NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
 MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
-INSTALLED = $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+# The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
+DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
+    tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
+RECIPES   := $(wildcard examples/recipes/*.json)
+INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
+INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
@@ -536,11 +548,15 @@ install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
 	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
+	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
+	$(Q)ln -sfn ../../../gyre/recipes '$(TO)'/share/doc/gyre/examples/recipes
 	@echo "installed under $(TO)"
 
 uninstall:
 	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
-	$(Q)rmdir '$(TO)'/include/gyre 2>/dev/null || true
+	$(Q)for d in include/gyre share/gyre share/doc/gyre; do \
+	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
 	@echo "removed from $(TO)"
 
 # ---- set-up --------------------------------------------------------------------------------------------

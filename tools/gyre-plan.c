@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <gyre/version.h>
+
 #include "tools/gyre-plan/plan.h"
 
 static const char help[] =

@@ -10,6 +10,7 @@
 #define GYRE_COMM_H
 
 #include <gyre/types.h>
+#include <gyre/version.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,7 +19,8 @@ extern "C" {
 typedef struct gyre_comm gyre_comm_t;
 
 /* Options of gyre_init. Initialise it with GYRE_CONFIG_INITIALIZER, then change fields. `size` lets the
- * struct grow without breaking programs that were built with an older header. Gyre copies the strings. */
+ * struct grow without breaking programs that were built with an older header (docs/abi.md). The strings are
+ * read during gyre_init only. */
 typedef struct {
     size_t size;           /* sizeof(gyre_config_t) */
     int rank;              /* -1: from the environment */
@@ -28,10 +30,11 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
+    int reserved;          /* 0 */
 } gyre_config_t;
-#define GYRE_CONFIG_INITIALIZER                                 \
-    {                                                           \
-        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1 \
+#define GYRE_CONFIG_INITIALIZER                                    \
+    {                                                              \
+        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1, 0 \
     }
 
 /* Joins the job and returns the communicator of all its ranks, which gyre_finalize frees. `config` may be
@@ -146,9 +149,6 @@ GYRE_API gyre_status_t gyre_mem_free(void *ptr);
  * is kept from children (as memory that an RDMA or CUDA library has pinned). */
 GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
 GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
-
-/* The version of the library that is running, such as "0.2.0". Static storage. */
-GYRE_API const char *gyre_version(void);
 
 #ifdef __cplusplus
 }

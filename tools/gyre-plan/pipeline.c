@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <gyre/version.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "pipeline/schedules/check.h"
