@@ -181,7 +181,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -442,6 +442,7 @@ help:
 	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
 	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
 	@echo "make format        lays the sources out with clang-format"
+	@echo "make words         checks the words of documents, manual pages, help and error texts"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
 	@echo "make lib, tools, tests, examples     parts of it"
 	@echo "make clean         removes build/"
@@ -558,6 +559,9 @@ FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
+
+words:
+	$(Q)sh tools/check-words
 
 # ---- install ---------------------------------------------------------------------------------------------
 HEADERS  := $(wildcard include/gyre/*.h)

@@ -139,7 +139,7 @@ gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, c
         unsigned char text[200] = "";
         pcre2_get_error_message(error, text, sizeof text);
         free(copy);
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: its pattern '%.200s' is none: %s", path, pattern,
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: its pattern '%.200s' is invalid: %s", path, pattern,
                          (char *)text);
     }
     (void)pcre2_jit_compile(code,

@@ -39,7 +39,8 @@ gyre_status_t pipe_kind_parse(const char *name, pipe_kind_t *kind)
             return GYRE_OK;
         }
     return gyre_fail(GYRE_ERR_INVALID,
-                     "no pipeline schedule \"%s\"; there are: gpipe, 1f1b, interleaved, zb-h1, zb-v", name);
+                     "there is no pipeline schedule \"%s\"; there are: gpipe, 1f1b, interleaved, zb-h1, zb-v",
+                     name);
 }
 
 int pipe_kind_chunks(pipe_kind_t kind)
@@ -74,7 +75,7 @@ static gyre_status_t check_chunks(const pipe_shape_t *s)
     if (s->kind == PIPE_INTERLEAVED && s->chunks < 2)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "the interleaved schedule wants 2 chunks per stage or more, not %d; with 1 it is 1f1b",
+            "the interleaved schedule needs 2 chunks per stage or more, not %d; with 1 it is 1f1b",
             s->chunks);
     if (s->kind == PIPE_ZB_V && s->chunks != 2)
         return gyre_fail(GYRE_ERR_INVALID, "the zb-v schedule has 2 chunks per rank, not %d", s->chunks);
@@ -93,20 +94,19 @@ static gyre_status_t check_groups(const pipe_shape_t *s)
     if (below > 0)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "the interleaved schedule wants micro-batches in groups of %d, the number of stages, "
-            "and %d is not a multiple: the nearest are %d and %d; 1f1b and zb-v take any number",
+            "the interleaved schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
+            "the nearest are %d and %d; 1f1b and zb-v take any number",
             p, m, below, below + p);
-    return gyre_fail(
-        GYRE_ERR_INVALID,
-        "the interleaved schedule wants micro-batches in groups of %d, the number of stages, and %d "
-        "are fewer: the nearest is %d; 1f1b and zb-v take any number",
-        p, m, p);
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "the interleaved schedule needs a multiple of %d micro-batches, the number of stages, "
+                     "not %d: the nearest is %d; 1f1b and zb-v take any number",
+                     p, m, p);
 }
 
 gyre_status_t pipe_shape_check(const pipe_shape_t *s)
 {
     if (!known(s->kind))
-        return gyre_fail(GYRE_ERR_INVALID, "pipeline schedule %d is none", (int)s->kind);
+        return gyre_fail(GYRE_ERR_INVALID, "pipeline schedule %d does not exist", (int)s->kind);
     if (s->ranks < 1 || s->ranks > MOST_RANKS)
         return gyre_fail(GYRE_ERR_INVALID, "a pipeline of %d ranks: there must be 1 to %d", s->ranks,
                          MOST_RANKS);

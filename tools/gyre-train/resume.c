@@ -145,7 +145,7 @@ static gyre_status_t get_real(const json_t *run, const char *name, const char *a
     char *end = NULL;
     double value = text ? strtod(text, &end) : 0.0;
     if (!text || end == text || *end)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s is no number", at, name);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s is not a number", at, name);
     *out = value;
     return GYRE_OK;
 }
@@ -159,7 +159,7 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
         status = get_real(run, name[i], at, field[i]);
     json_int_t ranks = json_integer_value(json_object_get(run, "ranks"));
     if (status == GYRE_OK && (ranks < 1 || !(state->seconds >= 0.0) || !isfinite(state->seconds)))
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds cannot be", at);
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
     state->ranks = (uint64_t)ranks;
     return status;
 }

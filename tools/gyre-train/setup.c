@@ -59,7 +59,7 @@ static gyre_status_t shape_of_file(const train_options_t *options, const model_d
                                             : model_hf_config(path, shape);
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
         if (train_options_given(options, others[i]) && strcmp(others[i], flag) != 0)
-            status = gyre_fail(GYRE_ERR_INVALID, "--%s beside --%s: %s says what the model is", others[i],
+            status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model", others[i],
                                flag, path);
     if (status == GYRE_OK && data->vocab > shape->vocab)
         status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
@@ -219,7 +219,7 @@ static gyre_status_t check_activations(const train_options_t *o)
     if (o->recompute != MODEL_RECOMPUTE_FULL)
         return gyre_fail(GYRE_ERR_INVALID,
                          "--offload-activations needs --recompute full: what is kept then, one "
-                         "tensor per layer, travels beside the layers' work");
+                         "tensor per layer, travels during the layers' work");
     return GYRE_OK;
 }
 
