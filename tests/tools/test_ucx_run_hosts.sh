@@ -278,7 +278,7 @@ check "ssh that asks nothing and notices silence" grep -qE '^ssh -x -T -o BatchM
 says() { # NAME PATTERN: the last line of stdout
     check "$1" bash -c 'tail -n 1 "$0" | grep -qE -- "$1"' "$W/out" "$2"
 }
-options=(-H a:2,b:2 -n 3 --map-by node --bind-to l3 --tag-output --report-bindings --wdir /tmp -x A='b c' --dry-run)
+options=(-H "a:2,b:2" -n 3 --map-by node --bind-to l3 --tag-output --report-bindings --wdir /tmp -x A='b c' --dry-run)
 run "$R" --launcher openmpi "${options[@]}" --output-filename /logs --stdin 1 prog 'x y'
 want "openmpi" 0
 says "in Open MPI's words" "^env .*'A=b c' .*mpirun[.a-z]* (--allow-run-as-root )?-n 3 --host a:2,b:2 --oversubscribe --map-by node --bind-to l3cache:overload-allowed --report-bindings --tag-output --output-filename /logs:nojobid,nocopy --stdin 1 --wdir /tmp .*-x A .*-x GYRE_SECRET .*prog 'x y'\$"
