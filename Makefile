@@ -9,6 +9,11 @@
 # a fresh machine works in one go.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# All cores, unless a -j says otherwise: one on the command line wins by itself, one in the environment has to be looked
+# for, and `make clean all` wants its goals one after the other.
+ifeq ($(MAKELEVEL)$(filter clean,$(MAKECMDGOALS))$(filter j% -j% --jobs%,$(shell echo "$$MAKEFLAGS")),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -26,8 +31,11 @@ Q        := $(if $(filter 0,$(V)),@,)
 SANITIZE ?=
 , := ,
 B        := build$(if $(SANITIZE),/$(SANITIZE))
+# Another build with the same flags but other parts (CUDA, VERBS): `make B=build/x SHARE=build CUDA=0` takes from there
+# the objects of all sources that do not ask which parts there are.
+SHARE    := $(B)
 # What all builds share, set-up's answers first: with `make B=DIR` nothing is written next to the sources.
-S        := $(if $(findstring command,$(origin B)),$(B),build)
+S        := $(if $(findstring command,$(origin B)),$(SHARE),build)
 
 # ---- set-up: what must be installed -------------------------------------------------------------
 PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
@@ -104,6 +112,7 @@ LDFLAGS  ?=
 LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
+PLAIN_CPPFLAGS := $(CPPFLAGS)
 ifeq ($(SANITIZE),address)
 ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
 # Programs of gcc 13 and later crash on locals aligned to 64 bytes when ASan watches for uses after return (gcc's bug
@@ -164,7 +173,15 @@ FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
+# Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
+# that they do not ask.
+PARTED    := $(shell grep -lE 'GYRE_(CUDA|VERBS)' -r --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+    $(wildcard tests/cuda/*.c)
+ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+else
+obj = $(patsubst %.c,$(B)/obj/%.o,$(filter $(PARTED),$(1))) $(patsubst %.c,$(SHARE)/obj/%.o,$(filter-out $(PARTED),$(1)))
+endif
 # nvcc's objects are the same in an instrumented build, and take long
 CU_B  := $(if $(SANITIZE),$(S),$(B))
 cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
@@ -197,17 +214,31 @@ report:
 	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), ($(NO_VERBS)))"
 	@$(if $(SANITIZE),echo "SANITIZE=$(SANITIZE)",true)
 
-# Everything is built anew when the flags change.
-BUILT_WITH := $(CC) $(COMPILER) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) $(LIBS)
-$(B)/flags: FORCE
+# Everything is built anew when the flags change; what asks for the parts, also when those do.
+BUILT_WITH := $(CC) $(COMPILER) $(PLAIN_CPPFLAGS) $(ALL_CFLAGS)
+PARTS_WITH := $(CPPFLAGS) $(LDFLAGS) $(LIBS)
+$(SHARE)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(BUILT_WITH)' | cmp -s - $@ || echo '$(BUILT_WITH)' > $@
+	@echo '$(BUILT_WITH)' | cmp -s - $@ || { echo '#pragma GCC poison GYRE_CUDA GYRE_VERBS' >$(@D)/no-parts.h; \
+	    echo '$(BUILT_WITH)' > $@; }
+$(B)/flags-parts: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PARTS_WITH)' | cmp -s - $@ || echo '$(PARTS_WITH)' > $@
+$(patsubst %.c,$(B)/obj/%.o,$(PARTED)): $(B)/flags-parts
 
-$(B)/obj/%.o: %.c $(B)/flags | $(SETUP_STAMP)
+define COMPILE
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(call COMPILE,$*) -MMD -MP -c $< -o $@
-COMPILE = $(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(CFLAGS_$(notdir $(1)))
+	$(Q)$(CC) $(call FLAGS_OF,$<) -MMD -MP -c $< -o $@
+endef
+FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) $(ALL_CFLAGS) \
+    $(CFLAGS_$(notdir $(1:.c=)))
+$(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
+	$(COMPILE)
+ifneq ($(SHARE),$(B))
+$(SHARE)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
+	$(COMPILE)
+endif
 
 # CUDA sources. Contraction is off: results are those of the CPU, bit for bit; a file whose products may fuse says so
 # with CUFLAGS_<file> := --fmad=true. Nothing of libstdc++ is linked: what nvcc's stubs keep in statics is the same value
@@ -291,7 +322,7 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A
 	@echo "  LD    $@"
 	$(Q)$(LINK_TEST)
 
-$(B)/examples/%: $(B)/obj/examples/%.o $(LIB_A)
+$(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
@@ -415,15 +446,15 @@ COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/
     $(wildcard tools/*.c tools/*/*.c bench/*.c)))
 
 # What clangd asks for. Written anew at each request, since the sources are what the wildcards find.
-compile_commands.json: FORCE
+compile_commands.json: $(SHARE)/flags FORCE
 	@$(file >$@,[)$(foreach s,$(COMPILED),$(file >>$@,{"directory": "$(CURDIR)"$(,) "file": "$(s)"$(,) "command": \
-	    "$(subst ",\",$(call COMPILE,$(s:.c=))) -c $(s)"}$(if $(filter $(s),$(lastword $(COMPILED))),,$(,))))$(file >>$@,])
+	    "$(subst ",\",$(CC) $(call FLAGS_OF,$(s))) -c $(s)"}$(if $(filter $(s),$(lastword $(COMPILED))),,$(,))))$(file >>$@,])
 	@echo "  JSON  $@"
 
 # Each file once per change of it, of a header (its object is then newer) or of the rules.
 LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples),$(COMPILED))
 SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
-LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(CPPFLAGS) $(ALL_CFLAGS) $(CFLAGS_$(notdir $(1)))) -Wno-everything
+LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(LINTED:%.c=$(B)/lint/%.tidy)
 lint-quick: $(B)/lint/cppcheck | $(SETUP_LINT_STAMP)
 	@echo "  SHELLCHECK"
@@ -431,7 +462,7 @@ lint-quick: $(B)/lint/cppcheck | $(SETUP_LINT_STAMP)
 $(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
 	@mkdir -p $(@D)
 	@echo "  TIDY  $*.c"
-	$(Q)clang-tidy --quiet $*.c -- -include tools/lint.h $(call LINT_CC,$*) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
+	$(Q)clang-tidy --quiet $*.c -- -include tools/lint.h $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
 	$(Q)mv $@.new $@
 $(B)/lint/cppcheck: $(LINTED) $(wildcard $(foreach r,$(CORE_ROOMS) $(TRAIN_ROOMS) tools,$(r)/*.h $(r)/*/*.h)) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
 	@mkdir -p $(B)/lint/cppcheck.cache
@@ -521,8 +552,15 @@ check-layouts: all $(SETUP_PYTHON_STAMP)
 check-verbs: tools tests $(SETUP_VERBS_STAMP)
 	@B='$(B)' bash tests/verbs/check $(PARTS)
 
+# Without a GPU it compiles no CUDA, unless asked to; what it compiles is that of the whole build.
+ifeq ($(origin CUDA)$(CUDA)$(wildcard /dev/nvidiactl),file1)
+demo:
+	+@$(MAKE) B='$(B)/no-gpu' SHARE='$(B)' CUDA=0 NO_CUDA='there is no GPU' all
+	@B='$(B)/no-gpu' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
+else
 demo: all
-	@B='$(B)' DATA='$(DATA)' bash tools/demo
+	@B='$(B)' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
+endif
 
 # The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
 bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
@@ -650,4 +688,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(B)/obj $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

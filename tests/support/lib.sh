@@ -22,7 +22,12 @@ check() {
     checks=$((checks + 1))
     "$@" || bad "$name"
 }
+# skip REASON: the rest of the test cannot run here; a check that failed before is a failure all the same
 skip() {
+    if [ "$errors" != 0 ]; then
+        echo "$*, after $errors failed checks"
+        exit 1
+    fi
     echo "$*"
     exit 77
 }
