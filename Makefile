@@ -462,7 +462,7 @@ lint-quick: $(B)/lint/cppcheck | $(SETUP_LINT_STAMP)
 $(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
 	@mkdir -p $(@D)
 	@echo "  TIDY  $*.c"
-	$(Q)clang-tidy --quiet $*.c -- -include tools/lint.h $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
+	$(Q)clang-tidy --quiet $*.c -- $(if $(filter base/error,$*),,-include tools/lint.h) $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
 	$(Q)mv $@.new $@
 $(B)/lint/cppcheck: $(LINTED) $(wildcard $(foreach r,$(CORE_ROOMS) $(TRAIN_ROOMS) tools,$(r)/*.h $(r)/*/*.h)) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
 	@mkdir -p $(B)/lint/cppcheck.cache
