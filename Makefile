@@ -140,31 +140,33 @@ CPPFLAGS += -DGYRE_VERBS=1
 LIBS += -libverbs
 endif
 
-# files that are built for more than the compiler's baseline: only collectives/kernels.c calls them, after asking
+# files that are built for more than the compiler's baseline: only collectives/kernels/reduce.c calls them, after asking
 # the CPU
 ifneq ($(findstring x86_64,$(MACHINE)),)
-CFLAGS_kernels_avx2   := -mavx2 -mf16c
-CFLAGS_kernels_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c
+CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 endif
 # model/: selections of a vector loop are blends only where no one watches floating-point exceptions.
-CFLAGS_operators_base   := -fno-trapping-math
-CFLAGS_operators_avx2   := -fno-trapping-math
-CFLAGS_operators_avx512 := -fno-trapping-math
+CFLAGS_model/kernels/base   := -fno-trapping-math
+CFLAGS_model/kernels/avx2   := -fno-trapping-math
+CFLAGS_model/kernels/avx512 := -fno-trapping-math
 
-# ---- sources: a room is a folder; everything in it is built ---------------------------------------------
+# ---- sources: a room is a folder; everything in it, and in the folders below it, is built -----------------
+# $(call sources,ROOMS,SUFFIX)
+sources = $(foreach d,$(1) $(addsuffix /*,$(1)) $(addsuffix /*/*,$(1)),$(wildcard $(d)/*.$(2)))
 CORE_ROOMS  := base topo comm collectives
 TRAIN_ROOMS := model optim pipeline
-# comm/verbs*.c and their tests are part of a build with verbs only
-WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs%.c tests/comm/test_verbs%.c)
-# tests/cuda/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
+# comm/verbs/ and its tests are part of a build with verbs only
+WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/test_verbs%.c)
+# tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
-WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/cuda/%),tests/cuda/%)
-CORE_SRC    := $(filter-out $(WITHOUT),$(wildcard $(foreach r,$(CORE_ROOMS),$(r)/*.c $(r)/*/*.c)))
-TRAIN_SRC   := $(wildcard $(foreach r,$(TRAIN_ROOMS),$(r)/*.c $(r)/*/*.c))
+WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
+CORE_SRC    := $(filter-out $(WITHOUT),$(call sources,$(CORE_ROOMS),c))
+TRAIN_SRC   := $(call sources,$(TRAIN_ROOMS),c)
 ifeq ($(CUDA),1)
-CORE_CU     := $(wildcard $(foreach r,$(CORE_ROOMS),$(r)/*.cu $(r)/*/*.cu))
-TRAIN_CU    := $(wildcard $(foreach r,$(TRAIN_ROOMS),$(r)/*.cu $(r)/*/*.cu))
-TEST_CU     := $(wildcard tests/cuda/*.cu)
+CORE_CU     := $(call sources,$(CORE_ROOMS),cu)
+TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
+TEST_CU     := $(wildcard tests/gpu/*.cu)
 endif
 TOOL_SRC    := $(wildcard tools/*.c)
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
@@ -176,7 +178,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
 PARTED    := $(shell grep -lE 'GYRE_(CUDA|VERBS)' -r --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
-    $(wildcard tests/cuda/*.c)
+    $(wildcard tests/gpu/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 else
@@ -195,7 +197,7 @@ TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
 FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 # programs that the labs' checks and gpu-check run
-LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),cuda/gpu_kernels cuda/gpu_peers))
+LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/gpu_kernels gpu/gpu_peers))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
@@ -232,7 +234,7 @@ define COMPILE
 	$(Q)$(CC) $(call FLAGS_OF,$<) -MMD -MP -c $< -o $@
 endef
 FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) $(ALL_CFLAGS) \
-    $(CFLAGS_$(notdir $(1:.c=)))
+    $(CFLAGS_$(1:.c=))
 $(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
 	$(COMPILE)
 ifneq ($(SHARE),$(B))
@@ -247,22 +249,22 @@ NVCC        ?= $(CUDA_HOME)/bin/nvcc
 CUDA_HOST   ?= g++
 CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUFLAGS     ?=
-# Images packed tighter: a third of the size (model/cuda/elementwise: 65 KB in place of 215). Drivers below those that a toolkit of 13
+# Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB in place of 215). Drivers below those that a toolkit of 13
 # asks for anyway may not know them.
 CU_SMALL    := $(shell $(NVCC) --version 2>/dev/null | grep -q 'release 1[3-9]' && echo --compress-mode=size)
 ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) $(CU_SMALL) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
     -Xcompiler -Wall$(,)-Wextra$(,)-fPIC$(,)-fvisibility=hidden$(,)-fno-exceptions$(,)-fno-rtti$(,)-fno-threadsafe-statics $(CUFLAGS)
 # products, whose sums are the tensor cores' or the library's anyway
-CUFLAGS_matmul        := --fmad=true
-CUFLAGS_attention     := --fmad=true
-CUFLAGS_attention_f32 := --fmad=true
+CUFLAGS_model/gpu/products/matmul := --fmad=true
+CUFLAGS_model/gpu/attention/mma   := --fmad=true
+CUFLAGS_model/gpu/attention/f32   := --fmad=true
 $(CU_B)/cuflags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
 $(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$(notdir $*)),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(LIB_SO): $(CORE_OBJ) libgyre.map
 	@mkdir -p $(@D)
@@ -283,7 +285,7 @@ $(LIB_TRAIN): $(TRAIN_OBJ)
 
 # Tools, tests and examples link the static library: they may look inside.
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(LIB_TRAIN) $(LIB_A)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) \
@@ -300,23 +302,23 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 	$(Q)ln -sf gyre-perf $@
 
 # its parts are tested without its main
-$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(wildcard tools/gyre-perf/*.c))
-$(B)/tests/tools/test_doctor: $(call obj,$(wildcard tools/gyre-doctor/*.c))
-$(B)/tests/tools/test_plan: $(call obj,$(wildcard tools/gyre-plan/*.c))
-$(B)/tests/tools/test_run_parts: $(call obj,$(wildcard tools/ucx-run/*.c))
-$(B)/tests/tools/test_gyre_train: $(call obj,$(wildcard tools/gyre-train/*.c))
+$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c))
+$(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
+$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c))
+$(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
+$(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
 # fuzz targets with a main that runs them on files; some look into a tool
-FUZZ_PARTS_config   := $(wildcard tools/gyre-train/*.c)
-FUZZ_PARTS_log      := $(wildcard tools/gyre-train/*.c)
-FUZZ_PARTS_tensors  := $(wildcard tools/gyre-perf/*.c)
-FUZZ_PARTS_hostlist := tools/ucx-run/hostlist.c
-FUZZ_PARTS_wire     := tools/ucx-run/wire.c tools/ucx-run/buffer.c
+FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
+FUZZ_PARTS_log      := $(call sources,tools/gyre-train,c)
+FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf,c)
+FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
+FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
 FUZZ_WITH_PARTS     := config log tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline fuzz cuda,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -335,7 +337,7 @@ e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
-E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/cuda/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/cuda/,gpu_kernels gpu_peers)
+E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,gpu_kernels gpu_peers)
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
@@ -363,7 +365,7 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(wildcard tools/$(1)/*.c)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$$(E_LINK) -o $$@
@@ -374,34 +376,34 @@ $(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_S
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
 # a stand-in for cuBLASLt
-$(E)/tests/cuda/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/cuda/fake_cublaslt.so)
-$(E)/tests/cuda/fake_cublaslt.so: $(call obj,tests/cuda/fake_cublaslt.c)
+$(E)/tests/gpu/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/gpu/fake_cublaslt.so)
+$(E)/tests/gpu/fake_cublaslt.so: $(call obj,tests/gpu/fake_cublaslt.c)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(ALL_CFLAGS) $(LDFLAGS) $< -lm -o $@
 # the same tests with nvcc's kernels, for a GPU
-$(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
+$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
 # All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
 # between Gyre and a library with functions of the same names: they are not in the bundle, whose UCX knows no CUDA memory anyway.
 GPU_ALONE    := mp_direct mp_unable mp_wire
-GPU_TESTS    := $(filter-out $(GPU_ALONE),$(notdir $(filter $(B)/tests/cuda/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
-GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/cuda/many
-$(B)/obj/tests/cuda/many/%.o: $(B)/obj/tests/cuda/%.o
+GPU_TESTS    := $(filter-out $(GPU_ALONE),$(notdir $(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
+GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/gpu/many
+$(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o
 	@mkdir -p $(@D)
 	@more=$$(nm -g --defined-only $< | awk '$$3 != "main" { print $$3 }'); [ -z "$$more" ] || \
-	    { echo "$*: other programs in tests/cuda/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
+	    { echo "$*: other programs in tests/gpu/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
 	$(Q)objcopy --redefine-sym main=$*_main $< $@
-$(B)/tests/cuda/many: $(GPU_TESTS:%=$(B)/obj/tests/cuda/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
-    $(LIB_TRAIN) $(LIB_A) tests/cuda/many.c
+$(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
+    $(LIB_TRAIN) $(LIB_A) tests/gpu/many.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/cuda/many.c $(filter %.o,$^) \
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
 	    $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(LIBS) -lcmocka -o $@
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
-tests: $(B)/tests/cuda/many
+tests: $(B)/tests/gpu/many
 gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)
 	@bash tools/gpu-bundle '$(B)'
 gpu-check: gpu-bundle
@@ -422,7 +424,7 @@ FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
 $(FUZZ_DIR)/obj/%.o: %.c | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$(notdir $*)) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
 
 $(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC))
 	@echo "  AR    $@"
@@ -441,7 +443,7 @@ $(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
 SETUP_LINT_STAMP := $(S)/setup-lint.done
 SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
-COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/cuda/many.c,$(sort \
+COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
     $(CORE_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
     $(wildcard tools/*.c tools/*/*.c bench/*.c)))
 
@@ -464,7 +466,7 @@ $(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
 	@echo "  TIDY  $*.c"
 	$(Q)clang-tidy --quiet $*.c -- $(if $(filter base/error,$*),,-include tools/lint.h) $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
 	$(Q)mv $@.new $@
-$(B)/lint/cppcheck: $(LINTED) $(wildcard $(foreach r,$(CORE_ROOMS) $(TRAIN_ROOMS) tools,$(r)/*.h $(r)/*/*.h)) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
+$(B)/lint/cppcheck: $(LINTED) $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools,h) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
 	@mkdir -p $(B)/lint/cppcheck.cache
 	@echo "  CPPCHECK"
 	$(Q)cppcheck -q -j2 --cppcheck-build-dir=$(B)/lint/cppcheck.cache --std=c11 --language=c --enable=warning,performance,portability \

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/futex.h"
+#include "base/thread/futex.h"
 #include "base/log.h"
-#include "base/settings.h"
-#include "comm/reach.h"
+#include "base/settings/settings.h"
+#include "comm/peer_memory.h"
 
 /* From the watcher's thread: something died or was aborted; whoever sleeps in this group must look. */
 static void wake_sleeper(void *user)
@@ -45,7 +45,7 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
 
 /* What carries messages where shared memory does not. All ranks decide alike: locate has compared the setting and told everyone the
  * hosts and who has an RDMA device; verbs are used if every rank can, else UCX. */
-static gyre_status_t join_hosts(comm_group_t *group, comm_exchange_fn exchange, void *user,
+static gyre_status_t join_hosts(comm_group_t *group, comm_all_gather_fn exchange, void *user,
                                 base_time_t deadline)
 {
     int automatic = group->transport == COMM_AUTO && group->hosts > 1;
@@ -68,7 +68,7 @@ static gyre_status_t join_hosts(comm_group_t *group, comm_exchange_fn exchange, 
 }
 
 /* Everything that needs the others. */
-static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *user, base_time_t deadline)
+static gyre_status_t join(comm_group_t *group, comm_all_gather_fn exchange, void *user, base_time_t deadline)
 {
     gyre_status_t status;
     int locals = 0;
@@ -89,7 +89,7 @@ static gyre_status_t join(comm_group_t *group, comm_exchange_fn exchange, void *
     if (group->seg.base && group->hosts == 1 && group->seg.locals == group->n &&
         group->seg.exchange.lines > 0 && !comm_shuns_memory(group->transport)) {
         unsigned char *boxes = group->seg.base + group->seg.exchange_at;
-        comm_exchange_open(&group->exchange, &group->seg.exchange, boxes, group->n, group->rank);
+        comm_outbox_open(&group->exchange, &group->seg.exchange, boxes, group->n, group->rank);
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
@@ -107,7 +107,7 @@ static comm_transport_t chosen_transport(void)
 }
 
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                                comm_exchange_fn exchange, void *user, base_time_t deadline,
+                                comm_all_gather_fn exchange, void *user, base_time_t deadline,
                                 comm_group_t **out)
 {
     comm_group_t *group;
@@ -292,4 +292,31 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
     out->shared_bytes = group->seg.bytes;
     out->private_bytes = group->private_bytes;
     out->connections = group->connections;
+}
+
+comm_outbox_t *comm_group_outbox(comm_group_t *group)
+{
+    return group->exchange.base ? &group->exchange : NULL;
+}
+
+void comm_group_outbox_populate(comm_group_t *group)
+{
+    comm_segment_populate(group->exchange.base, (size_t)group->exchange.ranks * group->exchange.stride);
+}
+
+void comm_group_ring(comm_group_t *group)
+{
+    comm_bell_t *bell[COMM_OUTBOX_RANKS];
+    int ready = atomic_load_explicit(&comm_bell_registered, memory_order_relaxed);
+    for (int l = 0; l < group->seg.locals; l++) {
+        bell[l] = comm_segment_bell(&group->seg, l);
+        ready &= (int)atomic_load_explicit(&bell[l]->heavy, memory_order_relaxed);
+    }
+    if (ready) /* as in comm_bell_order */
+        base_fence_light();
+    else
+        base_fence();
+    for (int l = 0; l < group->seg.locals; l++)
+        if (l != group->seg.local && atomic_load_explicit(&bell[l]->sleeping, memory_order_relaxed))
+            comm_bell_ring_slow(bell[l]);
 }

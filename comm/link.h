@@ -2,8 +2,8 @@
 #ifndef COMM_LINK_H
 #define COMM_LINK_H
 
-#include "comm/direct.h"
-#include "comm/segment.h"
+#include "comm/lend.h"
+#include "comm/memory/segment.h"
 #include "comm/transport.h"
 
 /* A transport is these calls. Their contracts are those of the public functions of comm/transport.h. */
@@ -71,11 +71,11 @@ struct comm_group {
     int cores;           /* that the ranks of this host may use together; at least 1 */
     int oversubscribed;
     comm_transport_t transport;
-    base_time_t spin_ns;      /* GYRE_SPIN; 0: chosen by comm/wait.c */
-    comm_segment_t seg;       /* seg.base NULL: no peers on this host */
-    comm_exchange_t exchange; /* base NULL: none */
-    comm_bell_t own_bell;     /* used when there is no segment */
-    comm_bell_t *bell;        /* this rank's: in the segment or own_bell */
+    base_time_t spin_ns;    /* GYRE_SPIN; 0: chosen by comm/wait.c */
+    comm_segment_t seg;     /* seg.base NULL: no peers on this host */
+    comm_outbox_t exchange; /* base NULL: none */
+    comm_bell_t own_bell;   /* used when there is no segment */
+    comm_bell_t *bell;      /* this rank's: in the segment or own_bell */
     comm_board_t own_board;
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */
@@ -86,7 +86,7 @@ struct comm_group {
     long switches;      /* involuntary ones of the waiting thread, at the last look */
     _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
     int on_trouble;     /* 1: registered with the watcher */
-    struct comm_reach *reach;     /* comm/reach.c; NULL: nothing was reached yet */
+    struct comm_reach *reach;     /* comm/peer_memory.c; NULL: nothing was reached yet */
     comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
     comm_verbs_group_t *verbs;    /* NULL: not used */
     _Atomic size_t private_bytes; /* another thread's UCX callback may make an inbox for this group */
@@ -94,7 +94,7 @@ struct comm_group {
 };
 
 /* Finds out who shares this host and makes the segment (comm/locate.c). Collective. */
-gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, void *user,
+gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn exchange, void *user,
                                 base_time_t deadline);
 
 /* comm/cells.c. divide: the leader, with a segment for all `n` of the group, before it offers it; take: everyone, located. */
@@ -104,16 +104,16 @@ void comm_cells_take(comm_group_t *group);
 gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out);
 gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 
-/* How messages of a shm link went; see comm/shm.c. */
+/* How messages of a shm link went; see comm/shm/link.c. */
 typedef enum { COMM_SHM_EAGER, COMM_SHM_WINDOW, COMM_SHM_CMA, COMM_SHM_BULK, COMM_SHM_WAYS } comm_shm_way_t;
 uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way);
 
-/* comm/ucx.c. Bytes of the longest piece that this process's UCX sends, and takes, over TCP; 0: it has not started. Must be the same on all
+/* comm/ucx/worker.c. Bytes of the longest piece that this process's UCX sends, and takes, over TCP; 0: it has not started. Must be the same on all
  * ranks: UCX does not check. */
 uint32_t comm_ucx_piece(void);
 int comm_ucx_links(void); /* that it would stripe TCP over; 1 to 4 */
 /* Collective: exchanges the workers' addresses. group->cards are there. */
-gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_exchange_fn exchange, void *user);
+gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange, void *user);
 gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_ucx_progress(comm_group_t *group);
 /* Sleeps until something arrives for UCX, at most `ms` milliseconds. */
@@ -126,12 +126,12 @@ gyre_status_t comm_verbs_lend(comm_group_t *group, base_device_t device, void *b
                               comm_direct_t *out);
 void comm_verbs_reclaim(comm_group_t *group);
 
-/* comm/verbs_group.c and its neighbours; only in builds with GYRE_VERBS. prepare is collective: all ranks tell each other whether they
+/* comm/verbs/group.c and its neighbours; only in builds with GYRE_VERBS. prepare is collective: all ranks tell each other whether they
  * can and how they are reached. quiet: UNSUPPORTED on all ranks, without an error told, if some rank cannot. */
 int comm_verbs_there(void);
 /* For gyre-doctor: text is what rail `rail` would be and why, or why there is none (INVALID: that are all). */
 gyre_status_t comm_verbs_describe(int rail, char *text, size_t bytes);
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_exchange_fn exchange, void *user,
+gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn exchange, void *user,
                                  base_time_t deadline);
 gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
 void comm_verbs_progress(comm_group_t *group);
@@ -143,12 +143,6 @@ void comm_verbs_sleep(comm_group_t *group, int ms);
 /* Ends what adapters do with the program's buffers for this group, here and as seen from peers (comm_group_let_go). */
 void comm_verbs_let_go(comm_group_t *group);
 void comm_verbs_leave(comm_group_t *group); /* after its links were closed */
-
-/* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected value. */
-int comm_cma_works(int pid, uint64_t address, uint64_t expected);
-/* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
-int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
-int comm_cma_write(int pid, uint64_t address, const void *from, size_t bytes);
 
 void comm_reach_free(comm_group_t *group);
 

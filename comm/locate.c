@@ -9,6 +9,7 @@
  * Each round is two exchanges. A rank that meets an error takes part in them to the end and carries its status along, so that
  * no other waits for it and all return the same error. */
 #include "comm/link.h"
+#include "comm/memory/cma.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 
 enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
 
@@ -137,7 +138,8 @@ static uint64_t segment_key(const comm_group_t *group, int leader)
 {
     uint64_t mix[2] = {group->id, (uint64_t)leader};
 
-    return base_hash64(mix, sizeof mix, 2) | 1ull << 63; /* windows have numbers below that (comm/mem.c) */
+    return base_hash64(mix, sizeof mix, 2) |
+           1ull << 63; /* windows have numbers below that (comm/memory/window.c) */
 }
 
 static gyre_status_t make_segment(comm_group_t *group, int count, round_t *say)
@@ -217,7 +219,7 @@ static void number_locals(comm_group_t *group, const int *places, int leader)
         group->local_of[r] = group->host_of[r] == leader ? places[r] : -1;
 }
 
-static gyre_status_t round_once(comm_group_t *group, comm_exchange_fn exchange, void *user,
+static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn exchange, void *user,
                                 base_time_t deadline, round_t *said, int *places, int *left)
 {
     int me = group->rank, searching = group->host_of[me] < 0, place = 0, have = 0;
@@ -330,7 +332,7 @@ static gyre_status_t check_cards(const comm_group_t *group)
     return GYRE_OK;
 }
 
-gyre_status_t comm_group_locate(comm_group_t *group, comm_exchange_fn exchange, void *user,
+gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn exchange, void *user,
                                 base_time_t deadline)
 {
     size_t n = (size_t)group->n;

@@ -18,26 +18,17 @@
 
 #include <gyre/comm.h>
 
-#include "comm/recorder.h"
-#include "comm/watch.h"
+#include "comm/memory/message.h"
+#include "comm/memory/outbox.h"
+#include "comm/recorder/recorder.h"
+#include "comm/watch/watch.h"
 
-enum {
-    COMM_LANES = 3,   /* lanes 0 and 1 carry channels of collectives, */
-    COMM_LANE_P2P = 2 /* lane 2 point-to-point messages */
-};
-
-/* How long messages go between ranks of one host unless GYRE_SHM_COPY says otherwise (comm/shm.c); the simulator's, too. */
+/* How long messages go between ranks of one host unless GYRE_SHM_COPY says otherwise (comm/shm/link.c); the simulator's, too. */
 enum {
     COMM_SHM_EAGER_MOST = 4096, /* bytes; beyond it one copy from a window beats two through the ring */
     COMM_SHM_CMA_LEAST =
         COMM_SHM_EAGER_MOST + 1 /* a system call of 0.5 us beats a second copy from the first page on */
 };
-
-/* What both ends of a message must agree on. */
-typedef struct {
-    uint32_t seq; /* call number on the communicator (collectives) or message number (point to point) */
-    uint32_t sig; /* hash of what the ranks must agree on */
-} comm_tag_t;
 
 typedef struct comm_group comm_group_t;
 typedef struct comm_link comm_link_t;
@@ -82,7 +73,7 @@ const char *comm_link_transport(const comm_link_t *link);
 
 /* Passes `bytes` from every member to every member, in group-rank order, over the parent communicator or the
  * bootstrap. Collective over the group. */
-typedef gyre_status_t (*comm_exchange_fn)(void *user, const void *mine, size_t bytes, void *all);
+typedef gyre_status_t (*comm_all_gather_fn)(void *user, const void *mine, size_t bytes, void *all);
 
 /* The process's place in the job; made once by gyre_init. Borrowed by its groups. */
 typedef struct {
@@ -95,7 +86,7 @@ typedef struct {
     /* Set by comm_group_create once a group of this process was found to have more ranks on the host than cores;
      * later groups of the process then wait politely too. Starts as 0. */
     _Atomic int crowded;
-    /* What came of trying RDMA between its ranks (comm/verbs_try.c): which rails of its adapters make planes. Starts as 0s. */
+    /* What came of trying RDMA between its ranks (comm/verbs/probe.c): which rails of its adapters make planes. Starts as 0s. */
     struct {
         uint64_t name; /* of the try; 0: none so far */
         int rails;     /* 0: RDMA does not join the ranks */
@@ -106,7 +97,7 @@ typedef struct {
 /* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks share
  * this host (by fetching each other's memory, not by names), makes the shared segment, connects nothing yet. */
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                                comm_exchange_fn exchange, void *user, base_time_t deadline,
+                                comm_all_gather_fn exchange, void *user, base_time_t deadline,
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
 /* A group that has failed lets go of the program's buffers: when this returns, no peer and no adapter reads or writes the
@@ -126,6 +117,14 @@ void comm_group_progress(comm_group_t *group);
 /* For the story of an operation that did not end in time: how many links still wait for their peers' first answer, and what about
  * one of them in `text`, which stays as it is if there is none. */
 int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
+
+/* The exchange of a group whose members all share this host, or NULL. */
+comm_outbox_t *comm_group_outbox(comm_group_t *group);
+/* Has its pages mapped; before the first operation, so that a communicator that has none costs no memory. */
+void comm_group_outbox_populate(comm_group_t *group);
+/* Rings those of the group who sleep; after a post, and after the end of an operation for whose end somebody who is ahead
+ * may wait. */
+void comm_group_ring(comm_group_t *group);
 
 int comm_group_rank(const comm_group_t *group);
 int comm_group_size(const comm_group_t *group);

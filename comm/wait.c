@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
-#include "base/futex.h"
+#include "base/thread/futex.h"
 #include "comm/link.h"
 
 enum {
@@ -25,7 +25,7 @@ enum {
     YIELD_TURNS = 200, /* and yields before sleeping: each lets every other runnable rank of the core run */
     SLEEP_MS = 50,     /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
     /* UCX's descriptor does not hear doorbells of shared memory, nor verbs' a plain write whose sender has not seen yet
-     * that we sleep (comm/verbs_link.c). */
+     * that we sleep (comm/verbs/link.c). */
     UCX_SLEEP_MS = 5,
     UCX_SHM_SLEEP_MS = 1
 };

@@ -1,5 +1,5 @@
 /* optim/convert.c: loops over collectives' conversions; half by the processor's instructions where it has them. */
-#include "collectives/kernels_float16.h"
+#include "collectives/kernels/float16.h"
 #include "optim/convert.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -3,7 +3,7 @@
 #ifndef OPTIM_CONVERT_H
 #define OPTIM_CONVERT_H
 
-#include "model/stage.h"
+#include "model/network/stage/stage.h"
 
 /* type: MODEL_BFLOAT16 or MODEL_FLOAT16. No overlap. */
 void optim_round(model_precision_t type, const float *from, uint16_t *to, size_t n);

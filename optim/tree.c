@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "model/kernels.h"
+#include "model/kernels/kernels.h"
 #include "optim/tree.h"
 
 #define MAX_LEVELS (8 * sizeof(size_t))

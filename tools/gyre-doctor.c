@@ -7,7 +7,7 @@
 #include <gyre/gyre.h>
 
 #include "base/json.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "tools/gyre-doctor/job.h"
 #include "tools/gyre-doctor/report.h"
 

@@ -2,7 +2,7 @@
  *
  * Measures with the public calls only, so its figures are what a program gets. The parts are in
  * tools/gyre-perf/, the subcommands among them. */
-#include "base/device.h"
+#include "base/device/device.h"
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
 enum { OK = 0, ERROR = 1, USAGE = 2 };

@@ -1,9 +1,9 @@
 /* tools/gyre-train.c: trains a GPT on a text, on one rank or many. See gyre-train(1). */
 #include <stdio.h>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/log.h"
-#include "comm/bootstrap.h"
+#include "comm/boot/bootstrap.h"
 #include "tools/gyre-train/train.h"
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tools/ucx-run/foreign.h"
+#include "tools/ucx-run/engines/foreign.h"
 #include "tools/ucx-run/run.h"
 
 /* Descriptors 0 to 2 must exist, or a pipe would land there. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "topo/order.h"
+#include "topo/orders/order.h"
 
 const char *topo_bytes_text(uint64_t bytes, char *text, size_t size)
 {

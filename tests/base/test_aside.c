@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/aside.h"
+#include "base/thread/aside.h"
 
 typedef struct {
     pthread_mutex_t lock;

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/bias.h"
-#include "base/fence.h"
+#include "base/thread/bias.h"
+#include "base/thread/fence.h"
 
 enum { TURNS = 20000, THREADS = 3, ROUNDS = 50 };
 

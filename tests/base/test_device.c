@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "tests/base/capture.h"
 
 static const base_device_t host = {BASE_HOST, 0};

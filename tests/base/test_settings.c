@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/settings.h"
-#include "base/settings_parse.h"
+#include "base/settings/settings.h"
+#include "base/settings/parse.h"
 #include "tests/base/capture.h"
 
 extern char **environ;

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/futex.h"
+#include "base/thread/futex.h"
 
 static void now_moves_forward(void **state)
 {

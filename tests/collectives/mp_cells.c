@@ -10,8 +10,8 @@
 #include <sched.h>
 #include <string.h>
 
-#include "base/settings.h"
-#include "collectives/communicator.h"
+#include "base/settings/settings.h"
+#include "collectives/run/communicator.h"
 
 enum { COUNT = 977, OPS = 5 };
 

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#include "base/settings.h"
-#include "collectives/kernels.h"
-#include "collectives/schedule.h"
+#include "base/settings/settings.h"
+#include "collectives/kernels/kernels.h"
+#include "collectives/schedules/schedule.h"
 
 enum { COUNT = 5003 };
 

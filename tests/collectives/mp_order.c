@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "base/settings.h"
-#include "collectives/communicator.h"
+#include "base/settings/settings.h"
+#include "collectives/run/communicator.h"
 
 enum { COUNT = 20000 };
 

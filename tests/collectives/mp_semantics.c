@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "base/settings.h"
-#include "collectives/schedule.h"
+#include "base/settings/settings.h"
+#include "collectives/schedules/schedule.h"
 
 enum { MAX_N = 8, MAX_COUNT = 3000, GUARD = 77 };
 

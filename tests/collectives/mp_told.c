@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "collectives/communicator.h"
+#include "collectives/run/communicator.h"
 
 enum { ROUNDS = 6 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/settings.h"
-#include "collectives/communicator.h"
+#include "base/settings/settings.h"
+#include "collectives/run/communicator.h"
 #include "tests/support/mp.h"
 
 static void write_file(const char *path, const char *lines)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/generator.h"
+#include "collectives/schedules/generator.h"
 
 enum { MOST = 130 };
 

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "base/settings.h"
-#include "collectives/communicator.h"
+#include "base/settings/settings.h"
+#include "collectives/run/communicator.h"
 #include "comm/link.h"
 
 enum { RANKS = 48, CELL = 8 };

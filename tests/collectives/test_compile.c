@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/plan.h"
+#include "collectives/run/plan.h"
 
 static const coll_args_t args = {.op = COLL_ALL_REDUCE, .n = 4, .rank = 0, .count = 100, .chunk = 100};
 

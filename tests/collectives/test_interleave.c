@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/generator.h"
+#include "collectives/schedules/generator.h"
 #include "tests/support/schedules.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/kernels.h"
+#include "collectives/kernels/kernels.h"
 #include "tests/support/random.h"
 
 enum { MAX_K = 130, MAX_COUNT = 5000, SLACK = 64 };

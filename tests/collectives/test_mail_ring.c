@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/mail_ring.h"
+#include "collectives/gpu/mail/ring.h"
 
 enum { ROOM = 4096, PIECES = 5000 };
 

@@ -19,7 +19,7 @@
 #include <gyre/collectives.h>
 
 #include "base/clock.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "tests/support/boot_job.h"
 
 enum { RANKS = 8, OPERATIONS = 20 };

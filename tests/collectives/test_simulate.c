@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "collectives/plan.h"
-#include "collectives/simulate_internal.h"
+#include "collectives/run/plan.h"
+#include "collectives/proof/simulate_internal.h"
 #include "tests/support/schedules.h"
 
 enum { ES = 4 };

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "base/settings.h"
-#include "collectives/candidates.h"
-#include "collectives/communicator.h"
+#include "base/settings/settings.h"
+#include "collectives/choose/candidates.h"
+#include "collectives/run/communicator.h"
 #include "comm/link.h"
 
 static coll_tune_t tune, other; /* large: not on the stack */

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/boot_tree.h"
+#include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"
 
 #define SOON base_deadline(10.0)

@@ -1,4 +1,4 @@
-/* tests/comm/test_exchange.c: the outboxes of comm/exchange.h. Every interleaving of small programs is tried: nobody may read
+/* tests/comm/test_exchange.c: the outboxes of comm/memory/outbox.h. Every interleaving of small programs is tried: nobody may read
  * what is not meant for the operation, nobody may overwrite what somebody still reads, nobody may wait for ever.
  * Then threads do the same for real, which is what the thread sanitizer sees. */
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "comm/exchange.h"
+#include "comm/memory/outbox.h"
 
 enum { RANKS = 3, OPS = 6, BOX = 64 + 4 * 64 + 4 * 64 + 2 * 128 };
 
@@ -30,7 +30,7 @@ static const op_t ALL = {7, 7, 8}, ALL_LONG = {7, 7, 64}, ALL_LONGER = {7, 7, 12
 typedef enum { RESERVES, POSTS, LOOKS, ENDS, DONE } phase_t;
 
 typedef struct {
-    comm_exchange_t x;
+    comm_outbox_t x;
     int op, phase, next;
     const unsigned char *seen[RANKS];
 } rank_t;
@@ -74,7 +74,7 @@ static void begin_next(rank_t *r)
     r->next = 0;
     memset(r->seen, 0, sizeof r->seen);
     if (r->phase != DONE)
-        comm_exchange_begin(&r->x, is_stream(&program[r->op]));
+        comm_outbox_begin(&r->x, is_stream(&program[r->op]));
 }
 
 /* One step of `me`, as small as another rank could see. 0: it cannot move. */
@@ -86,7 +86,7 @@ static int step(int me)
     switch (r->phase) {
     case RESERVES:
         if (takes_part(op->posts, me)) {
-            void *to = comm_exchange_reserve(&r->x, op->bytes);
+            void *to = comm_outbox_reserve(&r->x, op->bytes);
             if (!to)
                 return 0;
             memset(to, content(me, r->op), op->bytes);
@@ -95,7 +95,7 @@ static int step(int me)
         return 1;
     case POSTS:
         if (takes_part(op->posts, me))
-            comm_exchange_post(&r->x, op->bytes, tag);
+            comm_outbox_post(&r->x, op->bytes, tag);
         r->phase = LOOKS;
         return 1;
     case LOOKS:
@@ -104,7 +104,7 @@ static int step(int me)
             r->next++;
         if (r->next < ranks) {
             const void *payload;
-            gyre_status_t st = comm_exchange_look(&r->x, r->next, op->bytes, tag, &payload);
+            gyre_status_t st = comm_outbox_look(&r->x, r->next, op->bytes, tag, &payload);
             if (st == GYRE_IN_PROGRESS)
                 return 0;
             assert_int_equal(st, GYRE_OK);
@@ -117,7 +117,7 @@ static int step(int me)
         for (int p = 0; p < ranks; p++)
             if (r->seen[p])
                 assert_true(filled(r->seen[p], op->bytes, content(p, r->op)));
-        comm_exchange_finish(&r->x);
+        comm_outbox_finish(&r->x);
         r->op++;
         begin_next(r);
         return 1;
@@ -164,7 +164,7 @@ static void explore(void)
     free(here);
 }
 
-static size_t all_interleavings(int n, comm_exchange_shape_t shape, int count, const op_t *const *list)
+static size_t all_interleavings(int n, comm_outbox_shape_t shape, int count, const op_t *const *list)
 {
     memset(&now, 0, sizeof now);
     memset(met, 0, STATES * sizeof *met);
@@ -173,19 +173,19 @@ static size_t all_interleavings(int n, comm_exchange_shape_t shape, int count, c
     ops = count;
     for (int i = 0; i < count; i++)
         program[i] = *list[i];
-    assert_true(comm_exchange_bytes(&shape) <= BOX);
+    assert_true(comm_outbox_bytes(&shape) <= BOX);
     for (int r = 0; r < n; r++) {
-        comm_exchange_open(&now.rank[r].x, &shape, now.memory, n, r);
+        comm_outbox_open(&now.rank[r].x, &shape, now.memory, n, r);
         begin_next(&now.rank[r]);
     }
     explore();
     return nmet;
 }
 
-static int fits(comm_exchange_shape_t shape, const op_t *const *list, int count)
+static int fits(comm_outbox_shape_t shape, const op_t *const *list, int count)
 {
     for (int i = 0; i < count; i++)
-        if (list[i]->bytes > comm_exchange_most(&shape))
+        if (list[i]->bytes > comm_outbox_most(&shape))
             return 0;
     return 1;
 }
@@ -193,11 +193,11 @@ static int fits(comm_exchange_shape_t shape, const op_t *const *list, int count)
 static void every_interleaving(void **state)
 {
     (void)state;
-    static const comm_exchange_shape_t shapes[] = {{1, {1}, {64}},
-                                                   {2, {1}, {64}},
-                                                   {2, {2, 1}, {64, 128}},
-                                                   {4, {2, 1}, {64, 128}},
-                                                   {4, {4, 2}, {64, 128}}};
+    static const comm_outbox_shape_t shapes[] = {{1, {1}, {64}},
+                                                 {2, {1}, {64}},
+                                                 {2, {2, 1}, {64, 128}},
+                                                 {4, {2, 1}, {64, 128}},
+                                                 {4, {4, 2}, {64, 128}}};
     static const op_t *const programs[][OPS] = {
         {&ALL, &ALL, &ALL, &ALL},
         {&ALL_LONG, &ALL_LONG, &ALL_LONG, &ALL},
@@ -225,22 +225,22 @@ static void every_interleaving(void **state)
 static void another_call(void **state)
 {
     (void)state;
-    comm_exchange_shape_t shape = {2, {2}, {64}};
+    comm_outbox_shape_t shape = {2, {2}, {64}};
     const void *payload;
     memset(&now, 0, sizeof now);
     for (int r = 0; r < 2; r++) {
-        comm_exchange_open(&now.rank[r].x, &shape, now.memory, 2, r);
-        comm_exchange_begin(&now.rank[r].x, 0);
+        comm_outbox_open(&now.rank[r].x, &shape, now.memory, 2, r);
+        comm_outbox_begin(&now.rank[r].x, 0);
     }
-    assert_non_null(comm_exchange_reserve(&now.rank[0].x, 8));
-    comm_exchange_post(&now.rank[0].x, 8, (comm_tag_t){.seq = 1, .sig = 5});
-    assert_int_equal(comm_exchange_look(&now.rank[1].x, 0, 8, (comm_tag_t){.seq = 1, .sig = 6}, &payload),
+    assert_non_null(comm_outbox_reserve(&now.rank[0].x, 8));
+    comm_outbox_post(&now.rank[0].x, 8, (comm_tag_t){.seq = 1, .sig = 5});
+    assert_int_equal(comm_outbox_look(&now.rank[1].x, 0, 8, (comm_tag_t){.seq = 1, .sig = 6}, &payload),
                      GYRE_ERR_MISMATCH);
-    assert_int_equal(comm_exchange_look(&now.rank[1].x, 0, 8, (comm_tag_t){.seq = 2, .sig = 5}, &payload),
+    assert_int_equal(comm_outbox_look(&now.rank[1].x, 0, 8, (comm_tag_t){.seq = 2, .sig = 5}, &payload),
                      GYRE_ERR_MISMATCH);
-    assert_int_equal(comm_exchange_look(&now.rank[1].x, 0, 8, (comm_tag_t){.seq = 1, .sig = 5}, &payload),
+    assert_int_equal(comm_outbox_look(&now.rank[1].x, 0, 8, (comm_tag_t){.seq = 1, .sig = 5}, &payload),
                      GYRE_OK);
-    assert_int_equal(comm_exchange_look(&now.rank[0].x, 1, 8, (comm_tag_t){.seq = 1, .sig = 5}, &payload),
+    assert_int_equal(comm_outbox_look(&now.rank[0].x, 1, 8, (comm_tag_t){.seq = 1, .sig = 5}, &payload),
                      GYRE_IN_PROGRESS);
 }
 
@@ -256,33 +256,33 @@ static unsigned char shared[RANKS * BOX] __attribute__((aligned(64)));
 static void *work(void *user)
 {
     static const op_t *const kinds[] = {&ALL, &FROM_0, &ALL_LONG, &TO_0, &FROM_1, &NOTHING_READ, &TO_2};
-    static const comm_exchange_shape_t shape = {4, {2, 2}, {64, 128}};
+    static const comm_outbox_shape_t shape = {4, {2, 2}, {64, 128}};
     worker_t *w = user;
-    comm_exchange_t x;
+    comm_outbox_t x;
     uint32_t random = 12345; /* the same on all ranks: they choose the same operations */
-    comm_exchange_open(&x, &shape, shared, RANKS, w->rank);
+    comm_outbox_open(&x, &shape, shared, RANKS, w->rank);
     for (int i = 0; i < ROUNDS; i++) {
         random = random * 1664525u + 1013904223u;
         const op_t *op = kinds[(random >> 16) % (sizeof kinds / sizeof kinds[0])];
         comm_tag_t tag = {.seq = (uint32_t)i, .sig = random};
-        comm_exchange_begin(&x, is_stream(op));
+        comm_outbox_begin(&x, is_stream(op));
         if (takes_part(op->posts, w->rank)) {
             void *to;
-            while (!(to = comm_exchange_reserve(&x, op->bytes)))
+            while (!(to = comm_outbox_reserve(&x, op->bytes)))
                 sched_yield();
             memset(to, (i + w->rank) & 0xff, op->bytes);
-            comm_exchange_post(&x, op->bytes, tag);
+            comm_outbox_post(&x, op->bytes, tag);
         }
         for (int p = 0; p < RANKS && takes_part(op->reads, w->rank); p++) {
             const void *payload;
             gyre_status_t st;
             if (p == w->rank || !takes_part(op->posts, p))
                 continue;
-            while ((st = comm_exchange_look(&x, p, op->bytes, tag, &payload)) == GYRE_IN_PROGRESS)
+            while ((st = comm_outbox_look(&x, p, op->bytes, tag, &payload)) == GYRE_IN_PROGRESS)
                 sched_yield();
             w->wrong += st != GYRE_OK || !filled(payload, op->bytes, (unsigned char)((i + p) & 0xff));
         }
-        comm_exchange_finish(&x);
+        comm_outbox_finish(&x);
     }
     return NULL;
 }

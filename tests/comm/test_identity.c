@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/settings.h"
-#include "comm/bootstrap.h"
+#include "base/settings/settings.h"
+#include "comm/boot/bootstrap.h"
 
 #define SECRET "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "../support/ranks.h"
-#include "comm/mem.h"
+#include "comm/memory/memory.h"
 
 enum { MIB = 1 << 20 };
 

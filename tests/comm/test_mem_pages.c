@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "../support/ranks.h"
-#include "comm/mem.h"
-#include "comm/mem_window.h"
-#include "comm/reach.h"
+#include "comm/memory/memory.h"
+#include "comm/memory/window.h"
+#include "comm/peer_memory.h"
 
 enum { LARGE = 64 << 10, BYTES = 300000 };
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "comm/nodelist.h"
+#include "comm/launch/nodelist.h"
 
 static void good(void **state)
 {

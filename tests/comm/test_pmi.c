@@ -18,10 +18,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/settings.h"
-#include "comm/bootstrap.h"
-#include "comm/meet_card.h"
-#include "comm/pmi1_parse.h"
+#include "base/settings/settings.h"
+#include "comm/boot/bootstrap.h"
+#include "comm/launch/card.h"
+#include "comm/launch/pmi1_parse.h"
 
 enum { RANKS_MAX = 8 };
 

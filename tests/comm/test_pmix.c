@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/pmix.h"
+#include "comm/launch/pmix.h"
 
 /* What the server says, and what it was asked. */
 static struct {

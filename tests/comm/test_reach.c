@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "../support/ranks.h"
-#include "base/settings.h"
-#include "comm/mem.h"
-#include "comm/reach.h"
+#include "base/settings/settings.h"
+#include "comm/memory/memory.h"
+#include "comm/peer_memory.h"
 
 enum { BYTES = 300000 };
 

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "base/settings.h"
-#include "comm/recorder_file.h"
+#include "base/settings/settings.h"
+#include "comm/recorder/file.h"
 
 static void settings(int fd, int local_rank)
 {

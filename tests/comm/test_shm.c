@@ -15,10 +15,10 @@
 #include <cmocka.h>
 
 #include "../support/ranks.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "comm/link.h"
-#include "comm/mem.h"
-#include "comm/shm_ring.h"
+#include "comm/memory/memory.h"
+#include "comm/shm/ring.h"
 
 static void set(base_setting_t id, const char *value)
 {

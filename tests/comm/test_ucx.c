@@ -21,9 +21,9 @@
 #include <cmocka.h>
 
 #include "../support/ranks.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "comm/link.h"
-#include "comm/ucx.h"
+#include "comm/ucx/ucx.h"
 
 static void set(base_setting_t id, const char *value)
 {

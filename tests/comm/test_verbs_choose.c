@@ -10,7 +10,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "comm/verbs_choose.h"
+#include "comm/verbs/choose.h"
 
 static verbs_gid_t gid(int index, int version, const char *address)
 {

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "comm/verbs_gpu.h"
+#include "comm/verbs/gpu.h"
 
 enum { RAILS = 3, FD = 77, BYTES = 8 << 20, OFFSET = 4096 };
 

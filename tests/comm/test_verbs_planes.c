@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "comm/verbs_planes.h"
+#include "comm/verbs/planes.h"
 
 enum { MOST = 200, PARTNERS = 64 };
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "comm/verbs.h"
+#include "comm/verbs/verbs.h"
 
 enum { UNITS = 64 };
 

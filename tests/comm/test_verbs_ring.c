@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "comm/verbs_ring.h"
+#include "comm/verbs/ring.h"
 
 static uint32_t seed = 1;
 static uint32_t dice(uint32_t sides)

@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "comm/mem.h"
-#include "comm/verbs_windows.h"
+#include "comm/memory/memory.h"
+#include "comm/verbs/windows.h"
 
 enum { REGISTRATIONS = 16 };
 

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "base/settings.h"
-#include "comm/boot_shrink.h"
+#include "base/settings/settings.h"
+#include "comm/boot/shrink.h"
 
 static comm_boot_t *boot_of(int rank, int size)
 {

@@ -22,8 +22,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/settings.h"
-#include "comm/boot_tree.h"
+#include "base/settings/settings.h"
+#include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"
 
 #define SOON base_deadline(10.0)

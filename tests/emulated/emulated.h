@@ -1,6 +1,6 @@
 /* tests/emulated/emulated.h: CUDA's kernel language for g++, so that .cu files run on the CPU.
  *
- * Included by base/kernel.h in .cu files that are compiled with GYRE_EMULATED=1. Types and host calls are those of the
+ * Included by base/device/kernel.h in .cu files that are compiled with GYRE_EMULATED=1. Types and host calls are those of the
  * toolkit's own headers; kernels run as execute.cc says: one block at a time on an OS thread, its threads as fibers
  * that run until they wait. Hence __shared__ is a thread's own static storage, and all of a warp's instructions are
  * meetings of the lanes that they name. */
@@ -348,7 +348,7 @@ static inline double atomicAdd(double *p, double v)
     return emulated_add_float<double, unsigned long long>(p, v);
 }
 
-/* ---- what base/kernel.h declares ------------------------------------------------------------------------------- */
+/* ---- what base/device/kernel.h declares ------------------------------------------------------------------------------- */
 static inline uint32_t gyre_load_acquire(const uint32_t *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE);

@@ -586,7 +586,7 @@ const emulated_slots *emulated_meet(unsigned mask, int kind, const void *bring, 
     return slots;
 }
 
-/* Each lane brought a[4], b[2] and d[4]; d becomes the sum, in the fragments' layout (base/kernel.h). */
+/* Each lane brought a[4], b[2] and d[4]; d becomes the sum, in the fragments' layout (base/device/kernel.h). */
 __attribute__((target_clones("avx2", "default"))) void emulated_mma_all(emulated_slots *slots)
 {
     float a[16][16], b[16][8], d[16][8];

@@ -27,7 +27,7 @@ static long number(const char *name, long otherwise, long least, long most)
     return value < least ? least : value > most ? most : value;
 }
 
-/* base/device_cuda.c looks for the driver's files, of which there are none. */
+/* base/device/cuda.c looks for the driver's files, of which there are none. */
 extern "C" __attribute__((weak)) void base_cuda_seen(void);
 static const struct Seen {
     Seen()

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_address.c: "host:port" texts and packed addresses. */
-#include "comm/boot_addr.h"
+#include "comm/net/address.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

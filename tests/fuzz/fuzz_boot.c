@@ -12,8 +12,8 @@
 #include <sodium.h>
 #include <sys/socket.h>
 
-#include "collectives/communicator.h"
-#include "comm/boot_shrink.h"
+#include "collectives/run/communicator.h"
+#include "comm/boot/shrink.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { RANK = 2, SIZE = 8 }; /* its parent is 0, its child 3 */

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_checkpoint.c: safetensors files, as the weights of a model of their own shape and of a given one. */
-#include "model/checkpoint.h"
+#include "model/formats/weights.h"
 #include "tests/fuzz/fuzz.h"
 
 static model_params_t *tiny;

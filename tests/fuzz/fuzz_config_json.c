@@ -2,7 +2,7 @@
  * it is read back as the same. */
 #include <jansson.h>
 
-#include "model/config_json.h"
+#include "model/network/hf_config.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_data.c: training text: any bytes are tokens, of any length. Bytes that begin like a token file are one, or
  * are refused. */
-#include "model/data.h"
+#include "model/data/data.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_hostlist.c: lists of hosts for ucx-run: -H, hostfiles, Slurm's variables. The first byte chooses. */
 #include "tests/fuzz/fuzz.h"
-#include "tools/ucx-run/hostlist.h"
+#include "tools/ucx-run/hosts/hostlist.h"
 
 static void check(const run_hostlist_t *list)
 {

@@ -1,8 +1,8 @@
 /* tests/fuzz/fuzz_identity.c: what launchers tell: lines of PMI-1, Slurm's lists of hosts, the card of rank 0. The first
  * byte chooses. */
-#include "comm/meet_card.h"
-#include "comm/nodelist.h"
-#include "comm/pmi1_parse.h"
+#include "comm/launch/card.h"
+#include "comm/launch/nodelist.h"
+#include "comm/launch/pmi1_parse.h"
 #include "tests/fuzz/fuzz.h"
 
 static void pmi(const char *line, size_t bytes)

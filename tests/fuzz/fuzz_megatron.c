@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_megatron.c: Megatron's pairs. The first two bytes say how long the index is, the rest is the ids. */
-#include "model/tokens.h"
+#include "model/data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 static char folder[] = "/tmp/gyre-fuzz-XXXXXX";

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_network.c: networks from JSON files, and their routes. */
-#include "topo/network.h"
+#include "topo/network/network.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

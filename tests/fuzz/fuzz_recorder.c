@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_recorder.c: files that claim to be flight recorders. */
-#include "comm/recorder_file.h"
+#include "comm/recorder/file.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_shards.c: which file holds which range, as an index without a checksum says it; reading by it. */
-#include "model/shards.h"
+#include "optim/checkpoint/shards.h"
 #include "tests/fuzz/fuzz.h"
 
 static model_params_t *tiny;

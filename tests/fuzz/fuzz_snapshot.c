@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_snapshot.c: the index of a training checkpoint. */
-#include "model/snapshot.h"
+#include "optim/checkpoint/snapshot.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_tensors.c: gyre-perf's files of tensor sizes (--model FILE). */
 #include "tests/fuzz/fuzz.h"
-#include "tools/gyre-perf/bucket.h"
+#include "tools/gyre-perf/bucket/bucket.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

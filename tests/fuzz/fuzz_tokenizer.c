@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_tokenizer.c: merges.txt, .tiktoken and tokenizer.json. What opens gives back every text. The first byte says
  * under which pattern the rest is opened. */
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 static void round_trip(const model_tokenizer_t *tokenizer, model_encoder_t *encoder, const uint8_t *text,

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_tokens.c: token files of one file each. What opens can be read to its end, whatever it says of itself. */
-#include "model/tokens.h"
+#include "model/data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_tune.c: tuning files; what is read and written again reads the same. */
-#include "collectives/tune.h"
+#include "collectives/choose/tune.h"
 #include "tests/fuzz/fuzz.h"
 
 static int parse(const void *text, size_t size, coll_tune_t *tune)

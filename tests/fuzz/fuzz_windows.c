@@ -3,7 +3,7 @@
 #include <sodium.h>
 #include <sys/socket.h>
 
-#include "comm/watch_fd.h"
+#include "comm/watch/fd_pass.h"
 #include "tests/fuzz/fuzz.h"
 
 static watch_fds_t fds;

@@ -176,8 +176,8 @@ if wanted "$name"; then
     want "$name" 3 'GYRE_SECRET is not set'
 fi
 
-# ---- PMIx's types, as comm/pmix.h declares them ----
-name="comm/pmix.h agrees with pmix.h"
+# ---- PMIx's types, as comm/launch/pmix.h declares them ----
+name="comm/launch/pmix.h agrees with pmix.h"
 if wanted "$name"; then
     rc=0
     # shellcheck disable=SC2046 # words

@@ -1,8 +1,8 @@
-/* tests/launch/pmix_layout.c: what comm/pmix.h declares, beside the real pmix.h. Compiled, never run. */
+/* tests/launch/pmix_layout.c: what comm/launch/pmix.h declares, beside the real pmix.h. Compiled, never run. */
 #include <pmix.h>
 #include <stddef.h>
 
-#include "comm/pmix.h"
+#include "comm/launch/pmix.h"
 
 #define SAME(a, b) _Static_assert((a) == (b), #a " differs from " #b)
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "model/plain_store.h"
-#include "model/random.h"
+#include "model/network/stage/plain_store.h"
+#include "base/random.h"
 
 #define OK(call)                                                   \
     do {                                                           \

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "model/hf.h"
-#include "model/plain_store.h"
-#include "model/random.h"
+#include "model/formats/hf.h"
+#include "model/network/stage/plain_store.h"
+#include "base/random.h"
 #include "tests/support/mp.h"
 
 enum { LONGEST = 64 };

@@ -5,9 +5,9 @@
  * travels is what the formula says. */
 #include <string.h>
 
-#include "base/settings.h"
-#include "model/plain_store.h"
-#include "model/random.h"
+#include "base/settings/settings.h"
+#include "model/network/stage/plain_store.h"
+#include "base/random.h"
 #include "tests/support/mp.h"
 
 enum { LAYERS = 4, SEQUENCES = 2, LONGEST = 64 };

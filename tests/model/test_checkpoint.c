@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
+#include "model/formats/weights.h"
 
 static char path[] = "/tmp/gyre-checkpoint-XXXXXX";
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "model/config_json.h"
+#include "model/network/hf_config.h"
 
 static gyre_status_t parse(const char *text, model_config_t *out)
 {

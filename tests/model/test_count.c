@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/count.h"
-#include "model/flops.h"
+#include "model/network/count.h"
+#include "model/network/stage/flops.h"
 
 static model_config_t gpt(size_t vocab, size_t seq, size_t layers, size_t hidden, size_t heads)
 {

@@ -13,8 +13,8 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "model/data.h"
-#include "model/random.h"
+#include "model/data/data.h"
+#include "base/random.h"
 
 static char folder[] = "/tmp/gyre-data-XXXXXX";
 

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "model/data_order.h"
-#include "model/random.h"
+#include "model/data/order.h"
+#include "base/random.h"
 
 static void permutations(void **state)
 {

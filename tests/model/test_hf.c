@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "model/hf.h"
-#include "model/random.h"
+#include "model/formats/hf.h"
+#include "base/random.h"
 
 static char folder[] = "/tmp/gyre-hf-XXXXXX";
 

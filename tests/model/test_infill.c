@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "model/infill.h"
+#include "model/data/infill.h"
 
 enum { LONGEST = 2048, VOCAB = 5000 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/kernels.h"
+#include "model/kernels/kernels.h"
 #include "tests/support/gradient.h"
 
 static const model_kernels_t_f64 *k;

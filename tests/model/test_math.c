@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/kernels.h"
-#include "model/random.h"
+#include "model/kernels/kernels.h"
+#include "base/random.h"
 
 #define N 20000
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/kernels.h"
-#include "model/random.h"
+#include "model/kernels/kernels.h"
+#include "base/random.h"
 
 typedef struct {
     size_t M, N, K;

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "model/checkpoint.h"
-#include "model/sample.h"
+#include "model/formats/weights.h"
+#include "pipeline/train/sample.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 3, .hidden = 12, .heads = 3};
 static char path[] = "/tmp/gyre-weights-XXXXXX";

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/kernels.h"
+#include "model/kernels/kernels.h"
 
 static float of_bits(uint32_t u)
 {

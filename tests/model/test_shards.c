@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/shards.h"
+#include "optim/checkpoint/shards.h"
 #include "tests/support/random.h"
 
 enum { LAYERS = 3, ROWS = 128 };

@@ -20,8 +20,8 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
-#include "model/snapshot.h"
+#include "model/formats/weights.h"
+#include "optim/checkpoint/snapshot.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
 static char folder[] = "/tmp/gyre-snapshot-XXXXXX";

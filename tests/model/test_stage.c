@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/plain_store.h"
-#include "model/random.h"
+#include "model/network/stage/plain_store.h"
+#include "base/random.h"
 
 #define EPS 1e-5
 #define TOL 1e-7

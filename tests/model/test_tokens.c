@@ -12,7 +12,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "model/tokens.h"
+#include "model/data/tokens.h"
 
 static char folder[] = "/tmp/gyre-tokens-XXXXXX";
 

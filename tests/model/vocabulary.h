@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 static char folder[] = "/tmp/gyre-tokenizer-XXXXXX";
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/settings.h"
+#include "base/settings/settings.h"
 #include "optim/batch.h"
-#include "optim/zero_internal.h"
+#include "optim/store/internal.h"
 #include "tests/support/mp.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "collectives/kernels_float16.h"
+#include "collectives/kernels/float16.h"
 #include "optim/convert.h"
 
 enum { ALL = 65536 };

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "model/params.h"
-#include "model/random.h"
+#include "model/network/params.h"
+#include "base/random.h"
 #include "optim/adamw.h"
 #include "optim/batch.h"
 #include "optim/ramp.h"

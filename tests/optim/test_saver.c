@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "optim/saver.h"
+#include "optim/checkpoint/saver.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
 static char folder[] = "/tmp/gyre-saver-XXXXXX";

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "optim/shard.h"
-#include "optim/zero.h"
+#include "optim/store/shard.h"
+#include "optim/store/zero.h"
 
 static model_params_t *table(int untied)
 {

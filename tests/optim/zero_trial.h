@@ -11,7 +11,7 @@
 #include "optim/convert.h"
 #include "optim/exact.h"
 #include "optim/tree.h"
-#include "optim/zero_internal.h"
+#include "optim/store/internal.h"
 #include "tests/support/mp.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())

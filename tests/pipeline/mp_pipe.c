@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "pipeline/executor.h"
-#include "pipeline/simulate.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/schedules/simulate.h"
 #include "tests/support/mp.h"
 
 enum { MOST_STAGES = 16, MOST_BATCHES = 8, SMALL = 96, LARGE = 3000, STEPS = 3 };

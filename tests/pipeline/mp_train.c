@@ -15,13 +15,13 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
-#include "model/plain_store.h"
-#include "model/random.h"
+#include "model/formats/weights.h"
+#include "model/network/stage/plain_store.h"
+#include "base/random.h"
 #include "optim/exact.h"
 #include "optim/schedule.h"
 #include "optim/tree.h"
-#include "pipeline/train.h"
+#include "pipeline/train/train.h"
 #include "tests/support/mp.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())

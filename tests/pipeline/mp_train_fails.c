@@ -1,14 +1,14 @@
 /* ranks: 2, over UCX: 2 3 */
 /* tests/pipeline/mp_train_fails.c: a rank gives up in the middle of a step, while others have offered it buckets, gathered weights and
  * boundary tensors that are large enough for a rendezvous. Every rank gets ABORTED at once, and what operations worked in is
- * freed in the order of pipeline/train.h: behind its communicators, since until then others may be at it. The job's
+ * freed in the order of pipeline/train/train.h: behind its communicators, since until then others may be at it. The job's
  * communicator goes on, and the next run trains over it. */
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "pipeline/train.h"
+#include "pipeline/train/train.h"
 #include "tests/support/mp.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "pipeline/check.h"
+#include "pipeline/schedules/check.h"
 
 static int begin(void **state)
 {

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "optim/zero.h"
-#include "pipeline/layout.h"
+#include "optim/store/zero.h"
+#include "pipeline/plan/layout.h"
 
 static const model_config_t model = {
     .vocab = 64, .seq = 16, .layers = 6, .hidden = 32, .heads = 8, .leaves = 4};

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/count.h"
-#include "pipeline/recipe.h"
+#include "model/network/count.h"
+#include "pipeline/plan/recipe.h"
 
 #define FOLDER "examples/recipes/"
 

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "pipeline/check.h"
-#include "pipeline/program.h"
-#include "pipeline/simulate.h"
+#include "pipeline/schedules/check.h"
+#include "pipeline/schedules/program.h"
+#include "pipeline/schedules/simulate.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SOME 1 /* instrumented: a sample, slow as it is */

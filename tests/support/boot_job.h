@@ -2,8 +2,8 @@
 #ifndef TESTS_BOOT_JOB_H
 #define TESTS_BOOT_JOB_H
 
-#include "comm/bootstrap.h"
-#include "comm/watch.h"
+#include "comm/boot/bootstrap.h"
+#include "comm/watch/watch.h"
 
 /* In a rank's body: gives the line back that failed (0 is success). cmocka's asserts work on the main thread only. */
 #define RANK_CHECK(condition)                                                                  \

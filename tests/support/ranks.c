@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/futex.h"
+#include "base/thread/futex.h"
 #include "base/log.h"
-#include "comm/mem.h"
+#include "comm/memory/memory.h"
 
 struct ranks_shared {
     _Atomic uint32_t arrived, generation;

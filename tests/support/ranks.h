@@ -26,7 +26,7 @@ extern void (*ranks_before_join)(int rank);
 int ranks_fork(int n, double seconds, ranks_body_t body, void *arg);
 int ranks_threads(int n, double seconds, ranks_body_t body, void *arg);
 
-/* A comm_exchange_fn; user: ranks_t. At most RANKS_EXCHANGE bytes. */
+/* A comm_all_gather_fn; user: ranks_t. At most RANKS_EXCHANGE bytes. */
 enum { RANKS_EXCHANGE = 4096, RANKS_MAX = 64 };
 gyre_status_t ranks_exchange(void *user, const void *mine, size_t bytes, void *all);
 void ranks_barrier(ranks_t *self);

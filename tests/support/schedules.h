@@ -4,7 +4,7 @@
 #define TESTS_SUPPORT_SCHEDULES_H
 
 #include "base/arena.h"
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 
 typedef enum { PLACE_OUT, PLACE_IN, PLACE_MIXED, PLACE_END } place_t;
 typedef enum {

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 #include "tools/gyre-doctor/job.h"
 
 enum { RANKS = 6 };

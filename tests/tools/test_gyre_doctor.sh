@@ -43,7 +43,7 @@ check "it is written all the same" json '[s["value"] for s in d["settings"] if s
 # --- settings ---
 GYRE_CHUNK=64K GYRE_SECRET=0123456789abcdef run "$D" --settings
 want "--settings" 0
-check "one line for each and a heading" [ "$(wc -l <"$W/out")" = $((1 + $(grep -c '^SETTING(' base/settings.def))) ]
+check "one line for each and a heading" [ "$(wc -l <"$W/out")" = $((1 + $(grep -c '^SETTING(' base/settings/table.def))) ]
 check "value, default and source" grep -qE '^GYRE_CHUNK +64K +0 +bytes +environment ' "$W/out"
 check "defaults" grep -qE '^GYRE_TIMEOUT +300 +300 +s +default ' "$W/out"
 check "the secret is not shown" sh -c '! grep -q 0123456789abcdef "$1"' - "$W/out"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/kernels.h"
+#include "collectives/kernels/kernels.h"
 #include "tools/gyre-perf/perf.h"
 
 enum { MAX_N = 600, MAX_ARGS = 40 };

@@ -14,7 +14,7 @@
 #include "tools/gyre-plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
-#include "optim/shard.h"
+#include "optim/store/shard.h"
 
 #define GIB    1073741824.0
 #define SBH    (2048ul * 12288)     /* of GPT-3 175B, a sequence */

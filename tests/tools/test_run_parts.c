@@ -15,10 +15,10 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "tools/ucx-run/call.h"
-#include "tools/ucx-run/hostlist.h"
+#include "tools/ucx-run/hosts/agent_command.h"
+#include "tools/ucx-run/hosts/hostlist.h"
 #include "tools/ucx-run/run.h"
-#include "tools/ucx-run/wire.h"
+#include "tools/ucx-run/hosts/wire.h"
 
 /* "a:2,b:1" of a list. */
 static const char *shown(const run_hostlist_t *list)

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "topo/network.h"
+#include "topo/network/network.h"
 
 static topo_network_t *open_network(const char *what, int ranks, int per_node)
 {

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "fixture.h"
-#include "topo/order.h"
+#include "topo/orders/order.h"
 
 static void expect_permutation(int n, const int *order)
 {

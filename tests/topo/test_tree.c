@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "topo/order.h"
+#include "topo/orders/order.h"
 
 enum { MOST = 1025 };
 

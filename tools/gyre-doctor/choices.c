@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "base/settings.h"
-#include "collectives/kernels.h"
-#include "collectives/tune.h"
+#include "base/settings/settings.h"
+#include "collectives/kernels/kernels.h"
+#include "collectives/choose/tune.h"
 
 static void same_host(report_t *report)
 {

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "comm/recorder_file.h"
+#include "comm/recorder/file.h"
 
 /* A process that has a recorder open. */
 typedef struct {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "collectives/communicator.h"
+#include "collectives/run/communicator.h"
 #include "tools/gyre-doctor/job.h"
 
 #define LONG_SECONDS 0.5 /* in one call: shorter is no waiting */

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "collectives/communicator.h"
+#include "collectives/run/communicator.h"
 #include "tools/gyre-doctor/job.h"
 
 enum { LAST_CALLS = 4 };

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/futex.h"
+#include "base/thread/futex.h"
 
 #define PATTERN 0x6779726521ULL
 

@@ -10,8 +10,8 @@
 
 #include <gyre/gyre.h>
 
-#include "base/device.h"
-#include "comm/direct.h"
+#include "base/device/device.h"
+#include "comm/lend.h"
 #include "topo/topo.h"
 
 #define MIB (1024.0 * 1024.0)

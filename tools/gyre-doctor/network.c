@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <uct/api/uct.h>
 
-#include "comm/direct.h"
+#include "comm/lend.h"
 
 #ifdef GYRE_VERBS
 #include <infiniband/verbs.h>
@@ -108,7 +108,7 @@ static void ucx(report_t *report)
     report_add(report, FOUND_OK, "UCX, on this host", "", "%s", *local != '\0' ? local : "none");
 }
 
-/* Whether it moves a GPU's memory by itself (comm/direct.h). */
+/* Whether it moves a GPU's memory by itself (comm/lend.h). */
 static void ucx_cuda(report_t *report)
 {
     char text[300];

@@ -7,7 +7,7 @@
 
 #include <gyre/gyre.h>
 
-#include "base/settings.h"
+#include "base/settings/settings.h"
 
 static const char *const words[] = {"ok", "note", "warning", "missing"};
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/settings.h"
+#include "base/settings/settings.h"
 
 static void required(report_t *report)
 {

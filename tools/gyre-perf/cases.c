@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "base/device.h"
+#include "base/device/device.h"
 
 const perf_coll_t perf_colls[] = {
     {"all_reduce", "reduction, result on every rank", COLL_ALL_REDUCE, 1, 0, 0, 1},

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-#include "collectives/candidates.h"
-#include "collectives/cuda.h"
+#include "collectives/choose/candidates.h"
+#include "collectives/gpu/gpu.h"
 
-/* The call's shape as collectives/calls.c makes it, so that the plan found is the one that ran. */
+/* The call's shape as collectives/api/calls.c makes it, so that the plan found is the one that ran. */
 static coll_shape_t shape_of(const perf_case_t *c, int in_place)
 {
     const coll_op_t op = c->coll->op;
@@ -86,7 +86,7 @@ static json_t *to_json(const perf_case_t *c, const coll_explanation_t *x, double
     return j;
 }
 
-/* On a device: what runs is collectives/cuda.h's to say, and no model predicts its time. */
+/* On a device: what runs is collectives/gpu/gpu.h's to say, and no model predicts its time. */
 static int explain_device(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result,
                           int in_place, json_t *row)
 {

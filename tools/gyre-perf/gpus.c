@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/error.h"
 
 typedef struct {

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/log.h"
-#include "base/settings.h"
-#include "comm/bootstrap.h"
+#include "base/settings/settings.h"
+#include "comm/boot/bootstrap.h"
 
 static gyre_status_t apply_settings(const perf_options_t *o)
 {

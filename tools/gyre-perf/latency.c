@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "comm/bootstrap.h"
+#include "comm/boot/bootstrap.h"
 
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
 

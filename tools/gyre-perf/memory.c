@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/device.h"
+#include "base/device/device.h"
 #include "base/error.h"
 
 static base_device_t device_of(const perf_buffers_t *b)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "collectives/communicator.h"
+#include "collectives/run/communicator.h"
 
 enum { ROUNDS = 21 }; /* blocks of each order; odd, so that the median is one of them */
 

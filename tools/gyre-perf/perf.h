@@ -22,7 +22,7 @@
 
 #include <gyre/gyre.h>
 
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 
 enum {
     PERF_OK = 0,

@@ -9,8 +9,8 @@
 #include <time.h>
 
 #include "base/json.h"
-#include "base/settings.h"
-#include "collectives/kernels.h"
+#include "base/settings/settings.h"
+#include "collectives/kernels/kernels.h"
 
 enum { JSON_VERSION = 2 }; /* of nccl-tests' format */
 
@@ -40,7 +40,7 @@ static json_t *changed_settings(void)
 {
     static const char *const names[] = {
 #define SETTING(id, name, kind, def, unit, meaning) [SET_##id] = name,
-#include "base/settings.def"
+#include "base/settings/table.def"
 #undef SETTING
     };
     json_t *list = json_array();

@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/settings.h"
-#include "collectives/kernels.h"
-#include "comm/bootstrap.h"
+#include "base/settings/settings.h"
+#include "collectives/kernels/kernels.h"
+#include "comm/boot/bootstrap.h"
 
 void perf_common_flags(perf_common_t *c, perf_flag_t flags[PERF_COMMON_FLAGS])
 {

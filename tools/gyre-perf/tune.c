@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/settings.h"
-#include "collectives/candidates.h"
-#include "collectives/communicator.h"
-#include "collectives/joint.h"
-#include "comm/bootstrap.h"
+#include "base/settings/settings.h"
+#include "collectives/choose/candidates.h"
+#include "collectives/run/communicator.h"
+#include "collectives/run/joint.h"
+#include "comm/boot/bootstrap.h"
 
 enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = COLL_CANDIDATES_MOST + 1, CELLS_MOST = 64 };
 enum { FIRST_BYTES = 8, LAST_BYTES = 16 << 20 }; /* without -b and -e: they stand for all sizes */

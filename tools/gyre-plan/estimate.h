@@ -1,13 +1,13 @@
 /* tools/gyre-plan/estimate.h: what a recipe takes, in bytes and in seconds: the arithmetic behind memory, time and search.
  *
- * Pure functions of a recipe (pipeline/recipe.h), which has passed pipe_recipe_check, and of a machine's figures. Sizes are
+ * Pure functions of a recipe (pipeline/plan/recipe.h), which has passed pipe_recipe_check, and of a machine's figures. Sizes are
  * bytes, times seconds, rates per second. A rank of the pipeline is called a stage here, even if it has several chunks. */
 #ifndef GYRE_PLAN_ESTIMATE_H
 #define GYRE_PLAN_ESTIMATE_H
 
-#include "model/count.h"
-#include "model/flops.h"
-#include "pipeline/recipe.h"
+#include "model/network/count.h"
+#include "model/network/stage/flops.h"
+#include "pipeline/plan/recipe.h"
 
 /* ---- machines (hardware.c) -------------------------------------------------------------------------------------- */
 

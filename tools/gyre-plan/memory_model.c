@@ -129,7 +129,7 @@ static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, cons
         bytes += weight * base_min_size(largest + layer, m->parameters);
     }
     if (l->pp >
-        1) { /* received ahead, and two to send from, of activations and of gradients (pipeline/program.h) */
+        1) { /* received ahead, and two to send from, of activations and of gradients (pipeline/schedules/program.h) */
         size_t boundary = share(tokens(r) * r->model.hidden * weight, l->sequence ? l->tp : 1);
         size_t sides = (rank > 0 ? 1u : 0u) + (rank + 1 < l->pp ? 1u : 0u);
         bytes += boundary * 3 * sides;

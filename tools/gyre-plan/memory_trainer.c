@@ -1,4 +1,4 @@
-/* tools/gyre-plan/memory_trainer.c: what gyre-train itself will hold, by the plan that its optimiser makes (optim/zero.h). */
+/* tools/gyre-plan/memory_trainer.c: what gyre-train itself will hold, by the plan that its optimiser makes (optim/store/zero.h). */
 #include "tools/gyre-plan/memory_trainer.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ gyre_status_t plan_trainer(const pipe_recipe_t *r, const plan_base_t *base, cons
     const model_slice_t slice = {.tp_size = l->tp, .has = has, .embed = holds.embed, .head = holds.head};
     model_params_t *local = NULL;
     gyre_status_t status = model_params_slice(whole, &slice, &local);
-    if (status == GYRE_OK) /* a bucket's first rank has its largest shard (optim/shard.h) */
+    if (status == GYRE_OK) /* a bucket's first rank has its largest shard (optim/store/shard.h) */
         status = optim_zero_predict(local, &config, l->dp, 0, base->micro_batches, base->micro_batches, bytes,
                                     NULL);
     model_params_destroy(local);

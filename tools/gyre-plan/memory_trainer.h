@@ -2,7 +2,7 @@
 #ifndef GYRE_PLAN_MEMORY_TRAINER_H
 #define GYRE_PLAN_MEMORY_TRAINER_H
 
-#include "optim/zero.h"
+#include "optim/store/zero.h"
 #include "tools/gyre-plan/estimate.h"
 
 /* The table of the whole model; the caller's (model_params_destroy). Errors of model_params_create. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "collectives/tune.h"
+#include "collectives/choose/tune.h"
 #include "tools/gyre-plan/plan.h"
 
 enum { MOST_ROWS = 24, FIRST = 256 }; /* getopt_long's number of row i is FIRST + i */

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "pipeline/check.h"
+#include "pipeline/schedules/check.h"
 #include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
 

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "pipeline/schedule.h"
-#include "pipeline/simulate.h"
+#include "pipeline/schedules/schedule.h"
+#include "pipeline/schedules/simulate.h"
 
 typedef struct {
     const pipe_schedule_t *schedule;

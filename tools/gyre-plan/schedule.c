@@ -11,8 +11,8 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "collectives/simulate.h"
-#include "collectives/tune.h"
+#include "collectives/proof/simulate.h"
+#include "collectives/choose/tune.h"
 #include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
 

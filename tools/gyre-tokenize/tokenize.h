@@ -11,9 +11,9 @@
 
 #include <gyre/gyre.h>
 
-#include "model/data_files.h"
-#include "model/tokenizer.h"
-#include "model/tokens.h"
+#include "model/data/files.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/data/tokens.h"
 
 typedef struct {
     const char *tokenizer, *out, *key; /* key: of --jsonl; NULL: files are documents */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/settings_parse.h"
+#include "base/settings/parse.h"
 #include "base/shortest.h"
 #include "tools/gyre-train/options.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/settings_parse.h"
+#include "base/settings/parse.h"
 #include "base/shortest.h"
 #include "tools/gyre-train/options.h"
 

@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "model/kernels.h"
-#include "pipeline/worker.h"
+#include "model/kernels/kernels.h"
+#include "pipeline/train/worker.h"
 #include "tools/gyre-train/train.h"
 
 #define MEASURE_S 0.02

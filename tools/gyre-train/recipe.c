@@ -1,6 +1,6 @@
 /* tools/gyre-train/recipe.c: what --recipe says, where flags and config file do not.
  *
- * A recipe counts in sequences (pipeline/recipe.h), options count in steps: what goes by sequences becomes the steps in
+ * A recipe counts in sequences (pipeline/plan/recipe.h), options count in steps: what goes by sequences becomes the steps in
  * which so many are through, while the batch grows and after it. */
 #include <stdio.h>
 #include <string.h>

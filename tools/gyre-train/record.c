@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/config_json.h"
+#include "model/network/hf_config.h"
 #include "tools/gyre-train/train.h"
 
 gyre_status_t train_record_open(train_record_t *record, const train_options_t *options)

@@ -7,9 +7,9 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "model/checkpoint.h"
-#include "model/hf.h"
-#include "model/sample.h"
+#include "model/formats/weights.h"
+#include "model/formats/hf.h"
+#include "pipeline/train/sample.h"
 #include "tools/gyre-train/run.h"
 
 #define SHARD_BYTES ((size_t)5000000000) /* of a file of an exported model, as `transformers` cuts them */

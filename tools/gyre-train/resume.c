@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "model/config_json.h"
-#include "model/snapshot.h"
+#include "model/network/hf_config.h"
+#include "optim/checkpoint/snapshot.h"
 #include "tools/gyre-train/train.h"
 
 #define OWNER_BITS 20 /* ranks below 2^20, steps below 2^40: together a positive int64 */

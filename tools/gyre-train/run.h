@@ -2,9 +2,9 @@
 #ifndef GYRE_TRAIN_RUN_H
 #define GYRE_TRAIN_RUN_H
 
-#include "model/infill.h"
-#include "optim/saver.h"
-#include "pipeline/train.h"
+#include "model/data/infill.h"
+#include "optim/checkpoint/saver.h"
+#include "pipeline/train/train.h"
 #include "tools/gyre-train/train.h"
 
 /* What a checkpoint may hold training up for, should the one before still be under way. */
@@ -59,7 +59,7 @@ size_t train_ramp_idle(const optim_batch_t *batch, size_t dp);
 /* Says how many those are, and how long, while a batch that will be `batch` is small. */
 void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_t dp);
 
-/* alike.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
+/* config_compare.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
  * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */
 gyre_status_t train_compare_ranks(train_run_t *run);
 

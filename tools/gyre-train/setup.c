@@ -10,11 +10,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/settings.h"
-#include "model/checkpoint.h"
-#include "model/config_json.h"
-#include "model/flops.h"
-#include "model/hf.h"
+#include "base/settings/settings.h"
+#include "model/formats/weights.h"
+#include "model/network/hf_config.h"
+#include "model/network/stage/flops.h"
+#include "model/formats/hf.h"
 #include "tools/gyre-train/run.h"
 
 /* ---- the model's shape --------------------------------------------------------------------------------------- */

@@ -1,21 +1,17 @@
 /* tools/gyre-train/train.h: what the parts of gyre-train share.
  *
- *   options.c   flags and config file, by the table of options_table.c; options_text.c: their values as text
- *   recipe.c    what --recipe says
- *   setup.c     from options to a run that is ready
- *   alike.c     whether all ranks were given the same run
- *   run.c       the run: steps, evaluation, checkpoints
- *   results.c   what it leaves: sample, weights, report
- *   progress.c  what the terminal shows    record.c    the JSON-lines log and the history of the run
- *   tensorboard.c   event files            timeline.c  what ranks did in chosen steps
- *   trace.c     that as a Chrome trace     peak.c      what the processors can do
- *   report.c    the HTML page              svg*.c      its drawings
- *   save.c      writing checkpoints, all ranks together
- *   resume.c    what a checkpoint says of its run, and going on from the newest good one
- *   relay.c     the same where only one rank sees it
- *   launch.c    whose checkpoints are in the folder
- *   ramp.c      a batch that grows
- *   words.c     between text and token ids
+ *   options.c, options_table.c, options_text.c   flags and config file, one table of them, their values as text
+ *   recipe.c      what --recipe says              setup.c     from options to a run that is ready
+ *   run.c         steps, evaluation, checkpoints  results.c   sample, weights and report at the end
+ *   progress.c    what the terminal shows         record.c    the JSON-lines log and the history of the run
+ *   config_compare.c   whether all ranks were given the same run
+ *   save.c        writing checkpoints, all ranks together
+ *   resume.c      what a checkpoint says of its run, and resuming from the newest good one
+ *   checkpoint_broadcast.c   the same where only one rank sees the folder
+ *   job_identity.c     whose checkpoints are in the folder
+ *   ramp.c        a batch that grows              peak.c      what the processors can do
+ *   text.c        between text and token ids
+ *   report/       the HTML page and its drawings, the timeline, TensorBoard and Chrome trace files
  */
 #ifndef GYRE_TRAIN_H
 #define GYRE_TRAIN_H
@@ -29,16 +25,16 @@
 #include <gyre/gyre.h>
 
 #include "base/clock.h"
-#include "base/device.h"
-#include "model/data.h"
-#include "model/params.h"
-#include "model/spans.h"
-#include "model/tokenizer.h"
+#include "base/device/device.h"
+#include "model/data/data.h"
+#include "model/network/params.h"
+#include "base/spans.h"
+#include "model/tokenizer/tokenizer.h"
 #include "optim/ramp.h"
-#include "optim/saver.h"
+#include "optim/checkpoint/saver.h"
 #include "optim/scaler.h"
-#include "pipeline/layout.h"
-#include "pipeline/recipe.h"
+#include "pipeline/plan/layout.h"
+#include "pipeline/plan/recipe.h"
 
 /* Room for options in the table. */
 enum { TRAIN_OPTIONS = 128 };

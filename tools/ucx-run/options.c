@@ -10,9 +10,9 @@
 
 #include <gyre/status.h>
 
-#include "base/settings.h"
-#include "tools/ucx-run/buffer.h"
-#include "tools/ucx-run/call.h"
+#include "base/settings/settings.h"
+#include "tools/ucx-run/hosts/buffer.h"
+#include "tools/ucx-run/hosts/agent_command.h"
 #include "tools/ucx-run/run.h"
 
 enum { HOSTFILE_MAX = 16 << 20 };

@@ -31,8 +31,8 @@
 #include <sys/types.h>
 
 #include "base/clock.h"
-#include "comm/recorder_file.h"
-#include "tools/ucx-run/hostlist.h"
+#include "comm/recorder/file.h"
+#include "tools/ucx-run/hosts/hostlist.h"
 #include "topo/topo.h"
 
 enum {

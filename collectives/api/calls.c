@@ -1,0 +1,727 @@
+/* collectives/api/calls.c: the public collective calls: arguments checked, turned into a shape, started.
+ *
+ * Every check happens before anything is sent, so a refused call leaves the communicator as it was. */
+#include "collectives/run/communicator.h"
+
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "collectives/gpu/gpu.h"
+
+/* How a call is to be made. */
+typedef struct {
+    gyre_request_t **request; /* NULL: blocking */
+    gyre_cuda_stream_t stream;
+    int streamed; /* on `stream` */
+} how_t;
+static const how_t blocking;
+#define LATER(request) ((how_t){(request), NULL, 0})
+
+gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
+{
+    if (!comm)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
+    if (coll_comm_troubled(comm) && coll_try_drive(comm)) {
+        coll_comm_notice(comm);
+        coll_stop_driving(comm);
+    }
+    gyre_status_t error = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (error != GYRE_OK)
+        return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
+    return GYRE_OK;
+}
+
+gyre_status_t coll_check_type(const char *name, gyre_type_t type)
+{
+    if (gyre_type_size(type) == 0)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a type (gyre_type_t)", name, (int)type);
+    return GYRE_OK;
+}
+
+static gyre_status_t check_redop(const char *name, gyre_redop_t op)
+{
+    if ((int)op.kind < 0 || (int)op.kind >= GYRE_REDOP_COUNT)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a reduction (gyre_redop_kind_t)", name, (int)op.kind);
+    if (op.scaled && op.kind != GYRE_SUM)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: only sums can be scaled, this is %s", name,
+                         gyre_redop_name(op.kind));
+    return GYRE_OK;
+}
+
+static gyre_status_t check_root(const char *name, int root, const gyre_comm_t *comm)
+{
+    if (root < 0 || root >= comm->n)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: root %d is not in 0..%d", name, root, comm->n - 1);
+    return GYRE_OK;
+}
+
+static int touches(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+static gyre_status_t check_buffers(const coll_call_t *c, size_t esize)
+{
+    size_t sb, rb;
+    if (!base_mul(c->send_count, esize, &sb) || !base_mul(c->recv_count, esize, &rb) || sb > PTRDIFF_MAX ||
+        rb > PTRDIFF_MAX)
+        return gyre_fail(GYRE_ERR_OVERFLOW,
+                         "%s: count %zu x %zu bytes on %d ranks is more than memory can hold", c->name,
+                         c->shown, esize, c->comm->n);
+    if (sb && !c->send)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: send is NULL but %zu elements are to be sent", c->name,
+                         c->send_count);
+    if (rb && !c->recv)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: recv is NULL but %zu elements are to be received", c->name,
+                         c->recv_count);
+    if (!c->shape.in_place && touches(c->send, sb, c->recv, rb))
+        return gyre_fail(GYRE_ERR_OVERLAP,
+                         "%s: send [%p, +%zu) and recv [%p, +%zu) overlap, and this is not the in-place form "
+                         "(gyre/collectives.h says which it is)",
+                         c->name, c->send, sb, c->recv, rb);
+    return GYRE_OK;
+}
+
+static gyre_status_t start(coll_call_t *c)
+{
+    gyre_comm_t *comm = c->comm;
+    size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
+    gyre_status_t st = check_buffers(c, esize);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
+        coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
+    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
+        return coll_cuda_start(c);
+    coll_plan_t *plan;
+    coll_drive(comm);
+    st = coll_plan_get(comm, &c->shape, &plan);
+    if (st != GYRE_OK) {
+        coll_stop_driving(comm);
+        return coll_refuse(st);
+    }
+    plan->busy++; /* kept from eviction; given back by coll_request_finish */
+    coll_run_t run = {.in = c->send, .out = c->recv, .scale = c->scale};
+    comm_call_t call = {.op = (uint8_t)c->shape.op,
+                        .type = (uint8_t)c->shape.type,
+                        .redop = (uint8_t)c->shape.redop,
+                        .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
+                        .root = c->shape.root,
+                        .sig = plan->sig,
+                        .count = c->shown,
+                        .algo = (uint32_t)plan->algo,
+                        .comm = (uint32_t)comm->id};
+    if (plan->exchange && !c->request && !coll_group_open() && !comm->head)
+        return coll_run_oneshot(comm, plan, &run, &call);
+    coll_stop_driving(comm);
+    gyre_request_t *r = coll_request_new(comm);
+    if (!r) {
+        plan->busy--;
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    }
+    r->plan = plan;
+    r->run = run;
+    r->finished = c->finished;
+    r->user = c->user;
+    r->tag.sig = plan->sig;
+    r->call = call;
+    return coll_request_start(r, c->request);
+}
+
+gyre_status_t coll_check_request(const char *name, gyre_request_t **request)
+{
+    if (!request)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: request is NULL", name));
+    return GYRE_OK;
+}
+
+/* Sums counts (and displs) into an extent; -> 1, or 0 on overflow. */
+static int extent(const size_t *counts, const size_t *displs, int n, size_t *out)
+{
+    size_t end = 0, packed = 0;
+    for (int r = 0; r < n; r++) {
+        size_t to;
+        if (!base_add(displs ? displs[r] : packed, counts[r], &to))
+            return 0;
+        packed = to;
+        end = counts[r] ? base_max_size(end, to) : end;
+    }
+    *out = end;
+    return 1;
+}
+
+static gyre_status_t overflow(const char *name)
+{
+    return coll_refuse(
+        gyre_fail(GYRE_ERR_OVERFLOW, "%s: counts and displs add up to more than size_t holds", name));
+}
+
+static size_t packed_displ(const size_t *counts, const size_t *displs, int rank)
+{
+    if (displs)
+        return displs[rank];
+    size_t at = 0;
+    for (int r = 0; r < rank; r++)
+        at += counts[r];
+    return at;
+}
+
+static const void *at(const void *buffer, size_t elements, gyre_type_t type)
+{
+    return (const char *)buffer + elements * gyre_type_size(type);
+}
+
+#define CHECK(call)                     \
+    do {                                \
+        gyre_status_t check_ = (call);  \
+        if (check_ != GYRE_OK)          \
+            return coll_refuse(check_); \
+    } while (0)
+
+/* The checks that do not depend on the operation; sets up what all calls share. */
+static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const void *send, void *recv,
+                           size_t count, gyre_type_t type, gyre_comm_t *comm, how_t how)
+{
+    CHECK(coll_check_comm(name, comm));
+    CHECK(coll_check_type(name, type));
+    *c = (coll_call_t){.name = name,
+                       .comm = comm,
+                       .shape = {.op = op, .type = type, .root = -1, .count = count},
+                       .send = send,
+                       .recv = recv,
+                       .shown = count,
+                       .scale = 1.0,
+                       .request = how.request,
+                       .stream = how.stream,
+                       .streamed = how.streamed};
+    return GYRE_OK;
+}
+
+static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
+{
+    CHECK(check_redop(c->name, op));
+    c->shape.redop = op.kind;
+    c->shape.scaled = op.scaled != 0;
+    c->scale = op.scale;
+    return GYRE_OK;
+}
+
+/* n * count, for calls with equal blocks. */
+static gyre_status_t blocks(const coll_call_t *c, size_t count, size_t *out)
+{
+    if (!base_mul(count, (size_t)c->comm->n, out))
+        return overflow(c->name);
+    return GYRE_OK;
+}
+
+static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                                gyre_comm_t *comm, coll_finished_fn finished, void *user, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "all_reduce", COLL_ALL_REDUCE, send, recv, count, type, comm, how));
+    CHECK(with_redop(&c, op));
+    c.send_count = c.recv_count = count;
+    c.shape.in_place = send == recv;
+    c.finished = finished;
+    c.user = user;
+    return start(&c);
+}
+
+static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
+                                    gyre_redop_t op, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "reduce_scatter", COLL_REDUCE_SCATTER, send, recv, count, type, comm, how));
+    CHECK(with_redop(&c, op));
+    CHECK(blocks(&c, count, &c.send_count));
+    c.recv_count = count;
+    c.shape.uniform = 1;
+    c.shape.in_place = send && recv == at(send, (size_t)comm->rank * count, type);
+    return start(&c);
+}
+
+static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                     gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
+                                     void *user, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "reduce_scatterv", COLL_REDUCE_SCATTER, send, recv, 0, type, comm, how));
+    CHECK(with_redop(&c, op));
+    if (!counts)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "reduce_scatterv: counts is NULL"));
+    if (!extent(counts, NULL, comm->n, &c.send_count))
+        return overflow(c.name);
+    c.recv_count = c.shown = counts[comm->rank];
+    c.shape.counts = counts;
+    c.shape.in_place = send && recv == at(send, packed_displ(counts, NULL, comm->rank), type);
+    c.finished = finished;
+    c.user = user;
+    return start(&c);
+}
+
+static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre_type_t type,
+                                gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "all_gather", COLL_ALL_GATHER, send, recv, count, type, comm, how));
+    CHECK(blocks(&c, count, &c.recv_count));
+    c.send_count = count;
+    c.shape.uniform = 1;
+    c.shape.in_place = recv && send == at(recv, (size_t)comm->rank * count, type);
+    return start(&c);
+}
+
+static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                 gyre_type_t type, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "all_gatherv", COLL_ALL_GATHER, send, recv, 0, type, comm, how));
+    if (!counts)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_gatherv: counts is NULL"));
+    if (!extent(counts, displs, comm->n, &c.recv_count))
+        return overflow(c.name);
+    c.send_count = c.shown = counts[comm->rank];
+    c.shape.counts = counts;
+    c.shape.displs = displs;
+    c.shape.in_place = recv && send == at(recv, packed_displ(counts, displs, comm->rank), type);
+    return start(&c);
+}
+
+static gyre_status_t broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                               gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "broadcast", COLL_BROADCAST, send, recv, count, type, comm, how));
+    CHECK(check_root(c.name, root, comm));
+    c.shape.root = root;
+    c.send_count = comm->rank == root ? count : 0;
+    c.recv_count = count;
+    c.shape.in_place = comm->rank == root && send == recv;
+    return start(&c);
+}
+
+static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                            int root, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "reduce", COLL_REDUCE, send, recv, count, type, comm, how));
+    CHECK(with_redop(&c, op));
+    CHECK(check_root(c.name, root, comm));
+    c.shape.root = root;
+    c.send_count = count;
+    c.recv_count = comm->rank == root ? count : 0;
+    c.shape.in_place = comm->rank == root && send == recv;
+    return start(&c);
+}
+
+static gyre_status_t gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                            gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "gather", COLL_GATHER, send, recv, count, type, comm, how));
+    CHECK(check_root(c.name, root, comm));
+    c.shape.root = root;
+    c.shape.uniform = 1;
+    c.send_count = count;
+    if (comm->rank == root) {
+        CHECK(blocks(&c, count, &c.recv_count));
+        c.shape.in_place = recv && send == at(recv, (size_t)root * count, type);
+    }
+    return start(&c);
+}
+
+static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                             gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "scatter", COLL_SCATTER, send, recv, count, type, comm, how));
+    CHECK(check_root(c.name, root, comm));
+    c.shape.root = root;
+    c.shape.uniform = 1;
+    c.recv_count = count;
+    if (comm->rank == root) {
+        CHECK(blocks(&c, count, &c.send_count));
+        c.shape.in_place = send && recv == at(send, (size_t)root * count, type);
+    }
+    return start(&c);
+}
+
+/* gatherv and scatterv: away from the root a rank knows its own count only. `mine` is this rank's block, `whole` the
+ * buffer of all blocks at the root. */
+static gyre_status_t rooted_v(coll_call_t *c, const void *whole, const void *mine, size_t my_count,
+                              const size_t *counts, const size_t *displs, int root, size_t *whole_count)
+{
+    gyre_comm_t *comm = c->comm;
+    CHECK(check_root(c->name, root, comm));
+    c->shape.root = root;
+    c->shown = my_count;
+    if (!comm->own_count && !(comm->own_count = calloc((size_t)comm->n, sizeof *comm->own_count)))
+        return coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d counts", c->name, comm->n));
+    comm->own_count[comm->rank] = my_count;
+    c->shape.counts = comm->own_count;
+    if (comm->rank != root)
+        return GYRE_OK;
+    if (!counts)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: counts is NULL at the root", c->name));
+    if (counts[root] != my_count)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
+                                     "%s: the root's own count is %zu, but counts[%d] is %zu", c->name,
+                                     my_count, root, counts[root]));
+    if (!extent(counts, displs, comm->n, whole_count))
+        return overflow(c->name);
+    c->shape.counts = counts;
+    c->shape.displs = displs;
+    c->shape.in_place = whole && mine == at(whole, packed_displ(counts, displs, root), c->shape.type);
+    return GYRE_OK;
+}
+
+static gyre_status_t gatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
+                             const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "gatherv", COLL_GATHER, send, recv, 0, type, comm, how));
+    c.send_count = send_count;
+    CHECK(rooted_v(&c, recv, send, send_count, counts, displs, root, &c.recv_count));
+    return start(&c);
+}
+
+static gyre_status_t scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                              size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "scatterv", COLL_SCATTER, send, recv, 0, type, comm, how));
+    c.recv_count = recv_count;
+    CHECK(rooted_v(&c, send, recv, recv_count, counts, displs, root, &c.send_count));
+    return start(&c);
+}
+
+static gyre_status_t all_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
+                                gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "all_to_all", COLL_ALL_TO_ALL, send, recv, count, type, comm, how));
+    CHECK(blocks(&c, count, &c.send_count));
+    c.recv_count = c.send_count;
+    c.shape.uniform = 1;
+    c.shape.in_place = send == recv;
+    return start(&c);
+}
+
+static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                 void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                 gyre_type_t type, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "all_to_allv", COLL_ALL_TO_ALL, send, recv, 0, type, comm, how));
+    if (!send_counts || !recv_counts)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_to_allv: %s is NULL",
+                                     send_counts ? "recv_counts" : "send_counts"));
+    if (send_counts[comm->rank] != recv_counts[comm->rank])
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
+                                     "all_to_allv: rank %d sends %zu elements to itself but receives %zu",
+                                     comm->rank, send_counts[comm->rank], recv_counts[comm->rank]));
+    if (!extent(send_counts, send_displs, comm->n, &c.send_count) ||
+        !extent(recv_counts, recv_displs, comm->n, &c.recv_count))
+        return overflow(c.name);
+    c.shown = c.send_count;
+    c.shape.counts = send_counts;
+    c.shape.displs = send_displs;
+    c.shape.rcounts = recv_counts;
+    c.shape.rdispls = recv_displs;
+    return start(&c);
+}
+
+static gyre_status_t barrier(gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    CHECK(begin(&c, "barrier", COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
+    return start(&c);
+}
+
+gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
+                                    gyre_comm_t *comm, coll_finished_fn finished, void *user,
+                                    gyre_request_t **request)
+{
+    return all_reduce(data, data, count, type, op, comm, finished, user, LATER(request));
+}
+
+gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                         gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
+                                         void *user, gyre_request_t **request)
+{
+    return reduce_scatterv(send, recv, counts, type, op, comm, finished, user, LATER(request));
+}
+
+/* --- the public names --- */
+
+#define ASYNC(name, call)                                     \
+    gyre_status_t check_ = coll_check_request(name, request); \
+    return check_ == GYRE_OK ? (call) : check_
+
+gyre_status_t gyre_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                              gyre_comm_t *comm)
+{
+    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, blocking);
+}
+
+gyre_status_t gyre_iall_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                               gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iall_reduce", all_reduce(send, recv, count, type, op, comm, NULL, NULL, LATER(request)));
+}
+
+gyre_status_t gyre_reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
+                                  gyre_redop_t op, gyre_comm_t *comm)
+{
+    return reduce_scatter(send, recv, count, type, op, comm, blocking);
+}
+
+gyre_status_t gyre_ireduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
+                                   gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("ireduce_scatter", reduce_scatter(send, recv, count, type, op, comm, LATER(request)));
+}
+
+gyre_status_t gyre_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                   gyre_redop_t op, gyre_comm_t *comm)
+{
+    return reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, blocking);
+}
+
+gyre_status_t gyre_ireduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                    gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("ireduce_scatterv",
+          reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, LATER(request)));
+}
+
+gyre_status_t gyre_all_gather(const void *send, void *recv, size_t count, gyre_type_t type, gyre_comm_t *comm)
+{
+    return all_gather(send, recv, count, type, comm, blocking);
+}
+
+gyre_status_t gyre_iall_gather(const void *send, void *recv, size_t count, gyre_type_t type,
+                               gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iall_gather", all_gather(send, recv, count, type, comm, LATER(request)));
+}
+
+gyre_status_t gyre_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                               gyre_type_t type, gyre_comm_t *comm)
+{
+    return all_gatherv(send, recv, counts, displs, type, comm, blocking);
+}
+
+gyre_status_t gyre_iall_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iall_gatherv", all_gatherv(send, recv, counts, displs, type, comm, LATER(request)));
+}
+
+gyre_status_t gyre_broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                             gyre_comm_t *comm)
+{
+    return broadcast(send, recv, count, type, root, comm, blocking);
+}
+
+gyre_status_t gyre_ibroadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                              gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("ibroadcast", broadcast(send, recv, count, type, root, comm, LATER(request)));
+}
+
+gyre_status_t gyre_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                          int root, gyre_comm_t *comm)
+{
+    return reduce(send, recv, count, type, op, root, comm, blocking);
+}
+
+gyre_status_t gyre_ireduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                           int root, gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("ireduce", reduce(send, recv, count, type, op, root, comm, LATER(request)));
+}
+
+gyre_status_t gyre_gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                          gyre_comm_t *comm)
+{
+    return gather(send, recv, count, type, root, comm, blocking);
+}
+
+gyre_status_t gyre_igather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                           gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("igather", gather(send, recv, count, type, root, comm, LATER(request)));
+}
+
+gyre_status_t gyre_gatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
+                           const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm)
+{
+    return gatherv(send, send_count, recv, counts, displs, type, root, comm, blocking);
+}
+
+gyre_status_t gyre_igatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
+                            const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
+                            gyre_request_t **request)
+{
+    ASYNC("igatherv", gatherv(send, send_count, recv, counts, displs, type, root, comm, LATER(request)));
+}
+
+gyre_status_t gyre_scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                           gyre_comm_t *comm)
+{
+    return scatter(send, recv, count, type, root, comm, blocking);
+}
+
+gyre_status_t gyre_iscatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                            gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iscatter", scatter(send, recv, count, type, root, comm, LATER(request)));
+}
+
+gyre_status_t gyre_scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                            size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm)
+{
+    return scatterv(send, counts, displs, recv, recv_count, type, root, comm, blocking);
+}
+
+gyre_status_t gyre_iscatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                             size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm,
+                             gyre_request_t **request)
+{
+    ASYNC("iscatterv", scatterv(send, counts, displs, recv, recv_count, type, root, comm, LATER(request)));
+}
+
+gyre_status_t gyre_all_to_all(const void *send, void *recv, size_t count, gyre_type_t type, gyre_comm_t *comm)
+{
+    return all_to_all(send, recv, count, type, comm, blocking);
+}
+
+gyre_status_t gyre_iall_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
+                               gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iall_to_all", all_to_all(send, recv, count, type, comm, LATER(request)));
+}
+
+gyre_status_t gyre_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
+                               void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                               gyre_type_t type, gyre_comm_t *comm)
+{
+    return all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm, blocking);
+}
+
+gyre_status_t gyre_iall_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                gyre_type_t type, gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iall_to_allv", all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type,
+                                      comm, LATER(request)));
+}
+
+gyre_status_t gyre_barrier(gyre_comm_t *comm)
+{
+    return barrier(comm, blocking);
+}
+
+gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("ibarrier", barrier(comm, LATER(request)));
+}
+
+/* --- on streams --- */
+
+static how_t on(gyre_cuda_stream_t stream)
+{
+    return (how_t){NULL, stream, 1};
+}
+
+gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                     gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, on(stream));
+}
+
+gyre_status_t gyre_reduce_scatter_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                         gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return reduce_scatter(send, recv, count, type, op, comm, on(stream));
+}
+
+gyre_status_t gyre_reduce_scatterv_stream(const void *send, void *recv, const size_t *counts,
+                                          gyre_type_t type, gyre_redop_t op, gyre_comm_t *comm,
+                                          gyre_cuda_stream_t stream)
+{
+    return reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, on(stream));
+}
+
+gyre_status_t gyre_all_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                     gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_gather(send, recv, count, type, comm, on(stream));
+}
+
+gyre_status_t gyre_all_gatherv_stream(const void *send, void *recv, const size_t *counts,
+                                      const size_t *displs, gyre_type_t type, gyre_comm_t *comm,
+                                      gyre_cuda_stream_t stream)
+{
+    return all_gatherv(send, recv, counts, displs, type, comm, on(stream));
+}
+
+gyre_status_t gyre_broadcast_stream(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                    gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return broadcast(send, recv, count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                 gyre_redop_t op, int root, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return reduce(send, recv, count, type, op, root, comm, on(stream));
+}
+
+gyre_status_t gyre_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                 gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return gather(send, recv, count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_gatherv_stream(const void *send, size_t send_count, void *recv, const size_t *counts,
+                                  const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
+                                  gyre_cuda_stream_t stream)
+{
+    return gatherv(send, send_count, recv, counts, displs, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_scatter_stream(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                  gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return scatter(send, recv, count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_scatterv_stream(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                                   size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm,
+                                   gyre_cuda_stream_t stream)
+{
+    return scatterv(send, counts, displs, recv, recv_count, type, root, comm, on(stream));
+}
+
+gyre_status_t gyre_all_to_all_stream(const void *send, void *recv, size_t count, gyre_type_t type,
+                                     gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_to_all(send, recv, count, type, comm, on(stream));
+}
+
+gyre_status_t gyre_all_to_allv_stream(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                      void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                      gyre_type_t type, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm,
+                       on(stream));
+}
+
+gyre_status_t gyre_barrier_stream(gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    return barrier(comm, on(stream));
+}

@@ -1,0 +1,34 @@
+/* collectives/choose/cost.h: what a machine's primitive operations cost: the numbers behind the choice of an algorithm
+ * (collectives/choose/select.c), the prediction that `gyre-perf --explain` prints, and the simulator (collectives/proof/simulate.h)
+ * when it stands for one host.
+ *
+ * Measured once per machine (collectives/choose/tune.h), the same on all ranks of a job. Times are in nanoseconds, rates in
+ * bytes per nanosecond (= GB/s). */
+#ifndef COLLECTIVES_CHOOSE_COST_H
+#define COLLECTIVES_CHOOSE_COST_H
+
+#include <stddef.h>
+
+typedef struct {
+    double call;    /* a collective call that exchanges nothing */
+    double step;    /* the executor's work for one step of a schedule */
+    double line;    /* from a store on one core to its sight on another: one cache line's flight */
+    double message; /* a small message over a link: post, flight, receive */
+    double yield;   /* handing the core to another rank of this core, where ranks outnumber cores */
+    double wake;    /* waking a sleeping rank */
+
+    double copy_cache,
+        copy_memory; /* one thread's memcpy within its second-level cache, and beyond all caches */
+    double reduce_cache, reduce_memory; /* bytes of *input* that one thread adds up, likewise */
+    double peer_cache,
+        peer_memory; /* loading what another core has just written: from its cache, and beyond */
+    double
+        total_memory; /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
+    double cma_call, cma_rate; /* process_vm_readv: per call, and bytes per nanosecond */
+    size_t cache_bytes;        /* the working set of one core up to which the *_cache rates hold */
+    int cores;                 /* that this job's ranks may use on the host */
+
+    double net_latency, net_rate; /* between hosts; 0: unknown */
+} coll_cost_t;
+
+#endif

@@ -1,0 +1,435 @@
+/* collectives/choose/measure.c: how long this machine takes for what collectives are made of: coll_cost_t, in about a tenth of a
+ * second.
+ *
+ * Everything is done several times within its share of the time, and the best counts (the median where the scheduler
+ * is what is measured): a disturbed sample says nothing about the machine. What needs two cores is done with a second thread on
+ * a neighbouring core. Nothing here can fail: what could not be measured keeps its built-in value. */
+#include "collectives/choose/tune.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/thread/futex.h"
+#include "collectives/kernels/kernels.h"
+
+enum {
+    REGION = 16 << 20, /* of memory to work on: well beyond a second-level cache */
+    SMALL = 128 << 10, /* well within one */
+    CPUS_MOST = 8,     /* cores at work at once, for total_memory */
+    GIVE_UP_NS = 30 * 1000 * 1000
+};
+
+void coll_cost_builtin(coll_cost_t *out)
+{
+    long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
+    /* Of the machine in docs/performance.md, rounded. call, step and message are nowhere measured but by gyre-perf --tune:
+     * they need a job. */
+    *out = (coll_cost_t){.call = 90,
+                         .step = 20,
+                         .line = 60,
+                         .message = 130,
+                         .yield = 800,
+                         .wake = 5000,
+                         .copy_cache = 30,
+                         .copy_memory = 9,
+                         .reduce_cache = 50,
+                         .reduce_memory = 14,
+                         .peer_cache = 12,
+                         .peer_memory = 9,
+                         .total_memory = 32,
+                         .cma_call = 600,
+                         .cma_rate = 9,
+                         .cache_bytes = l2 > 0 ? (size_t)l2 : (size_t)1 << 20,
+                         .cores = cores > 0 ? (int)cores : 1};
+}
+
+/* ---- what one thread can do ----------------------------------------------------------------------------- */
+
+typedef struct {
+    unsigned char *memory; /* [REGION] */
+    double share;          /* ns for one measurement */
+    cpu_set_t before;      /* the calling thread's binding */
+    int cpus[CPUS_MOST], ncpus, allowed;
+} bench_t;
+
+typedef enum { WORK_COPY, WORK_REDUCE, WORK_CMA } work_t;
+
+static void work_once(work_t work, unsigned char *memory, size_t bytes)
+{
+    if (work == WORK_COPY) {
+        coll_kernel_copy(memory + bytes, memory, bytes);
+    } else if (work == WORK_REDUCE) { /* two inputs of half the bytes each */
+        const void *from[2] = {memory, memory + bytes / 2};
+        coll_kernel_reduce(GYRE_SUM, GYRE_FLOAT32, memory + bytes, from, 2, bytes / 2 / sizeof(float));
+    } else {
+        struct iovec here = {memory + bytes, bytes}, there = {memory, bytes};
+        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != (ssize_t)bytes)
+            memory[0] = 0; /* checked once before: cma_works */
+    }
+    __asm__ volatile("" ::: "memory"); /* each time counts */
+}
+
+/* ns of one pass over `bytes` at `memory` (which has twice as many): the best seen. */
+static double time_of(const bench_t *b, work_t work, unsigned char *memory, size_t bytes)
+{
+    const int repeats = bytes < 4096 ? 64 : bytes < (1u << 20) ? 8 : 1;
+    const base_time_t begun = base_now();
+    double best = 1e30;
+    base_time_t now = begun;
+    for (int round = 0; round < 3 || (double)(now - begun) < b->share; round++) {
+        base_time_t from = base_now();
+        for (int i = 0; i < repeats; i++)
+            work_once(work, memory, bytes);
+        now = base_now();
+        double took = (double)(now - from) / repeats;
+        best = round > 0 && took < best ? took : best; /* the first one warms up */
+        if (now - begun > GIVE_UP_NS && round >= 1)
+            break;
+    }
+    return best > 1 ? best : 1;
+}
+
+static int cma_works(unsigned char *memory)
+{
+    struct iovec here = {memory + 64, 64}, there = {memory, 64};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 64;
+}
+
+static void measure_alone(const bench_t *b, coll_cost_t *out)
+{
+    const size_t large = REGION / 2;
+    out->copy_cache = SMALL / time_of(b, WORK_COPY, b->memory, SMALL);
+    out->reduce_cache = SMALL / time_of(b, WORK_REDUCE, b->memory, SMALL);
+    out->copy_memory = (double)large / time_of(b, WORK_COPY, b->memory, large);
+    out->reduce_memory = (double)large / time_of(b, WORK_REDUCE, b->memory, large);
+    if (!cma_works(b->memory))
+        return;
+    double eight = time_of(b, WORK_CMA, b->memory, 8),
+           large_read = time_of(b, WORK_CMA, b->memory, large / 4);
+    out->cma_call = eight;
+    if (large_read > eight)
+        out->cma_rate = (double)(large / 4) / (large_read - eight);
+}
+
+/* ---- what takes two ------------------------------------------------------------------------------------- */
+
+typedef enum { JOB_PONG, JOB_FILL, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
+
+/* Each word on a line of its own: a line's flight is what is measured. */
+typedef struct {
+    _Alignas(64) _Atomic uint32_t ping;
+    _Alignas(64) _Atomic uint32_t pong;
+    _Alignas(64) _Atomic uint32_t orders; /* given so far; release publishes the job */
+    _Atomic uint32_t done;                /* orders carried out; release publishes what was written */
+    _Atomic int stop;
+    job_t job;
+    unsigned char *memory;
+    size_t bytes;
+    int cpu, home; /* of the second thread, of the first */
+} pair_t;
+
+static void bind_to(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    (void)sched_setaffinity(0, sizeof set, &set); /* not allowed: then it runs where it runs */
+}
+
+/* Waits until *word is `value`, the way of the job; 0: told to stop, or it takes too long. */
+static int await(pair_t *p, _Atomic uint32_t *word, uint32_t value, job_t how)
+{
+    base_time_t limit = 0;
+    for (uint32_t turns = 1; atomic_load_explicit(word, memory_order_acquire) != value; turns++) {
+        if (atomic_load_explicit(&p->stop, memory_order_relaxed))
+            return 0;
+        if (how == JOB_YIELD) {
+            sched_yield();
+        } else if (how == JOB_SLEEP) {
+            uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+            if (seen != value)
+                base_futex_wait(word, seen, base_now() + GIVE_UP_NS);
+        } /* JOB_PONG: no pause, which would take as long as the flight itself */
+        if (turns % 256 == 0 || how == JOB_SLEEP) {
+            base_time_t now = base_now();
+            limit = limit ? limit : now + GIVE_UP_NS;
+            if (now > limit)
+                return 0;
+        }
+    }
+    return 1;
+}
+
+static void say(_Atomic uint32_t *word, uint32_t value, job_t how)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+    if (how == JOB_SLEEP)
+        base_futex_wake(word, 1);
+}
+
+/* The second thread: carries out orders until the last. */
+static void *second(void *arg)
+{
+    pair_t *p = arg;
+    bind_to(p->cpu);
+    for (uint32_t order = 1;; order++) {
+        while (atomic_load_explicit(&p->orders, memory_order_acquire) != order)
+            base_relax();
+        const job_t job = p->job;
+        if (job == JOB_END)
+            return NULL;
+        if (job == JOB_FILL) {
+            memset(p->memory, (int)order, p->bytes);
+        } else {
+            if (job == JOB_YIELD)
+                bind_to(p->home);
+            for (uint32_t i = 1; await(p, &p->ping, i, job); i++)
+                say(&p->pong, i, job);
+            bind_to(p->cpu);
+        }
+        atomic_store_explicit(&p->done, order, memory_order_release);
+    }
+}
+
+static void give_order(pair_t *p, job_t job)
+{
+    atomic_store_explicit(&p->stop, 0, memory_order_relaxed);
+    p->job = job;
+    atomic_fetch_add_explicit(&p->orders, 1, memory_order_release);
+}
+
+/* Waits for it as long as it takes: the thread always comes to an end once it runs. */
+static void await_done(pair_t *p)
+{
+    uint32_t order = atomic_load_explicit(&p->orders, memory_order_relaxed);
+    for (uint32_t turns = 1; atomic_load_explicit(&p->done, memory_order_acquire) != order; turns++)
+        if (turns % 64 == 0)
+            sched_yield();
+        else
+            base_relax();
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum { BATCHES = 32 };
+
+/* ns from one thread to the other: of batches of `rounds` there and back, the one at `part` (0: best, 0.5: median). 0: no answer. */
+static double ping_pong(const bench_t *b, pair_t *p, job_t how, uint32_t rounds, double part)
+{
+    double took[BATCHES];
+    int batches = 0, answered = 1;
+    uint32_t i = 0;
+    atomic_store_explicit(&p->ping, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->pong, 0, memory_order_relaxed);
+    give_order(p, how);
+    const base_time_t begun = base_now();
+    while (answered && batches < BATCHES && (batches < 2 || (double)(base_now() - begun) < b->share)) {
+        base_time_t from = base_now();
+        for (uint32_t last = i + rounds; i < last && answered;) {
+            say(&p->ping, ++i, how);
+            answered = await(p, &p->pong, i, how);
+        }
+        if (answered)
+            took[batches++] = (double)(base_now() - from) / rounds / 2;
+    }
+    atomic_store_explicit(&p->stop, 1, memory_order_relaxed);
+    base_futex_wake(&p->ping, 1); /* it looks at `stop` after each wake */
+    if (how == JOB_SLEEP)
+        say(&p->ping, i + 2,
+            how); /* no value that it waits for, but a change: a sleep that begins now ends at once */
+    await_done(p);
+    if (batches == 0)
+        return 0;
+    qsort(took, (size_t)batches, sizeof *took, compare);
+    return took[(int)(part * (batches - 1))];
+}
+
+/* Rate of copying what the other core has just written. */
+static double peer_rate(const bench_t *b, pair_t *p, size_t bytes)
+{
+    double best = 0;
+    const base_time_t begun = base_now();
+    p->memory = b->memory;
+    p->bytes = bytes;
+    for (int round = 0; round < 3 || ((double)(base_now() - begun) < b->share && round < 1000); round++) {
+        give_order(p, JOB_FILL);
+        await_done(p);
+        base_time_t from = base_now();
+        coll_kernel_copy(b->memory + REGION / 2, b->memory, bytes);
+        __asm__ volatile("" ::: "memory");
+        double rate = (double)bytes / (double)(base_now() - from + 1);
+        best = rate > best ? rate : best;
+        if (base_now() - begun > GIVE_UP_NS)
+            break;
+    }
+    return best;
+}
+
+static void measure_pair(const bench_t *b, coll_cost_t *out)
+{
+    pair_t *p = aligned_alloc(_Alignof(pair_t), sizeof *p);
+    pthread_t thread;
+    if (!p)
+        return;
+    memset(p, 0, sizeof *p);
+    p->cpu = b->cpus[1];
+    p->home = b->cpus[0];
+    if (pthread_create(&thread, NULL, second, p) == 0) {
+        double line = ping_pong(b, p, JOB_PONG, 64, 0), wake = ping_pong(b, p, JOB_SLEEP, 8, 0.5),
+               yield = ping_pong(b, p, JOB_YIELD, 16, 0.5);
+        out->line = line > 0 ? line : out->line;
+        out->wake = wake > 0 ? wake : out->wake;
+        out->yield = yield > 0 ? yield : out->yield;
+        out->peer_cache = peer_rate(b, p, SMALL);
+        out->peer_memory = peer_rate(b, p, REGION / 2);
+        give_order(p, JOB_END);
+        pthread_join(thread, NULL);
+    }
+    free(p);
+}
+
+/* ---- what takes all ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    unsigned char *memory;
+    size_t bytes; /* of each half */
+    int cpu;
+    _Atomic int *running, *stop;
+    double rate; /* read and written */
+} mover_t;
+
+static void *move(void *arg)
+{
+    mover_t *m = arg;
+    double copied = 0;
+    bind_to(m->cpu);
+    atomic_fetch_add(m->running, 1);
+    const base_time_t begun = base_now();
+    do {
+        coll_kernel_copy(m->memory + m->bytes, m->memory, m->bytes);
+        copied += (double)m->bytes;
+    } while (!atomic_load_explicit(m->stop, memory_order_relaxed));
+    m->rate = 2 * copied / (double)(base_now() - begun + 1);
+    return NULL;
+}
+
+/* All cores (at most CPUS_MOST) copy for a while, each its own part of the region. */
+static void measure_all(const bench_t *b, coll_cost_t *out)
+{
+    _Atomic int running = 0, stop = 0;
+    pthread_t threads[CPUS_MOST];
+    mover_t movers[CPUS_MOST];
+    const size_t part = (size_t)REGION / (size_t)b->ncpus / 2 & ~(size_t)4095;
+    int started = 0;
+    double sum = 0;
+    for (int i = 0; i < b->ncpus; i++) {
+        movers[i] = (mover_t){.memory = b->memory + 2 * part * (size_t)i,
+                              .bytes = part,
+                              .cpu = b->cpus[i],
+                              .running = &running,
+                              .stop = &stop};
+        if (pthread_create(&threads[started], NULL, move, &movers[i]) != 0)
+            break;
+        started++;
+    }
+    for (base_time_t limit = base_now() + GIVE_UP_NS; atomic_load(&running) < started && base_now() < limit;)
+        sched_yield();
+    struct timespec pause = {.tv_nsec = (long)b->share};
+    nanosleep(&pause, NULL);
+    atomic_store_explicit(&stop, 1, memory_order_relaxed);
+    for (int i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+        sum += movers[i].rate;
+    }
+    out->total_memory = started == b->ncpus && sum > 2 * out->copy_memory ? sum : 2 * out->copy_memory;
+}
+
+/* ---- where ---------------------------------------------------------------------------------------------- */
+
+/* The core that a hardware thread belongs to; its own number where the system does not say. */
+static int core_of(int cpu)
+{
+    char path[96];
+    int core = cpu;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        if (fscanf(file, "%d", &core) != 1)
+            core = cpu;
+        fclose(file);
+    }
+    return core;
+}
+
+/* This thread's core first, then its neighbours: one hardware thread of each core. A rank that its launcher bound to one core
+ * measures with the cores that the system would allow it. */
+static void find_cpus(bench_t *b)
+{
+    cpu_set_t set;
+    CPU_ZERO(&b->before);
+    if (sched_getaffinity(0, sizeof b->before, &b->before) != 0)
+        return;
+    set = b->before;
+    if (CPU_COUNT(&set) == 1) {
+        memset(&set, 0xff, sizeof set);
+        if (sched_setaffinity(0, sizeof set, &set) != 0 || sched_getaffinity(0, sizeof set, &set) != 0)
+            set = b->before;
+        (void)sched_setaffinity(0, sizeof b->before, &b->before);
+    }
+    b->allowed = CPU_COUNT(&set);
+    int here = sched_getcpu(), cores[CPUS_MOST];
+    here = here >= 0 && here < CPU_SETSIZE && CPU_ISSET((size_t)here, &set) ? here : 0;
+    for (int i = 0; i < CPU_SETSIZE && b->ncpus < CPUS_MOST; i++) {
+        int cpu = (here + i) % CPU_SETSIZE, core, seen = 0;
+        if (!CPU_ISSET((size_t)cpu, &set))
+            continue;
+        core = core_of(cpu);
+        for (int k = 0; k < b->ncpus; k++)
+            seen |= cores[k] == core;
+        if (!seen) {
+            cores[b->ncpus] = core;
+            b->cpus[b->ncpus++] = cpu;
+        }
+    }
+}
+
+void coll_measure(double seconds, coll_cost_t *out)
+{
+    coll_cost_t cost;
+    bench_t b = {.share = seconds * 1e9 / 14}; /* 12 measurements, and the memory to prepare */
+    coll_cost_builtin(&cost);
+    *out = cost;
+    b.memory = mmap(NULL, REGION + SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (b.memory == MAP_FAILED)
+        return;
+    (void)madvise(b.memory, REGION, MADV_HUGEPAGE); /* fewer faults, if the system has such pages */
+    memset(b.memory, 0, REGION);
+    find_cpus(&b);
+    if (b.ncpus > 0)
+        bind_to(b.cpus[0]);
+    measure_alone(&b, &cost);
+    if (b.ncpus > 1)
+        measure_pair(&b, &cost);
+    else
+        cost.peer_cache = cost.copy_cache, cost.peer_memory = cost.copy_memory;
+    if (b.ncpus > 1)
+        measure_all(&b, &cost);
+    else
+        cost.total_memory = 2 * cost.copy_memory;
+    if (b.allowed > 0) {
+        cost.cores = b.allowed;
+        (void)sched_setaffinity(0, sizeof b.before, &b.before);
+    }
+    munmap(b.memory, REGION + SMALL);
+    *out = cost;
+}

@@ -1,0 +1,237 @@
+/* collectives/choose/select.c: which algorithm serves a call. In this order: GYRE_ALGO; a choose line of the tuning file
+ * (collectives/choose/tune.h); the cost model, where it is sure (collectives/choose/candidates.c); rules of thumb that were measured on shared
+ * memory and TCP. A pure function of what all ranks know, so that all choose the same: neither what kind of memory the
+ * buffers are in nor whether a rank works in place may matter. */
+#include "collectives/run/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/settings/settings.h"
+#include "collectives/choose/candidates.h"
+#include "collectives/run/communicator.h"
+#include "comm/peer_memory.h"
+
+enum {
+    ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
+    ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
+    SHARED_COPY = 16 << 10,    /* and share a broadcast above */
+    SHARED_PAIR = 4096,        /* two ranks work in each other's memory above */
+    EXCHANGE_BYTES = 8192,     /* see exchange_pays */
+    SHARE_REDUCE_BYTES = 1 << 20,
+    DIRECT_RANKS = 32,       /* flat schedules open n connections and take n messages: fine up to here */
+    CHUNK_BYTES = 256 << 10, /* fits a second-level cache with its sources */
+    HOSTS_CHUNK = 128 << 10, /* see default_chunk */
+    HOSTS_CHUNK_LEAST = 16 << 10
+};
+
+static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char *text, size_t bytes)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
+        if (coll_algo_serves((coll_algo_t)a, op, args) && at < bytes) {
+            int k = snprintf(text + at, bytes - at, "%s%s", at ? " " : "", coll_algo_name((coll_algo_t)a));
+            at += k > 0 ? (size_t)k : 0;
+        }
+    return text;
+}
+
+/* GYRE_ALGO: "ring" for everything that ring serves, or "all_reduce:ring,broadcast:tree". */
+gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out)
+{
+    const char *p = base_setting_string(SET_ALGO);
+    *out = COLL_ALGO_AUTO;
+    while (*p) {
+        size_t len = strcspn(p, ",");
+        char item[64];
+        snprintf(item, sizeof item, "%.*s", (int)(len < 63 ? len : 63), p);
+        p += len + (p[len] == ',');
+        char *colon = strchr(item, ':');
+        if (colon)
+            *colon = 0;
+        const char *name = colon ? colon + 1 : item;
+        coll_algo_t algo = coll_algo_parse(name);
+        if (!strcmp(name, "auto"))
+            algo = COLL_ALGO_AUTO;
+        else if (algo == COLL_ALGO_END)
+            return gyre_fail(
+                GYRE_ERR_NOT_FOUND,
+                "GYRE_ALGO: there is no algorithm \"%s\" (ring tree butterfly direct binomial bruck "
+                "pairwise hierarchical shared bine swing pat auto)",
+                name);
+        if (colon && strcmp(item, coll_op_name(args->op)))
+            continue;
+        if (algo == COLL_ALGO_AUTO || coll_algo_serves(algo, args->op, args)) {
+            *out = algo;
+        } else if (colon) {
+            char list[256];
+            return gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_ALGO: %s does not serve this %s; these do: %s", name,
+                             item, algos_that_serve(args->op, args, list, sizeof list));
+        }
+    }
+    return GYRE_OK;
+}
+
+static coll_algo_t first_that_serves(const coll_args_t *args, const coll_algo_t *wish, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (coll_algo_serves(wish[i], args->op, args))
+            return wish[i];
+    return COLL_DIRECT;
+}
+
+static int reduces(coll_op_t op)
+{
+    return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER;
+}
+
+static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size_t bytes, int small)
+{
+    int multi = comm->hosts > 1, crowded = comm->hosts < args->n; /* several hosts; several ranks on some */
+    coll_algo_t local[] = {args->n <= DIRECT_RANKS ? COLL_DIRECT : COLL_BUTTERFLY, COLL_BUTTERFLY,
+                           COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
+    coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
+    coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
+    coll_algo_t ring[] = {COLL_RING}; /* least volume, in an order of its own */
+    /* One rank per host: hierarchical is a pairwise exchange in pipelined rounds, a ring's volume for any n; butterfly's volume
+     * grows where n is no power of two (3 hosts, 16 MiB at 1 Gbit/s: 189 and 263 ms). But it joins all with all. */
+    const int pairwise = args->n <= DIRECT_RANKS && (args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE);
+    const int rooted = args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
+    coll_algo_t large_net[] = {pairwise ? COLL_HIERARCHICAL
+                               : rooted ? COLL_TREE
+                                        : COLL_BUTTERFLY,
+                               COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
+    /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
+     * called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
+    const int pair = args->n == 2 && bytes > SHARED_PAIR;
+    const int share = args->op == COLL_BROADCAST ? pair && bytes > SHARED_COPY
+                                                 : args->op == COLL_ALL_REDUCE && (pair || !small);
+    if (!multi && share && args->n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
+        return COLL_SHARED;
+    /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
+    if (!multi && args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
+        return args->n == 2 ? COLL_TREE : COLL_BINOMIAL;
+    if (!multi)
+        return first_that_serves(args, local, 5);
+    if (crowded)
+        return first_that_serves(args, crowd, 4);
+    if (args->fast_order && !small && reduces(args->op))
+        return first_that_serves(args, ring, 1);
+    return first_that_serves(args, small ? small_net : large_net, 4);
+}
+
+/* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a process_vm_readv, up to
+ * here: above, two ranks on cores of their own reach into each other's memory instead. */
+static int exchange_pays(const gyre_comm_t *comm, const coll_args_t *args, size_t esize)
+{
+    if (comm->n != 2 || comm_group_cores(comm->group) < 2 || !comm_reach_all(comm->group))
+        return 1;
+    switch (args->op) {
+    case COLL_ALL_REDUCE:
+        return args->count <= EXCHANGE_BYTES / 2 / esize;
+    case COLL_BROADCAST:
+        return args->count <= EXCHANGE_BYTES / esize;
+    case COLL_REDUCE_SCATTER:
+        return args->count <= EXCHANGE_BYTES / 4 / esize;
+    case COLL_ALL_GATHER:
+    case COLL_ALL_TO_ALL:
+        return args->count <= EXCHANGE_BYTES / 2 / esize;
+    default:
+        return 1;
+    }
+}
+
+int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
+{
+    const int vector = coll_op_is_vector(args->op);
+    size_t most = args->count, sum;
+    if (!vector && args->op != COLL_BARRIER && !args->uniform && args->op != COLL_REDUCE_SCATTER &&
+        args->op != COLL_ALL_GATHER)
+        return 0; /* gatherv, scatterv, all_to_allv: ranks know their own counts only */
+    if (args->op == COLL_BARRIER)
+        most = 0;
+    *bytes =
+        !base_mul(most, esize, &sum) || !base_mul(sum, vector ? 1 : (size_t)args->n, &sum) ? SIZE_MAX : sum;
+    return 1;
+}
+
+/* Bytes of a chunk. Between hosts a message is taken in whole before it goes on, while the link idles if nothing else is queued
+ * on it, so chunks are shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of the link with 256 KiB, 99 % with 128 KiB;
+ * with 32 KiB its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a chunk at a time: the
+ * more of them, the more arrives at a host at once, and what a switch has no room for is sent again (4 hosts of 2 ranks at 100
+ * Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
+static size_t default_chunk(const gyre_comm_t *comm, coll_algo_t algo)
+{
+    const size_t set = (size_t)base_setting_int(SET_CHUNK);
+    if (set)
+        return set;
+    if (comm->hosts < 2)
+        return CHUNK_BYTES;
+    if (algo != COLL_HIERARCHICAL)
+        return HOSTS_CHUNK;
+    return base_max_size(HOSTS_CHUNK / (size_t)comm->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
+}
+
+static size_t chunk_count(const gyre_comm_t *comm, coll_algo_t algo, size_t esize)
+{
+    return base_max_size(default_chunk(comm, algo) / esize, 1);
+}
+
+void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+{
+    size_t bytes = args->count * esize;
+    size_t n = (size_t)args->n;
+    int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
+    *out = (coll_choice_t){.algo = choose(comm, args, bytes, small),
+                           .one_shot = small && args->op == COLL_ALL_REDUCE};
+    out->chunk = chunk_count(comm, out->algo, esize);
+}
+
+/* What a line says of form and chunk. Only all_reduce has two forms. */
+static void apply_line(const coll_tune_line_t *line, const coll_args_t *args, size_t esize, coll_choice_t *c)
+{
+    if (line->one_shot >= 0 && args->op == COLL_ALL_REDUCE)
+        c->one_shot = line->one_shot;
+    if (line->chunk && base_setting_is_default(SET_CHUNK))
+        c->chunk = line->chunk / esize ? (size_t)(line->chunk / esize) : 1;
+}
+
+gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
+                          coll_choice_t *out)
+{
+    coll_algo_t algo;
+    coll_choice_t c;
+    uint64_t bytes = 0;
+    const int known = coll_known_bytes(args, esize, &bytes), pinned = comm->pin.op == args->op;
+    const coll_tune_line_t *line = NULL;
+    gyre_status_t st = coll_forced(args, &algo);
+    if (st != GYRE_OK)
+        return st;
+    coll_select_rule(comm, args, esize, &c);
+    if (pinned)
+        line = &comm->pin;
+    else if (comm->tune && algo == COLL_ALGO_AUTO)
+        line = coll_tune_find(comm->tune, args, comm->hosts, known, bytes);
+    const int named = algo != COLL_ALGO_AUTO || (line && line->algo);
+    if (named) {
+        c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
+        c.chunk = chunk_count(comm, c.algo, esize);
+    }
+    if (line) {
+        c.line = pinned ? 0 : line->line;
+        apply_line(line, args, esize, &c);
+    }
+    if (named) {
+        c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
+        c.forced = 1;
+    } else if (exchange && exchange_pays(comm, args, esize)) {
+        c.exchange = 1;
+    } else if (known) {
+        coll_model_choose(comm, args, bytes, &c);
+    }
+    *out = c;
+    return GYRE_OK;
+}

@@ -1,0 +1,224 @@
+/* collectives/gpu/call/guard.c: the thread that sees to it that no stream waits for ever.
+ *
+ * What waits on a device knows nothing of deaths and deadlines. So one thread per process looks at the boards of all
+ * communicators that work on devices, some fifty times a second: it takes note of deaths and aborts, of kernels that met a rank
+ * which called something else, and of operations that the device has begun and not ended for GYRE_TIMEOUT; then the
+ * communicator fails as it does on the host, and its abort word lets everything on its streams end (coll_cuda_stop). It sleeps in
+ * between, and takes part in no operation that goes well. */
+#include "collectives/gpu/call/state.h"
+
+#ifdef GYRE_CUDA
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/error.h"
+
+enum { LOOK_NS = 20 * 1000 * 1000 };
+#define DISAGREE_NS ((base_time_t)300 * 1000 * 1000) /* of standing still, before boards are compared */
+
+static struct {
+    pthread_mutex_t turn; /* one joins or leaves at a time, so that there is one thread */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    coll_cuda_t *list;
+    pthread_t thread;
+    int running; /* the thread exists */
+} guard = {.turn = PTHREAD_MUTEX_INITIALIZER,
+           .lock = PTHREAD_MUTEX_INITIALIZER,
+           .changed = PTHREAD_COND_INITIALIZER};
+
+/* The request that failure stories are told of: the message that waits, or the call that the device began last. */
+static gyre_request_t newest_call(const coll_cuda_t *c)
+{
+    gyre_request_t r = {.comm = c->comm, .kind = COLL_REQ_DEVICE, .peer = -1};
+    uint32_t turn;
+    if (coll_cuda_mail_waits(c, &turn, &r.call))
+        return r;
+    const uint32_t number = coll_cuda_read(&c->board->call);
+    if (!coll_find_call(c->comm, c->comm->rank, number, &r.call))
+        r.call = (comm_call_t){.seq = number};
+    return r;
+}
+
+static void fail(coll_cuda_t *c, gyre_status_t status, int peer, cudaError_t error)
+{
+    gyre_request_t r = newest_call(c);
+    r.peer = peer;
+    coll_drive(c->comm);
+    if (error != cudaSuccess)
+        (void)coll_cuda_failed(error, "an operation on CUDA device %d", c->device);
+    else
+        gyre_fail_quiet(status, "an operation on CUDA device %d did not end", c->device);
+    if (atomic_load(&c->comm->error) == GYRE_OK)
+        coll_comm_fail(c->comm, &r, status, NULL);
+    coll_stop_driving(c->comm);
+}
+
+static void look_at(coll_cuda_t *c)
+{
+    gyre_comm_t *comm = c->comm;
+    if (cudaSetDevice(c->device) != cudaSuccess) /* else calls here would open a context on device 0 */
+        (void)cudaGetLastError();
+    if (coll_comm_troubled(comm)) {
+        coll_drive(comm);
+        coll_comm_notice(comm);
+        coll_stop_driving(comm);
+    }
+    const gyre_status_t part = atomic_load(&comm->error) == GYRE_OK ? coll_cuda_hosts_trouble(c) : GYRE_OK;
+    if (part != GYRE_OK) { /* the whole fails with it */
+        coll_drive(comm);
+        if (atomic_load(&comm->error) == GYRE_OK)
+            coll_comm_fail(comm, NULL, part, NULL);
+        coll_stop_driving(comm);
+    }
+    if (atomic_load(&comm->error) != GYRE_OK) {
+        if (!atomic_load(&c->stopped)) {
+            coll_drive(comm);
+            coll_cuda_stop(comm);
+            coll_stop_driving(comm);
+        } else if (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady) {
+            coll_cuda_release(c); /* a stream whose own work came first */
+        }
+        return;
+    }
+    const uint32_t other = coll_cuda_read(&c->board->mismatch);
+    if (other) {
+        fail(c, GYRE_ERR_MISMATCH, (int)other - 1, cudaSuccess);
+        return;
+    }
+    const cudaError_t state = c->any ? cudaEventQuery(c->newest) : cudaSuccess;
+    if (state != cudaSuccess &&
+        state != cudaErrorNotReady) { /* the device's own, which every call on it gets from here on */
+        fail(c, GYRE_ERR_SYSTEM, -1, state);
+        return;
+    }
+    if (coll_cuda_mail_wrong(c)) {
+        coll_drive(comm);
+        coll_comm_fail(comm, NULL, GYRE_ERR_MISMATCH, NULL);
+        coll_stop_driving(comm);
+        return;
+    }
+    comm_call_t message;
+    uint32_t turn = 0;
+    const int waits = coll_cuda_mail_waits(c, &turn, &message);
+    const uint32_t finished = coll_cuda_read(&c->board->finished),
+                   started = coll_cuda_read(&c->board->started);
+    const base_time_t now = base_now();
+    if ((started == finished && !waits) || started != c->seen || turn != c->seen_turn) {
+        c->seen = started;
+        c->seen_turn = turn;
+        c->since = now;
+        return;
+    }
+    if (now - c->since > DISAGREE_NS) {
+        gyre_request_t r = newest_call(c);
+        comm_call_t theirs;
+        const int peer = r.call.op && !(r.call.flags & COMM_CALL_P2P) ? coll_disagreeing(&r, &theirs) : -1;
+        if (peer >= 0) {
+            fail(c, GYRE_ERR_MISMATCH, peer, cudaSuccess);
+            return;
+        }
+    }
+    if (now - c->since > comm->timeout_ns)
+        fail(c, GYRE_ERR_TIMEOUT, -1, cudaSuccess);
+}
+
+static void *run(void *unused)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)unused;
+    /* what this thread asks of events must not spoil what others capture */
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
+        (void)cudaGetLastError();
+    pthread_mutex_lock(&guard.lock);
+    while (guard.list) {
+        for (coll_cuda_t *c = guard.list; c; c = c->next)
+            look_at(c);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&guard.changed, &guard.lock, &until);
+    }
+    pthread_mutex_unlock(&guard.lock);
+    return NULL;
+}
+
+gyre_status_t coll_cuda_guard_add(coll_cuda_t *c)
+{
+    int rc = 0;
+    pthread_mutex_lock(&guard.turn);
+    pthread_mutex_lock(&guard.lock);
+    c->next = guard.list;
+    guard.list = c;
+    if (!guard.running) {
+        sigset_t all, before;
+        sigfillset(&all); /* signals are the program's threads' business */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        rc = pthread_create(&guard.thread, NULL, run, NULL);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        guard.running = rc == 0;
+    }
+    if (rc != 0)
+        guard.list = c->next;
+    pthread_mutex_unlock(&guard.lock);
+    pthread_mutex_unlock(&guard.turn);
+    return rc == 0 ? GYRE_OK
+                   : gyre_fail_errno(GYRE_ERR_SYSTEM, rc, "starting the thread that guards streams");
+}
+
+void coll_cuda_guard_remove(coll_cuda_t *c)
+{
+    pthread_mutex_lock(&guard.turn);
+    pthread_mutex_lock(&guard.lock);
+    for (coll_cuda_t **at = &guard.list; *at; at = &(*at)->next)
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    const int last = !guard.list && guard.running;
+    const pthread_t thread = guard.thread;
+    if (last)
+        guard.running = 0;
+    pthread_cond_signal(&guard.changed);
+    pthread_mutex_unlock(&guard.lock);
+    if (last)
+        pthread_join(thread, NULL);
+    pthread_mutex_unlock(&guard.turn);
+}
+
+/* The rank from which the fewest phases have come. */
+static int behind(const coll_cuda_t *c)
+{
+    const uint32_t *from = (const uint32_t *)(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases));
+    uint32_t *pages = c->pages + COLL_CUDA_RANKS;
+    int late = -1;
+    if (!coll_cuda_rescued(c) ||
+        cudaMemcpyAsync(pages, from, COLL_CUDA_RANKS * sizeof *pages, cudaMemcpyDeviceToHost, c->rescue) !=
+            cudaSuccess ||
+        !coll_cuda_rescued(c))
+        return -1;
+    for (int r = 0; r < c->comm->n; r++)
+        if (r != c->comm->rank && (int32_t)(c->phase - pages[r]) > 0 &&
+            (late < 0 || (int32_t)(pages[late] - pages[r]) > 0))
+            late = r;
+    return late;
+}
+
+int coll_cuda_late(const gyre_comm_t *comm)
+{
+    const coll_cuda_t *c = comm->cuda;
+    if (!c)
+        return -1;
+    comm_call_t message;
+    uint32_t turn;
+    if (coll_cuda_mail_waits(c, &turn, &message))
+        return message.root;
+    const int late = (int)coll_cuda_read(&c->board->late) - 1;
+    return late < 0 && c->stream_waits ? behind(c) : late;
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* collectives/gpu/call/state.h: a communicator's part on a CUDA device, shared by the files of gpu/; in a build with CUDA only. */
+#ifndef COLLECTIVES_GPU_CALL_STATE_H
+#define COLLECTIVES_GPU_CALL_STATE_H
+
+#include "collectives/gpu/gpu.h"
+
+#ifdef GYRE_CUDA
+
+#include <cuda_runtime_api.h>
+
+#include "collectives/gpu/shots/peers.h"
+
+typedef enum {
+    COLL_CUDA_PEERS = 1, /* ranks map each other's memory */
+    COLL_CUDA_STAGED     /* through pinned host memory and the host's collectives */
+} coll_cuda_path_t;
+
+typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* collectives/gpu/through/proxy.h */
+typedef struct coll_cuda_mail coll_cuda_mail_t;   /* collectives/gpu/mail/peer.c */
+typedef struct coll_cuda_wire coll_cuda_wire_t;   /* collectives/gpu/through/wire.c */
+
+/* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run time. */
+typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
+                                 unsigned flags);
+
+typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/schedule.c */
+
+typedef struct coll_cuda coll_cuda_t;
+struct coll_cuda {
+    gyre_comm_t *comm;
+    gyre_comm_t *shadow; /* the same ranks, for what the proxy's thread does on the host; owned */
+    coll_cuda_t *next;   /* in the guard's list */
+    int device;
+    coll_cuda_path_t path;
+    char why[400];       /* this path */
+    cudaStream_t stream; /* of ordinary calls */
+    cudaEvent_t newest;  /* behind the newest operation, */
+    _Atomic int any;     /* if there is one; the guard looks, too */
+    int ended;           /* coll_cuda_end */
+    cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
+    int spare_events, events_room;
+    coll_cuda_board_t *board; /* pinned, owned */
+    _Atomic int stopped;      /* the abort word is set: the communicator has failed */
+    /* the guard's */
+    uint32_t seen, seen_turn;
+    base_time_t since;
+    /* ranks that map each other's memory */
+    char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
+    size_t region;
+    int blocks;
+    int resident; /* of them, kernels that wait have at most so many: those of all ranks of a device find room on it at once */
+    size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
+    uint32_t engines;       /* rounds by copy engines enqueued so far */
+    int uneven_links;       /* not every two devices are joined alike, by NVLink */
+    int stream_waits;       /* streams wait for peers, not kernels */
+    uint32_t phase;         /* phases enqueued so far */
+    uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
+    cudaStream_t rescue;    /* does not wait for anybody: for those copies */
+    coll_cuda_wait_fn wait; /* cuStreamWaitValue32; NULL: kernels wait, for peers and for the host */
+    coll_cuda_mail_t *mail; /* messages between them */
+    size_t mail_at;         /* where its part of an arena begins */
+    gyre_cuda_registration_t *registered; /* the program's buffers, newest first; owned */
+    uint64_t read_directly;               /* operations so far that worked in them */
+    /* staging; NULL where ranks map each other's memory */
+    coll_cuda_proxy_t *proxy;
+    struct coll_cuda_plans *plans; /* schedules for kernels; NULL: none was needed yet */
+    /* messages from device memory */
+    unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
+    char *
+        slots; /* on the device, of messages, then collectives/gpu/through/wire.c's; owned, by the pool of arenas */
+    int flush;              /* the device must be told that something came */
+    char messages[960];     /* how large ones go, and why */
+    coll_cuda_wire_t *wire; /* of collectives; NULL: they do not go so */
+    /* this rank's host, and the ranks of its place on all hosts (collectives/gpu/through/hosts.c); owned; NULL: collectives are not made of them */
+    gyre_comm_t *_Atomic within, *_Atomic between;
+    coll_cuda_t *_Atomic whole; /* whose within or between this is: it fails with it, and ends its streams */
+    int divisor; /* of averages, where it is not the number of ranks: of the whole whose `between` this is */
+    char collectives[500]; /* how long ones between hosts go, and why */
+};
+
+/* ---- setup.c ---- */
+/* Collective over `comm`; comm->cuda is set afterwards. */
+gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
+/* What every path needs: a stream, an event, the board; the kernels are loaded. On the current device. */
+gyre_status_t coll_cuda_make_parts(coll_cuda_t *c);
+/* An error of CUDA in words: the call with its arguments, and CUDA's text. */
+gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Collective: every rank's status of a step that each did by itself; the first rank's error, if any, on all of them. */
+gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine);
+/* Blocks that each of `beside` ranks on one device may have, so that those of all are resident at once: one per multiprocessor, as
+ * long as there are as many, so that other kernels find room beside them. held: coll_cuda_blocks_held. 0: not even one. */
+static inline int coll_cuda_room(int processors, int held, int beside)
+{
+    const int each = processors / beside;
+    return each > 0 ? each : processors * held >= beside;
+}
+/* Makes the communicator's device current; *before is for exit. */
+gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
+void coll_cuda_exit(const coll_cuda_t *c, int before);
+
+/* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; it is not freed before the job ends. */
+gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
+void coll_cuda_give_memory(const char *base);
+
+/* ---- team.c ---- */
+/* Whether a message of a team may go on that stream: ranks that share a device wait for each other's kernels. */
+gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream);
+/* The same of a collective, for which no two ranks may use one stream. Notes it. */
+gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream);
+
+/* ---- collectives/gpu/through/lent.c ---- */
+/* Collective. bytes: of the slots. */
+gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes);
+/* After the shadow's end, by which nothing of them is read or written any more. */
+void coll_cuda_direct_stop(coll_cuda_t *c);
+
+/* Returns when the newest operation has ended; without graphs that the program launched. */
+void coll_cuda_wait_for_streams(const coll_cuda_t *c);
+
+/* ---- collectives/gpu/shots/registered.c ---- */
+/* Where a call's buffers lie in registered memory, as flags tell it (peers.h); 0: not in any. */
+typedef struct {
+    uint64_t in, out;
+} coll_cuda_places_t;
+/* 1: the call works on registered buffers: it may be, and this rank's lie in registered memory, as all ranks' must. */
+int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_algo_t algo,
+                            coll_cuda_places_t *places);
+/* 1: operations of this shape gain from it. */
+int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
+void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *shape, int capturing,
+                                   coll_cuda_op_t *op, int *blocks);
+/* The peers' registered buffers are let go; nothing of this rank reads there any more. */
+void coll_cuda_unmap_registered(coll_cuda_t *c);
+
+/* ---- guard.c ---- */
+gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
+void coll_cuda_guard_remove(coll_cuda_t *c);
+
+/* ---- collectives/gpu/shots/peers.c ---- */
+/* Kernels do not wait, streams do. A graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds. */
+int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing);
+/* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
+void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, int capturing, coll_cuda_op_t *op,
+                        int *blocks);
+/* 1: captured into a graph, it runs otherwise than it does at once, so that all ranks capture it or none. */
+int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *shape, int registered);
+/* What does not depend on buffers and parts; the rest of `op` is zeroed. */
+void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op);
+/* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */
+void coll_cuda_shard(size_t bytes, int n, int r, size_t *at, size_t *length);
+/* places: of the call's buffers, which are registered; NULL: they are not. */
+gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
+                                      coll_algo_t algo, const coll_cuda_places_t *places, cudaStream_t stream,
+                                      int capturing);
+/* The stream goes on once *word, which lies on the device or is pinned, has come to `value` on the circle of numbers. */
+gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint32_t value, const char *name,
+                                    cudaStream_t stream);
+/* 1: what was copied on the stream of rescues is there; 0: the device does not get to it. */
+int coll_cuda_rescued(const coll_cuda_t *c);
+/* Streams of a communicator that has failed wait no more. Again and again: peers that have not heard of it may still write. */
+void coll_cuda_release(coll_cuda_t *c);
+/* What the ranks of a call must agree on. */
+uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
+/* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
+size_t coll_cuda_count(const coll_shape_t *shape, int r);
+
+/* ---- enqueue.c ---- */
+/* What is enqueued next comes behind the communicator's newest operation, whatever stream that is on. */
+gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing);
+gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing);
+/* The same behind a call that may have failed halfway (status, which is returned then): what it has enqueued waits until it is released,
+ * and uses memory that goes with the communicator, so both must know of it. */
+gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status);
+/* A call that has its number cannot be taken back: the others have made it, too. Returns the status. */
+gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status);
+
+/* ---- collectives/gpu/through/proxy.c ---- */
+gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
+/* Streams wait no more for what the proxy does; part of coll_cuda_release. */
+void coll_cuda_proxy_release(coll_cuda_t *c);
+void coll_cuda_proxy_stop(coll_cuda_t *c);
+void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
+
+/* ---- choose.c ---- */
+/* The schedule that serves a call in a kernel of its own, and why (NULL: nobody asks); AUTO: the shots of collectives/gpu/shots/peers.c. A function of
+ * what all ranks know. Errors: NOT_FOUND, UNSUPPORTED: GYRE_ALGO names something else. */
+gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo,
+                               const char **why);
+/* What one rank sees of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
+int coll_cuda_uneven_links(int device, const int *devices, int n);
+/* Elements of the vector or of the longest block; 0: there are none, or not every rank knows. */
+size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *shape);
+
+/* ---- collectives/gpu/plans/schedule.c ---- */
+enum {
+    COLL_CUDA_PLANS = 1 << 20
+}; /* bytes of the arena, behind the copy engines', for this rank's plans, before more memory is taken */
+/* Of an arena, up to what messages have. */
+static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t engine_half)
+{
+    return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
+}
+/* The plan for a call that a schedule serves, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).
+ * capturing: it lasts as long as the communicator. */
+gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,
+                                  coll_cuda_plan_t **out);
+/* Why no kernel can run it, after coll_cuda_find_plan has found that so; good until the next call of it. */
+const char *coll_cuda_plan_refused(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
+/* The grid, and the segments that a block works through. */
+void coll_cuda_plan_shape(const coll_cuda_plan_t *plan, int *blocks, uint32_t *rounds);
+gyre_status_t coll_cuda_enqueue_plan(coll_cuda_plan_t *plan, const coll_cuda_op_t *op, const char *name,
+                                     cudaStream_t stream);
+/* Nothing of the communicator runs any more. */
+void coll_cuda_plans_free(coll_cuda_t *c);
+void coll_cuda_team_plans_free(coll_team_t *team); /* what it decided on them */
+
+/* ---- collectives/gpu/through/staged.c ---- */
+gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
+
+/* ---- collectives/gpu/through/wire.c ---- */
+/* Bytes of device memory that it wants; 0: it cannot be, whatever the network can. */
+size_t coll_cuda_wire_bytes(const coll_cuda_t *c);
+/* base: that many bytes, lent to the shadow's group. By each rank for itself. */
+gyre_status_t coll_cuda_wire_start(coll_cuda_t *c, char *base);
+void coll_cuda_wire_stop(coll_cuda_t *c); /* after the shadow's end, or before its use */
+/* 1: a collective of that shape goes so; the same on all ranks. */
+int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *shape);
+/* In so many exchanges. */
+uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *shape);
+gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, uint32_t sig,
+                                     cudaStream_t stream);
+
+/* ---- collectives/gpu/through/hosts.c ---- */
+/* Collective; whatever comes of it is the same on all ranks. c->collectives tells. */
+gyre_status_t coll_cuda_hosts_start(coll_cuda_t *c);
+void coll_cuda_hosts_end(const coll_cuda_t *c); /* as coll_cuda_end */
+void coll_cuda_hosts_stop(coll_cuda_t *c);
+/* 1: a collective of that shape goes so. */
+int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *shape);
+gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
+/* A failure of one of its parts, quiet, with its text; and the other way round. */
+gyre_status_t coll_cuda_hosts_trouble(const coll_cuda_t *c);
+void coll_cuda_hosts_abort(const coll_cuda_t *c, const char *text);
+/* coll_cuda_release of its parts. */
+void coll_cuda_hosts_release(const coll_cuda_t *c);
+/* c is a part that has failed: so does the whole, now, and ends c's streams. Nobody here is driving. */
+void coll_cuda_hosts_fail(const coll_cuda_t *c);
+/* 1: c is a part, and kernels of this host's have met a rank that called something else: what its stream has now must not be sent. The
+ * guard is about to tell. */
+int coll_cuda_hosts_hold(const coll_cuda_t *c);
+
+/* ---- collectives/gpu/mail/messages.c ---- */
+typedef struct {
+    coll_cuda_t *c;
+    coll_req_kind_t kind;
+    char *buffer;
+    size_t bytes;
+    comm_call_t as;
+    cudaStream_t stream;
+    size_t order, done; /* in its group: place among the calls; pieces that are enqueued */
+} coll_cuda_message_t;
+size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
+/* Now, or when the open group ends. */
+gyre_status_t coll_cuda_enqueue_message(coll_cuda_message_t *m);
+
+/* ---- collectives/gpu/mail/peer.c ---- */
+size_t coll_cuda_mail_bytes(size_t staging,
+                            int n); /* of an arena, for messages; staging: of the blocks' part of it */
+/* That part of the own arena, before any peer maps it. */
+gyre_status_t coll_cuda_mail_clear(char *mail);
+gyre_status_t coll_cuda_mail_start(coll_cuda_t *c);
+void coll_cuda_mail_free(coll_cuda_t *c);
+/* Messages go in pieces of at most so many bytes, cut alike on both sides. */
+size_t coll_cuda_mail_piece(const coll_cuda_t *c);
+/* Piece k of a message: `bytes` from `at` on. */
+gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_t k, size_t at, size_t bytes);
+/* 1: a message waits on its stream, or moves; the turn and the call are the last one's in either case. */
+int coll_cuda_mail_waits(const coll_cuda_t *c, uint32_t *turn, comm_call_t *call);
+/* 1: another message came than this rank called; the error is noted (quiet). */
+int coll_cuda_mail_wrong(const coll_cuda_t *c);
+/* Streams wait no more for messages; part of coll_cuda_release. */
+void coll_cuda_mail_release(const coll_cuda_t *c);
+
+/* A word of pinned memory that the device writes. */
+static inline uint32_t coll_cuda_read(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+#endif
+#endif

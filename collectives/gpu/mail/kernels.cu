@@ -1,0 +1,81 @@
+/* collectives/gpu/mail/kernels.cu: one piece of a message between ranks that map each other's device memory (mail.h): one block, which moves a
+ * short piece, and for one that copy engines move waits before or tells behind.
+ *
+ * What is told is there: the block's stores come before the barrier, that before the release of the word; what engines have copied is
+ * complete where a kernel behind it on the stream begins. Block: THREADS; shared memory: a word. */
+#include "collectives/gpu/mail/mail.h"
+
+#include "collectives/gpu/shots/copy.h"
+
+#ifdef GYRE_EMULATED
+#define THREADS 32 /* each is a fiber */
+#else
+#define THREADS 512
+#endif
+
+enum { LOOKS_PER_ABORT = 64 };
+
+/* 0: the operation is over. The abort word lies in host memory, where a look takes a microsecond: now and then. */
+static __device__ int wait_for(const coll_cuda_piece_t &p)
+{
+    const uint32_t abort = *(const volatile uint32_t *)p.abort, wrong = *(volatile uint32_t *)&p.board->wrong;
+    if (abort | wrong) /* both are on their way at once */
+        return 0;
+    for (uint32_t looks = 1; (int32_t)(gyre_load_acquire(p.wait) - p.until) < 0; looks++) {
+        if (looks % LOOKS_PER_ABORT == 0 && *(const volatile uint32_t *)p.abort)
+            return 0;
+        GYRE_SPIN();
+    }
+    return 1;
+}
+
+static __device__ int is_expected(const coll_cuda_piece_t &p)
+{
+    const volatile coll_cuda_letter_t *letter = p.letter;
+    volatile coll_cuda_mail_board_t *board = p.board;
+    if (letter->bytes == p.text.bytes && letter->piece == p.text.piece)
+        return 1;
+    board->bytes = letter->bytes;
+    board->piece = letter->piece;
+    board->turn = p.turn;
+    gyre_store_release(&p.board->wrong, (uint32_t)p.peer + 1);
+    return 0;
+}
+
+static __global__ void __launch_bounds__(THREADS) piece_kernel(const __grid_constant__ coll_cuda_piece_t p)
+{
+    __shared__ int goes_on;
+    if (threadIdx.x == 0) {
+        *(volatile uint32_t *)&p.board->began = p.turn;
+        goes_on = wait_for(p) && (!p.takes || is_expected(p));
+    }
+    __syncthreads();
+    if (!goes_on || !p.tell)
+        return;
+    coll_copy_block(p.to, p.from, p.bytes);
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    if (!p.takes) {
+        volatile coll_cuda_letter_t *letter = p.letter;
+        letter->bytes = p.text.bytes;
+        letter->piece = p.text.piece;
+    }
+    gyre_store_release(p.tell, p.number);
+    gyre_store_release(&p.board->ended, p.turn);
+}
+
+extern "C" cudaError_t coll_cuda_load_mail(void)
+{
+#ifndef GYRE_EMULATED
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)piece_kernel);
+#else
+    return cudaSuccess;
+#endif
+}
+
+extern "C" cudaError_t coll_cuda_launch_piece(const coll_cuda_piece_t *piece, cudaStream_t stream)
+{
+    return GYRE_LAUNCH(piece_kernel, dim3(1), dim3(THREADS), 0, stream, *piece);
+}

@@ -1,0 +1,96 @@
+/* collectives/gpu/none.c: a build without CUDA: calls on device memory say so. */
+#include "collectives/gpu/gpu.h"
+
+#ifndef GYRE_CUDA
+
+#include "base/error.h"
+
+static gyre_status_t none(const char *name)
+{
+    return coll_refuse(
+        gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: no CUDA device: %s", name, base_device_why_not(BASE_CUDA)));
+}
+
+gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
+{
+    (void)comm;
+    return none("gyre_comm_prepare_cuda");
+}
+
+gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **comms)
+{
+    (void)n, (void)devices, (void)comms;
+    return none("gyre_cuda_comms_create");
+}
+
+gyre_status_t coll_cuda_start(const coll_call_t *call)
+{
+    return none(call->name);
+}
+
+gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    (void)kind, (void)buffer, (void)count, (void)type, (void)peer, (void)comm, (void)stream;
+    return none(name);
+}
+
+gyre_status_t coll_cuda_group_end(gyre_status_t error)
+{
+    (void)error;
+    return GYRE_OK;
+}
+
+void coll_cuda_stop(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
+void coll_cuda_end(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
+void coll_cuda_free(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
+void coll_cuda_leave(int all_ended)
+{
+    (void)all_ended;
+}
+
+int coll_cuda_advance(gyre_comm_t *comm)
+{
+    (void)comm;
+    return 0;
+}
+
+int coll_cuda_late(const gyre_comm_t *comm)
+{
+    (void)comm;
+    return -1;
+}
+
+gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
+                                      gyre_cuda_registration_t **registration)
+{
+    (void)comm, (void)buffer, (void)bytes, (void)registration;
+    return none("gyre_comm_register_cuda");
+}
+
+gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration)
+{
+    (void)comm, (void)registration;
+    return none("gyre_comm_deregister_cuda");
+}
+
+gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, int registered,
+                                coll_cuda_explanation_t *out)
+{
+    (void)comm, (void)shape, (void)registered, (void)out;
+    return none("explain");
+}
+
+#endif

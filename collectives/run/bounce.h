@@ -1,0 +1,23 @@
+/* collectives/run/bounce.h: gyre_send, gyre_recv and their non-blocking forms on device memory: the message goes through pinned
+ * memory of the host, as a message of the host, so that everything that holds for those holds here: any number under way in both
+ * directions, groups, and a peer whose buffer is of the other kind. (gyre_send_stream and gyre_recv_stream: collectives/gpu/call/enqueue.c.) */
+#ifndef COLLECTIVES_RUN_BOUNCE_H
+#define COLLECTIVES_RUN_BOUNCE_H
+
+#include "collectives/run/communicator.h"
+
+typedef struct coll_bounce coll_bounce_t;
+
+/* Pinned memory for a message of `bytes` > 0 in place of `buffer`, which is on a device; what is to be sent has been copied. NULL: an
+ * error (reported). The caller is driving. */
+coll_bounce_t *coll_bounce_take(gyre_comm_t *comm, coll_req_kind_t kind, void *buffer, size_t bytes);
+void *coll_bounce_memory(coll_bounce_t *bounce);
+/* The request that the message has become: when it is finished, what was received is copied to the device, and the memory is
+ * free to be used again. */
+void coll_bounce_attach(coll_bounce_t *bounce, gyre_request_t *r);
+/* It becomes none. The caller is driving. */
+void coll_bounce_give(coll_bounce_t *bounce);
+/* With the communicator, of which nothing is under way. */
+void coll_bounce_free_all(gyre_comm_t *comm);
+
+#endif

@@ -1,0 +1,264 @@
+/* collectives/run/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this room that
+ * start and drive operations.
+ *
+ * Who may touch what: whoever holds `driving` may read and change the queues and run operations. It is taken with a
+ * plain store by the thread that did so first, never waited for in a wait loop (somebody else is driving then), and no system call is involved. A
+ * communicator with non-blocking operations under way is in the process's registry (collectives/run/progress.c), so that
+ * waiting for one communicator moves the others, too, and so that the progress thread finds its work. */
+#ifndef COLLECTIVES_RUN_COMMUNICATOR_H
+#define COLLECTIVES_RUN_COMMUNICATOR_H
+
+#include <stdatomic.h>
+
+#include <gyre/collectives.h>
+
+#include "base/thread/bias.h"
+#include "base/clock.h"
+#include "collectives/run/oneshot.h"
+#include "collectives/run/plan.h"
+#include "collectives/run/team.h"
+#include "collectives/choose/tune.h"
+#include "comm/transport.h"
+#include "comm/wait.h"
+
+/* COLL_REQ_DEVICE: on device memory (collectives/gpu/gpu.h), enqueued already. */
+typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV, COLL_REQ_DEVICE } coll_req_kind_t;
+
+enum { COLL_SIZE_CLASSES = 20 }; /* powers of two of bytes that the cost model is asked about */
+
+enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
+
+/* Called once, by the driving thread, when the request is finished. */
+typedef void (*coll_finished_fn)(void *user, gyre_status_t status);
+
+struct gyre_request {
+    gyre_comm_t *comm;
+    gyre_request_t *next;       /* in the communicator's queue, or in its free list */
+    gyre_request_t *group_next; /* blocking requests of an ending group */
+    coll_req_kind_t kind;
+    int collected;         /* COLL_COLLECTED_*: waits for gyre_group_end */
+    _Atomic uint32_t done; /* 1: finished, status is valid. Release/acquire: pairs with the waiter's load */
+    gyre_status_t status;
+    comm_call_t call;
+    comm_tag_t tag;
+    base_time_t started, deadline;
+    coll_finished_fn finished;
+    void *user;
+    /* collectives */
+    coll_plan_t *plan;
+    coll_run_t run;
+    /* point to point */
+    void *buffer;
+    size_t bytes;
+    int peer;
+    comm_link_t *link;
+    comm_msg_t msg;
+    /* on a device */
+    gyre_request_t *device_next; /* in the communicator's queue of those */
+    void *event;                 /* cudaEvent_t behind it; from and back to the communicator's spare ones */
+};
+
+/* Counters of one direction of point-to-point traffic with one peer. */
+typedef struct {
+    uint32_t sent, received;       /* messages started so far: the tags' sequence numbers */
+    uint32_t send_pass, recv_pass; /* pass of coll_p2p_advance in which the lane was found busy */
+    comm_link_t *link;             /* NULL: not used by a message alone so far */
+} coll_p2p_peer_t;
+
+struct gyre_comm {
+    comm_world_t *world;
+    comm_group_t *group; /* NULL: its ranks are threads' or one thread's in this process, a team */
+    coll_team_t *team;   /* NULL: its ranks are processes, a group */
+    const _Atomic uint32_t *troubles; /* changes with every death or abort that is noted */
+    int rank, n, local_rank, local_size, hosts;
+    int is_world;
+    int *world_ranks;      /* [n] */
+    const int *host_of;    /* [n] */
+    const int *part_of;    /* [n] what hierarchical works on: hosts, or the cells of one (comm_group_cells) */
+    int parts, even_parts; /* even: all of one size */
+    size_t part_places;    /* coll_hierarchical_places */
+    const coll_tune_t *tune; /* the job's; borrowed from the process */
+    coll_tune_line_t pin;    /* coll_comm_pin; op 0: nothing is pinned */
+    /* What the cost model said, by operation and size class: 0 not asked yet, 1 the rules are right, else 2 + coll_algo_t */
+    uint8_t modelled[COLL_OP_END][COLL_SIZE_CLASSES];
+    uint64_t id;
+    uint32_t seq;      /* collectives called so far */
+    uint32_t fault_at; /* call at which GYRE_FAULT strikes; 0: never */
+    int fault;
+    uint32_t open;   /* requests that somebody still has to wait for */
+    uint32_t splits; /* splits called so far; part of the children's ids */
+    double timeout_s;
+    base_time_t timeout_ns; /* the same */
+    base_time_t made_in;    /* what making it took, for gyre-perf init */
+    int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
+    _Atomic int error;      /* gyre_status_t that killed this communicator */
+    char error_text[1700];
+
+    gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
+    gyre_request_t *p2p_head, *p2p_tail;
+    struct coll_cuda *cuda;                    /* collectives/gpu/gpu.h; NULL: not used on a device so far */
+    struct coll_bounce *bounces;               /* spare ones: collectives/run/bounce.h */
+    gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
+    coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
+    uint32_t p2p_pass;
+    size_t
+        *own_count; /* [n] zeros but this rank's entry: counts of gatherv and scatterv away from the root */
+    gyre_request_t *free_requests;
+    coll_plan_cache_t plans;
+    coll_scratch_t scratch;
+    uint32_t exchange_chain;     /* hash of all exchanges so far */
+    coll_oneshot_run_t exchange; /* of the head, if its plan is one; or of a blocking call without request */
+
+    base_bias_t driving; /* see above */
+    uint64_t
+        visited; /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
+    _Atomic int registered; /* in the registry; changes under the registry's mutex */
+    gyre_comm_t *next_registered;
+    _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
+    /* For coll_note_idle; changed by whoever drives. */
+    uint32_t idle_turns;
+    int noted;              /* for whom it waits stands in the flight recorder */
+    base_time_t idle_since; /* 0: not yet looked at */
+    uint64_t operations, sleeps, allocations;
+    base_time_t waited;
+    coll_traffic_t traffic;
+};
+
+/* --- comm.c --- */
+/* The communicator of the job's present members; collective over them. */
+gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out);
+/* After the job has grown: the newcomers get what the others are tuned by. Collective over the members. */
+gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline);
+void coll_comm_free(gyre_comm_t *comm);
+/* Rank `rank` of a team; nothing of it is on a device yet. */
+gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
+/* INVALID while a group is open or requests of `comm` were not waited for. */
+gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
+/* Chooses the order of this communicator's reductions from here on; gyre_init takes it from GYRE_ORDER, a split from its
+ * parent. For programs that compare orders in one process: all ranks must choose alike, between the same two
+ * operations. INVALID, and nothing changes, while operations are under way. */
+gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
+
+/* Fixes the choice for the operation line->op of this communicator, before all choose lines and the model; what the line does
+ * not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process; conditions and
+ * errors as above. */
+gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
+
+/* --- request.c --- */
+gyre_request_t *coll_request_new(gyre_comm_t *comm);         /* NULL: no memory (reported) */
+gyre_request_t *coll_request_new_driving(gyre_comm_t *comm); /* the caller is driving */
+/* The next coll_request_new allocates nothing. 0: no memory (reported). The caller is driving. */
+int coll_request_reserve(gyre_comm_t *comm);
+/* Puts a filled request in its queue and starts it, or collects it if a group is open. Blocking callers pass
+ * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
+gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
+gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+/* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long as the others are on
+ * time. The caller is driving and stops driving here. */
+gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
+                               comm_call_t *call);
+/* Moves everything of `comm` a step: > 0 something moved, 0 nothing, or somebody else is driving. Errors end up in
+ * the requests; a death or an abort is noticed here, too. */
+int coll_comm_advance(gyre_comm_t *comm);
+int coll_comm_advance_driving(gyre_comm_t *comm); /* the caller is driving */
+int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
+/* For those who poll and never sleep, after each look that moved nothing: once that has been so for 10 ms the rank for which
+ * the first operation waits goes into the flight recorder, for others that wait for us. The caller is driving. */
+void coll_note_idle(gyre_comm_t *comm);
+/* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole story where it is
+ * known from elsewhere (and others know it, too), or NULL. The caller is driving. */
+void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
+/* Ends all operations of `comm` with ABORTED here, and on all its ranks; an earlier error stays. The caller is driving. */
+void coll_comm_abort(gyre_comm_t *comm, const char *text);
+/* All other ranks hear that it has failed. */
+void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
+/* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The caller is driving. */
+void coll_comm_notice(gyre_comm_t *comm);
+void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+
+/* --- blame.c --- */
+/* "all_reduce #12 (count 4, float, sum)" */
+void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
+/* Do they agree in all that is shown? */
+int coll_same_call(const comm_call_t *a, const comm_call_t *b);
+/* A call stands where the other ranks can see it; of a rank, the newest one with that number. The caller of post is driving. */
+void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
+int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call);
+/* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
+int coll_first_blocker(const gyre_request_t *r);
+/* A rank of this host whose call of r's number, or of a number shortly before, is another one than this rank's, as far as
+ * both are still on their boards. -1: none. Ranks that disagree may not even wait for each other in the same
+ * place (one for a post, one at a link), so this is what tells them. */
+int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
+/* The story of r's failure, for gyre_last_error. why: what is known. For TIMEOUT others are asked, which takes COMM_BLAME_SECONDS at
+ * most; ABORTED then (quiet), and no text: the communicator has been aborted meanwhile. The caller is driving. */
+gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
+                                const char *why, char *text, size_t bytes);
+
+/* 1 while this thread is between gyre_group_start and gyre_group_end. */
+int coll_group_open(void);
+/* An open group of this thread will end with this error. */
+void coll_group_note_error(gyre_status_t status);
+
+/* --- calls.c --- */
+/* The checks that every call begins with. A dead communicator answers with the error that killed it. */
+gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm);
+gyre_status_t coll_check_type(const char *name, gyre_type_t type);
+/* Non-blocking calls need a place for their request. */
+gyre_status_t coll_check_request(const char *name, gyre_request_t **request);
+/* Passes `status` on, and lets an open group end with it. */
+static inline gyre_status_t coll_refuse(gyre_status_t status)
+{
+    coll_group_note_error(status);
+    return status;
+}
+/* In place, with a callback when finished; for buckets. */
+gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
+                                    gyre_comm_t *comm, coll_finished_fn finished, void *user,
+                                    gyre_request_t **request);
+gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                         gyre_redop_t op, gyre_comm_t *comm, coll_finished_fn finished,
+                                         void *user, gyre_request_t **request);
+
+/* --- fault.c --- */
+/* Reads GYRE_FAULT; INVALID if it is malformed. */
+gyre_status_t coll_fault_arm(gyre_comm_t *comm);
+/* The mishap happens; it may make another call of the one that is about to be made, and may not return. */
+void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send, void **recv);
+
+/* --- p2p.c --- */
+/* A message whose arguments are right, on a communicator that has not failed (coll_check_comm), wherever its buffer lies;
+ * request: NULL: blocking. */
+gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
+                             gyre_comm_t *comm, gyre_request_t **request);
+int coll_p2p_advance(gyre_comm_t *comm);
+
+/* --- progress.c --- */
+void coll_registry_add(gyre_comm_t *comm);
+void coll_registry_remove(gyre_comm_t *comm);
+/* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
+int coll_registry_advance(gyre_comm_t *except, int *others);
+/* 1: some communicator beside `comm` is registered, so whoever waits must move it. Costs two loads. */
+int coll_registry_others(const gyre_comm_t *comm);
+/* Starts or stops using the process's progress thread. */
+gyre_status_t coll_progress_thread_start(void);
+void coll_progress_thread_stop(void);
+
+/* 1: something has died or was aborted since the last look; coll_comm_notice tells whether it concerns comm. */
+static inline int coll_comm_troubled(gyre_comm_t *comm)
+{
+    return comm->n > 1 && atomic_load_explicit(comm->troubles, memory_order_relaxed) !=
+                              atomic_load_explicit(&comm->trouble, memory_order_relaxed);
+}
+
+static inline int coll_try_drive(gyre_comm_t *comm)
+{
+    return base_bias_try(&comm->driving);
+}
+void coll_drive(gyre_comm_t *comm); /* waits for its turn */
+static inline void coll_stop_driving(gyre_comm_t *comm)
+{
+    base_bias_leave(&comm->driving);
+}
+
+#endif

@@ -1,0 +1,311 @@
+/* collectives/run/executor.c: runs a plan for real.
+ *
+ * One loop over the channels: each goes forward until its next step cannot move; sends that are under way are asked
+ * again in each turn. Nothing blocks, nothing is allocated, no system call is made here: waiting is the business
+ * of collectives/run/request.c. */
+#include "collectives/run/communicator.h"
+
+#include "base/error.h"
+#include "collectives/run/joint.h"
+#include "collectives/kernels/kernels.h"
+#include "comm/memory/memory.h"
+
+static coll_segment_t *segment_of(const gyre_request_t *r)
+{
+    return &r->plan->segments[r->plan->segment_of[r->run.segment]];
+}
+
+static char *buffer_base(const gyre_request_t *r, uint8_t buf)
+{
+    const coll_plan_t *p = r->plan;
+    size_t shift = r->run.segment * p->segment_count * p->esize;
+    char *scratch = r->comm->scratch.base;
+    switch (buf) {
+    case COLL_IN:
+        return p->shape.scaled ? scratch : (char *)(uintptr_t)r->run.in + shift;
+    case COLL_OUT:
+        return r->run.out + shift;
+    default:
+        return scratch + p->scaled_bytes;
+    }
+}
+
+/* Writes this rank's scaled contribution, packed, to the start of the scratch memory. */
+static void scale_input(gyre_request_t *r, const coll_segment_t *g)
+{
+    const coll_plan_t *p = r->plan;
+    size_t shift = r->run.segment * p->segment_count;
+    char *to = r->comm->scratch.base;
+    if (!g->counts) {
+        coll_kernel_scale(p->shape.type, to, r->run.in + shift * p->esize, g->scaled_count, r->run.scale);
+        return;
+    }
+    for (int b = 0; b < r->comm->n; b++) {
+        const char *from = r->run.in + (p->shape.displs[b] + shift) * p->esize;
+        coll_kernel_scale(p->shape.type, to, from, g->counts[b], r->run.scale);
+        to += g->counts[b] * p->esize;
+    }
+}
+
+/* Scratch memory grows to what the largest plan so far needs; nothing of this communicator runs meanwhile. It is a
+ * window, so that peers can read partial results where they lie. */
+static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
+{
+    if (bytes <= comm->scratch.bytes)
+        return GYRE_OK;
+    void *base;
+    gyre_status_t st = comm_mem_alloc(bytes, &base);
+    if (st != GYRE_OK)
+        return st;
+    comm->allocations++;
+    if (comm->scratch.base)
+        st = comm_mem_free(comm->scratch.base);
+    comm->scratch = (coll_scratch_t){.base = base, .bytes = bytes};
+    return st;
+}
+
+static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
+{
+    gyre_status_t st = need_scratch(r->comm, r->plan->tmp_bytes);
+    if (st != GYRE_OK)
+        return st;
+    for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
+        coll_pstep_t *s = &g->steps[i];
+        s->done = 0;
+        s->viewed = 0;
+        s->msg = (comm_msg_t){0};
+    }
+    r->run.nopen = 0;
+    r->run.nblocked = 0;
+    r->run.left = 0;
+    for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
+        r->run.pc[c] = g->first[c];
+        r->run.left += g->first[c] < g->last[c];
+    }
+    if (r->plan->shape.scaled)
+        scale_input(r, g);
+    if (g->joint) {
+        const int sends = r->plan->shape.root < 0 || r->plan->shape.root == r->comm->rank;
+        coll_joint_announce(g, r->comm->n, buffer_base(r, COLL_TMP), sends ? buffer_base(r, COLL_IN) : NULL,
+                            buffer_base(r, COLL_OUT));
+    }
+    r->run.started = 1;
+    return GYRE_OK;
+}
+
+static gyre_status_t step_link(gyre_request_t *r, coll_pstep_t *s)
+{
+    if (s->link)
+        return GYRE_OK;
+    return comm_group_link(r->comm->group, s->peer, s->lane, &s->link);
+}
+
+/* 1 if an earlier send of `link`'s lane still waits for its place, so that a later one may not be started. */
+static int lane_blocked(const gyre_request_t *r, const coll_segment_t *g, uint32_t earlier,
+                        const comm_link_t *link)
+{
+    for (uint32_t i = 0; r->run.nblocked && i < earlier; i++) {
+        const coll_pstep_t *s = &g->steps[g->open_sends[i]];
+        if (s->link == link && !comm_send_accepted(&s->msg))
+            return 1;
+    }
+    return 0;
+}
+
+/* Posts a send. It never holds up its channel, however full the lane is: a schedule is free of deadlock on that condition
+ * (schedule.h), so what finds no place yet is kept with the sends under way and tried again in order. */
+static gyre_status_t advance_send(gyre_request_t *r, coll_segment_t *g, uint32_t index)
+{
+    coll_pstep_t *s = &g->steps[index];
+    gyre_status_t st = step_link(r, s);
+    if (st != GYRE_OK)
+        return st;
+    r->comm->traffic.bytes_sent += s->bytes;
+    r->comm->traffic.messages_sent++;
+    st = GYRE_IN_PROGRESS;
+    if (!lane_blocked(r, g, r->run.nopen, s->link))
+        st = comm_send(s->link, buffer_base(r, s->buf) + s->offset, s->bytes, r->tag, &s->msg);
+    if (st == GYRE_OK)
+        s->done = 1;
+    if (st != GYRE_IN_PROGRESS)
+        return st;
+    r->run.nblocked += !comm_send_accepted(&s->msg);
+    g->open_sends[r->run.nopen++] = index;
+    return GYRE_OK;
+}
+
+static gyre_status_t advance_recv(gyre_request_t *r, coll_pstep_t *s)
+{
+    gyre_status_t st = step_link(r, s);
+    if (st != GYRE_OK)
+        return st;
+    st = GYRE_ERR_UNSUPPORTED;
+    if (s->may_view && s->msg.phase == 0) {
+        st = comm_recv_view(s->link, s->bytes, r->tag, &s->msg, &s->view);
+        s->viewed = st == GYRE_OK;
+    }
+    if (st == GYRE_ERR_UNSUPPORTED)
+        st = comm_recv(s->link, buffer_base(r, s->buf) + s->offset, s->bytes, r->tag, &s->msg);
+    if (st == GYRE_OK) {
+        s->done = 1;
+        r->comm->traffic.bytes_received += s->bytes;
+    }
+    return st;
+}
+
+static const void *source_pointer(const gyre_request_t *r, const coll_segment_t *g, uint32_t source)
+{
+    const coll_psource_t *src = &g->sources[source];
+    if (src->recv != UINT32_MAX && g->steps[src->recv].viewed)
+        return (const char *)g->steps[src->recv].view + src->recv_offset;
+    return buffer_base(r, src->buf) + src->offset;
+}
+
+static void run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
+{
+    const coll_plan_t *p = r->plan;
+    char *to = buffer_base(r, s->buf) + s->offset;
+    if (s->kind == COLL_STEP_COPY) {
+        coll_kernel_copy(to, source_pointer(r, g, s->src), s->bytes);
+    } else {
+        const void *from[COLL_MAX_SOURCES];
+        for (uint32_t k = 0; k < s->nsrc; k++)
+            from[k] = source_pointer(r, g, s->src + k);
+        coll_kernel_reduce(p->shape.redop, p->shape.type, to, from, (int)s->nsrc, s->bytes / p->esize);
+    }
+    if ((s->flags & COLL_FINAL) && p->shape.redop == GYRE_AVG)
+        coll_kernel_divide(p->shape.type, to, s->bytes / p->esize, r->comm->n);
+    for (uint32_t k = 0; k < s->nrelease; k++) {
+        coll_pstep_t *recv = &g->steps[g->releases[s->release + k]];
+        if (recv->viewed) {
+            comm_release(recv->link, &recv->msg);
+            recv->viewed = 0;
+        }
+    }
+    s->done = 1;
+}
+
+static gyre_status_t advance_joint(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
+{
+    gyre_status_t st = coll_joint_advance(r, g, s, buffer_base(r, COLL_TMP), buffer_base(r, COLL_IN),
+                                          buffer_base(r, COLL_OUT));
+    s->done = st == GYRE_OK;
+    return st;
+}
+
+static int deps_done(const coll_segment_t *g, const coll_pstep_t *s)
+{
+    for (uint32_t k = 0; k < s->ndep; k++)
+        if (!g->steps[g->schedule.deps[s->dep + k]].done)
+            return 0;
+    return 1;
+}
+
+/* Goes forward in one channel as far as possible. IN_PROGRESS: something must happen elsewhere first. */
+static gyre_status_t advance_channel(gyre_request_t *r, coll_segment_t *g, int channel, int *moved)
+{
+    while (r->run.pc[channel] < g->last[channel]) {
+        uint32_t index = g->order[r->run.pc[channel]];
+        coll_pstep_t *s = &g->steps[index];
+        if (!deps_done(g, s))
+            return GYRE_IN_PROGRESS;
+        gyre_status_t st = GYRE_OK;
+        uint64_t before = s->msg.done;
+        if (s->kind == COLL_STEP_SEND)
+            st = advance_send(r, g, index);
+        else if (s->kind == COLL_STEP_RECV)
+            st = advance_recv(r, s);
+        else if (s->kind == COLL_STEP_JOINT)
+            st = advance_joint(r, g, s);
+        else
+            run_local(r, g, s);
+        if (st == GYRE_IN_PROGRESS && s->msg.done != before)
+            *moved = 1;
+        if (st != GYRE_OK)
+            return st;
+        *moved = 1;
+        r->run.pc[channel]++;
+    }
+    return GYRE_OK;
+}
+
+/* One open send a step further; `kept` of those before it are still open. */
+static gyre_status_t continue_send(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s, uint32_t kept,
+                                   int *moved)
+{
+    int accepted = comm_send_accepted(&s->msg);
+    uint64_t before = s->msg.done;
+    if (!accepted && lane_blocked(r, g, kept, s->link))
+        return GYRE_IN_PROGRESS;
+    gyre_status_t st = comm_send(s->link, buffer_base(r, s->buf) + s->offset, s->bytes, r->tag, &s->msg);
+    s->done = st == GYRE_OK;
+    if (s->done || s->msg.done != before || accepted != comm_send_accepted(&s->msg))
+        *moved = 1;
+    return st;
+}
+
+static gyre_status_t advance_open_sends(gyre_request_t *r, coll_segment_t *g, int *moved)
+{
+    uint32_t kept = 0, blocked = 0;
+    gyre_status_t result = GYRE_OK;
+    for (uint32_t i = 0; i < r->run.nopen; i++) {
+        coll_pstep_t *s = &g->steps[g->open_sends[i]];
+        gyre_status_t st = continue_send(r, g, s, kept, moved);
+        if (st == GYRE_OK)
+            continue;
+        g->open_sends[kept++] = g->open_sends[i];
+        blocked += !comm_send_accepted(&s->msg);
+        if (st != GYRE_IN_PROGRESS)
+            result = st;
+    }
+    r->run.nopen = kept;
+    r->run.nblocked = blocked;
+    return result;
+}
+
+/* An exchange needs no schedule. */
+static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
+{
+    coll_oneshot_run_t *e = &r->comm->exchange;
+    if (!r->run.started) {
+        *e = (coll_oneshot_run_t){.comm = r->comm,
+                                  .plan = r->plan,
+                                  .in = r->run.in,
+                                  .out = r->run.out,
+                                  .scale = r->run.scale,
+                                  .tag = r->tag};
+        coll_oneshot_begin(e);
+        r->run.started = 1;
+    }
+    coll_oneshot_state_t state = e->state;
+    int next = e->next;
+    gyre_status_t st = coll_oneshot_advance(e);
+    *moved |= st == GYRE_OK || e->state != state || e->next != next;
+    return st;
+}
+
+gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
+{
+    if (r->plan->exchange)
+        return exchange_advance(r, moved);
+    while (r->run.segment < r->plan->nsegments) {
+        coll_segment_t *g = segment_of(r);
+        gyre_status_t st = r->run.started ? GYRE_OK : segment_start(r, g);
+        if (st == GYRE_OK)
+            st = advance_open_sends(r, g, moved);
+        if (st != GYRE_OK)
+            return st;
+        int finished = 1;
+        for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
+            st = advance_channel(r, g, c, moved);
+            if (st != GYRE_OK && st != GYRE_IN_PROGRESS)
+                return st;
+            finished = finished && st == GYRE_OK;
+        }
+        if (!finished || r->run.nopen)
+            return GYRE_IN_PROGRESS;
+        r->run.segment++;
+        r->run.started = 0;
+    }
+    return GYRE_OK;
+}

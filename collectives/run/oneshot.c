@@ -1,0 +1,299 @@
+/* collectives/run/oneshot.c: small collectives of one host as a single exchange (comm/memory/outbox.h): every rank posts what
+ * the others need of its input, and makes its own result straight from what they posted.
+ *
+ *     all_reduce, reduce       the whole input is posted; whoever wants the result adds all inputs at once
+ *     reduce_scatter           likewise, of his block only
+ *     all_gather, gather       own block; copied by those who want it
+ *     broadcast, scatter       the root's input; each copies its part
+ *     all_to_all               the whole input; each copies the block meant for it
+ *     barrier                  nothing, but everybody waits for everybody's post
+ *
+ * There is no intermediate result that could be combined in another order: a reduction is one multi-source addition
+ * over all ranks in rank order, which is the canonical tree by itself (collectives/kernels/kernels.h). What could go wrong is the reuse
+ * of the outboxes; comm/memory/outbox.c has its own proof in tests/comm/test_exchange.c. */
+#include "collectives/run/oneshot.h"
+
+#include <string.h>
+
+#include "base/thread/futex.h"
+#include "collectives/run/communicator.h"
+#include "collectives/kernels/kernels.h"
+
+enum {
+    LOOKS = 4000,           /* about 100 us: then the general way of waiting takes over */
+    LOOKS_BEFORE_YIELD = 8, /* where ranks outnumber cores */
+    YIELDS = 64
+};
+
+/* Which ranks post, and which need what others posted. */
+static int posts(const coll_plan_t *p, int rank)
+{
+    int root = p->shape.root;
+    switch (p->shape.op) {
+    case COLL_BROADCAST:
+    case COLL_SCATTER:
+        return rank == root;
+    case COLL_REDUCE: /* a scaled input is scaled on its way into the outbox, also the root's own */
+        return rank != root || p->shape.scaled;
+    case COLL_GATHER:
+        return rank != root;
+    default:
+        return 1;
+    }
+}
+
+static int needs(const coll_plan_t *p, int rank)
+{
+    int root = p->shape.root;
+    switch (p->shape.op) {
+    case COLL_BROADCAST:
+    case COLL_SCATTER:
+        return rank != root;
+    case COLL_REDUCE:
+    case COLL_GATHER:
+        return rank == root;
+    default:
+        return 1;
+    }
+}
+
+/* What every rank can work out: the largest post of the call in elements; SIZE_MAX if not everyone knows. */
+static size_t posted_count(const coll_shape_t *s, int n)
+{
+    size_t sum = 0, most = 0;
+    switch (s->op) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+    case COLL_BROADCAST:
+        return s->count;
+    case COLL_REDUCE_SCATTER:
+    case COLL_ALL_GATHER:
+        for (int r = 0; r < n; r++) {
+            if (s->counts[r] > COLL_ONESHOT_MOST)
+                return SIZE_MAX;
+            sum += s->counts[r];
+            most = s->counts[r] > most ? s->counts[r] : most;
+        }
+        return s->op == COLL_ALL_GATHER ? most : sum;
+    case COLL_GATHER:
+        return s->uniform ? s->count : SIZE_MAX;
+    case COLL_SCATTER:
+    case COLL_ALL_TO_ALL:
+        return s->uniform && s->count <= COLL_ONESHOT_MOST ? s->count * (size_t)n : SIZE_MAX;
+    default:
+        return 0;
+    }
+}
+
+int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *s, size_t esize)
+{
+    comm_outbox_t *x = comm_group_outbox(comm->group);
+    size_t most = posted_count(s, comm->n);
+    if (!x || most > COLL_ONESHOT_MOST / esize || most * esize > comm_outbox_most(&x->shape))
+        return 0;
+    return most > 0 || s->op == COLL_BARRIER;
+}
+
+/* Elements that `rank` posts. */
+static size_t post_count(const coll_plan_t *p, int rank, int n)
+{
+    const coll_shape_t *s = &p->shape;
+    size_t sum = 0;
+    switch (s->op) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE:
+    case COLL_BROADCAST:
+        return s->count;
+    case COLL_ALL_GATHER:
+    case COLL_GATHER:
+        return s->counts[rank];
+    case COLL_REDUCE_SCATTER:
+    case COLL_SCATTER:
+    case COLL_ALL_TO_ALL:
+        for (int r = 0; r < n; r++)
+            sum += s->counts[r];
+        return sum;
+    default:
+        return 0;
+    }
+}
+
+/* Copies the blocks of IN back to back, or scaled. */
+static void write_post(const coll_oneshot_run_t *e, char *to)
+{
+    const coll_plan_t *p = e->plan;
+    const coll_shape_t *s = &p->shape;
+    int blocks = s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL;
+    int n = blocks ? e->comm->n : 1;
+    for (int b = 0; b < n; b++) {
+        size_t count = blocks ? s->counts[b] : e->posted;
+        const char *from = e->in + (blocks ? s->displs[b] * p->esize : 0);
+        if (s->scaled)
+            coll_kernel_scale(s->type, to, from, count, e->scale);
+        else
+            memcpy(to, from, count * p->esize);
+        to += count * p->esize;
+    }
+}
+
+/* dst = all ranks' elements [at, at + count) of what they posted, added up. Own input is taken from where it lies, unless
+ * it was scaled on the way. */
+static void add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at, size_t count)
+{
+    const coll_plan_t *p = e->plan;
+    const void *from[COMM_OUTBOX_RANKS];
+    for (int r = 0; r < e->comm->n; r++)
+        from[r] = (const char *)e->from[r] + at * p->esize;
+    if (!p->shape.scaled)
+        from[e->comm->rank] = own;
+    coll_kernel_reduce(p->shape.redop, p->shape.type, dst, from, e->comm->n, count);
+    if (p->shape.redop == GYRE_AVG)
+        coll_kernel_divide(p->shape.type, dst, count, e->comm->n);
+}
+
+static void copy(char *to, const void *from, size_t bytes)
+{
+    if (bytes && to != from)
+        memcpy(to, from, bytes);
+}
+
+static size_t before(const size_t *counts, int rank)
+{
+    size_t sum = 0;
+    for (int r = 0; r < rank; r++)
+        sum += counts[r];
+    return sum;
+}
+
+/* Everything that is needed has come: makes the result. */
+static void make_result(coll_oneshot_run_t *e)
+{
+    const coll_plan_t *p = e->plan;
+    const coll_shape_t *s = &p->shape;
+    int me = e->comm->rank, n = e->comm->n;
+    size_t es = p->esize, mine = s->counts ? s->counts[me] : 0;
+    switch (s->op) {
+    case COLL_ALL_REDUCE:
+        add_up(e, e->out, e->in, 0, s->count);
+        break;
+    case COLL_REDUCE:
+        if (me == s->root)
+            add_up(e, e->out, e->in, 0, s->count);
+        break;
+    case COLL_REDUCE_SCATTER:
+        add_up(e, e->out, e->in + s->displs[me] * es, before(s->counts, me), mine);
+        break;
+    case COLL_BROADCAST:
+        copy(e->out, me == s->root ? e->in : e->from[s->root], s->count * es);
+        break;
+    case COLL_SCATTER:
+        if (me == s->root)
+            copy(e->out, e->in + s->displs[me] * es, mine * es);
+        else
+            copy(e->out, (const char *)e->from[s->root] + (size_t)me * mine * es, mine * es);
+        break;
+    case COLL_GATHER:
+    case COLL_ALL_GATHER:
+        for (int r = 0; r < n && needs(p, me); r++)
+            copy(e->out + s->displs[r] * es, r == me ? e->in : e->from[r], s->counts[r] * es);
+        break;
+    case COLL_ALL_TO_ALL:
+        for (int r = 0; r < n; r++)
+            copy(e->out + s->rdispls[r] * es,
+                 r == me ? e->in + s->displs[me] * es : (const char *)e->from[r] + (size_t)me * mine * es,
+                 mine * es);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Posts, if this rank has something to say and there is room. */
+static int try_post(coll_oneshot_run_t *e)
+{
+    comm_outbox_t *x = e->x;
+    size_t bytes = e->posted * e->plan->esize;
+    if (!posts(e->plan, e->comm->rank)) {
+        e->state = COLL_ONESHOT_WAITS;
+        return 1;
+    }
+    char *to = comm_outbox_reserve(x, bytes);
+    if (!to)
+        return 0;
+    if (bytes)
+        write_post(e, to);
+    comm_outbox_post(x, bytes, e->tag);
+    comm_group_ring(e->comm->group);
+    /* a reduction of what was scaled reads it here */
+    e->from[e->comm->rank] = to;
+    e->comm->traffic.bytes_sent += bytes;
+    e->comm->traffic.messages_sent++;
+    e->state = COLL_ONESHOT_WAITS;
+    return 1;
+}
+
+void coll_oneshot_begin(coll_oneshot_run_t *e)
+{
+    e->x = comm_group_outbox(e->comm->group);
+    if (e->x->number == 0)
+        comm_group_outbox_populate(e->comm->group);
+    e->state = COLL_ONESHOT_POSTS;
+    e->next = 0;
+    e->posted = post_count(e->plan, e->comm->rank, e->comm->n);
+    /* A post stands for all calls so far: a disagreement between ranks none of which read what the other posted (two roots of
+     * a broadcast) is found by the next call in which they do. */
+    e->comm->exchange_chain = (e->comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
+    e->tag.sig = e->comm->exchange_chain;
+    coll_op_t op = e->plan->shape.op;
+    comm_outbox_begin(e->x,
+                      op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER);
+}
+
+gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
+{
+    const coll_plan_t *p = e->plan;
+    int n = e->comm->n, me = e->comm->rank;
+    if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
+        return GYRE_IN_PROGRESS;
+    for (; e->next < n && needs(p, me); e->next++) {
+        if (e->next == me || !posts(p, e->next))
+            continue;
+        size_t bytes = post_count(p, e->next, n) * p->esize;
+        gyre_status_t st = comm_outbox_look(e->x, e->next, bytes, e->tag, &e->from[e->next]);
+        if (st != GYRE_OK)
+            return st;
+        e->comm->traffic.bytes_received += bytes;
+    }
+    make_result(e);
+    comm_outbox_finish(e->x);
+    if (e->x->stream) /* who is ahead may sleep until there is room again */
+        comm_group_ring(e->comm->group);
+    return GYRE_OK;
+}
+
+gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e)
+{
+    comm_group_t *group = e->comm->group;
+    int scarce = comm_wait_scarce(group);
+    int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, yields = scarce ? YIELDS : 0;
+    for (;;) {
+        for (int i = 0; i < looks; i++) {
+            gyre_status_t st = coll_oneshot_advance(e);
+            if (st != GYRE_IN_PROGRESS)
+                return st;
+            base_relax();
+        }
+        if (yields-- <= 0 || !comm_wait_yield(group))
+            return GYRE_IN_PROGRESS;
+    }
+}
+
+int coll_oneshot_late(const coll_oneshot_run_t *e)
+{
+    if (e->state == COLL_ONESHOT_POSTS)
+        return comm_outbox_laggard(e->x);
+    for (int r = e->next; r < e->comm->n && needs(e->plan, e->comm->rank); r++)
+        if (r != e->comm->rank && posts(e->plan, r))
+            return r;
+    return -1;
+}

@@ -1,0 +1,41 @@
+/* collectives/run/oneshot.h: small collectives among the ranks of one host as one exchange of outboxes (comm/memory/outbox.h),
+ * without a schedule. */
+#ifndef COLLECTIVES_RUN_ONESHOT_H
+#define COLLECTIVES_RUN_ONESHOT_H
+
+#include "collectives/run/plan.h"
+#include "comm/memory/outbox.h"
+
+enum { COLL_ONESHOT_MOST = 16 << 10 }; /* bytes that a rank posts at most */
+
+typedef enum { COLL_ONESHOT_POSTS, COLL_ONESHOT_WAITS } coll_oneshot_state_t;
+
+/* One operation under way. The first five are the caller's. */
+typedef struct {
+    gyre_comm_t *comm;
+    const coll_plan_t *plan;
+    const char *in;
+    char *out;
+    double scale;
+    comm_tag_t tag;
+
+    comm_outbox_t *x;
+    coll_oneshot_state_t state;
+    int next;      /* everything that ranks below this posted has come */
+    size_t posted; /* elements that this rank posts */
+    const void *from[COMM_OUTBOX_RANKS];
+} coll_oneshot_run_t;
+
+/* 1 if a call of this shape can go this way: all ranks on one host, and the posts, which every rank must know the size of, short
+ * enough. The same on all ranks. */
+int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
+/* Begins the communicator's next exchange; no other may be under way. The caller is driving. */
+void coll_oneshot_begin(coll_oneshot_run_t *e);
+/* A step further. OK: finished. IN_PROGRESS: nobody is to be waited for here. MISMATCH. The caller is driving. */
+gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e);
+/* Advances again and again, for a short and bounded while. */
+gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e);
+/* A rank that this operation waits for; -1: none. */
+int coll_oneshot_late(const coll_oneshot_run_t *e);
+
+#endif

@@ -1,0 +1,184 @@
+/* collectives/run/plan.h: a plan is a schedule made ready to run again and again: refs resolved to byte offsets, links
+ * remembered, views found, large operations cut into segments whose scratch memory fits.
+ *
+ * Plans are cached per communicator and shape, so that a repeated call allocates nothing. One operation of a
+ * communicator runs at a time, so the state of a run lives in the plan. */
+#ifndef COLLECTIVES_RUN_PLAN_H
+#define COLLECTIVES_RUN_PLAN_H
+
+#include <gyre/collectives.h>
+
+#include "collectives/schedules/schedule.h"
+#include "comm/transport.h"
+
+/* All that a plan depends on, besides the communicator. Arrays are borrowed by lookups and copied by the cache. */
+typedef struct {
+    coll_op_t op;
+    gyre_type_t type;
+    gyre_redop_kind_t redop;
+    int scaled;
+    int root;
+    int in_place;
+    int uniform;
+    size_t count;
+    const size_t *counts, *displs, *rcounts, *rdispls; /* [n]; NULL: `uniform` blocks of count, or packed */
+} coll_shape_t;
+
+/* Each rank knows its own counts only. */
+static inline int coll_shape_is_uneven(const coll_shape_t *s)
+{
+    return !s->uniform && (s->op == COLL_GATHER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL);
+}
+
+enum { COLL_MAX_SOURCES = 1024 }; /* of one REDUCE step: bounds the executor's stack */
+
+/* A step ready to run. Sizes in bytes. */
+typedef struct {
+    uint8_t kind, lane;
+    uint16_t flags;
+    int32_t peer;
+    size_t bytes, offset; /* of `at`, from the start of its buffer */
+    uint8_t buf;          /* coll_buf_t of `at` */
+    uint8_t may_view;     /* RECV into TMP that only one channel's REDUCE and COPY steps read */
+    uint8_t viewed;       /* state: `view` is open */
+    uint8_t done;         /* state: complete */
+    uint32_t src, nsrc, dep, ndep;
+    uint32_t release, nrelease; /* views to give back after this step: entries in coll_segment_t.releases */
+    const void *view;
+    comm_link_t *link; /* resolved on first use */
+    comm_msg_t msg;
+} coll_pstep_t;
+
+typedef struct {
+    size_t offset; /* bytes */
+    uint8_t buf;
+    uint32_t recv;      /* index of the viewable RECV that wrote exactly around here, or UINT32_MAX */
+    size_t recv_offset; /* bytes from that RECV's start */
+} coll_psource_t;
+
+/* One schedule, run once per segment that has its sizes. */
+typedef struct {
+    coll_schedule_t schedule; /* kept for reports */
+    coll_pstep_t *steps;
+    coll_psource_t *sources;
+    uint32_t *releases;
+    uint32_t *open_sends;                                       /* state: [nsteps] */
+    uint32_t first[COLL_MAX_CHANNELS], last[COLL_MAX_CHANNELS]; /* order[first..last) of a channel */
+    uint32_t *order;                                            /* steps sorted by channel, list order kept */
+    size_t tmp_bytes, scaled_count;
+    size_t *counts;                 /* [n] of blocks, for scaling; NULL for element-wise operations */
+    struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/run/joint.c; NULL: there are none */
+    size_t joint_bytes, joint_room; /* of the vector; of each of the n - 1 places at the end of TMP */
+    int joint_inside;               /* state: this rank works in others' memory */
+    base_arena_t arena;
+} coll_segment_t;
+
+/* The choice of algorithm, chunk and form: the same on all ranks (collectives/choose/select.c), and who made it. */
+typedef enum {
+    COLL_WHY_RULE = 0, /* rules of thumb */
+    COLL_WHY_MODEL,    /* predicted to be much faster than what the rules say */
+    COLL_WHY_LINE,     /* a choose line of the tuning file (collectives/choose/tune.h) */
+    COLL_WHY_FORCED    /* GYRE_ALGO, or coll_comm_pin */
+} coll_why_t;
+typedef struct {
+    coll_algo_t algo;
+    int one_shot;
+    size_t chunk; /* elements */
+    int forced; /* somebody named the algorithm, so its schedule runs, whatever shorter way there would be */
+    int exchange; /* no schedule at all: collectives/run/oneshot.h; algo and the rest are what would run otherwise */
+    coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */
+    int line;       /* of the tuning file; 0: none speaks of this call */
+} coll_choice_t;
+
+typedef struct coll_plan coll_plan_t;
+struct coll_plan {
+    coll_plan_t *next; /* in its chain of the cache */
+    uint64_t used;     /* coll_plan_cache_t.uses at the last lookup */
+    size_t bytes;      /* memory that it holds */
+    uint64_t key;
+    coll_shape_t shape; /* arrays owned; equal blocks and packed displs are spelled out here */
+    unsigned given;     /* bit i: the caller passed array i of counts, displs, rcounts, rdispls */
+    coll_algo_t algo;
+    int one_shot;
+    int exchange;         /* 1: no schedule, but collectives/run/oneshot.h; then there are no segments */
+    size_t chunk;         /* elements */
+    coll_choice_t choice; /* how these came about */
+    uint32_t sig;         /* what ranks must agree on */
+    size_t esize;
+    uint32_t nsegments;
+    size_t segment_count; /* elements by which consecutive segments are shifted */
+    uint32_t *segment_of; /* [nsegments] index into segments */
+    coll_segment_t *segments;
+    uint32_t ndistinct;
+    size_t tmp_bytes;    /* largest of all segments, scaled input included */
+    size_t scaled_bytes; /* part of it that holds the scaled input (at its start) */
+    int busy;            /* a queued or running request uses it: must not be evicted */
+    base_arena_t arena;
+};
+
+/* A hash table; a model has as many shapes as it has buckets of different sizes. The least recently used go first once
+ * there are too many, or too large ones. */
+enum { COLL_PLAN_CHAINS = 64, COLL_PLANS_MOST = 1024, COLL_PLAN_BYTES_MOST = 32 << 20 };
+typedef struct {
+    coll_plan_t *chain[COLL_PLAN_CHAINS];
+    coll_plan_t *last[COLL_OP_END]; /* of each operation: what was asked for last, found without hashing */
+    uint32_t count;
+    size_t bytes;
+    uint64_t uses; /* lookups so far: the clock of `used` */
+    uint64_t built;
+} coll_plan_cache_t;
+
+typedef struct {
+    void *base;
+    size_t bytes;
+} coll_scratch_t;
+
+typedef struct {
+    uint64_t bytes_sent, bytes_received, messages_sent;
+} coll_traffic_t;
+
+/* The run of a plan: bound to buffers. */
+typedef struct {
+    const char *in;
+    char *out;
+    double scale;
+    uint32_t segment; /* running one */
+    int started;      /* state of the running segment is set up */
+    uint32_t pc[COLL_MAX_CHANNELS];
+    uint32_t nopen;    /* open sends */
+    uint32_t nblocked; /* of them, not yet accepted by their lane */
+    uint32_t left;     /* channels not at their end */
+} coll_run_t;
+
+/* ---- segments.c ---- */
+/* Elements of the longest block (or of the vector); 0 where not every rank knows them. */
+size_t coll_longest_block(const coll_shape_t *shape, int n);
+/* Sets the plan's segments and, where need be, a shorter chunk. The algorithm, form and chunk are chosen. */
+void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *plan);
+
+/* What a generator is told of a call of this shape on this rank, before it is cut; chunk is for the choice to set. Where nobody
+ * reaches into others' buffers, */
+coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
+/* and where somebody may. */
+coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
+/* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
+gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+void coll_plan_cache_free(coll_plan_cache_t *cache);
+
+gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
+                          coll_choice_t *out);
+/* What GYRE_ALGO names for this call; AUTO: nothing. */
+gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out);
+/* What the rules of thumb alone say. */
+void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
+/* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks know it. */
+int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes);
+
+/* Compiles a schedule into a segment (collectives/run/compile.c). Takes `schedule` over. */
+gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll_segment_t *out);
+void coll_segment_free(coll_segment_t *segment);
+
+/* The executor: moves one operation a step. OK: finished. IN_PROGRESS: *moved tells whether anything happened. */
+gyre_status_t coll_run_advance(gyre_request_t *r, int *moved);
+
+#endif

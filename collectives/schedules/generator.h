@@ -1,0 +1,103 @@
+/* collectives/schedules/generator.h: what the generators share: geometry of blocks, shards and chunks, references, and
+ * messages that consist of several blocks. Internal to the schedules; the executor needs none of it. */
+#ifndef COLLECTIVES_SCHEDULES_GENERATOR_H
+#define COLLECTIVES_SCHEDULES_GENERATOR_H
+
+#include "base/checked.h"
+#include "collectives/schedules/canonical.h"
+#include "collectives/schedules/schedule.h"
+
+/* One per algorithm. n >= 2; args are valid and served (algorithms.c has seen to both). Failures of memory
+ * are kept in the builder. */
+typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
+coll_generator_t coll_generate_ring, coll_generate_tree, coll_generate_butterfly, coll_generate_direct,
+    coll_generate_binomial, coll_generate_bruck, coll_generate_pairwise, coll_generate_hierarchical,
+    coll_generate_shared, coll_generate_bine, coll_generate_swing, coll_generate_pat;
+
+/* shared: elements of TMP per peer for what has to be copied here before a joint step can add it; TMP ends with
+ * n - 1 such places. */
+size_t coll_joint_room(const coll_args_t *args);
+/* shared: where in TMP the announcement of `rank` lies. */
+size_t coll_announcement_at(const coll_args_t *args, int rank);
+
+/* TMP in chunks, however long the vector; the most of any rank. host: [n] 0..hosts-1. O(n hosts) time. */
+size_t coll_ring_places(int n, int fast_order);
+size_t coll_hierarchical_places(const int *host, int n, int hosts);
+
+/* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
+void *coll_scratch(coll_builder_t *b, size_t count, size_t size);
+
+/* `slots` places of `stride` elements in TMP (one coll_tmp). */
+static inline coll_ref_t coll_tmp_slots(coll_builder_t *b, size_t slots, size_t stride)
+{
+    size_t all;
+    return coll_tmp(b, base_mul(slots, stride, &all) ? all : SIZE_MAX); /* coll_tmp refuses that much */
+}
+
+static inline coll_ref_t coll_in(size_t offset)
+{
+    return (coll_ref_t){offset, COLL_IN};
+}
+static inline coll_ref_t coll_out(size_t offset)
+{
+    return (coll_ref_t){offset, COLL_OUT};
+}
+static inline coll_ref_t coll_ref_add(coll_ref_t ref, size_t elements)
+{
+    return (coll_ref_t){ref.offset + elements, ref.buf};
+}
+
+typedef struct {
+    size_t offset, count;
+} coll_range_t;
+
+/* Shard j of a vector cut in n: equal but for the last ones, which may be shorter or empty. Large shards
+ * start on multiples of 16 elements, so that two ranks do not write to one cache line. */
+coll_range_t coll_shard(size_t count, int n, int j);
+/* The k-th chunk of at most `chunk` elements; empty past the end. */
+coll_range_t coll_chunk(coll_range_t range, size_t chunk, size_t k);
+size_t coll_chunks(size_t count, size_t chunk);
+
+/* all_reduce and reduce_scatter: the part of IN whose reduction rank j ends up with first (its shard or
+ * block), and where that lies in OUT of rank j. */
+coll_range_t coll_reduced_block(const coll_args_t *args, int j);
+size_t coll_reduced_out(const coll_args_t *args);
+/* The largest count among those blocks, over all ranks. */
+size_t coll_reduced_most(const coll_args_t *args);
+
+/* all_gather: block j of OUT. For all_reduce: shard j, whose gather phase is an all_gather in place. */
+coll_range_t coll_gathered_block(const coll_args_t *args, int j);
+
+/* 1 if IN and OUT share memory on this rank: then IN offset i is address i + *in_shift and OUT offset i is
+ * address i + *out_shift of one memory. */
+int coll_aliased(const coll_args_t *args, size_t *in_shift, size_t *out_shift);
+/* Elements of IN and OUT that this rank has. */
+void coll_extent(const coll_args_t *args, size_t *in, size_t *out);
+
+/* Copies this rank's own contribution of an all_gather, gather, scatter or all_to_all from IN to its place in
+ * OUT, unless it lies there already (in place). */
+void coll_add_own_copy(coll_builder_t *b, const coll_args_t *args);
+
+/* One message made of several pieces of memory (empty ones allowed). Contiguous pieces travel as they lie,
+ * others are packed or unpacked through TMP; the message is the same either way. */
+typedef struct {
+    coll_ref_t at;
+    size_t count;
+} coll_piece_t;
+coll_ref_t coll_add_pack(coll_builder_t *b, int channel, const coll_piece_t *pieces, size_t n, size_t *total);
+void coll_add_send_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n);
+void coll_add_recv_pieces(coll_builder_t *b, int channel, int peer, const coll_piece_t *pieces, size_t n);
+
+/* Rank `step` places after or before this one, cyclically (0 <= step < n). */
+static inline int coll_rank_after(const coll_args_t *args, int step)
+{
+    int rank = args->rank + step;
+    return rank < args->n ? rank : rank - args->n;
+}
+static inline int coll_rank_before(const coll_args_t *args, int step)
+{
+    int rank = args->rank - step;
+    return rank >= 0 ? rank : rank + args->n;
+}
+
+#endif

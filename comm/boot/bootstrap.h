@@ -1,0 +1,119 @@
+/* comm/boot/bootstrap.h: how the ranks of a job find and trust each other, before any fast path exists.
+ *
+ * Rank 0 listens on the rendezvous address. Every other rank connects, proves that it knows the job secret
+ * (mutual challenge, libsodium; all later frames carry a MAC and a counter), and is told its parent in a binomial tree
+ * over ranks; it then keeps O(log n) connections: one to its parent, one from each child. Collectives of the
+ * bootstrap run on that tree in O(log n) rounds. Every wait has a deadline.
+ *
+ * After init, the same connections are given to the watcher (comm/watch/watch.h), which sits in poll(2) and beats now and
+ * then (heartbeat.c): a death or an abort reaches every rank within a few tree hops. */
+#ifndef COMM_BOOT_BOOTSTRAP_H
+#define COMM_BOOT_BOOTSTRAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/comm.h>
+
+#include "base/clock.h"
+#include "comm/launch/identity.h"
+#include "comm/recorder/recorder.h"
+
+typedef struct comm_boot comm_boot_t;
+
+/* Joins; returns when all ranks are connected to their parents and children, or on all with an error. Errors: BOOTSTRAP (port in use,
+ * unreachable root: says what to do), AUTH, TIMEOUT (names the ranks that have not arrived, at rank 0). */
+gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
+
+/* Collective. all: [size * bytes], in rank order. 2 ceil(log2 n) rounds. A rank that fails (TIMEOUT, PEER_DEAD,
+ * MISMATCH: it names who called what) makes the call fail on all ranks with its text; the next one starts afresh. */
+gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t bytes, void *all,
+                                   base_time_t deadline);
+gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline);
+/* Collective: what rank 0 has goes to all. data: [room]; *bytes: in: rank 0's length (others: ignored), out: the length. With
+ * a `status` other than OK at rank 0 (others pass OK) all ranks fail with it and rank 0's last error text. */
+gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *data, size_t room, size_t *bytes,
+                              base_time_t deadline);
+
+/* Key-value exchange: put is local; fence (collective) makes all puts visible; get asks up the tree for what
+ * is not known here. Keys < 256 bytes; values < 64 KiB; a key is put by one rank. get: *bytes in: capacity, out: length.
+ * NOT_FOUND (quiet). Before the watcher runs, the ranks above answer only while they are in a call of the bootstrap. */
+gyre_status_t comm_boot_put(comm_boot_t *boot, const char *key, const void *value, size_t bytes);
+gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline);
+gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, size_t *bytes,
+                            base_time_t deadline);
+
+int comm_boot_rank(const comm_boot_t *boot);
+int comm_boot_size(const comm_boot_t *boot);
+const char *comm_boot_job(const comm_boot_t *boot);
+/* 32 bytes derived from the job secret for `purpose`, so that no two uses share a key. */
+void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32]);
+/* Number of open bootstrap connections: O(log n), tested. */
+int comm_boot_connections(const comm_boot_t *boot);
+
+/* Collective: opens this rank's door and learns where all others' are, so that the job can be put together again when the tree
+ * has lost a rank (shrink.h). Wants the watcher. 64 bytes per rank of the job. */
+gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline);
+/* Collective over the members that live: agrees on who they are and makes them the members; the dead and those that do not
+ * call it within `patience_s` seconds are no longer. PEER_DEAD: the part of the job that this rank hears is the smaller one.
+ * ABORTED: the others went on without this rank. TIMEOUT. */
+gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline);
+/* Where newcomers are to knock, "host:port"; changes when the member with the lowest rank does. The watcher must run. */
+gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes);
+/* Collective: lets `wanted` newcomers in, which become the members with the highest ranks. TIMEOUT, and nothing has changed: they did
+ * not come. The watcher must run. */
+gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline);
+/* The other side: an identity from GYRE_JOIN, GYRE_SECRET and GYRE_JOB; waits at the door of the job until it is let in; then,
+ * with a watcher, takes its place. */
+gyre_status_t comm_boot_newcomer(comm_identity_t *who);
+gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
+gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);
+/* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this rank, or NULL. */
+int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
+uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */
+
+/* What this rank is doing, for others that wait for it, is read from `recorder` from here on. */
+void comm_boot_record(comm_boot_t *boot, comm_recorder_slot_t *recorder);
+
+/* What a rank does, as its watcher says, or itself while it is in a call of the bootstrap. */
+typedef enum {
+    COMM_AT_CALLS = 0, /* the program, or its calls: `calls` */
+    COMM_AT_BOOT = 1,  /* in a collective of the bootstrap, waiting for `waits_for` */
+    COMM_AT_GATE = 2   /* waiting for the ranks `missing` to join */
+} comm_boot_at_t;
+typedef struct {
+    comm_boot_at_t at;
+    int waits_for; /* rank; -1: nobody */
+    comm_doing_t calls;
+    char missing[160];
+} comm_boot_doing_t;
+
+/* Who keeps others waiting in the end. */
+enum { COMM_BLAME_CHAIN = 16, COMM_BLAME_HOST = 40 };
+typedef struct {
+    int rank;    /* the culprit */
+    int silent;  /* 1: it does not answer, though it had its time, and `doing` is empty */
+    int unheard; /* 1: it could not be asked, or not for long enough: it, or whom it waits for */
+    int circle;  /* 1: ranks of the chain wait for each other, and nobody is to blame */
+    int back;    /* then: to which the chain comes back, one of it or the rank that asks */
+    int chain_n; /* ranks from the first one that was asked to the culprit */
+    int chain[COMM_BLAME_CHAIN]; /* the first of them */
+    char host[COMM_BLAME_HOST];  /* the culprit's; "": not known */
+    char died[200];              /* "died: ..." or "left ...": it has; "": not that we know */
+    comm_boot_doing_t doing;     /* the culprit's */
+} comm_blame_t;
+/* Follows the chain of waits from rank `from`, for which this rank waits, to one that waits for nobody. ABORTED (quiet), at
+ * once: communicator `about` has been aborted meanwhile, by somebody who found out sooner. Lasts till `deadline` at most, and
+ * long only if a rank does not answer: then that rank, or the one through which it cannot be asked, is the culprit, if it had
+ * its full time, else it is `unheard`. */
+gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
+                              comm_blame_t *out);
+#define COMM_BLAME_SECONDS 0.8 /* what to give it: for ranks whose watchers have no core of their own */
+/* This process ends without leaving: tells its neighbours `how`. From an exit handler: never waits long. */
+void comm_boot_ending(comm_boot_t *boot, const char *how);
+
+/* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it says that it
+ * leaves after an error: whoever waits for this rank is told at once (comm_watch_dead). At most 1 s. */
+void comm_boot_leave(comm_boot_t *boot, int graceful);
+
+#endif

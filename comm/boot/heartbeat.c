@@ -1,0 +1,75 @@
+/* comm/boot/heartbeat.c: heartbeats on the edges of the bootstrap's tree.
+ *
+ * A closed connection tells of a dead process at once, but nothing tells of a stopped one (its kernel goes on acknowledging), nor of
+ * a host that is cut off while nothing is sent. So every rank says BOOT_BEAT to each neighbour a few times within the time
+ * after which silence counts as death. The watcher's thread does it: a rank that computes for an hour still beats.
+ *
+ * Cost: per rank and beat one wake-up, and a send and a receive for each of its tree connections (two on average). */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "comm/boot/reconnect.h"
+
+enum { BEATS = 4 }; /* in the time that may pass in silence: three may be late */
+
+static base_time_t every(const comm_boot_t *boot)
+{
+    return boot->silence / BEATS;
+}
+
+void boot_beat_begin(comm_boot_t *boot)
+{
+    base_time_t now = base_now();
+    for (int i = 0; i < boot->edges_n; i++) {
+        boot->edges[i].heard = now;
+        boot->edges[i].spoke = 0;
+    }
+    boot->next_beat = now;
+}
+
+static void silent(comm_boot_t *boot, boot_edge_t *edge, base_time_t now)
+{
+    char text[BOOT_TEXT];
+    snprintf(text, sizeof(text), "rank %d heard nothing from it for %.1f s", boot->rank,
+             (double)(now - edge->heard) * 1e-9);
+    /* Should it wake up or be connected again, it learns why nobody wants to talk to it any more. */
+    if (boot_conn_send(&edge->conn, BOOT_EXPELLED, text, strlen(text)) != GYRE_OK)
+        log_warning("bootstrap: rank %d cannot be told that it was given up", edge->rank);
+    snprintf(text, sizeof(text), "silent for %.1f s", (double)(now - edge->heard) * 1e-9);
+    boot_edge_lost(boot, edge, text, 1);
+}
+
+base_time_t boot_beat(comm_boot_t *boot)
+{
+    base_time_t now = base_now(), next;
+    if (boot->silence == 0)
+        return BASE_TIME_NEVER;
+    /* After this process itself was stopped, or starved of its cores, what it has not heard says nothing of the others. */
+    if (now - boot->next_beat > every(boot)) {
+        for (int i = 0; i < boot->edges_n; i++)
+            boot->edges[i].heard = now;
+        boot_door_rested(boot, now);
+    }
+    next = now + every(boot);
+    for (int i = 0; i < boot->edges_n; i++) {
+        boot_edge_t *edge = &boot->edges[i];
+        if (!edge->open || edge->left)
+            continue;
+        if (now - edge->heard >= boot->silence) {
+            silent(boot, edge, now);
+            continue;
+        }
+        if (now - edge->spoke >= every(boot)) {
+            if (boot_conn_send(&edge->conn, BOOT_BEAT, NULL, 0) != GYRE_OK)
+                log_warning("bootstrap: no memory for a heartbeat to rank %d", edge->rank);
+            edge->spoke = now;
+        }
+        if (edge->heard + boot->silence < next)
+            next = edge->heard + boot->silence;
+        if (edge->spoke + every(boot) < next)
+            next = edge->spoke + every(boot);
+    }
+    boot->next_beat = next;
+    return next;
+}

@@ -1,0 +1,212 @@
+/* comm/boot/join.c: how a rank finds its place in the tree.
+ *
+ *     rank r                            rank 0                            parent of r
+ *     connect, prove the secret  ---->  (any number of strangers may knock meanwhile)
+ *     "I listen at A"            ---->  notes A; once r's parent has said where it listens:
+ *                                <----  "your parent is p at B"
+ *     closes (unless p is 0)
+ *     connect, prove the secret  ------------------------------------->  r is my child: keeps the connection
+ *
+ * Where ranks are let in is the gate (admit.c). Whoever waits in vain asks rank 0, which knows who has not joined: over the connection
+ * that it has there, over the tree, or over a new one. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/boot/admit.h"
+
+enum { RETRY_MS = 20 }; /* before a rank whose handshake was cut off tries again */
+
+static gyre_status_t join_as_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
+{
+    boot_gate_t gate = {.boot = boot, .fd = -1, .missing = boot->size - 1, .unseen = boot->size - 1};
+    gate.places = calloc((size_t)boot->size, sizeof(*gate.places));
+    gate.seen = calloc((size_t)boot->size, 1);
+    gyre_status_t st = gate.places != NULL && gate.seen != NULL
+                           ? GYRE_OK
+                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
+    if (st == GYRE_OK)
+        st = boot_listen_root(who->root, who->root_fd, deadline, &gate.fd, &gate.inherited);
+    if (st == GYRE_OK)
+        st = boot_gate_keep(&gate, deadline);
+    if (st == GYRE_ERR_TIMEOUT && gate.fd >= 0)
+        boot_gate_linger(&gate, st);
+    boot_gate_close(&gate, st);
+    return st;
+}
+
+/* What rank 0 refuses us with: BOOT_REJECT, or BOOT_ABORT when it has given up. */
+static gyre_status_t refused(const comm_boot_t *boot, const comm_identity_t *who, const boot_message_t *m)
+{
+    char text[BOOT_TEXT];
+    if (m->type != BOOT_ABORT || m->bytes < 12) {
+        boot_copy_text(text, m->data, m->bytes);
+        return gyre_fail(GYRE_ERR_BOOTSTRAP, "rank 0 at %s refuses rank %d: %s", who->root, boot->rank, text);
+    }
+    uint32_t status = boot_get32(m->data + 8);
+    boot_copy_text(text, m->data + 12, m->bytes - 12);
+    return gyre_fail(status == GYRE_ERR_TIMEOUT ? GYRE_ERR_TIMEOUT : GYRE_ERR_BOOTSTRAP,
+                     "rank %d could not join: %s", boot->rank, text);
+}
+
+/* Asks rank 0, at the other end of `conn`, who is missing. TIMEOUT with the answer, or what rank 0 refuses us with, or OK: it
+ * misses nobody, or did not answer. */
+static gyre_status_t ask_who(comm_boot_t *boot, const comm_identity_t *who, boot_conn_t *conn,
+                             base_time_t until)
+{
+    unsigned char ask[BOOT_ASK_BYTES] = {0};
+    comm_boot_doing_t doing;
+    boot_message_t m = {0};
+    boot_put32(ask + 4, (uint32_t)boot->rank);
+    gyre_status_t st = boot_conn_send(conn, BOOT_ASK, ask, sizeof(ask));
+    while (st == GYRE_OK && m.type != BOOT_TELL && m.type != BOOT_REJECT && m.type != BOOT_ABORT)
+        st = boot_conn_receive(conn, &m, until);
+    if (st != GYRE_OK)
+        return GYRE_OK;
+    if (m.type != BOOT_TELL)
+        return refused(boot, who, &m);
+    if (!boot_tell_unpack(boot, m.data, m.bytes, &doing) || doing.missing[0] == '\0')
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain" BOOT_MISSING, boot->rank, doing.missing);
+}
+
+/* The same over a new connection: for a rank that has let go of the first one, and cannot reach its parent. */
+static gyre_status_t ask_who_anew(comm_boot_t *boot, const comm_identity_t *who)
+{
+    boot_hello_t hello = {BOOT_ROLE_ASK, boot->rank, boot->size, 0, 0};
+    base_time_t until = base_deadline(COMM_BLAME_SECONDS);
+    boot_conn_t conn;
+    int err = 0;
+    int fd = boot_dial(&boot->root_addr, until, &err);
+    if (fd < 0)
+        return GYRE_OK;
+    boot_conn_open(&conn, fd);
+    gyre_status_t st = boot_hand_shake(&conn, boot->auth_key, &hello, until);
+    st = st == GYRE_OK ? ask_who(boot, who, &conn, until) : GYRE_OK;
+    boot_count_messages(boot, &conn);
+    boot_conn_close(&conn);
+    return st;
+}
+
+/* Joins at rank 0: *root is the connection, *gate_fd our listening socket (-1 if we have no children), *parent and
+ * *addr what rank 0 said. */
+static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline,
+                              boot_conn_t *root, int *gate_fd, int *parent, boot_addr_t *addr)
+{
+    unsigned char packed[BOOT_ADDR_BYTES];
+    boot_addr_t mine;
+    boot_message_t m = {0};
+    boot_hello_t hello = {BOOT_ROLE_JOIN, boot->rank, boot->size, 0, 0};
+    gyre_status_t st = boot_reach_root(who->root, boot->auth_key, &hello, deadline, root);
+    if (st != GYRE_OK)
+        return st;
+    boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
+    if (!boot_addr_of(root->fd, 0, &mine))
+        return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
+                               root->where);
+    boot->own_addr = mine;
+    if (!boot_addr_of(root->fd, 1, &boot->root_addr))
+        return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
+                               root->where);
+    st = boot_listen_child(who->root, &mine, gate_fd);
+    if (st != GYRE_OK)
+        return st;
+    boot_addr_pack(&mine, packed);
+    st = boot_conn_send(root, BOOT_JOIN, packed, sizeof(packed));
+    if (st == GYRE_OK)
+        st = boot_conn_receive(root, &m, deadline);
+    if (st == GYRE_ERR_TIMEOUT) {
+        st = ask_who(boot, who, root, base_deadline(COMM_BLAME_SECONDS));
+        return st != GYRE_OK ? st
+                             : gyre_fail(GYRE_ERR_TIMEOUT,
+                                         "rank %d: rank 0 at %s did not name our parent, rank %d, in time: "
+                                         "has it been started?",
+                                         boot->rank, who->root, boot_tree_parent(boot->rank));
+    }
+    if (st == GYRE_ERR_TRANSPORT)
+        return gyre_fail(GYRE_ERR_BOOTSTRAP,
+                         "rank %d: rank 0 at %s closed the connection while the job was joining", boot->rank,
+                         who->root);
+    if (st != GYRE_OK)
+        return st;
+    if (m.type == BOOT_REJECT || m.type == BOOT_ABORT)
+        return refused(boot, who, &m);
+    if (m.type != BOOT_PARENT || m.bytes != 4 + BOOT_ADDR_BYTES ||
+        (int)boot_get32(m.data) != boot_tree_parent(boot->rank) ||
+        (boot_get32(m.data) > 0 && !boot_addr_unpack(m.data + 4, addr)))
+        return gyre_fail(GYRE_ERR_FORMAT, "rank 0 at %s sent a malformed answer", who->root);
+    *parent = (int)boot_get32(m.data);
+    return GYRE_OK;
+}
+
+/* Connects to a parent other than rank 0. Again if the handshake was cut off: a gate that strangers crowd does that. What keeps a
+ * parent from its gate may be that its own parent is missing: rank 0 knows. */
+static gyre_status_t reach_parent(comm_boot_t *boot, const comm_identity_t *who, int parent,
+                                  const boot_addr_t *addr, base_time_t deadline, boot_conn_t *conn)
+{
+    boot_hello_t hello = {BOOT_ROLE_CHILD, boot->rank, boot->size, parent, 0};
+    char where[BOOT_ADDR_TEXT];
+    gyre_status_t st;
+    boot_addr_text(addr, where);
+    for (;;) {
+        int err = 0;
+        int fd = boot_dial(addr, deadline, &err);
+        if (fd < 0) {
+            st = ask_who_anew(boot, who);
+            return st != GYRE_OK
+                       ? st
+                       : gyre_fail_errno(err == ETIMEDOUT ? GYRE_ERR_TIMEOUT : GYRE_ERR_BOOTSTRAP, err,
+                                         "rank %d cannot connect to its parent, rank %d at %s (is a firewall "
+                                         "between them? "
+                                         "GYRE_PORT_RANGE and GYRE_INTERFACE choose where ranks listen)",
+                                         boot->rank, parent, where);
+        }
+        boot_conn_open(conn, fd);
+        st = boot_hand_shake(conn, boot->auth_key, &hello, deadline);
+        if (st != GYRE_ERR_TRANSPORT || base_poll_ms(deadline) == 0)
+            break;
+        boot_conn_close(conn);
+        poll(NULL, 0, RETRY_MS);
+    }
+    if (st != GYRE_ERR_TIMEOUT && st != GYRE_ERR_TRANSPORT)
+        return st;
+    gyre_status_t known = ask_who_anew(boot, who);
+    if (known != GYRE_OK)
+        return known;
+    return gyre_fail(st == GYRE_ERR_TIMEOUT ? st : GYRE_ERR_BOOTSTRAP,
+                     "rank %d: its parent, rank %d at %s, %s the handshake", boot->rank, parent, where,
+                     st == GYRE_ERR_TIMEOUT ? "did not finish" : "closed the connection during");
+}
+
+static gyre_status_t join_as_other(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
+{
+    boot_gate_t gate = {.boot = boot, .fd = -1};
+    boot_conn_t conn = {.fd = -1};
+    boot_addr_t addr;
+    int parent = -1;
+    gyre_status_t st = ask_root(boot, who, deadline, &conn, &gate.fd, &parent, &addr);
+    if (st == GYRE_OK && parent > 0) {
+        boot_count_messages(boot, &conn);
+        boot_conn_close(&conn);
+        st = reach_parent(boot, who, parent, &addr, deadline, &conn);
+        boot->past_messages += st == GYRE_OK ? BOOT_HANDSHAKE_MESSAGES : 0;
+    }
+    if (st == GYRE_OK) {
+        boot_edge_adopt(&boot->edges[0], &conn);
+        pthread_mutex_lock(&boot->lock);
+        boot_handle(boot, &boot->edges[0], POLLIN); /* what came together with the answer */
+        pthread_mutex_unlock(&boot->lock);
+        st = boot_gate_keep(&gate, deadline);
+    }
+    boot_conn_close(&conn);
+    boot_gate_close(&gate, st);
+    return st;
+}
+
+gyre_status_t boot_join_tree(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
+{
+    return boot->rank == 0 ? join_as_root(boot, who, deadline) : join_as_other(boot, who, deadline);
+}

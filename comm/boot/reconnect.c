@@ -1,0 +1,605 @@
+/* comm/boot/reconnect.c: see reconnect.h. */
+#include "comm/boot/reconnect.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/errqueue.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/boot/shrink.h"
+
+enum {
+    STRANGERS_MAX = 32, /* visitors without a proof at one time; more wait in the kernel's backlog */
+    RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC
+};
+#define MS                ((base_time_t)1000000)
+#define HANDSHAKE_SECONDS 10.0
+#define ROOM_NS           (500 * MS)  /* that a stranger has at least before another may take its place */
+#define RETRY_NS          (100 * MS)  /* between two attempts to dial */
+#define RETIRED_NS        (2000 * MS) /* for the last word to be read */
+
+base_time_t boot_patience(const comm_boot_t *boot)
+{
+    return boot->silence > 0 ? boot->silence : 5000 * MS;
+}
+
+int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)
+{
+    if (boot->places == NULL || rank < 0 || rank >= boot->places_n ||
+        !boot_addr_unpack(boot->places[rank].addr, addr))
+        return 0;
+    if (boot_addr_is_loopback(addr) && boot->root_addr.sa.sa_family != 0) {
+        int port = boot_addr_port(addr);
+        *addr = boot->root_addr;
+        boot_addr_set_port(addr, port);
+    }
+    return 1;
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------------------- */
+
+gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
+{
+    boot_addr_t mine = boot->own_addr;
+    memset(place, 0, sizeof(*place));
+    if (gethostname(place->host, sizeof(place->host) - 1) != 0 && errno != ENAMETOOLONG)
+        log_info("gethostname: %s", strerror(errno));
+    if (boot->door < 0) {
+        if (mine.sa.sa_family == 0) { /* rank 0: the others know where its host is */
+            boot_addr_t near;
+            if (boot->edges_n > 0 && boot_addr_of(boot->edges[0].conn.fd, 0, &near) &&
+                near.sa.sa_family == AF_INET6) {
+                mine.v6.sin6_family = AF_INET6;
+                mine.v6.sin6_addr = in6addr_loopback;
+            } else {
+                mine.v4.sin_family = AF_INET;
+                mine.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+            }
+        }
+        gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->door);
+        if (st != GYRE_OK)
+            return st;
+        boot->own_addr = mine;
+    }
+    boot_addr_pack(&boot->own_addr, place->addr);
+    return GYRE_OK;
+}
+
+static void visitor_end(boot_visitor_t *visitor)
+{
+    boot_conn_close(&visitor->conn);
+    visitor->state = VISITOR_GONE;
+}
+
+void boot_door_close(comm_boot_t *boot)
+{
+    while (boot->visitors != NULL) {
+        boot_visitor_t *visitor = boot->visitors;
+        boot->visitors = visitor->next;
+        if (visitor->state == VISITOR_OPEN)
+            boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
+        boot_conn_close(&visitor->conn);
+        boot_buf_free(&visitor->steps);
+        free(visitor);
+    }
+    if (boot->door >= 0)
+        close(boot->door);
+    boot->door = -1;
+    boot_refusals_sum(&boot->refused, "bootstrap");
+}
+
+static boot_visitor_t *visitor_new(comm_boot_t *boot)
+{
+    boot_visitor_t *visitor = calloc(1, sizeof(*visitor));
+    if (visitor == NULL) {
+        gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap connection");
+        return NULL;
+    }
+    visitor->conn.fd = -1;
+    visitor->rank = -1;
+    visitor->since = visitor->heard = base_now();
+    visitor->next = boot->visitors;
+    boot->visitors = visitor;
+    return visitor;
+}
+
+static void refuse(comm_boot_t *boot, boot_visitor_t *visitor, boot_refused_t kind, const char *why)
+{
+    boot_refuse(&boot->refused, kind, "bootstrap", visitor->conn.where, why);
+    visitor_end(visitor);
+}
+
+void boot_visitor_dismiss(comm_boot_t *boot, boot_visitor_t *visitor, boot_type_t word, const char *text)
+{
+    (void)boot;
+    if (visitor->state != VISITOR_OPEN) {
+        visitor_end(visitor);
+        return;
+    }
+    if (boot_conn_send(&visitor->conn, word, text, strlen(text)) != GYRE_OK)
+        log_warning("bootstrap: rank %d cannot be told: %s", visitor->rank, text);
+    visitor->state = VISITOR_RETIRED;
+    visitor->deadline = base_now() + RETIRED_NS;
+}
+
+void boot_visitor_promote(comm_boot_t *boot, boot_visitor_t *visitor, boot_edge_t *edge)
+{
+    boot_edge_adopt(edge, &visitor->conn);
+    edge->heard = base_now();
+    edge->left = 0;
+    edge->steps = visitor->steps;
+    memset(&visitor->steps, 0, sizeof(visitor->steps));
+    visitor->state = VISITOR_GONE;
+    if (boot->watched)
+        boot->poke(boot->poke_user); /* to poll it */
+}
+
+boot_visitor_t *boot_visitor_of_edge(comm_boot_t *boot, boot_edge_t *edge)
+{
+    boot_visitor_t *visitor = visitor_new(boot);
+    if (visitor == NULL)
+        return NULL;
+    visitor->conn = edge->conn;
+    visitor->rank = edge->rank;
+    visitor->hello.epoch = boot->epoch;
+    visitor->state = VISITOR_OPEN;
+    visitor->deadline = BASE_TIME_NEVER;
+    memset(&edge->conn, 0, sizeof(edge->conn));
+    edge->conn.fd = -1;
+    edge->open = 0;
+    return visitor;
+}
+
+/* The other end has gone without a last word. */
+static void visitor_lost(comm_boot_t *boot, boot_visitor_t *visitor, const char *how, int silent)
+{
+    int rank = visitor->rank, counts = visitor->state == VISITOR_OPEN || visitor->ours;
+    counts = counts && visitor->state != VISITOR_RETIRED;
+    uint32_t epoch = visitor->hello.epoch;
+    visitor_end(visitor);
+    if (counts && rank >= 0 && epoch == boot->epoch && boot_place(boot, rank) >= 0)
+        boot_note_death(boot, rank, how, silent);
+}
+
+/* ---- dialling ----------------------------------------------------------------------------------------------- */
+
+/* Whether the kernel keeps the ICMP message that ends a connect(2): one may look like a refusal (see refused_by_icmp). Not
+ * once connected: then each such message, which anybody may forge, would end the connection. */
+static void keep_icmp(int fd, int family, int on)
+{
+    int rc = family == AF_INET6 ? setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on))
+                                : setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+    if (rc != 0)
+        log_warning("bootstrap: setsockopt(RECVERR): %s", strerror(errno));
+}
+
+/* Was it a "port unreachable" of somebody on the way, such as a firewall's REJECT, rather than the reset of a host that has
+ * no such listener? Kernels before 5.9 keep nothing of TCP's: there it counts as the host's. */
+static int refused_by_icmp(int fd)
+{
+    union {
+        struct cmsghdr head;
+        char room[256];
+    } control;
+    char payload[64];
+    struct iovec to = {payload, sizeof(payload)};
+    struct msghdr m = {.msg_iov = &to, .msg_iovlen = 1, .msg_control = &control};
+    m.msg_controllen = sizeof(control);
+    if (fd < 0 || recvmsg(fd, &m, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+        return 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c != NULL; c = CMSG_NXTHDR(&m, c)) {
+        struct sock_extended_err e;
+        if (!(c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) &&
+            !(c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR))
+            continue;
+        memcpy(&e, CMSG_DATA(c), sizeof(e));
+        if (e.ee_origin == SO_EE_ORIGIN_ICMP || e.ee_origin == SO_EE_ORIGIN_ICMP6)
+            return 1;
+    }
+    return 0;
+}
+
+static void dial_again(comm_boot_t *boot, boot_visitor_t *visitor, int err)
+{
+    char how[BOOT_TEXT];
+    if (err == ECONNREFUSED && refused_by_icmp(visitor->conn.fd))
+        err = EHOSTUNREACH; /* says nothing of the rank: it may live behind the firewall */
+    boot_conn_close(&visitor->conn);
+    if (err == ECONNREFUSED) { /* its host answers for it */
+        visitor_lost(boot, visitor, "nobody listens where it did", 0);
+        return;
+    }
+    if (base_now() + RETRY_NS >= visitor->deadline) {
+        snprintf(how, sizeof(how), "silent for %.1f s (%s)", (double)(base_now() - visitor->since) * 1e-9,
+                 strerror(err));
+        visitor_lost(boot, visitor, how, 1);
+        return;
+    }
+    visitor->state = VISITOR_DIALLING;
+    visitor->retry = base_now() + RETRY_NS;
+}
+
+static void dial(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    const boot_addr_t *addr = &visitor->addr;
+    int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    visitor->retry = 0;
+    if (fd < 0) {
+        dial_again(boot, visitor, errno);
+        return;
+    }
+    boot_socket_tune(fd);
+    keep_icmp(fd, addr->sa.sa_family, 1);
+    boot_conn_open(&visitor->conn, fd);
+    boot_addr_text(addr, visitor->conn.where);
+    if (connect(fd, &addr->sa, boot_addr_len(addr)) != 0 && errno != EINPROGRESS && errno != EINTR)
+        dial_again(boot, visitor, errno);
+}
+
+boot_visitor_t *boot_door_dial(comm_boot_t *boot, int rank, boot_role_t role)
+{
+    boot_visitor_t *visitor = visitor_new(boot);
+    if (visitor == NULL)
+        return NULL;
+    visitor->state = VISITOR_DIALLING;
+    visitor->ours = 1;
+    visitor->rank = rank;
+    visitor->hello = (boot_hello_t){role, boot->rank, boot->size, rank, boot->epoch};
+    visitor->deadline = visitor->since + boot_patience(boot);
+    if (boot_where(boot, rank, &visitor->addr))
+        dial(boot, visitor);
+    else
+        visitor_lost(boot, visitor, "it never said where it can be reached", 1);
+    if (boot->watched)
+        boot->poke(boot->poke_user);
+    return visitor;
+}
+
+/* connect(2) has come to an end. */
+static void dialled(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    int err = 0;
+    socklen_t bytes = sizeof(err);
+    if (getsockopt(visitor->conn.fd, SOL_SOCKET, SO_ERROR, &err, &bytes) != 0)
+        err = errno;
+    if (err != 0) {
+        dial_again(boot, visitor, err);
+        return;
+    }
+    keep_icmp(visitor->conn.fd, visitor->addr.sa.sa_family, 0);
+    boot_hello_make(&visitor->hello, visitor->hello_text);
+    if (!boot_buf_add(&visitor->conn.out, visitor->hello_text, BOOT_HELLO_BYTES)) {
+        dial_again(boot, visitor, ENOMEM);
+        return;
+    }
+    boot_conn_flush(&visitor->conn);
+    visitor->state = VISITOR_ASKED;
+}
+
+static void visitor_open(boot_visitor_t *visitor)
+{
+    visitor->state = VISITOR_OPEN;
+    visitor->heard = base_now();
+    visitor->deadline = BASE_TIME_NEVER;
+}
+
+/* The answer to our hello. */
+static int dialled_step(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    boot_conn_t *conn = &visitor->conn;
+    unsigned char proof[BOOT_PROOF_BYTES];
+    if (boot_buf_len(&conn->in) < BOOT_CHALLENGE_BYTES)
+        return 0;
+    if (!boot_challenge_answer(boot->auth_key, visitor->hello_text, conn->in.data + conn->in.from, conn,
+                               proof)) {
+        visitor_lost(boot, visitor, "somebody else listens where it did", 0);
+        return 1;
+    }
+    conn->in.from += BOOT_CHALLENGE_BYTES;
+    if (!boot_buf_add(&conn->out, proof, sizeof(proof))) {
+        dial_again(boot, visitor, ENOMEM);
+        return 1;
+    }
+    boot_conn_flush(conn);
+    visitor_open(visitor);
+    boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
+    boot_shrink_opened(boot, visitor);
+    return 1;
+}
+
+/* ---- receiving ---------------------------------------------------------------------------------------------- */
+
+static int strangers(const comm_boot_t *boot)
+{
+    int n = 0;
+    for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        n += v->state == VISITOR_HELLO || v->state == VISITOR_PROOF;
+    return n;
+}
+
+/* The stranger that came first goes, if it has had its time. */
+static int make_room(comm_boot_t *boot)
+{
+    boot_visitor_t *oldest = NULL;
+    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        if ((v->state == VISITOR_HELLO || v->state == VISITOR_PROOF) &&
+            (oldest == NULL || v->since < oldest->since))
+            oldest = v;
+    if (oldest == NULL || base_now() - oldest->since < ROOM_NS)
+        return 0;
+    refuse(boot, oldest, BOOT_REFUSED_SLOW, "it did not prove in time who it is, and others wait");
+    return 1;
+}
+
+static int has_room(const comm_boot_t *boot)
+{
+    if (strangers(boot) < STRANGERS_MAX)
+        return 1;
+    for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        if ((v->state == VISITOR_HELLO || v->state == VISITOR_PROOF) && base_now() - v->since >= ROOM_NS)
+            return 1;
+    return 0;
+}
+
+static void take_visitors(comm_boot_t *boot)
+{
+    while (strangers(boot) < STRANGERS_MAX || make_room(boot)) {
+        int fd = accept4(boot->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if ((errno == EMFILE || errno == ENFILE) && make_room(boot))
+                continue;
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                boot->door_rest = base_now() + ROOM_NS; /* else poll(2) would not let us sleep */
+                log_warning("bootstrap: a connection cannot be accepted: %s (ulimit -n)", strerror(errno));
+            }
+            if (errno == EINTR || errno == ECONNABORTED)
+                continue;
+            return;
+        }
+        boot_visitor_t *visitor = visitor_new(boot);
+        if (visitor == NULL) {
+            close(fd);
+            return;
+        }
+        boot_socket_tune(fd);
+        boot_conn_open(&visitor->conn, fd);
+        visitor->state = VISITOR_HELLO;
+        visitor->deadline = base_deadline(HANDSHAKE_SECONDS);
+    }
+}
+
+static int stranger_step(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    boot_conn_t *conn = &visitor->conn;
+    size_t have = boot_buf_len(&conn->in);
+    if (visitor->state == VISITOR_HELLO) {
+        if (have < BOOT_HELLO_BYTES)
+            return 0;
+        memcpy(visitor->hello_text, conn->in.data + conn->in.from, BOOT_HELLO_BYTES);
+        conn->in.from += BOOT_HELLO_BYTES;
+        boot_challenge_make(boot->auth_key, visitor->hello_text, visitor->challenge);
+        if (!boot_hello_parse(visitor->hello_text, &visitor->hello)) {
+            refuse(boot, visitor, BOOT_REFUSED_STRANGE, "it does not speak this version of Gyre's bootstrap");
+        } else if (!boot_buf_add(&conn->out, visitor->challenge, BOOT_CHALLENGE_BYTES)) {
+            refuse(boot, visitor, BOOT_REFUSED_MEMORY, "no memory");
+        } else {
+            boot_conn_flush(conn);
+            visitor->state = VISITOR_PROOF;
+        }
+        return 1;
+    }
+    if (have < BOOT_PROOF_BYTES)
+        return 0;
+    conn->in.from += BOOT_PROOF_BYTES;
+    if (!boot_proof_check(boot->auth_key, visitor->hello_text, visitor->challenge,
+                          conn->in.data + conn->in.from - BOOT_PROOF_BYTES, conn)) {
+        refuse(boot, visitor, BOOT_REFUSED_SECRET, "it does not know the job's secret");
+        return 1;
+    }
+    visitor_open(visitor);
+    boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
+    boot_shrink_visited(boot, visitor);
+    return 1;
+}
+
+/* One message of a visitor, of whatever state; 0: more bytes are needed. */
+static int visitor_step(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    boot_message_t m;
+    const char *why = "";
+    int next;
+    switch (visitor->state) {
+    case VISITOR_ASKED:
+        return dialled_step(boot, visitor);
+    case VISITOR_HELLO:
+    case VISITOR_PROOF:
+        return stranger_step(boot, visitor);
+    case VISITOR_OPEN:
+    case VISITOR_RETIRED:
+        next = boot_conn_next(&visitor->conn, &m, &why);
+        if (next < 0) {
+            boot_refuse(&boot->refused, BOOT_REFUSED_GARBLED, "bootstrap", visitor->conn.where, why);
+            visitor_lost(boot, visitor, "its bootstrap connection is garbled", 0);
+        } else if (next == 1 && visitor->state == VISITOR_OPEN) {
+            boot_shrink_said(boot, visitor, &m);
+        } else if (next == 1 && m.type == BOOT_GOODBYE) {
+            visitor_end(visitor); /* both have said their last word */
+        }
+        return next != 0;
+    case VISITOR_DIALLING:
+    case VISITOR_GONE:
+        break;
+    }
+    return 0;
+}
+
+static void visitor_closed(comm_boot_t *boot, boot_visitor_t *visitor, boot_read_t got, int err)
+{
+    char how[BOOT_TEXT];
+    if (visitor->state == VISITOR_ASKED) {
+        dial_again(boot, visitor, got == BOOT_READ_EOF ? ECONNRESET : err);
+    } else if (visitor->state == VISITOR_OPEN && got == BOOT_READ_EOF) {
+        visitor_lost(boot, visitor, "its connection closed", 0);
+    } else if (visitor->state == VISITOR_OPEN) {
+        snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
+        visitor_lost(boot, visitor, how, err == ETIMEDOUT || err == EHOSTUNREACH);
+    } else if (visitor->state == VISITOR_RETIRED) {
+        visitor_end(visitor);
+    } else {
+        refuse(boot, visitor, BOOT_REFUSED_CLOSED, "it closed during the handshake");
+    }
+}
+
+void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, short revents)
+{
+    if (revents == 0)
+        return;
+    if (visitor == NULL) {
+        take_visitors(boot);
+        return;
+    }
+    if (visitor->state == VISITOR_GONE || visitor->conn.fd < 0)
+        return;
+    if (visitor->state == VISITOR_DIALLING) {
+        dialled(boot, visitor);
+        return;
+    }
+    if (revents & POLLOUT)
+        boot_conn_flush(&visitor->conn);
+    if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
+        size_t limit = visitor->state == VISITOR_HELLO   ? BOOT_HELLO_BYTES
+                       : visitor->state == VISITOR_PROOF ? BOOT_PROOF_BYTES
+                       : visitor->state == VISITOR_ASKED ? BOOT_CHALLENGE_BYTES
+                                                         : RECEIVE_LIMIT;
+        boot_read_t got = boot_conn_read(&visitor->conn, limit);
+        int err = errno;
+        if (got == BOOT_READ_SOME)
+            visitor->heard = base_now();
+        while (visitor->state != VISITOR_GONE && visitor_step(boot, visitor))
+            ;
+        if (visitor->state != VISITOR_GONE && (got == BOOT_READ_EOF || got == BOOT_READ_ERROR))
+            visitor_closed(boot, visitor, got, err);
+    }
+    pthread_cond_broadcast(&boot->moved);
+}
+
+/* ---- the watcher's loop --------------------------------------------------------------------------------------- */
+
+int boot_door_count(const comm_boot_t *boot)
+{
+    int n = 1;
+    for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        n++;
+    return n;
+}
+
+int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room)
+{
+    int n = 0;
+    if (room > 0 && boot->door >= 0 && boot->door_rest == 0 && has_room(boot)) {
+        polls[n] = (struct pollfd){.fd = boot->door, .events = POLLIN};
+        visitors[n++] = NULL;
+    }
+    for (boot_visitor_t *v = boot->visitors; v != NULL && n < room; v = v->next) {
+        if (v->state == VISITOR_GONE || v->conn.fd < 0)
+            continue;
+        short events = v->state == VISITOR_DIALLING ? POLLOUT : POLLIN;
+        polls[n] = (struct pollfd){.fd = v->conn.fd, .events = events};
+        if (boot_conn_unsent(&v->conn))
+            polls[n].events |= POLLOUT;
+        visitors[n++] = v;
+    }
+    return n;
+}
+
+static void visitor_overdue(comm_boot_t *boot, boot_visitor_t *visitor, base_time_t now)
+{
+    char how[BOOT_TEXT];
+    if (visitor->state == VISITOR_HELLO || visitor->state == VISITOR_PROOF) {
+        refuse(boot, visitor, BOOT_REFUSED_SLOW, "it did not prove in time who it is");
+    } else if (visitor->state == VISITOR_RETIRED) {
+        visitor_end(visitor);
+    } else {
+        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - visitor->since) * 1e-9);
+        visitor_lost(boot, visitor, how, 1);
+    }
+}
+
+/* Beats on an open visit and finds out whether the other side does; returns when to look again. */
+static base_time_t visitor_beat(comm_boot_t *boot, boot_visitor_t *visitor, base_time_t now)
+{
+    base_time_t every = boot->silence / 4;
+    if (boot->silence == 0 || visitor->state != VISITOR_OPEN)
+        return BASE_TIME_NEVER;
+    if (now - visitor->heard >= boot->silence) {
+        char how[BOOT_TEXT];
+        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - visitor->heard) * 1e-9);
+        if (boot_conn_send(&visitor->conn, BOOT_EXPELLED, how, strlen(how)) != GYRE_OK)
+            log_warning("bootstrap: rank %d cannot be told that it was given up", visitor->rank);
+        visitor_lost(boot, visitor, how, 1);
+        return BASE_TIME_NEVER;
+    }
+    if (now - visitor->spoke >= every) {
+        if (boot_conn_send(&visitor->conn, BOOT_BEAT, NULL, 0) != GYRE_OK)
+            log_warning("bootstrap: no memory for a heartbeat to rank %d", visitor->rank);
+        visitor->spoke = now;
+    }
+    base_time_t limit = visitor->heard + boot->silence;
+    return limit < visitor->spoke + every ? limit : visitor->spoke + every;
+}
+
+base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now)
+{
+    base_time_t next = BASE_TIME_NEVER;
+    if (boot->door_rest != 0 && boot->door_rest <= now)
+        boot->door_rest = 0;
+    if (boot->door_rest != 0)
+        next = boot->door_rest;
+    if (strangers(boot) >= STRANGERS_MAX && now + ROOM_NS < next)
+        next = now + ROOM_NS; /* somebody may have to make room */
+    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
+        if (v->state == VISITOR_DIALLING && v->retry != 0 && v->retry <= now)
+            dial(boot, v);
+        if (v->state != VISITOR_GONE && v->deadline <= now)
+            visitor_overdue(boot, v, now);
+        if (v->state == VISITOR_GONE)
+            continue;
+        base_time_t beat = visitor_beat(boot, v, now);
+        next = beat < next ? beat : next;
+        next = v->deadline < next ? v->deadline : next;
+        next = v->retry != 0 && v->retry < next ? v->retry : next;
+    }
+    for (boot_visitor_t **at = &boot->visitors; *at != NULL;) {
+        boot_visitor_t *v = *at;
+        if (v->state == VISITOR_GONE) {
+            *at = v->next;
+            boot_buf_free(&v->steps);
+            free(v);
+        } else {
+            at = &v->next;
+        }
+    }
+    return next;
+}
+
+void boot_door_rested(comm_boot_t *boot, base_time_t now)
+{
+    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        v->heard = now;
+}
+
+boot_visitor_t *boot_door_find(comm_boot_t *boot, int rank, boot_role_t role, int ours)
+{
+    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+        if (v->rank == rank && v->ours == ours && (boot_role_t)v->hello.role == role &&
+            v->hello.epoch == boot->epoch && v->state != VISITOR_GONE && v->state != VISITOR_RETIRED)
+            return v;
+    return NULL;
+}

@@ -1,0 +1,31 @@
+/* comm/boot/refusals.h: what is said about connections that are refused: one warning for the first of each kind, and now
+ * and then, and at the end, one line with how many there were. A flood of strangers fills no log. */
+#ifndef COMM_BOOT_REFUSALS_H
+#define COMM_BOOT_REFUSALS_H
+
+#include "base/clock.h"
+
+typedef enum {
+    BOOT_REFUSED_SLOW,    /* did not prove in time who it is, or a newcomer needed its place */
+    BOOT_REFUSED_STRANGE, /* speaks something else */
+    BOOT_REFUSED_VERSION, /* speaks another version of our protocol */
+    BOOT_REFUSED_SECRET,  /* does not know the secret */
+    BOOT_REFUSED_CLOSED,  /* went away before it had said anything of use */
+    BOOT_REFUSED_GARBLED, /* knew the secret and then sent garbage */
+    BOOT_REFUSED_MEMORY,  /* we had no memory for it */
+    BOOT_REFUSED_KINDS
+} boot_refused_t;
+
+typedef struct {
+    unsigned long long count[BOOT_REFUSED_KINDS];
+    unsigned long long told; /* of all: how many the lines so far account for */
+    base_time_t told_at;
+} boot_refusals_t; /* all zero: none yet */
+
+/* Counts one. where: what refuses, such as "bootstrap"; who: the peer; why: a sentence about it ("it ..."). */
+void boot_refuse(boot_refusals_t *refusals, boot_refused_t kind, const char *where, const char *who,
+                 const char *why);
+/* The line with the numbers, if there were more than those that had a warning of their own. */
+void boot_refusals_sum(boot_refusals_t *refusals, const char *where);
+
+#endif

@@ -1,0 +1,239 @@
+/* comm/boot/tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along them.
+ *
+ * The tree is over the places 0..n-1 of the job's members: their ranks in ascending order. Until the first rank is lost or
+ * added, a rank's place is its rank. The parent of place p is p with its lowest set bit cleared; the children of p are p + 2^k
+ * for every 2^k below that bit (place 0: every 2^k below n). The subtree of p is the places [p, boot_tree_end(p)).
+ *
+ *          0            n = 8: at most log2 n hops from any rank to rank 0, at most log2 n children.
+ *        / | \
+ *       1  2  4
+ *          |  | \
+ *          3  5  6
+ *                |
+ *                7
+ *
+ * Everything is under `lock`. Frames are read by one thread at a time: by the caller that waits (boot_wait) before a
+ * watcher is attached, by the watcher's thread afterwards (then callers sleep on `moved`). Only the reading thread
+ * closes edges. Any thread may send: queueing never blocks. */
+#ifndef COMM_BOOT_TREE_H
+#define COMM_BOOT_TREE_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/boot/refusals.h"
+#include "comm/boot/wire.h"
+#include "comm/boot/bootstrap.h"
+
+enum {
+    BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
+    BOOT_TEXT = 640, /* bytes of a text that travels: who called what at two ranks, and why that is wrong */
+    BOOT_HOST_BYTES = 40, /* of a host's name, cut to that */
+    BOOT_KV_BUCKETS = 128,
+    BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
+    BOOT_GETS_MAX = 64,     /* gets under way at once in one process */
+    BOOT_HANDSHAKE_MESSAGES = 3
+};
+#define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
+
+typedef struct {
+    int rank, place;
+    int open;
+    int left;                 /* it said goodbye: its closing is no death */
+    base_time_t heard, spoke; /* when something last came from it, and when a beat last went to it */
+    boot_conn_t conn;
+    boot_buf_t steps; /* its BOOT_UP or BOOT_DOWN messages that wait to be taken, each after a u64 length */
+} boot_edge_t;
+
+typedef struct boot_pair {
+    struct boot_pair *next;
+    int fresh; /* not yet sent up by a fence */
+    int own;   /* put by this rank */
+    size_t bytes;
+    unsigned char *value;
+    char key[];
+} boot_pair_t;
+
+typedef struct {
+    int rank;
+    int left;   /* 1: it said that it leaves after an error; 0: it died */
+    int silent; /* 1: died, as far as one can tell who only hears nothing; 0: its end was seen */
+    char how[BOOT_TEXT];
+} boot_death_t;
+
+typedef struct {
+    uint64_t id;
+    gyre_status_t status;
+    char text[BOOT_TEXT];
+} boot_abort_t;
+
+typedef struct {
+    uint32_t id; /* 0: free */
+    int answered, found;
+    boot_buf_t value;
+} boot_asked_t;
+
+/* Where a rank can be reached for as long as it lives. */
+typedef struct {
+    unsigned char addr[BOOT_ADDR_BYTES]; /* loopback: on rank 0's host, wherever that is for whoever asks */
+    char host[BOOT_HOST_BYTES];
+} boot_place_t;
+
+struct comm_boot {
+    int rank, size; /* size: rank numbers given out so far, to the dead ones, too */
+    int place;      /* of this rank among the members */
+    int members_n;
+    int *members;   /* [members_n] ranks, ascending; NULL: all of 0..size-1 */
+    uint32_t epoch; /* number of changes of the members */
+    char job[64];
+    unsigned char secret[32];
+    unsigned char auth_key[32];
+
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* some frame was handled */
+    int watched;          /* a watcher's thread reads the edges */
+    void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
+    void *poke_user;
+    /* What this rank tells those that wait for it; see query.c. */
+    comm_recorder_slot_t *recorder; /* NULL: not yet */
+    const struct boot_gate *gate;   /* while it lets ranks in */
+    int waits_for;                  /* in a collective of the bootstrap: for that rank; -1: not in one */
+
+    base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
+    base_time_t next_beat; /* when boot_beat has something to do again */
+
+    /* reconnect.c, shrink.c */
+    int door;              /* listening socket for the job's whole life; -1: none */
+    base_time_t door_rest; /* nobody can be let in until then; 0: come in */
+    struct boot_visitor *visitors;
+    boot_refusals_t refused;
+    boot_place_t *places;  /* [places_n]; NULL: comm_boot_meet was not called */
+    int places_n;          /* less than `size` of a membership that grew without this rank */
+    char root_text[256];   /* as in comm_identity_t */
+    boot_addr_t own_addr;  /* by which this rank reached rank 0; with the door's port once that is open */
+    boot_addr_t root_addr; /* at which it reached rank 0 */
+    int rallying;          /* a thread is in comm_boot_shrink */
+    boot_buf_t
+        view; /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
+    uint32_t view_epoch;     /* its number; ahead of `epoch` until it is taken up */
+    char refusal[BOOT_TEXT]; /* why there can be no new membership, from whoever found out; "": nothing */
+
+    uint32_t wiring;    /* changes whenever `edges` becomes another array */
+    boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
+    int edges_n;
+    uint32_t step;          /* number of the newest collective */
+    uint64_t past_messages; /* of handshakes and of connections closed since: for comm_boot_stats */
+
+    boot_pair_t *pairs[BOOT_KV_BUCKETS];
+    boot_asked_t asked[BOOT_GETS_MAX];
+    uint32_t asked_last;
+
+    boot_death_t *deaths; /* and leavings after an error, in the order in which they were noted */
+    int deaths_n;
+    boot_abort_t *aborts;
+    int aborts_n;
+    _Atomic uint32_t trouble; /* deaths and aborts noted so far; read without the lock */
+};
+
+int boot_tree_parent(int place);                         /* -1 for place 0 */
+int boot_tree_end(int place, int n);                     /* one past the last place of the subtree */
+int boot_tree_children(int place, int n, int *children); /* [31]; how many */
+int boot_member(const comm_boot_t *boot, int place);     /* its rank */
+int boot_place(const comm_boot_t *boot, int rank);       /* -1: not a member */
+
+boot_edge_t *boot_edge_of(comm_boot_t *boot, int rank);     /* NULL: not a neighbour */
+void boot_edge_adopt(boot_edge_t *edge, boot_conn_t *conn); /* moves the connection in */
+
+/* Watch entries of the open edges, at most BOOT_EDGES_MAX; edges[i] belongs to polls[i]. Returns how many. */
+int boot_polls(comm_boot_t *boot, struct pollfd *polls, boot_edge_t **edges);
+/* Acts on what poll(2) said about one edge: sends, reads, dispatches, notes deaths. */
+void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
+
+/* Closes an edge whose neighbour is gone, and unless it said goodbye tells everybody. how: of the neighbour. */
+void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how, int silent);
+
+/* Heartbeats, for the watcher's thread, under the lock: sends those that are due and ends edges that have been silent for
+ * too long. Returns when to call again. boot_beat_begin: the neighbours' time counts from now on. */
+void boot_beat_begin(comm_boot_t *boot);
+base_time_t boot_beat(comm_boot_t *boot);
+
+/* Waits under the lock until something moved. TIMEOUT (quiet). */
+gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
+/* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or 0. */
+int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes);
+/* Adds one: steps wait in order, as a neighbour that gave up on one sends the next before we have come to its first. 0: memory. */
+int boot_step_keep(boot_buf_t *steps, const boot_message_t *m);
+void boot_step_pop(boot_edge_t *edge);
+gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const void *data,
+                             size_t bytes);
+
+/* failures.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
+void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); /* own finding */
+void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
+void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
+                     const boot_edge_t *from);
+/* This rank is no longer one of the job, says `from`: ends everything here, tells nobody. */
+void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+/* Copies a text that came over the wire: bounded, ended, and printable. */
+void boot_copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes);
+const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
+/* The abort of communicator `id`, or of the whole job. */
+const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
+/* What explains the rest: the death among ranks[0..n) (NULL: all ranks) that was noted first; without one, the leaving
+ * after an error that was. NULL: neither. */
+const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, int n);
+void boot_death_text(const boot_death_t *death, char *text, size_t bytes); /* "died: ..." or "left ..." */
+/* BOOT_DEAD or BOOT_LEFT about `death`, as a message. Returns its bytes. */
+enum { BOOT_DEATH_BYTES = 8 + BOOT_TEXT };
+size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_BYTES]);
+/* from: NULL: a visitor */
+void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+
+/* A set of edges for this rank's place in the tree: all closed. NULL: no memory. */
+boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);
+
+/* query.c */
+enum { BOOT_ASK_BYTES = 16, BOOT_TELL_MAX = 640 };
+void boot_take_ask(comm_boot_t *boot, const boot_message_t *m);
+void boot_take_tell(comm_boot_t *boot, const boot_message_t *m);
+/* What this rank says to the question `ask`: a BOOT_TELL. Returns its bytes. */
+size_t boot_tell_pack(const comm_boot_t *boot, const unsigned char ask[BOOT_ASK_BYTES],
+                      unsigned char out[BOOT_TELL_MAX]);
+/* The other way round. 0: it is malformed. */
+int boot_tell_unpack(const comm_boot_t *boot, const unsigned char *data, size_t bytes,
+                     comm_boot_doing_t *doing);
+/* comm_boot_blame, under the lock. */
+gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
+                         comm_blame_t *out);
+
+/* Under the lock: what rank 0 says of the ranks that have not joined; "": none, or no answer. ABORTED as boot_blame. */
+gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *text, size_t bytes);
+#define BOOT_MISSING \
+    " for rank(s) %s to join, says rank 0: were they started, and with the same GYRE_ROOT?" /* that text */
+
+/* admit.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
+void boot_gate_missing(const struct boot_gate *gate, char *text, size_t bytes);
+
+/* kv.c */
+/* A question under way, with a number; to be zeroed when it is over. NULL: too many. */
+boot_asked_t *boot_asked_new(comm_boot_t *boot);
+void boot_take_get(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_value(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+/* Adds the pairs that no fence has carried yet to `out`; takes pairs that came from a child. 0: memory, malformed. */
+int boot_kv_pack_fresh(comm_boot_t *boot, boot_buf_t *out);
+int boot_kv_unpack(comm_boot_t *boot, const unsigned char *data, size_t bytes);
+/* Forgets what others have put; the next fence carries what this rank has. */
+void boot_kv_renew(comm_boot_t *boot);
+void boot_kv_sent(comm_boot_t *boot);
+void boot_kv_free(comm_boot_t *boot);
+
+/* bootstrap.c: not connected to anybody yet. NULL: memory. */
+comm_boot_t *boot_new(const comm_identity_t *who);
+
+/* join.c: the connected tree, or an error after which boot's edges are still to be freed. */
+gyre_status_t boot_join_tree(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline);
+
+#endif

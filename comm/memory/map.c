@@ -1,0 +1,151 @@
+/* comm/memory/map.c: windows of other processes, mapped here and remembered.
+ *
+ * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at once. A
+ * mapping is dropped when its owner has freed the window, which is looked at whenever another one is mapped. */
+#include "comm/memory/memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/memory/window.h"
+
+typedef struct mapping {
+    struct mapping *next;
+    unsigned char owner[32];
+    uint64_t id;
+    const unsigned char *base;
+    size_t bytes; /* of data; the control page follows */
+} mapping_t;
+
+static struct {
+    pthread_mutex_t lock;
+    mapping_t *mappings;
+} maps = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const mapping_t *find(const unsigned char owner[32], uint64_t id)
+{
+    for (const mapping_t *map = maps.mappings; map; map = map->next) {
+        if (map->id == id && memcmp(map->owner, owner, sizeof map->owner) == 0)
+            return map;
+    }
+    return NULL;
+}
+
+static const void *place(const mapping_t *map, size_t offset, size_t bytes)
+{
+    return offset <= map->bytes && bytes <= map->bytes - offset ? map->base + offset : NULL;
+}
+
+static void unmap(mapping_t *map)
+{
+    munmap((void *)(uintptr_t)map->base, map->bytes + mem_page());
+    free(map);
+}
+
+/* Drops the mappings of windows that their owners have freed, or all. */
+static void sweep(int all)
+{
+    mapping_t **link = &maps.mappings;
+
+    while (*link) {
+        mapping_t *map = *link;
+        const mem_control_t *control = (const mem_control_t *)(const void *)(map->base + map->bytes);
+        if (all || atomic_load_explicit(&control->closed, memory_order_acquire)) {
+            *link = map->next;
+            unmap(map);
+        } else {
+            link = &map->next;
+        }
+    }
+}
+
+/* Maps what `fd` stands for; NULL on failure. */
+static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
+{
+    mapping_t *map = calloc(1, sizeof *map);
+    void *base = MAP_FAILED;
+    struct stat info;
+
+    if (map && fstat(fd, &info) == 0 && info.st_size > (off_t)mem_page())
+        base = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        free(map);
+        return NULL;
+    }
+    memcpy(map->owner, owner, sizeof map->owner);
+    map->id = id;
+    map->base = base;
+    map->bytes = (size_t)info.st_size - mem_page();
+    return map;
+}
+
+/* 1 if the window is mapped already, with its place in *at: NULL if it is not as large as that. */
+static int look_up(const unsigned char owner[32], uint64_t id, size_t offset, size_t bytes, const void **at)
+{
+    const mapping_t *known;
+
+    pthread_mutex_lock(&maps.lock);
+    known = find(owner, id);
+    *at = known ? place(known, offset, bytes) : NULL;
+    pthread_mutex_unlock(&maps.lock);
+    return known != NULL;
+}
+
+static void keep(mapping_t *made)
+{
+    pthread_mutex_lock(&maps.lock);
+    sweep(0);
+    if (find(made->owner, made->id)) { /* another thread was faster */
+        unmap(made);
+    } else {
+        made->next = maps.mappings;
+        maps.mappings = made;
+    }
+    pthread_mutex_unlock(&maps.lock);
+}
+
+gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
+                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at)
+{
+    gyre_status_t status = GYRE_OK;
+    mapping_t *made = NULL;
+    int fd = -1;
+
+    if (!look_up(owner, id, offset, bytes, at)) {
+        status =
+            comm_watch_fetch_some(watch, owner, id, fetch, &fd, until); /* without the lock: it may wait */
+        if (status == GYRE_IN_PROGRESS)
+            return status;
+        if (status == GYRE_OK) {
+            made = map_new(owner, id, fd);
+            close(fd); /* the mapping keeps the memory */
+            if (made)
+                keep(made);
+            else
+                status = gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "window %llu of a peer could not be mapped",
+                                         (unsigned long long)id);
+        }
+        if (status != GYRE_OK) {
+            log_debug("window %llu of a peer: %s", (unsigned long long)id, gyre_last_error());
+            return status;
+        }
+        look_up(owner, id, offset, bytes, at);
+    }
+    comm_watch_fetch_drop(fetch); /* another thread may have brought it meanwhile */
+    return *at ? GYRE_OK
+               : gyre_fail_quiet(GYRE_ERR_FORMAT, "window %llu of a peer is smaller than that",
+                                 (unsigned long long)id);
+}
+
+void comm_mem_unmap_all(void)
+{
+    pthread_mutex_lock(&maps.lock);
+    sweep(1);
+    pthread_mutex_unlock(&maps.lock);
+}

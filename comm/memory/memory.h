@@ -1,0 +1,40 @@
+/* comm/memory/memory.h: windows: memory of our own that local peers can map (memfd; no file, no ptrace right).
+ *
+ * Process-wide. A window is named by (owner, id) with ids never used twice; the table of windows is read without
+ * locks on the data path. The first window of a process may exist before gyre_init; the watcher learns of it
+ * when it starts. */
+#ifndef COMM_MEMORY_MEMORY_H
+#define COMM_MEMORY_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/comm.h>
+
+#include "comm/watch/watch.h"
+
+gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
+gyre_status_t comm_mem_free(void *ptr);
+/* See gyre_mem_register. */
+gyre_status_t comm_mem_register(void *ptr, size_t bytes);
+gyre_status_t comm_mem_deregister(void *ptr);
+/* 1 if [ptr, ptr + bytes) lies in one window: its id and the offset of ptr in it. */
+int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset);
+/* For who keeps something for a window, such as a registration with an adapter, by its number, which is never given again. Calls
+ * take(user, id, base, bytes) under the lock of windows, so that the window cannot end meanwhile; from then on none of its memory goes
+ * back to the system while it lives, and gone(id) is called before it ends, under the same lock. 0: there is no such window. `gone` is
+ * the same function in all calls. */
+int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
+                  void (*take)(void *user, uint64_t id, void *base, size_t bytes), void *user);
+/* Offers all windows, present and future, through `watch`; NULL: stop. */
+gyre_status_t comm_mem_attach(comm_watch_t *watch);
+
+/* Peers' windows mapped here, cached by (address of owner, id): *at is where [offset, offset + bytes) of that one lies.
+ * IN_PROGRESS: its owner's watcher has not handed it over by `until`; call again with the same `fetch` (all
+ * zero at first), or drop that. Any other status: it cannot be mapped. Closed windows are unmapped when their owner
+ * freed them. */
+gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
+                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at);
+void comm_mem_unmap_all(void); /* at finalize */
+
+#endif

@@ -1,0 +1,170 @@
+/* comm/memory/outbox.c: outboxes in shared memory. See outbox.h. */
+#include "comm/memory/outbox.h"
+
+#include <string.h>
+
+#include "base/thread/cacheline.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+/* Measured (two ranks): claiming makes an all_reduce of 1 KiB 0.54 -> 0.37 us, of 4 KiB 1.1 -> 1.0, and together with demoting
+ * 256 B 0.30 -> 0.20; demoting costs more than it brings from 1 KiB on. Reading ahead makes a broadcast of 1 KiB
+ * 0.25 -> 0.13. */
+enum { DEMOTE_MOST = 512, CLAIM_MOST = 4096, STREAM_SHORT = 256, AHEAD_LEAST = 512, AHEAD_MOST = 2048 };
+
+/* Written by the owner, read by the others. */
+typedef struct {
+    _Atomic uint64_t done; /* operations that the owner is done with */
+    uint64_t pad[7];
+} __attribute__((aligned(64))) progress_t;
+
+typedef struct {
+    _Atomic uint64_t number; /* of the operation whose post lies here; stored last */
+    uint32_t seq, sig;       /* comm_tag_t */
+    unsigned char payload[COMM_OUTBOX_INLINE];
+} __attribute__((aligned(64))) line_t;
+
+size_t comm_outbox_most(const comm_outbox_shape_t *shape)
+{
+    size_t most = COMM_OUTBOX_INLINE;
+    for (int c = 0; c < COMM_OUTBOX_CLASSES; c++)
+        most = shape->slot_bytes[c] > most ? shape->slot_bytes[c] : most;
+    return most;
+}
+
+size_t comm_outbox_bytes(const comm_outbox_shape_t *shape)
+{
+    size_t bytes = sizeof(progress_t) + shape->lines * sizeof(line_t);
+    for (int c = 0; c < COMM_OUTBOX_CLASSES; c++)
+        bytes += (size_t)shape->slots[c] * shape->slot_bytes[c];
+    return bytes;
+}
+
+void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, int ranks, int mine)
+{
+    memset(x, 0, sizeof *x);
+    x->base = memory;
+    x->stride = comm_outbox_bytes(shape);
+    x->shape = *shape;
+    x->ranks = ranks;
+    x->mine = mine;
+}
+
+static progress_t *progress_of(const comm_outbox_t *x, int rank)
+{
+    return (progress_t *)(void *)(x->base + (size_t)rank * x->stride);
+}
+
+static line_t *line_of(const comm_outbox_t *x, int rank, uint64_t number)
+{
+    line_t *lines = (line_t *)(void *)(progress_of(x, rank) + 1);
+    return &lines[number & (x->shape.lines - 1)];
+}
+
+/* Where a payload of `bytes` of operation `number` lies. *places: how many operations later that place is used again. */
+static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number, size_t bytes,
+                               uint32_t *places)
+{
+    const comm_outbox_shape_t *s = &x->shape;
+    unsigned char *at = (unsigned char *)line_of(x, rank, 0) + s->lines * sizeof(line_t);
+    int c = 0;
+    if (bytes <= COMM_OUTBOX_INLINE) {
+        *places = s->lines;
+        return line_of(x, rank, number)->payload;
+    }
+    /* In a stream, what was posted should have left the first-level cache before it is asked for: take the class that
+     * is too large for it. */
+    size_t room = x->stream && bytes > STREAM_SHORT && s->slot_bytes[1] > 0
+                      ? base_max_size(bytes, s->slot_bytes[1])
+                      : bytes;
+    for (; room > s->slot_bytes[c]; c++)
+        at += (size_t)s->slots[c] * s->slot_bytes[c];
+    *places = s->slots[c];
+    return at + (number & (s->slots[c] - 1)) * s->slot_bytes[c];
+}
+
+/* 1 if all others are done with operation `number`. Looks at the progress line only of those who may not be. */
+static int all_done(comm_outbox_t *x, uint64_t number)
+{
+    uint64_t least = UINT64_MAX;
+    for (int r = 0; r < x->ranks; r++) {
+        if (r == x->mine)
+            continue;
+        if (x->seen[r] < number)
+            /* acquire: our stores into the place come after the owner's loads from it, which its release
+             * in comm_outbox_finish follows */
+            x->seen[r] = atomic_load_explicit(&progress_of(x, r)->done, memory_order_acquire);
+        if (x->seen[r] < least)
+            least = x->seen[r];
+    }
+    x->safe = least;
+    return least >= number;
+}
+
+void *comm_outbox_reserve(comm_outbox_t *x, size_t bytes)
+{
+    uint32_t places;
+    void *place = place_of(x, x->mine, x->number, bytes, &places);
+    if (x->number <= x->safe + places)
+        return place;
+    /* Once there is no room, wait for half of it: who is behind has enough to read meanwhile, and is not disturbed
+     * by looks at his progress after each operation. */
+    return all_done(x, x->number - (places + 1) / 2) ? place : NULL;
+}
+
+void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag)
+{
+    line_t *line = line_of(x, x->mine, x->number);
+    uint32_t places;
+    if (bytes > COMM_OUTBOX_INLINE && bytes <= DEMOTE_MOST)
+        base_demote(place_of(x, x->mine, x->number, bytes, &places), bytes);
+    line->seq = tag.seq;
+    line->sig = tag.sig;
+    /* release: whoever sees the number sees tag and payload */
+    atomic_store_explicit(&line->number, x->number, memory_order_release);
+    base_demote(line, sizeof *line);
+    x->posted = bytes;
+}
+
+gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_tag_t tag, const void **payload)
+{
+    line_t *line = line_of(x, rank, x->number);
+    uint32_t places;
+    /* acquire: pairs with the release in comm_outbox_post */
+    if (atomic_load_explicit(&line->number, memory_order_acquire) != x->number)
+        return GYRE_IN_PROGRESS;
+    if (line->sig != tag.sig || line->seq != tag.seq)
+        return gyre_fail_quiet(GYRE_ERR_MISMATCH, "what rank %d posted belongs to another call", rank);
+    x->looked = 1;
+    /* In a stream the next post is often there already. */
+    if (x->stream && bytes > AHEAD_LEAST && bytes <= AHEAD_MOST) {
+        const unsigned char *next = place_of(x, rank, x->number + 1, bytes, &places);
+        for (size_t i = 0; i < bytes; i += BASE_LINE)
+            __builtin_prefetch(next + i);
+    }
+    x->seen[rank] = x->number - 1; /* it posts an operation only after it is done with the one before */
+    *payload = place_of(x, rank, x->number, bytes, &places);
+    return GYRE_OK;
+}
+
+int comm_outbox_laggard(const comm_outbox_t *x)
+{
+    int last = x->mine == 0;
+    for (int r = 0; r < x->ranks; r++)
+        if (r != x->mine && x->seen[r] < x->seen[last])
+            last = r;
+    return last;
+}
+
+void comm_outbox_finish(comm_outbox_t *x)
+{
+    /* release: our loads from the outboxes come before; pairs with the acquire in all_done */
+    atomic_store_explicit(&progress_of(x, x->mine)->done, x->number, memory_order_release);
+    /* The others have read these lines: have them back before the next post, likely one of equal size, needs them. Who only
+     * posts and never waits posts so soon that it is the one after which profits. */
+    base_claim(line_of(x, x->mine, x->number + 1), sizeof(line_t));
+    uint32_t places;
+    if (x->posted > COMM_OUTBOX_INLINE)
+        base_claim(place_of(x, x->mine, x->number + (x->looked ? 1 : 2), x->posted, &places),
+                   x->posted < CLAIM_MOST ? x->posted : CLAIM_MOST);
+}

@@ -1,0 +1,83 @@
+/* comm/memory/outbox.h: small messages of the ranks of one host, without links: each rank has an outbox in the shared
+ * segment which all others read.
+ *
+ * For operations that are one exchange: everybody who has something to say posts it, and everybody reads what it needs
+ * straight from the others' outboxes. What is posted lies in the cache line of its flag if it is short, so that
+ * such a message is one line's flight. Every line has one writer; there is no atomic read-modify-write and no system
+ * call. (The form of MPICH's release-gather and of XHC's inlined payload, without their trees.)
+ *
+ *     outbox of a rank:  progress line | `lines` lines: flag, tag, payload <= COMM_OUTBOX_INLINE |
+ *                        slots of the first class | of the second | of the third: longer payloads
+ *
+ * The operations of an exchange are numbered 1, 2, ... alike on all ranks. Operation k uses line k % lines and, for a longer
+ * payload, slot k % slots of the first class whose slots are long enough. Whoever posts makes sure that all others are done with what lay there before: he
+ * knows it of those from whom he has a later post, and looks at the progress lines of the others.
+ *
+ * One operation at a time: reserve, post (or neither), look until all is there, finish. Nothing here waits. */
+#ifndef COMM_MEMORY_OUTBOX_H
+#define COMM_MEMORY_OUTBOX_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "comm/memory/message.h"
+
+enum {
+    COMM_OUTBOX_INLINE = 48,
+    COMM_OUTBOX_CLASSES = 3,
+    COMM_OUTBOX_RANKS = 64 /* at most on one host */
+};
+
+typedef struct {
+    uint32_t lines, slots[COMM_OUTBOX_CLASSES]; /* powers of two, slots <= lines */
+    uint32_t slot_bytes
+        [COMM_OUTBOX_CLASSES]; /* multiples of 64, ascending; 0 from the first class that is not there */
+} comm_outbox_shape_t;
+
+typedef struct {
+    unsigned char *base; /* [ranks] outboxes */
+    size_t stride;
+    comm_outbox_shape_t shape;
+    int ranks, mine;
+    uint64_t number;                  /* of the present operation, or of the last */
+    uint64_t safe;                    /* everyone is done with operation `safe` and those before it */
+    uint64_t seen[COMM_OUTBOX_RANKS]; /* done by each, as last seen */
+    size_t posted;                    /* bytes, in the present operation */
+    int stream;                       /* as comm_outbox_begin was told */
+    int looked;                       /* 1: somebody's post was read in it */
+} comm_outbox_t;
+
+/* The longest payload. */
+size_t comm_outbox_most(const comm_outbox_shape_t *shape);
+/* Bytes of one outbox: a multiple of 64. */
+size_t comm_outbox_bytes(const comm_outbox_shape_t *shape);
+/* memory: [ranks * comm_outbox_bytes], shared, zeroed before anyone uses it, 64-byte aligned; borrowed. */
+void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, int ranks, int mine);
+
+/* Begins the next operation. stream: nobody both posts and reads in it, so that who posts may be far ahead; the same on all
+ * ranks. */
+static inline void comm_outbox_begin(comm_outbox_t *x, int stream)
+{
+    x->stream = stream;
+    x->number++;
+    x->posted = 0;
+    x->looked = 0;
+}
+/* Where this rank's payload of `bytes` (<= comm_outbox_most) is to be written; NULL: somebody is not yet done with what lies
+ * there; ask again. */
+void *comm_outbox_reserve(comm_outbox_t *x, size_t bytes);
+/* Shows it to the others. The caller rings their bells. */
+void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag);
+/* What `rank` has posted for this operation: OK and *payload (valid until finish); IN_PROGRESS: nothing yet; MISMATCH (quiet):
+ * it belongs to another call. */
+gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_tag_t tag,
+                               const void **payload);
+/* The rank that is furthest behind, as far as this one knows. */
+int comm_outbox_laggard(const comm_outbox_t *x);
+/* Ends the operation: this rank has read all that it needs. */
+void comm_outbox_finish(comm_outbox_t *x);
+
+#endif

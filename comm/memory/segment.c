@@ -1,0 +1,371 @@
+/* comm/memory/segment.c: layout and life of a group's shared memory on one host (see segment.h for the picture). */
+#include "comm/memory/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/thread/futex.h"
+#include "base/log.h"
+
+enum {
+    SEGMENT_MAGIC = 0x47595331, /* "GYS1" */
+    SLOTS_MIN = 4,   /* a header, two slots of payload, and the free slot that a sender must keep */
+    SLOTS_MAX = 4096 /* 256 KiB */
+};
+
+/* By the room that there is: with slots for a root that is far ahead, with few, and without the longer classes.
+ * Where everybody both posts and reads, few slots are best, since they stay in the first-level cache; a root that posts one
+ * broadcast after the other is faster with many (4 KiB 0.41 -> 0.27 us, 16 KiB 1.7 -> 1.1). */
+static const comm_outbox_shape_t exchange_shapes[] = {
+    {64, {32, 64, 16}, {1 << 10, 4 << 10, 16 << 10}},
+    {32, {32, 16, 4}, {1 << 10, 4 << 10, 16 << 10}},
+    {32, {32, 8, 0}, {1 << 10, 4 << 10, 0}},
+    {32, {16, 0, 0}, {1 << 10, 0, 0}},
+    {0, {0}, {0}},
+};
+enum { EXCHANGE_SHAPES = sizeof exchange_shapes / sizeof exchange_shapes[0] };
+
+static int known_exchange(const comm_outbox_shape_t *shape, int locals)
+{
+    for (int i = 0; i < EXCHANGE_SHAPES; i++)
+        if (memcmp(shape, &exchange_shapes[i], sizeof *shape) == 0)
+            return shape->lines == 0 || locals <= COMM_OUTBOX_RANKS;
+    return 0;
+}
+
+typedef struct {
+    _Atomic uint64_t cookie; /* random; proves that a fetched descriptor is this segment */
+    uint32_t magic;
+    int32_t locals;
+    uint32_t slots[COMM_LANES];
+    comm_outbox_shape_t exchange;
+} segment_header_t;
+
+static size_t ring_bytes(uint32_t slots)
+{
+    return sizeof(comm_ring_ctl_t) + (size_t)slots * COMM_LINE;
+}
+
+/* Derives the offsets from locals and slots. Local areas: bell, board, one byte per possible CMA owner. */
+static void layout(comm_segment_t *seg)
+{
+    size_t pair = 0;
+
+    seg->cells_at = base_round_up(sizeof(segment_header_t), COMM_LINE);
+    seg->locals_at = seg->cells_at + base_round_up((size_t)seg->locals * sizeof(int32_t), COMM_LINE);
+    seg->local_stride =
+        sizeof(comm_bell_t) + sizeof(comm_board_t) + base_round_up((size_t)seg->locals, COMM_LINE);
+    seg->exchange_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
+    seg->pairs_at = seg->exchange_at;
+    if (seg->exchange.lines > 0)
+        seg->pairs_at += base_round_up((size_t)seg->locals * comm_outbox_bytes(&seg->exchange), 4096);
+    for (int lane = 0; lane < COMM_LANES; lane++)
+        pair += ring_bytes(seg->slots[lane]);
+    seg->pair_stride = pair;
+    seg->bytes = seg->pairs_at + (size_t)seg->locals * (size_t)(seg->locals - 1) * pair;
+    seg->bytes = base_round_up(seg->bytes, 4096);
+}
+
+static uint32_t power_of_two_below(size_t value)
+{
+    uint32_t slots = SLOTS_MIN;
+
+    while (slots < SLOTS_MAX && (size_t)slots * 2 <= value)
+        slots *= 2;
+    return slots;
+}
+
+/* Shares the budget out: of each ordered pair's part half goes to lane 0, which carries the first channel of every
+ * collective, and a quarter to each of the others. Rings have at least SLOTS_MIN slots even where that
+ * exceeds the budget (from about 64 ranks per host at the default): memory is only reserved, not used, by rings
+ * that carry nothing. */
+static void share_out(comm_segment_t *seg, size_t budget)
+{
+    size_t pairs = (size_t)seg->locals * (size_t)(seg->locals - 1), part;
+
+    for (int lane = 0; lane < COMM_LANES; lane++)
+        seg->slots[lane] = SLOTS_MIN;
+    for (int i = seg->locals <= COMM_OUTBOX_RANKS ? 0 : EXCHANGE_SHAPES - 1; i < EXCHANGE_SHAPES; i++) {
+        seg->exchange = exchange_shapes[i];
+        layout(seg);
+        if (seg->bytes <= budget && seg->pairs_at <= budget / 2)
+            break; /* else the rings come first */
+    }
+    if (seg->bytes > budget) {
+        log_warning(
+            "%d ranks on this host need at least %zu bytes of shared memory, more than GYRE_SHM_BUDGET "
+            "(%zu); using that much",
+            seg->locals, seg->bytes, budget);
+        return;
+    }
+    part = (budget - seg->pairs_at) / pairs / COMM_LINE; /* slots per pair, control lines included */
+    for (int lane = 0; lane < COMM_LANES; lane++) {
+        size_t share = lane == 0 ? part / 2 : part / 4;
+        uint32_t slots = power_of_two_below(share > 1 ? share - 1 : 0);
+        seg->slots[lane] = lane == 0 || slots <= SLOTS_MAX / 2 ? slots : SLOTS_MAX / 2;
+    }
+    layout(seg);
+}
+
+gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_segment_t *seg,
+                                  int *out_fd)
+{
+    comm_segment_t made = {.locals = locals};
+    segment_header_t *header;
+    gyre_status_t status;
+    int fd;
+
+    share_out(&made, budget);
+    fd = memfd_create("gyre-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return gyre_fail_errno(
+            errno == EMFILE || errno == ENFILE || errno == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
+            errno, "cannot create the shared segment of %d ranks (memfd_create; see ulimit -n)", locals);
+    if (ftruncate(fd, (off_t)made.bytes) != 0) {
+        status = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot size the shared segment to %zu bytes",
+                                 made.bytes);
+        goto close_fd;
+    }
+    /* Sealed, so that no peer can shrink it and turn our loads into SIGBUS. */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        status = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot seal the shared segment");
+        goto close_fd;
+    }
+    made.base = mmap(NULL, made.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (made.base == MAP_FAILED) {
+        status = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot map the shared segment of %zu bytes",
+                                 made.bytes);
+        goto close_fd;
+    }
+    header = (segment_header_t *)made.base;
+    header->magic = SEGMENT_MAGIC;
+    header->locals = locals;
+    memcpy(header->slots, made.slots, sizeof header->slots);
+    header->exchange = made.exchange;
+    atomic_store_explicit(&header->cookie, cookie, memory_order_release);
+    *seg = made;
+    *out_fd = fd;
+    return GYRE_OK;
+close_fd:
+    close(fd);
+    return status;
+}
+
+gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segment_t *seg)
+{
+    comm_segment_t made = {.locals = locals};
+    segment_header_t *header;
+    struct stat stat_buf;
+
+    if (fstat(fd, &stat_buf) != 0 || stat_buf.st_size < 4096)
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "what was fetched is not a segment");
+    made.bytes = (size_t)stat_buf.st_size;
+    made.base = mmap(NULL, made.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (made.base == MAP_FAILED)
+        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot map the shared segment of %zu bytes",
+                               made.bytes);
+    header = (segment_header_t *)made.base;
+    if (atomic_load_explicit(&header->cookie, memory_order_acquire) != cookie ||
+        header->magic != SEGMENT_MAGIC || header->locals != locals)
+        goto wrong;
+    for (int lane = 0; lane < COMM_LANES; lane++) {
+        made.slots[lane] = header->slots[lane];
+        if (made.slots[lane] < SLOTS_MIN || made.slots[lane] > SLOTS_MAX ||
+            (made.slots[lane] & (made.slots[lane] - 1)) != 0)
+            goto wrong;
+    }
+    made.exchange = header->exchange;
+    if (!known_exchange(&made.exchange, locals))
+        goto wrong;
+    layout(&made);
+    if (made.bytes != (size_t)stat_buf.st_size)
+        goto wrong;
+    *seg = made;
+    return GYRE_OK;
+wrong:
+    munmap(made.base, (size_t)stat_buf.st_size);
+    return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the fetched segment is not this group's");
+}
+
+void comm_segment_close(comm_segment_t *seg)
+{
+    if (seg->base)
+        munmap(seg->base, seg->bytes);
+    memset(seg, 0, sizeof *seg);
+}
+
+void comm_segment_populate(const void *at, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at & ~(page - 1);
+    uintptr_t to = base_round_up((uintptr_t)at + bytes, page);
+    int saved = errno;
+
+    if (madvise((void *)from, to - from, MADV_POPULATE_WRITE) != 0)
+        errno = saved; /* then they come one by one */
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
+static unsigned char *local_area(const comm_segment_t *seg, int local)
+{
+    return seg->base + seg->locals_at + (size_t)local * seg->local_stride;
+}
+
+comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local)
+{
+    return (comm_bell_t *)(void *)local_area(seg, local);
+}
+
+comm_board_t *comm_segment_board(const comm_segment_t *seg, int local)
+{
+    return (comm_board_t *)(void *)(local_area(seg, local) + sizeof(comm_bell_t));
+}
+
+int32_t *comm_segment_cells(const comm_segment_t *seg)
+{
+    return (int32_t *)(void *)(seg->base + seg->cells_at);
+}
+
+_Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner)
+{
+    unsigned char *bytes = local_area(seg, reader) + sizeof(comm_bell_t) + sizeof(comm_board_t);
+
+    return (_Atomic unsigned char *)(bytes + owner);
+}
+
+comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane)
+{
+    int pair = from * (seg->locals - 1) + (to > from ? to - 1 : to);
+    size_t at = seg->pairs_at + (size_t)pair * seg->pair_stride;
+
+    for (int i = 0; i < lane; i++)
+        at += ring_bytes(seg->slots[i]);
+    return (comm_ring_ctl_t *)(void *)(seg->base + at);
+}
+
+/* A sequence lock with one writer. The words are atomics so that a torn read is a value, not undefined behaviour;
+ * the sequence tells whether it was torn. */
+void comm_board_post(comm_board_t *board, const comm_call_t *call)
+{
+    comm_board_entry_t *e = &board->entry[board->posts % COMM_BOARD_CALLS];
+    uint64_t words[COMM_CALL_WORDS], seq = 2 * ++board->posts;
+
+    memcpy(words, call, sizeof words);
+    atomic_store_explicit(&e->seq, seq - 1, memory_order_relaxed);
+    /* Each word is stored with release so that whoever reads (acquires) it also sees the odd number before it. On x86
+     * this costs nothing; on Arm five stlr per call. */
+    for (int i = 0; i < COMM_CALL_WORDS; i++)
+        atomic_store_explicit(&e->words[i], words[i], memory_order_release);
+    /* Release: all words are visible before the even number. */
+    atomic_store_explicit(&e->seq, seq, memory_order_release);
+}
+
+/* The number of the post, or 0: nothing there, or never still (its owner died in the middle of a post). */
+static uint64_t entry_read(comm_board_entry_t *e, comm_call_t *call)
+{
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        uint64_t words[COMM_CALL_WORDS], before, after;
+
+        before = atomic_load_explicit(&e->seq, memory_order_acquire);
+        if (before == 0)
+            return 0;
+        if (before & 1) {
+            base_relax();
+            continue;
+        }
+        /* Acquire on each word: the second look at the number cannot move before them, and a word of a newer
+         * call brings that call's odd number with it. */
+        for (int i = 0; i < COMM_CALL_WORDS; i++)
+            words[i] = atomic_load_explicit(&e->words[i], memory_order_acquire);
+        after = atomic_load_explicit(&e->seq, memory_order_relaxed);
+        if (before == after) {
+            memcpy(call, words, sizeof words);
+            return before;
+        }
+    }
+    return 0;
+}
+
+int comm_board_read(comm_board_t *board, comm_call_t *call)
+{
+    uint64_t newest = 0;
+    for (int i = 0; i < COMM_BOARD_CALLS; i++) {
+        comm_call_t one;
+        uint64_t seq = entry_read(&board->entry[i], &one);
+        if (seq > newest) {
+            newest = seq;
+            *call = one;
+        }
+    }
+    return newest != 0;
+}
+
+static int is_call(const comm_call_t *call, uint32_t seq, int p2p, int peer)
+{
+    return call->seq == seq && ((call->flags & COMM_CALL_P2P) != 0) == (p2p != 0) &&
+           (!p2p || call->root == peer);
+}
+
+int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
+{
+    comm_call_t one;
+    for (int i = 0; i < COMM_BOARD_CALLS; i++) {
+        if (entry_read(&board->entry[i], &one) && is_call(&one, seq, p2p, peer)) {
+            *call = one;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call)
+{
+    for (uint64_t back = 1; back <= COMM_BOARD_CALLS && back <= board->posts; back++) {
+        const comm_board_entry_t *e = &board->entry[(board->posts - back) % COMM_BOARD_CALLS];
+        uint64_t words[COMM_CALL_WORDS];
+
+        for (int i = 0; i < COMM_CALL_WORDS; i++)
+            words[i] = atomic_load_explicit(&e->words[i], memory_order_relaxed);
+        memcpy(call, words, sizeof words);
+        if (is_call(call, seq, p2p, peer))
+            return 1;
+    }
+    return 0;
+}
+
+void comm_bell_ring_slow(comm_bell_t *bell)
+{
+    /* Only one of several ringers needs to wake the owner. If the owner has announced its sleep but does not sleep yet,
+     * the changed word makes its futex wait return at once. */
+    if (atomic_exchange_explicit(&bell->sleeping, 0, memory_order_acq_rel)) {
+        atomic_fetch_add_explicit(&bell->bell, 1, memory_order_release);
+        base_futex_wake(&bell->bell, INT32_MAX);
+    }
+}
+
+_Atomic int comm_bell_registered;
+
+void comm_bell_promise(comm_bell_t *bell)
+{
+    int ready = base_fence_processes_ready();
+    atomic_store_explicit(&comm_bell_registered, ready, memory_order_relaxed);
+    atomic_store_explicit(&bell->heavy, (uint32_t)ready, memory_order_relaxed);
+}
+
+void comm_bell_fence(const comm_bell_t *bell)
+{
+    /* Ringers who have not registered make their own fences. */
+    if (atomic_load_explicit(&bell->heavy, memory_order_relaxed))
+        base_fence_processes();
+    else
+        base_fence();
+}

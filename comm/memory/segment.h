@@ -1,0 +1,143 @@
+/* comm/memory/segment.h: the shared memory of one group on one host: who writes what, and where it lies.
+ *
+ * One memfd per group and host, made by the lowest rank there, sized by GYRE_SHM_BUDGET. Only pages that are
+ * used become memory.
+ *
+ *     +------------------+ 0
+ *     | header           |  written once by the maker, before it is offered
+ *     +------------------+ cells_at
+ *     | cell of each local                    | written once by the maker, before it is offered
+ *     +------------------+ locals_at
+ *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring it)
+ *     | local 1: ...                          |
+ *     +------------------+ exchange_at (none if there are too many ranks for the budget)
+ *     | outbox of local 0, of local 1, ...    |  written by their owners; comm/memory/outbox.h
+ *     +------------------+ pairs_at
+ *     | 0 -> 1: lane 0: control line, slots   | control written by the receiver, slots by the sender
+ *     |         lane 1, lane 2                |
+ *     | 0 -> 2: ...                           |
+ *     +------------------+
+ *
+ * All numbers that are read from the segment are taken from the header once, checked against its size, and kept
+ * in private memory. */
+#ifndef COMM_MEMORY_SEGMENT_H
+#define COMM_MEMORY_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "base/thread/fence.h"
+#include "comm/memory/outbox.h"
+#include "comm/recorder/recorder.h"
+#include "comm/memory/message.h"
+
+enum { COMM_LINE = 64 }; /* cache line: unit of the layout */
+
+/* A doorbell: whoever makes something visible to a sleeping rank rings it. */
+typedef struct {
+    _Atomic uint32_t bell;     /* futex word; changes with every ring */
+    _Atomic uint32_t sleeping; /* 1: its owner is about to sleep or sleeps */
+    _Atomic uint32_t heavy;    /* 1: its owner makes ringers' fences unnecessary; see comm_bell_ring */
+    uint32_t pad[13];
+} __attribute__((aligned(64))) comm_bell_t;
+
+/* A rank's newest calls, one per line, each guarded by a sequence number: odd while it is written. Several, because a
+ * rank that only sends may have made its next call before a peer finds that the message belongs to another one. */
+enum { COMM_CALL_WORDS = sizeof(comm_call_t) / 8, COMM_BOARD_CALLS = 8 };
+typedef struct {
+    _Atomic uint64_t seq; /* 0: no call yet; else 2 * (number of the post) once it is complete */
+    _Atomic uint64_t words[COMM_CALL_WORDS];
+} __attribute__((aligned(64))) comm_board_entry_t;
+typedef struct {
+    comm_board_entry_t entry[COMM_BOARD_CALLS];
+    uint64_t posts; /* the owner's own count; nobody else reads it */
+    /* comm/peer_memory.h; `inside` in a line that others read only when something failed, `closed` in one that never changes before */
+    _Atomic uint32_t inside;                              /* 1: the owner works in others' memory */
+    _Atomic uint32_t closed __attribute__((aligned(64))); /* 1: nobody may work in the owner's any more */
+} __attribute__((aligned(64))) comm_board_t;
+
+/* Written by the receiver of a ring, read by its sender. */
+typedef struct {
+    _Atomic uint64_t consumed; /* slots that the receiver is done with */
+    /* Bit r % 64 flips when rendezvous message r is done with. A sender has at most 64 of them open and waits for
+     * the answer to message r before it sends message r + 64, so one bit is enough. */
+    _Atomic uint64_t acks;
+    uint64_t pad[6];
+} __attribute__((aligned(64))) comm_ring_ctl_t;
+
+typedef struct {
+    unsigned char *base; /* NULL: none */
+    size_t bytes;
+    int locals;                   /* places for ranks; some may be empty */
+    int local;                    /* ours */
+    uint32_t slots[COMM_LANES];   /* per ring; powers of two */
+    comm_outbox_shape_t exchange; /* lines 0: none */
+    size_t cells_at, locals_at, local_stride, exchange_at, pairs_at, pair_stride;
+} comm_segment_t;
+
+/* Makes a segment for `locals` ranks. *fd: close-on-exec, sealed against shrinking, owned by the caller. */
+gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_segment_t *seg, int *fd);
+/* Maps one that was fetched. UNSUPPORTED (quiet) if it is not the one with `cookie` for `locals` ranks. */
+gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segment_t *seg);
+void comm_segment_close(comm_segment_t *seg);
+
+/* Has the pages of [at, at + bytes) mapped now, so that no message meets a page fault (25 us of it were seen in a
+ * virtual machine). Where the kernel does not know the advice (before 5.14) they come one by one. */
+void comm_segment_populate(const void *at, size_t bytes);
+
+comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local);
+comm_board_t *comm_segment_board(const comm_segment_t *seg, int local);
+/* [locals] which of them are near each other (comm/cells.c). */
+int32_t *comm_segment_cells(const comm_segment_t *seg);
+/* One byte: 1 if `reader` was able to read the memory of `owner` with process_vm_readv. Written by `reader`. */
+_Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner);
+/* The ring from local rank `from` to local rank `to`: its control line, followed by its slots. */
+comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane);
+
+void comm_board_post(comm_board_t *board, const comm_call_t *call);
+/* The newest call. 0: none posted, or never still. */
+int comm_board_read(comm_board_t *board, comm_call_t *call);
+/* The newest call with number `seq` that is (p2p: with rank `peer`) or is not point to point. 0: not there any more. */
+int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
+/* The same for whoever posts to the board, who needs no guard against himself; newest call first: that is nearly always the
+ * one. *call is overwritten in any case. */
+int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
+
+void comm_bell_ring_slow(comm_bell_t *bell);
+/* Whoever owns `bell` promises to make the fences of its ringers unnecessary, if the kernel lets it. */
+void comm_bell_promise(comm_bell_t *bell);
+/* 1: this process takes part in the fences that sleepers have the kernel make; set by comm_bell_promise. */
+extern _Atomic int comm_bell_registered;
+/* To be called by a bell's owner between storing `sleeping` and the last look for messages. */
+void comm_bell_fence(const comm_bell_t *bell);
+
+/* Call after making something visible to the owner of `bell` by a release store.
+ *
+ * The fence pairs with the one in comm_bell_fence. The owner stores `sleeping`, fences, and looks for messages once more;
+ * we store the message, fence, and look at `sleeping`. In the single order of the two fences one comes first,
+ * so either the owner sees the message or we see that it sleeps. A release store alone would not do: it may be
+ * ordered after the following load, on x86 as well as on Arm.
+ *
+ * A fence costs as much as a cache line's flight, for every message, to serve those who sleep, which is rare. So the owner has the
+ * kernel put a fence into all running threads of the registered processes (membarrier) before it sleeps, where the
+ * kernel offers that: then ours need only keep the compiler from exchanging the two. */
+static inline void comm_bell_order(const comm_bell_t *bell)
+{
+    if (atomic_load_explicit(&comm_bell_registered, memory_order_relaxed) &&
+        atomic_load_explicit(&bell->heavy, memory_order_relaxed))
+        base_fence_light();
+    else
+        base_fence();
+}
+
+static inline void comm_bell_ring(comm_bell_t *bell)
+{
+    comm_bell_order(bell);
+    if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
+        comm_bell_ring_slow(bell);
+}
+
+#endif

@@ -1,0 +1,550 @@
+/* comm/memory/window.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in one.
+ *
+ * A window is a memfd. Allocations of 1 MiB and more have one of their own; smaller ones share arenas of 1024 pages, so
+ * that many small ones cost few descriptors. Every window ends with a control page that peers map too: it says
+ * whether the owner has freed the window, so that peers drop their mapping (comm/memory/map.c); freed memory
+ * is given back to the system at once, whoever still maps it.
+ *
+ *     | data: whole pages                     | control page: `closed` |
+ *
+ * All changes happen under one mutex. comm_mem_find is called for every large message, so it takes no lock: it reads a
+ * sorted array guarded by a sequence number and reads again if a change came between. */
+#include "comm/memory/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/thread/futex.h"
+#include "base/log.h"
+#include "comm/memory/window.h"
+
+enum { ARENA_PAGES = 1024, ARENA_LIMIT = 1 << 20, WATCHES = 16 };
+
+typedef struct window {
+    struct window *next;
+    uint64_t id;
+    unsigned char *base;
+    size_t bytes; /* of data; the control page follows */
+    mem_control_t *control;
+    int fd;
+    int adopted; /* 1: memory of others (comm/memory/register.c) */
+    int held;    /* 1: comm_mem_hold */
+    int arena;   /* 1: shared by small allocations */
+    int used;    /* arena: allocations alive */
+    pid_t
+        maker; /* arena: a child of fork has it, too, and must not take from it what its maker gives to others */
+    uint16_t
+        runs[ARENA_PAGES]; /* arena: pages of the allocation that begins at a page; 0: none begins here */
+    uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
+} window_t;
+
+/* What comm_mem_find reads. */
+typedef struct {
+    _Atomic uintptr_t start, end;
+    _Atomic uint64_t id;
+} range_t;
+typedef struct {
+    range_t *ranges;
+    size_t room;
+} ranges_t;
+
+static struct {
+    pthread_mutex_t lock;
+    window_t *windows;
+    uint64_t last_id;
+    comm_watch_t *watches[WATCHES];
+    void (*gone)(uint64_t id); /* NULL: no window was held so far */
+    int watch_count;
+
+    _Atomic uint64_t seq; /* odd while the array is being changed */
+    _Atomic(range_t *) ranges;
+    _Atomic size_t count;
+    size_t room;
+    /* Arrays that were outgrown: a reader may still look at one. Each is half the size of the next. */
+    range_t *old[40];
+    int old_count;
+} mem = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- the array that is read without a lock ---------------------------------------------------------------- */
+
+/* Makes room for one more range. Under the lock. */
+static gyre_status_t ranges_reserve(void)
+{
+    size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed);
+    range_t *now = atomic_load_explicit(&mem.ranges, memory_order_relaxed), *bigger;
+
+    if (count < mem.room)
+        return GYRE_OK;
+    bigger = calloc(mem.room ? mem.room * 2 : 64, sizeof *bigger);
+    if (!bigger)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the table of %zu windows", count + 1);
+    for (size_t i = 0; i < count; i++) {
+        atomic_init(&bigger[i].start, atomic_load_explicit(&now[i].start, memory_order_relaxed));
+        atomic_init(&bigger[i].end, atomic_load_explicit(&now[i].end, memory_order_relaxed));
+        atomic_init(&bigger[i].id, atomic_load_explicit(&now[i].id, memory_order_relaxed));
+    }
+    if (now)
+        mem.old[mem.old_count++] = now;
+    mem.room = mem.room ? mem.room * 2 : 64;
+    /* Release: the entries are there before the pointer to them. */
+    atomic_store_explicit(&mem.ranges, bigger, memory_order_release);
+    return GYRE_OK;
+}
+
+static void range_move(range_t *ranges, size_t to, size_t from)
+{
+    atomic_store_explicit(&ranges[to].start, atomic_load_explicit(&ranges[from].start, memory_order_relaxed),
+                          memory_order_release);
+    atomic_store_explicit(&ranges[to].end, atomic_load_explicit(&ranges[from].end, memory_order_relaxed),
+                          memory_order_release);
+    atomic_store_explicit(&ranges[to].id, atomic_load_explicit(&ranges[from].id, memory_order_relaxed),
+                          memory_order_release);
+}
+
+/* Every store between begin and end is a release: a reader that sees one of them also sees the odd number before it. */
+static void change_begin(void)
+{
+    atomic_fetch_add_explicit(&mem.seq, 1, memory_order_relaxed);
+}
+
+static void change_end(void)
+{
+    atomic_fetch_add_explicit(&mem.seq, 1, memory_order_release);
+}
+
+static void ranges_insert(const window_t *window)
+{
+    range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_relaxed);
+    size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed), at = count;
+    uintptr_t start = (uintptr_t)window->base;
+
+    change_begin();
+    for (; at > 0 && atomic_load_explicit(&ranges[at - 1].start, memory_order_relaxed) > start; at--)
+        range_move(ranges, at, at - 1);
+    atomic_store_explicit(&ranges[at].start, start, memory_order_release);
+    atomic_store_explicit(&ranges[at].end, start + window->bytes, memory_order_release);
+    atomic_store_explicit(&ranges[at].id, window->id, memory_order_release);
+    atomic_store_explicit(&mem.count, count + 1, memory_order_release);
+    change_end();
+}
+
+static void ranges_remove(const window_t *window)
+{
+    range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_relaxed);
+    size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed), at = 0;
+
+    while (at < count && atomic_load_explicit(&ranges[at].id, memory_order_relaxed) != window->id)
+        at++;
+    if (at == count)
+        return;
+    change_begin();
+    for (; at + 1 < count; at++)
+        range_move(ranges, at, at + 1);
+    atomic_store_explicit(&mem.count, count - 1, memory_order_release);
+    change_end();
+}
+
+/* The last range that begins at or before `at`; count: none. Acquire everywhere: see change_begin. */
+static size_t ranges_search(const range_t *ranges, size_t count, uintptr_t at)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (atomic_load_explicit(&ranges[mid].start, memory_order_acquire) <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 ? low - 1 : count;
+}
+
+int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset)
+{
+    uintptr_t at = (uintptr_t)ptr, start = 0, end = 0;
+
+    for (;;) {
+        uint64_t found_id = 0, before = atomic_load_explicit(&mem.seq, memory_order_acquire);
+        /* The count first: arrays only grow, so a count read before the pointer fits the array behind it. */
+        size_t count = atomic_load_explicit(&mem.count, memory_order_acquire);
+        const range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_acquire);
+        size_t hit = before & 1 ? count : ranges_search(ranges, count, at);
+        int found = 0;
+
+        if (hit < count) {
+            start = atomic_load_explicit(&ranges[hit].start, memory_order_acquire);
+            end = atomic_load_explicit(&ranges[hit].end, memory_order_acquire);
+            found_id = atomic_load_explicit(&ranges[hit].id, memory_order_acquire);
+            found = at >= start && at < end && bytes <= end - at;
+        }
+        if (before & 1 || before != atomic_load_explicit(&mem.seq, memory_order_relaxed)) {
+            base_relax();
+            continue;
+        }
+        if (found) {
+            *id = found_id;
+            *offset = at - start;
+        }
+        return found;
+    }
+}
+
+/* ---- windows ------------------------------------------------------------------------------------------- */
+
+static gyre_status_t fail_memfd(size_t bytes, int err)
+{
+    struct rlimit limit = {0, 0};
+
+    if (err == EMFILE) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        return gyre_fail(
+            GYRE_ERR_NO_MEMORY,
+            "cannot allocate a window of %zu bytes: all %llu file descriptors that this process may have are "
+            "open; raise the limit (ulimit -n) or allocate fewer large windows",
+            bytes, (unsigned long long)limit.rlim_cur);
+    }
+    return gyre_fail_errno(GYRE_ERR_NO_MEMORY, err, "cannot allocate a window of %zu bytes", bytes);
+}
+
+static gyre_status_t offer_everywhere(const window_t *window)
+{
+    for (int i = 0; i < mem.watch_count; i++) {
+        gyre_status_t status = comm_watch_offer(mem.watches[i], window->id, window->fd);
+        if (status != GYRE_OK) {
+            for (int k = 0; k < i; k++)
+                comm_watch_withdraw(mem.watches[k], window->id);
+            return status;
+        }
+    }
+    return GYRE_OK;
+}
+
+/* Only arenas need the tables at the end. Not inline: the compiler would take the shorter block for a mistake. */
+__attribute__((noinline)) static window_t *window_new(int arena)
+{
+    return calloc(1, arena ? sizeof(window_t) : offsetof(window_t, runs));
+}
+
+/* bytes: whole pages. Under the lock. */
+static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
+{
+    window_t *window = window_new(arena);
+    gyre_status_t status = ranges_reserve();
+
+    if (!window || status != GYRE_OK) {
+        free(window);
+        return status != GYRE_OK ? status : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a window");
+    }
+    window->bytes = bytes;
+    window->arena = arena;
+    window->maker = getpid();
+    window->id = ++mem.last_id;
+    window->fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (window->fd < 0) {
+        status = fail_memfd(bytes, errno);
+        goto free_window;
+    }
+    if (ftruncate(window->fd, (off_t)(bytes + mem_page())) != 0 ||
+        fcntl(window->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        status = fail_memfd(bytes, errno);
+        goto close_fd;
+    }
+    window->base = mmap(NULL, bytes + mem_page(), PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
+    if (window->base == MAP_FAILED) {
+        status = fail_memfd(bytes, errno);
+        goto close_fd;
+    }
+    window->control = (mem_control_t *)(void *)(window->base + bytes);
+    status = offer_everywhere(window);
+    if (status != GYRE_OK)
+        goto unmap;
+    window->next = mem.windows;
+    mem.windows = window;
+    ranges_insert(window);
+    *out = window;
+    return GYRE_OK;
+unmap:
+    munmap(window->base, bytes + mem_page());
+close_fd:
+    close(window->fd);
+free_window:
+    free(window);
+    return status;
+}
+
+/* Gives pages back to the system; they read as zeros from now on. */
+static void give_back(window_t *window, size_t offset, size_t bytes)
+{
+    /* Who holds it knows these very pages: other ones in their place would be strangers to an adapter. */
+    if (window->held ||
+        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes) != 0)
+        memset(window->base + offset, 0, bytes);
+}
+
+static void window_destroy(window_t *window)
+{
+    mem_control_t *control = window->control;
+    window_t **link = &mem.windows;
+
+    if (window->held)
+        mem.gone(window->id);
+    while (*link != window)
+        link = &(*link)->next;
+    *link = window->next;
+    ranges_remove(window);
+    for (int i = 0; i < mem.watch_count; i++)
+        comm_watch_withdraw(mem.watches[i], window->id);
+    atomic_store_explicit(&control->closed, 1, memory_order_release);
+    /* Peers may map it until they look at `closed`; the memory itself goes back now. */
+    if (fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
+        log_debug("window %llu: its memory goes back only when peers unmap it",
+                  (unsigned long long)window->id);
+    if (window->adopted)
+        munmap(window->control, mem_page());
+    else
+        munmap(window->base, window->bytes + mem_page());
+    close(window->fd);
+    free(window);
+}
+
+static window_t *window_at(const void *ptr)
+{
+    const unsigned char *at = ptr;
+
+    for (window_t *window = mem.windows; window; window = window->next) {
+        if (at >= window->base && at < window->base + window->bytes)
+            return window;
+    }
+    return NULL;
+}
+
+/* ---- arenas: first fit over pages --------------------------------------------------------------------------- */
+
+/* First page of a run of `pages` free ones; ARENA_PAGES: none. */
+static size_t arena_find(const window_t *arena, size_t pages)
+{
+    size_t free_run = 0;
+
+    for (size_t page = 0; page < ARENA_PAGES; page++) {
+        free_run = arena->taken[page] ? 0 : free_run + 1;
+        if (free_run == pages)
+            return page + 1 - pages;
+    }
+    return ARENA_PAGES;
+}
+
+static gyre_status_t arena_alloc(size_t pages, void **ptr)
+{
+    window_t *arena;
+    size_t page = ARENA_PAGES;
+    const pid_t maker = getpid();
+    gyre_status_t status;
+
+    for (arena = mem.windows; arena; arena = arena->next) {
+        if (arena->arena && arena->maker == maker && (page = arena_find(arena, pages)) < ARENA_PAGES)
+            break;
+    }
+    if (!arena) {
+        status = window_create(ARENA_PAGES * mem_page(), 1, &arena);
+        if (status != GYRE_OK)
+            return status;
+        page = 0;
+    }
+    memset(arena->taken + page, 1, pages);
+    arena->runs[page] = (uint16_t)pages;
+    arena->used++;
+    *ptr = arena->base + page * mem_page();
+    return GYRE_OK;
+}
+
+static int empty_arenas(void)
+{
+    int count = 0;
+    const pid_t maker = getpid();
+
+    for (window_t *window = mem.windows; window; window = window->next)
+        count += window->arena && window->maker == maker && window->used == 0;
+    return count;
+}
+
+static gyre_status_t arena_free(window_t *arena, const void *ptr)
+{
+    size_t offset = (size_t)((const unsigned char *)ptr - arena->base), page = offset / mem_page(), pages;
+
+    if (offset % mem_page() != 0 || arena->runs[page] == 0)
+        return gyre_fail(GYRE_ERR_INVALID, "%p was not given by gyre_mem_alloc, or is free already", ptr);
+    pages = arena->runs[page];
+    arena->runs[page] = 0;
+    memset(arena->taken + page, 0, pages);
+    give_back(arena, offset, pages * mem_page()); /* so the next owner finds zeros */
+    arena->used--;
+    if (arena->used == 0 && empty_arenas() > 1) /* one stays, for programs that allocate and free in turn */
+        window_destroy(arena);
+    return GYRE_OK;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------------------ */
+
+gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
+{
+    window_t *window;
+    gyre_status_t status;
+
+    if (!ptr)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_alloc: ptr is NULL");
+    if (bytes > (size_t)INT64_MAX - 2 * mem_page())
+        return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_alloc: %zu bytes is more than any machine has", bytes);
+    bytes = base_round_up(base_max_size(bytes, 1), mem_page());
+    pthread_mutex_lock(&mem.lock);
+    if (bytes < ARENA_LIMIT) {
+        status = arena_alloc(bytes / mem_page(), ptr);
+    } else {
+        status = window_create(bytes, 0, &window);
+        if (status == GYRE_OK)
+            *ptr = window->base;
+    }
+    pthread_mutex_unlock(&mem.lock);
+    return status;
+}
+
+gyre_status_t comm_mem_free(void *ptr)
+{
+    gyre_status_t status = GYRE_OK;
+    window_t *window;
+
+    if (!ptr)
+        return GYRE_OK;
+    pthread_mutex_lock(&mem.lock);
+    window = window_at(ptr);
+    if (window && window->arena)
+        status = arena_free(window, ptr);
+    else if (window && window->base == ptr && !window->adopted)
+        window_destroy(window);
+    else
+        status = gyre_fail(GYRE_ERR_INVALID, "%p was not given by gyre_mem_alloc, or is free already", ptr);
+    pthread_mutex_unlock(&mem.lock);
+    return status;
+}
+
+/* ---- memory of others: comm/memory/register.c ---------------------------------------------------------------- */
+
+gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control)
+{
+    window_t *window = window_new(0);
+    gyre_status_t status;
+
+    if (!window)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a window");
+    window->base = base;
+    window->bytes = bytes;
+    window->fd = fd;
+    window->control = control;
+    window->adopted = 1;
+    pthread_mutex_lock(&mem.lock);
+    status = ranges_reserve();
+    window->id = ++mem.last_id;
+    if (status == GYRE_OK)
+        status = offer_everywhere(window);
+    if (status == GYRE_OK) {
+        window->next = mem.windows;
+        mem.windows = window;
+        ranges_insert(window);
+    }
+    pthread_mutex_unlock(&mem.lock);
+    if (status != GYRE_OK)
+        free(window);
+    return status;
+}
+
+void comm_window_retire(const void *base)
+{
+    window_t *window;
+
+    pthread_mutex_lock(&mem.lock);
+    window = window_at(base);
+    if (window && window->adopted && window->base == base)
+        window_destroy(window);
+    pthread_mutex_unlock(&mem.lock);
+}
+
+int comm_window_touches(const void *from, size_t bytes)
+{
+    const unsigned char *at = from;
+    int touches = 0;
+
+    pthread_mutex_lock(&mem.lock);
+    for (const window_t *window = mem.windows; window && !touches; window = window->next)
+        touches = at < window->base + window->bytes && window->base < at + bytes;
+    pthread_mutex_unlock(&mem.lock);
+    return touches;
+}
+
+int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
+                  void (*take)(void *user, uint64_t id, void *base, size_t bytes), void *user)
+{
+    window_t *window;
+
+    pthread_mutex_lock(&mem.lock);
+    for (window = mem.windows; window && window->id != id; window = window->next) {
+    }
+    if (window) {
+        mem.gone = gone;
+        window->held = 1;
+        take(user, id, window->base, window->bytes);
+    }
+    pthread_mutex_unlock(&mem.lock);
+    return window != NULL;
+}
+
+static void detach_all(void)
+{
+    for (int i = 0; i < mem.watch_count; i++) {
+        for (window_t *window = mem.windows; window; window = window->next)
+            comm_watch_withdraw(mem.watches[i], window->id);
+    }
+    mem.watch_count = 0;
+}
+
+gyre_status_t comm_mem_attach(comm_watch_t *watch)
+{
+    gyre_status_t status = GYRE_OK;
+    window_t *window;
+
+    pthread_mutex_lock(&mem.lock);
+    if (!watch) {
+        detach_all();
+    } else if (mem.watch_count == WATCHES) {
+        status = gyre_fail(GYRE_ERR_INTERNAL, "windows are offered through %d watchers already", WATCHES);
+    } else {
+        for (window = mem.windows; window && status == GYRE_OK; window = window->next)
+            status = comm_watch_offer(watch, window->id, window->fd);
+        if (status == GYRE_OK)
+            mem.watches[mem.watch_count++] = watch;
+        else
+            for (window = mem.windows; window; window = window->next)
+                comm_watch_withdraw(watch, window->id); /* those that were not offered are ignored */
+    }
+    pthread_mutex_unlock(&mem.lock);
+    return status;
+}
+
+/* ---- public --------------------------------------------------------------------------------------------- */
+
+gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr)
+{
+    return comm_mem_alloc(bytes, ptr);
+}
+
+gyre_status_t gyre_mem_free(void *ptr)
+{
+    return comm_mem_free(ptr);
+}

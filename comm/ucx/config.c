@@ -1,0 +1,172 @@
+/* comm/ucx/config.c: which of UCX's options Gyre sets, and why. The user's own UCX_* variables always win. */
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/settings/settings.h"
+#include "comm/ucx/ucx.h"
+
+/* Until 1.14 ucp_config_modify takes an option by the name that it has in the table of its transport, older than any
+ * prefix that transports add (ucs_config_parser_set_value got its prefix argument later). */
+static int takes_old_names(void)
+{
+    unsigned major, minor, release;
+
+    ucp_get_version(&major, &minor, &release);
+    return major == 1 && minor < 15;
+}
+
+/* Sets option UCX_`name` unless the user did, who knows better. old_name: what releases before 1.15 call it. */
+static void modify(ucp_config_t *config, const char *name, const char *old_name, const char *value)
+{
+    char variable[64];
+
+    snprintf(variable, sizeof variable, "UCX_%s", name);
+    if (base_env(variable))
+        return;
+    if (ucp_config_modify(config, takes_old_names() ? old_name : name, value) != UCS_OK)
+        log_info("this UCX does not know %s", variable);
+}
+
+/* Do the user's UCX_TLS (a list of transports, after ^ of those to leave out) leave any of `names` in? */
+static int may_use(const char *const *names)
+{
+    const char *list = base_env("UCX_TLS");
+    int without, named = 0;
+
+    if (!list || !*list)
+        return 1;
+    without = *list == '^';
+    list += without;
+    while (*list && !named) {
+        size_t length = strcspn(list, ",:"); /* "ud:aux" is ud as well */
+        for (int i = 0; names[i]; i++)
+            named = named || (strlen(names[i]) == length && strncmp(names[i], list, length) == 0);
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    return named != without;
+}
+
+/* Is there a Soft-RoCE device? Its driver is the one that tells its network card in a file `parent`. */
+static int have_soft_roce(void)
+{
+    static const char devices[] = "/sys/class/infiniband";
+    DIR *dir = opendir(devices);
+    struct dirent *entry;
+    char path[sizeof devices + sizeof entry->d_name + sizeof "//parent"];
+    int found = 0;
+
+    while (dir && !found && (entry = readdir(dir))) {
+        snprintf(path, sizeof path, "%s/%s/parent", devices, entry->d_name);
+        found = entry->d_name[0] != '.' && access(path, F_OK) == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* Is it a bridge or a tunnel, as containers and virtual machines have? Its addresses lead to nobody else's host. */
+static int leads_nowhere(const char *interface)
+{
+    static const char *const marks[] = {"bridge", "tun_flags"};
+    char path[64 + IF_NAMESIZE];
+    int found = 0;
+
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        snprintf(path, sizeof path, "/sys/class/net/%s/%s", interface, marks[i]);
+        found = found || access(path, F_OK) == 0;
+    }
+    return found;
+}
+
+/* 1: there are several interfaces, and one is a bridge or a tunnel. */
+static _Atomic int spoiled;
+
+/* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the same. */
+static int count_links(void)
+{
+    struct ifaddrs *all, *seen;
+    int links = 0, nowhere = 0;
+
+    if (getifaddrs(&all) != 0)
+        return 1;
+    for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+        const unsigned wanted = IFF_UP | IFF_RUNNING;
+        if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET ||
+            (a->ifa_flags & (wanted | IFF_LOOPBACK)) != wanted)
+            continue;
+        for (seen = all; seen != a && (!seen->ifa_addr || seen->ifa_addr->sa_family != AF_INET ||
+                                       strcmp(seen->ifa_name, a->ifa_name) != 0);
+             seen = seen->ifa_next) {
+        }
+        links += seen == a; /* its first address */
+        nowhere = nowhere || leads_nowhere(a->ifa_name);
+    }
+    freeifaddrs(all);
+    spoiled = links > 1 && nowhere;
+    return nowhere ? 1 : links;
+}
+
+int comm_ucx_links(void)
+{
+    enum { MOST_RAILS = 4 };
+    static _Atomic int known; /* looked up once: what UCX has opened does not change either */
+    const char *named = base_env("UCX_NET_DEVICES");
+    int links = known;
+
+    if (links)
+        return links;
+    links = 1;
+    if (!named || strcmp(named, "all") == 0)
+        links = count_links();
+    else
+        for (; *named; named++)
+            links += *named == ',';
+    links = links > MOST_RAILS ? MOST_RAILS : links < 1 ? 1 : links;
+    known = links;
+    return links;
+}
+
+/* UCX sends an eager message over one device unless told otherwise; a chunk of a collective is cut in pieces that go over all. */
+static void stripe(ucp_config_t *config, uint32_t piece)
+{
+    char value[16];
+
+    snprintf(value, sizeof value, "%u", piece);
+    modify(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", value);
+    if (comm_ucx_links() < 2) {
+        if (spoiled)
+            log_info("messages over TCP are not striped: this host has a bridge or a tunnel that UCX would "
+                     "use, too; name the links in UCX_NET_DEVICES and their number in UCX_MAX_EAGER_RAILS");
+        return;
+    }
+    snprintf(value, sizeof value, "%d", comm_ucx_links());
+    modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
+}
+
+void ucx_configure(ucp_config_t *config, uint32_t piece)
+{
+    /* Options of transports that UCX_TLS rules out would be complained about. */
+    static const char *const tcp[] = {"all", "tcp", NULL};
+    static const char *const ud[] = {"all", "ib", "rc", "rc_v", "rc_verbs", "ud", "ud_v", "ud_verbs", NULL};
+
+    /* We have shared memory of our own, and UCX's leaves files in /dev/shm when a rank is killed. */
+    modify(config, "TLS", "TLS", "^sm");
+    /* With UCX's own settings a lost host is never noticed by an idle connection: ask for its death within about 4 s.
+     * (comm/ucx/sockets.c says why nothing bounds connections with data under way.) */
+    if (may_use(tcp)) {
+        modify(config, "TCP_KEEPIDLE", "KEEPIDLE", "1s");
+        modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
+        modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
+        stripe(config, piece);
+    }
+    /* Over Soft-RoCE the address that UCX compares is not where it looks: it would drop every datagram, those that
+     * connect the other transports included, and end the process after 30 s. */
+    if (may_use(ud) && have_soft_roce())
+        modify(config, "UD_VERBS_ETH_DGID_CHECK", "UD_ETH_DGID_CHECK", "n");
+}

@@ -1,0 +1,250 @@
+/* comm/ucx/peers.c: connections over UCX to other processes' workers, shared by the groups that meet there; and which of those that
+ * have failed are a group's concern. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "comm/ucx/ucx.h"
+
+enum { CLOSE_MS = 1000 };
+#define MS ((base_time_t)1000000)
+
+static ucx_peer_t *peers; /* of the process, the newest first */
+
+int ucx_peers_over_tcp(void)
+{
+    int tcp = 0;
+
+    for (const ucx_peer_t *peer = peers; peer && !tcp; peer = peer->next)
+        tcp = peer->tcp;
+    return tcp;
+}
+
+void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status)
+{
+    if (peer->failed != UCS_OK)
+        return;
+    peer->failed = status;
+    peer->failed_at = base_now();
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep;
+    ucx_peer_fail(arg, status);
+    log_debug("ucx: a connection failed: %s", ucs_status_string(status));
+}
+
+/* Does the connection go over TCP? UCX 1.13 has no other way to tell than what it prints. */
+static int goes_over_tcp(ucp_ep_h ep)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    int tcp;
+
+    if (!stream)
+        return 0;
+    ucp_ep_print_info(ep, stream);
+    fclose(stream);
+    tcp = text && strstr(text, ":tcp/") != NULL;
+    free(text);
+    return tcp;
+}
+
+static const ucp_address_t *address_of(const comm_ucx_group_t *ug, int rank, uint64_t *hash)
+{
+    const unsigned char *record = ug->addresses + (size_t)rank * ug->record_bytes;
+    uint32_t length;
+
+    memcpy(&length, record, sizeof length);
+    *hash = base_hash64(record + sizeof length, length, UCX_ADDRESS_SEED);
+    return (const ucp_address_t *)(const void *)(record + sizeof length);
+}
+
+static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    ucx_peer_t *peer = calloc(1, sizeof *peer);
+    ucs_status_t status;
+
+    if (!peer)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a connection to rank %d", rank);
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                              .address = address_of(ug, rank, &peer->address_hash),
+                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                              .err_handler = {.cb = on_error, .arg = peer}};
+    status = ucp_ep_create(ucx_worker(), &params, &peer->ep);
+    if (status != UCS_OK) {
+        free(peer);
+        return gyre_fail(
+            GYRE_ERR_TRANSPORT,
+            "UCX cannot connect to rank %d (world rank %d): %s; look at UCX_TLS and UCX_NET_DEVICES on both "
+            "hosts",
+            rank, ug->group->world_ranks[rank], ucs_status_string(status));
+    }
+    peer->tcp = goes_over_tcp(peer->ep);
+    peer->next = peers;
+    peers = peer;
+    *out = peer;
+    return GYRE_OK;
+}
+
+/* Did it fail before this group was made, so that it is none of its? */
+static int failed_before(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
+{
+    return peer->failed != UCS_OK && peer->failed_at <= ug->made_at;
+}
+
+/* The connection that the group has with the process of that address; NULL: none yet. */
+static ucx_peer_t *find_peer(const comm_ucx_group_t *ug, uint64_t hash)
+{
+    ucx_peer_t *found = NULL;
+
+    /* The oldest: the newest are listed first. */
+    for (ucx_peer_t *peer = peers; peer; peer = peer->next) {
+        if (peer->address_hash == hash && !failed_before(ug, peer))
+            found = peer;
+    }
+    return found;
+}
+
+gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    ucx_peer_t *found;
+    uint64_t hash;
+
+    (void)address_of(ug, rank, &hash);
+    found = find_peer(ug, hash);
+    if (!found)
+        return peer_new(ug, rank, out);
+    *out = found;
+    return GYRE_OK;
+}
+
+/* Waits for a request of ours, a short time. breathe: other threads may have the lock meanwhile. */
+static void finish(ucs_status_ptr_t request, base_time_t until, int breathe)
+{
+    if (!UCS_PTR_IS_PTR(request))
+        return;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until) {
+        if (ucp_worker_progress(ucx_worker()) == 0 && breathe)
+            ucx_breathe();
+    }
+    ucp_request_free(request);
+}
+
+static void close_ep(ucx_peer_t *peer, unsigned flags, base_time_t until, int breathe)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+    ucp_ep_h ep = peer->ep;
+
+    peer->ep = NULL; /* first: no other thread may use it or close it again */
+    if (ep)
+        finish(ucp_ep_close_nbx(ep, &param), until, breathe);
+}
+
+void ucx_peer_cut(ucx_peer_t *peer)
+{
+    ucx_peer_fail(peer, UCS_ERR_CANCELED);
+    close_ep(peer, UCP_EP_CLOSE_FLAG_FORCE, base_now() + CLOSE_MS * MS, 1);
+}
+
+void ucx_peers_close(int force)
+{
+    base_time_t until = base_now() + CLOSE_MS * MS;
+
+    while (peers) {
+        ucx_peer_t *peer = peers;
+        peers = peer->next;
+        close_ep(peer, force || peer->failed != UCS_OK || base_now() >= until ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+                 until, 0);
+        free(peer);
+    }
+}
+
+void ucx_peers_flush(void)
+{
+    ucp_request_param_t param = {0};
+    base_time_t until = base_now() + CLOSE_MS * MS;
+
+    for (ucx_peer_t *peer = peers; peer; peer = peer->next) {
+        if (peer->failed == UCS_OK && peer->ep)
+            finish(ucp_ep_flush_nbx(peer->ep, &param), until,
+                   1); /* peers stay listed while a group is there */
+    }
+}
+
+gyre_status_t ucx_peers_list_failed(comm_ucx_group_t *ug)
+{
+    uint32_t count = 0;
+
+    ucx_poll();
+    for (const ucx_peer_t *peer = peers; peer; peer = peer->next)
+        count += peer->failed != UCS_OK;
+    ug->made_at = base_now();
+    ug->failed = calloc((size_t)count + 1, sizeof *ug->failed);
+    if (!ug->failed)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %u connections", count);
+    for (const ucx_peer_t *peer = peers; peer; peer = peer->next) {
+        if (peer->failed != UCS_OK)
+            ug->failed[ug->nfailed++] = peer->address_hash;
+    }
+    return GYRE_OK;
+}
+
+/* A connection with `rank` has failed at the other end, unheard of here, where UCX may only have received over it: then it has made
+ * its end by itself, tells nobody that it is dead, and would give it to the first who asks for a connection. */
+static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
+{
+    ucx_peer_t *peer;
+    uint64_t hash;
+    gyre_status_t status = GYRE_OK;
+    int made;
+
+    (void)address_of(ug, rank, &hash);
+    peer = find_peer(ug, hash);
+    made = !peer;
+    if (made)
+        status = peer_new(ug, rank, &peer);
+    if (status != GYRE_OK)
+        return status;
+    ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
+    peer->failed_at =
+        ug->made_at; /* as at the other end: it is not this group's, and still that of the earlier ones */
+    if (made)
+        ucx_peer_cut(peer);
+    return GYRE_OK;
+}
+
+static uint32_t count_failed_before(const comm_ucx_group_t *ug, uint64_t hash)
+{
+    uint32_t count = 0;
+
+    for (const ucx_peer_t *peer = peers; peer; peer = peer->next)
+        count += peer->address_hash == hash && failed_before(ug, peer);
+    return count;
+}
+
+gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed_at, uint32_t most_failed)
+{
+    gyre_status_t status = GYRE_OK;
+
+    for (int r = 0; r < ug->group->n && status == GYRE_OK; r++) {
+        uint64_t hash, told;
+        uint32_t theirs = 0;
+
+        (void)address_of(ug, r, &hash);
+        for (uint32_t i = 0; i < most_failed; i++) {
+            memcpy(&told, ug->addresses + (size_t)r * ug->record_bytes + failed_at + i * sizeof told,
+                   sizeof told);
+            theirs += told == mine;
+        }
+        for (uint32_t ours = count_failed_before(ug, hash); ours < theirs && status == GYRE_OK; ours++)
+            status = peer_forget(ug, r);
+    }
+    return status;
+}

@@ -1,0 +1,466 @@
+/* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process, and the groups that use it.
+ *
+ * The worker is made when the first group needs it and ends with the last. Every group tells all its ranks its worker's
+ * address when it is made: O(n) memory, for now. */
+#include "comm/ucx/ucx.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/settings/settings.h"
+
+enum { LOOK_MS = 500 };
+#define MS ((base_time_t)1000000)
+
+static struct {
+    pthread_mutex_t lock;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_address_t *address;
+    size_t address_bytes;
+    int event_fd;
+    uint32_t piece; /* see comm_ucx_piece */
+    uint64_t kinds; /* of memory that it knows: bits by ucs_memory_type_t */
+    int users;      /* groups */
+    comm_ucx_group_t *groups;
+    base_time_t looked_at; /* its sockets, last */
+    ucx_silences_t silences;
+} ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
+
+void ucx_lock(void)
+{
+    pthread_mutex_lock(&ucx.lock);
+}
+
+void ucx_unlock(void)
+{
+    pthread_mutex_unlock(&ucx.lock);
+}
+
+void ucx_breathe(void)
+{
+    static const struct timespec moment = {0, 20000}; /* a mutex alone would hardly ever change hands */
+
+    ucx_unlock();
+    nanosleep(&moment, NULL);
+    ucx_lock();
+}
+
+int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
+{
+    const int world_rank = ug->group->world_ranks[rank];
+
+    for (const comm_ucx_group_t *other = ucx.groups; other; other = other->next) {
+        for (int r = 0; other != ug && other->leave_by == 0 && r < other->group->n; r++) {
+            if (other->group->world_ranks[r] == world_rank && !comm_group_failed(other->group))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+comm_ucx_group_t *ucx_group_of(const ucx_header_t *header)
+{
+    for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
+        if (ug->group->id == header->group && ug->group->rank == header->dest)
+            return ug;
+    }
+    return NULL;
+}
+
+ucp_worker_h ucx_worker(void)
+{
+    return ucx.worker;
+}
+
+void ucx_poll(void)
+{
+    while (ucp_worker_progress(ucx.worker) != 0) {
+    }
+}
+
+/* ---- the worker ---------------------------------------------------------------------------------------- */
+
+static ucs_status_t make_context(uint32_t piece)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+                           .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                           .name = "gyre"};
+    ucp_config_t *config;
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+
+    if (status != UCS_OK)
+        return status;
+    ucx_configure(config, piece);
+    status = ucp_init(&params, config, &ucx.context);
+    ucp_config_release(config);
+    return status;
+}
+
+/* What memory it can send from and receive into. A UCX knows CUDA's if it was built with CUDA and its modules for it have found a
+ * driver. */
+static uint64_t ask_kinds(ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+
+    return ucp_context_query(context, &attr) == UCS_OK ? attr.memory_types : 0;
+}
+
+static ucs_status_t make_worker(void)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = UCX_AM_ID,
+                                      .flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA,
+                                      .cb = ucx_on_message};
+    ucs_status_t status = ucp_worker_create(ucx.context, &params, &ucx.worker);
+
+    if (status != UCS_OK)
+        return status;
+    status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
+    if (status == UCS_OK)
+        status = ucp_worker_get_efd(ucx.worker, &ucx.event_fd);
+    if (status == UCS_OK)
+        status = ucp_worker_get_address(ucx.worker, &ucx.address, &ucx.address_bytes);
+    return status;
+}
+
+static void stop_worker(void)
+{
+    if (ucx.address)
+        ucp_worker_release_address(ucx.worker, ucx.address);
+    if (ucx.worker)
+        ucp_worker_destroy(ucx.worker);
+    if (ucx.context)
+        ucp_cleanup(ucx.context);
+    ucx_arrivals_end();
+    ucx.address = NULL;
+    ucx.worker = NULL;
+    ucx.context = NULL;
+    ucx.event_fd = -1;
+    ucx.piece = 0;
+}
+
+static gyre_status_t start_worker(uint32_t piece)
+{
+    ucs_status_t status;
+
+    if (ucx.worker && ucx.piece != piece) /* another thread was faster */
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "this process has just started UCX for another communicator, in pieces of %u bytes, while this "
+            "one agreed on %u: make communicators that stripe TCP over several links first, or set "
+            "UCX_NET_DEVICES alike",
+            ucx.piece, piece);
+    if (ucx.worker)
+        return GYRE_OK;
+    ucx_sockets_t listening;
+    ucx_sockets_before(&listening);
+    /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look does not see it. */
+    for (int tries = 0;; tries++) {
+        status = make_context(piece);
+        if (status == UCS_OK)
+            status = make_worker();
+        if (status != UCS_ERR_NO_DEVICE || tries == 3)
+            break;
+        stop_worker();
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    ucx_sockets_after(&listening);
+    if (status == UCS_OK) {
+        ucx.piece = piece;
+        ucx.kinds = ask_kinds(ucx.context);
+        return GYRE_OK;
+    }
+    stop_worker();
+    return gyre_fail(
+        status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
+        "UCX could not be started: %s; look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA "
+        "may lock) and at ulimit -n, and run with UCX_LOG_LEVEL=info",
+        ucs_status_string(status));
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------- */
+
+static void leave_locked(comm_ucx_group_t *ug)
+{
+    comm_ucx_group_t **link = &ucx.groups;
+    int failed = comm_group_failed(ug->group);
+
+    while (*link && *link != ug)
+        link = &(*link)->next;
+    if (*link)
+        *link = ug->next;
+    ucx_give_back(ug, -1);
+    for (size_t i = 0; ug->inboxes && i < (size_t)ug->group->n * COMM_LANES; i++)
+        free(ug->inboxes[i]);
+    free(ug->inboxes);
+    free(ug->withdrawn);
+    free(ug->addresses);
+    free(ug->failed);
+    free(ug);
+    if (--ucx.users == 0) {
+        ucx_peers_close(failed);
+        ucx_links_reap();
+        stop_worker();
+        ucx_links_drop();
+    }
+}
+
+void comm_ucx_leave(comm_group_t *group)
+{
+    ucx_lock();
+    if (!comm_group_failed(group))
+        ucx_peers_flush();
+    leave_locked(group->ucx);
+    group->ucx = NULL;
+    ucx_unlock();
+}
+
+uint32_t comm_ucx_piece(void)
+{
+    uint32_t piece;
+
+    ucx_lock();
+    piece = ucx.piece;
+    ucx_unlock();
+    return piece;
+}
+
+/* Shorter pieces are needed to stripe the chunks of a collective, and cost more where one link carries all. Those whose UCX
+ * runs already cannot change theirs, so who joins them follows. */
+static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
+{
+    enum { WHOLE = 64 << 10 /* UCX's own */, STRIPED = 16 << 10 };
+    int fixed = -1;
+
+    *piece = WHOLE;
+    for (int r = 0; r < group->n; r++) {
+        if (group->cards[r].links > 1)
+            *piece = STRIPED;
+        if (group->cards[r].piece == 0)
+            continue;
+        if (fixed >= 0 && group->cards[r].piece != group->cards[fixed].piece)
+            return gyre_fail(
+                GYRE_ERR_UNSUPPORTED,
+                "ranks %d and %d have started UCX apart, for other numbers of links per host, and cannot "
+                "be joined: start them as one job, or with the same UCX_NET_DEVICES",
+                fixed, r);
+        fixed = r;
+    }
+    if (fixed >= 0)
+        *piece = group->cards[fixed].piece;
+    return GYRE_OK;
+}
+
+/* Makes this rank's part; *bytes: the length of its address; *failed: how many connections have failed. */
+static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *failed)
+{
+    comm_ucx_group_t *ug;
+    uint32_t piece;
+    gyre_status_t status = agree_on_piece(group, &piece);
+
+    if (status != GYRE_OK)
+        return status;
+    ug = calloc(1, sizeof *ug);
+    if (!ug)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
+    ug->group = group;
+    ug->inboxes = calloc((size_t)group->n * COMM_LANES, sizeof *ug->inboxes);
+    ug->withdrawn = calloc((size_t)group->n, sizeof *ug->withdrawn);
+    ucx_lock();
+    ucx.users++;
+    status = ug->inboxes && ug->withdrawn ? start_worker(piece)
+                                          : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for inboxes");
+    if (status == GYRE_OK)
+        status = ucx_peers_list_failed(ug);
+    if (status == GYRE_OK) {
+        /* Known before any peer can have this rank's address: no message finds its group missing. */
+        ug->next = ucx.groups;
+        ucx.groups = ug;
+        group->ucx = ug;
+        *bytes = (uint32_t)ucx.address_bytes;
+        *failed = ug->nfailed;
+    } else {
+        leave_locked(ug);
+    }
+    ucx_unlock();
+    return status;
+}
+
+/* A record: 4 bytes of length, the worker's address, and from failed_at on the hashed addresses of those with whom connections
+ * have failed, 0 where there are fewer than most_failed. */
+static void write_record(const comm_ucx_group_t *ug, unsigned char *record, size_t failed_at)
+{
+    const uint32_t length = (uint32_t)ucx.address_bytes;
+
+    memcpy(record, &length, sizeof length);
+    memcpy(record + sizeof length, ucx.address, length);
+    memcpy(record + failed_at, ug->failed, ug->nfailed * sizeof *ug->failed);
+}
+
+gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange, void *user)
+{
+    struct {
+        int32_t status;
+        uint32_t bytes, failed;
+    } mine = {0}, *all = calloc((size_t)group->n, sizeof *all);
+    comm_ucx_group_t *ug;
+    size_t most = 0;
+    uint32_t most_failed = 0;
+    unsigned char *record;
+    gyre_status_t status;
+
+    if (!all)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
+    mine.status = (int32_t)begin(group, &mine.bytes, &mine.failed);
+    status = exchange(user, &mine, sizeof mine, all);
+    for (int r = 0; status == GYRE_OK && r < group->n; r++) {
+        if (all[r].status != GYRE_OK)
+            status = r == group->rank
+                         ? (gyre_status_t)all[r].status
+                         : gyre_fail((gyre_status_t)all[r].status,
+                                     "rank %d (world rank %d) could not start UCX; its message says why", r,
+                                     group->world_ranks[r]);
+        most = all[r].bytes > most ? all[r].bytes : most;
+        most_failed = all[r].failed > most_failed ? all[r].failed : most_failed;
+    }
+    free(all);
+    if (status != GYRE_OK)
+        return status;
+    /* Records as long as the longest: all ranks know that length now. */
+    ug = group->ucx;
+    most += sizeof mine.bytes;
+    ug->record_bytes = most + most_failed * sizeof(uint64_t);
+    ug->addresses = calloc((size_t)group->n, ug->record_bytes);
+    record = calloc(1, ug->record_bytes);
+    if (!ug->addresses || !record) {
+        free(record);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
+    }
+    write_record(ug, record, most);
+    status = exchange(user, record, ug->record_bytes, ug->addresses);
+    free(record);
+    group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
+    ucx_lock();
+    if (status == GYRE_OK)
+        status = ucx_peers_agree(ug, base_hash64(ucx.address, ucx.address_bytes, UCX_ADDRESS_SEED), most,
+                                 most_failed);
+    ucx_unlock();
+    return status;
+}
+
+void comm_ucx_progress(comm_group_t *group)
+{
+    (void)group;
+    ucx_lock();
+    ucx_poll();
+    ucx_unlock();
+}
+
+/* TCP alone leaves it to us. */
+void ucx_look_at_sockets(void)
+{
+    const base_time_t now = base_now();
+
+    if (now - ucx.looked_at < LOOK_MS * MS)
+        return;
+    ucx.looked_at = now;
+    if (ucx_peers_over_tcp() && ucx_sockets_look(&ucx.silences, ucx.event_fd) == 0)
+        log_debug("ucx: none of its TCP connections was found; a link that is cut ends with the heartbeat or "
+                  "the deadline");
+}
+
+void comm_ucx_sleep(comm_group_t *group, int ms)
+{
+    struct pollfd event = {.events = POLLIN};
+    int armed;
+
+    ucx_lock();
+    group->ucx->slept = 1;
+    event.fd = ucx.event_fd;
+    /* BUSY: something came in meanwhile. */
+    armed = ucp_worker_arm(ucx.worker) == UCS_OK;
+    if (!armed)
+        ucx_poll();
+    ucx_look_at_sockets();
+    ucx_unlock();
+    if (armed)
+        poll(&event, 1, ms);
+}
+
+/* ---- device memory ----------------------------------------------------------------------------------------- */
+
+static int knows_cuda(uint64_t kinds, char *text, size_t bytes)
+{
+    unsigned major, minor, release;
+
+    ucp_get_version(&major, &minor, &release);
+    if (kinds & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) {
+        snprintf(text, bytes, "UCX %u.%u.%u knows CUDA memory", major, minor, release);
+        return 1;
+    }
+    snprintf(text, bytes,
+             "this UCX (%u.%u.%u) knows no CUDA memory: it was built without it, or its modules for CUDA "
+             "(libuct_cuda) are not there or not in UCX_TLS",
+             major, minor, release);
+    return 0;
+}
+
+gyre_status_t comm_ucx_lend(comm_group_t *group, void *base, size_t bytes, comm_direct_t *out)
+{
+    comm_ucx_group_t *ug = group->ucx;
+    const comm_rdma_t want = (comm_rdma_t)base_setting_int(SET_CUDA_RDMA);
+
+    if (want == COMM_RDMA_DMABUF || want == COMM_RDMA_PEERMEM) {
+        snprintf(out->why, sizeof out->why, "between hosts goes UCX, which chooses by itself (auto)");
+        return GYRE_OK;
+    }
+    ucx_lock();
+    out->works = knows_cuda(ucx.kinds, out->why, sizeof out->why);
+    if (out->works) {
+        ug->lent = base;
+        ug->lent_bytes = bytes;
+    }
+    ucx_unlock();
+    return GYRE_OK;
+}
+
+void comm_ucx_reclaim(comm_group_t *group)
+{
+    ucx_lock();
+    group->ucx->lent = NULL;
+    group->ucx->lent_bytes = 0;
+    ucx_unlock();
+}
+
+int comm_ucx_try_device(char *text, size_t bytes)
+{
+    uint64_t kinds = 0;
+    ucs_status_t status = UCS_OK;
+    int works;
+
+    ucx_lock();
+    if (ucx.context) {
+        kinds = ucx.kinds;
+    } else {
+        status = make_context(64 << 10);
+        if (status == UCS_OK)
+            kinds = ask_kinds(ucx.context);
+        stop_worker();
+    }
+    works = knows_cuda(kinds, text, bytes);
+    ucx_unlock();
+    if (status != UCS_OK)
+        snprintf(text, bytes, "UCX does not start: %s", ucs_status_string(status));
+    return works;
+}

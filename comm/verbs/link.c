@@ -1,0 +1,699 @@
+/* comm/verbs/link.c: links over verbs.
+ *
+ * A message goes one of four ways, chosen by the sender:
+ *   short  up to VERBS_SHORT_MOST, while the receiver watches its ring: one plain inline write of a unit, found by looking at memory
+ *   eager  up to eager_most: composed in the mirror of the peer's ring, one write with immediate data (inline up to VERBS_INLINE
+ *          or so), copied out of the ring;
+ *   rndv   larger, from a window: only its place travels; the receiver reads it by RDMA over all stripes, straight into its
+ *          buffer if that lies in a window too, else through bounce buffers, and tells when it is done;
+ *   bulk   larger, from other memory: in parts through the ring, so that the copies at both ends overlap.
+ * The sender of a rendezvous need not do anything meanwhile, and nobody ever writes into a user's buffer but its
+ * owner's adapter at its owner's request. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "comm/verbs/verbs.h"
+
+enum {
+    EAGER_MOST = 8192,
+    GRACE_MS = 1500, /* in which the watcher tells why a connection broke, if the peer is dead */
+    LEAVE_MS = 1000,
+    LINGER = 32,  /* looks at memory for each at the completion queue */
+    BULK_OPEN = 1 /* comm_msg_t.pad: this message's parts are under way */
+};
+#define MS ((base_time_t)1000000)
+
+/* comm_msg_t.phase of messages under way */
+enum { SEND_RNDV = 1, SEND_FINISHED = 2, RECV_BULK = 1, RECV_PULL = 2, RECV_FINISHED = 3 };
+
+/* The connection is broken. Death is the watcher's to tell, and it may take a moment longer than the adapter. */
+static gyre_status_t broken(verbs_link_t *link)
+{
+    comm_group_t *group = link->base.group;
+    int rank = group->world_ranks[link->base.peer];
+
+    if (base_now() - link->failed_at < GRACE_MS * MS &&
+        comm_watch_dead(group->world->watch, &rank, 1, NULL, 0) < 0)
+        return GYRE_IN_PROGRESS;
+    return comm_link_broken(&link->base, link->why);
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------- */
+
+/* The call that messages of this tag belong to, to be told to a peer that expects another. */
+static const comm_call_t *describe(verbs_link_t *link, comm_tag_t tag)
+{
+    comm_group_t *group = link->base.group;
+    int p2p = link->base.lane == COMM_LANE_P2P;
+
+    if (link->described.seq == tag.seq && link->described.sig == tag.sig && tag.seq != 0)
+        return &link->call;
+    if (!comm_board_find_own(group->board, tag.seq, p2p, link->base.peer, &link->call))
+        link->call = (comm_call_t){0};
+    link->described = tag;
+    return &link->call;
+}
+
+static verbs_header_t header_for(verbs_link_t *link, verbs_kind_t kind, size_t bytes, comm_tag_t tag,
+                                 size_t part)
+{
+    const comm_call_t *call = describe(link, tag);
+
+    return (verbs_header_t){.bytes = bytes,
+                            .tag = tag,
+                            .op = call->op,
+                            .type = call->type,
+                            .redop = call->redop,
+                            .flags = call->flags,
+                            .root = call->root,
+                            .count = call->count,
+                            .algo = call->algo,
+                            .part = (uint32_t)kind << 24 | (uint32_t)part};
+}
+
+/* Composes a packet in the mirror and sends it. 0: no credit or no room now. */
+static int put(verbs_link_t *link, verbs_kind_t kind, size_t bytes, comm_tag_t tag, const void *payload,
+               size_t part)
+{
+    uint32_t need = verbs_units_for(sizeof(verbs_header_t) + part), unit;
+    unsigned char *at;
+
+    if (!verbs_tx_place(&link->tx, need, &unit) || !verbs_qp_room(link, &link->qps[0]))
+        return 0;
+    at = link->mirror + (size_t)unit * VERBS_UNIT;
+    *(verbs_header_t *)(void *)at = header_for(link, kind, bytes, tag, part);
+    if (part > 0)
+        memcpy(at + sizeof(verbs_header_t), payload, part);
+    verbs_tx_sent(&link->tx, need, unit);
+    verbs_post_packet(link, unit, sizeof(verbs_header_t) + part);
+    return 1;
+}
+
+static int put_short(verbs_link_t *link, const void *buf, size_t bytes, comm_tag_t tag)
+{
+    uint32_t unit;
+
+    if (!verbs_tx_place(&link->tx, 1, &unit) || !verbs_qp_room(link, &link->qps[0]))
+        return 0;
+    link->brief.header = header_for(link, VERBS_SHORT, bytes, tag, bytes);
+    link->brief.header.bytes++; /* so that its first byte is not 0: verbs_short_t */
+    if (bytes > 0)
+        memcpy(link->brief.payload, buf, bytes);
+    verbs_tx_sent(&link->tx, 1, unit);
+    verbs_post_brief(link, unit);
+    return 1;
+}
+
+/* For credits, which short messages bring, too. */
+static void look_around(verbs_link_t *link)
+{
+    verbs_marks(link);
+    verbs_poll(link->vg);
+}
+
+/* The message counts as accepted only at its end, so that no other can come between its parts. */
+static gyre_status_t send_parts(verbs_link_t *link, const unsigned char *buf, size_t bytes, comm_tag_t tag,
+                                comm_msg_t *msg)
+{
+    while (msg->done < bytes) {
+        size_t part = base_min_size(link->packet_most, bytes - (size_t)msg->done);
+        if (!put(link, msg->done == 0 ? VERBS_BULK : VERBS_FRAG, bytes, tag, buf + msg->done, part))
+            break;
+        link->bulk_open = 1;
+        msg->pad = BULK_OPEN;
+        msg->done += part;
+    }
+    if (msg->done < bytes) {
+        look_around(link);
+        return GYRE_IN_PROGRESS;
+    }
+    link->bulk_open = 0;
+    msg->pad = 0;
+    msg->phase = SEND_FINISHED;
+    return GYRE_OK;
+}
+
+static gyre_status_t send_offer(verbs_link_t *link, const void *buf, size_t bytes, comm_tag_t tag,
+                                const verbs_keys_t *keys, comm_msg_t *msg)
+{
+    verbs_offer_t offer = {.address = (uintptr_t)buf};
+
+    memcpy(offer.rkey, keys->rkey, sizeof offer.rkey);
+    if (link->rndv_sent - link->rndv_ended >= COMM_SENDS_OPEN ||
+        !put(link, VERBS_RNDV, bytes, tag, &offer, sizeof offer)) {
+        look_around(link);
+        return GYRE_IN_PROGRESS;
+    }
+    msg->ticket = link->rndv_sent++;
+    msg->phase = SEND_RNDV;
+    return GYRE_IN_PROGRESS;
+}
+
+static gyre_status_t send_start(verbs_link_t *link, const void *buf, size_t bytes, comm_tag_t tag,
+                                comm_msg_t *msg)
+{
+    verbs_keys_t keys;
+
+    if (bytes > link->eager_most) {
+        if (verbs_window_keys(link->vg, buf, bytes, &keys))
+            return send_offer(link, buf, bytes, tag, &keys, msg);
+        return send_parts(link, buf, bytes, tag, msg);
+    }
+    int plain =
+        link->they_watch && bytes <= VERBS_SHORT_MOST && link->qps[0].inline_most >= sizeof link->brief;
+    if (!(plain ? put_short(link, buf, bytes, tag) : put(link, VERBS_EAGER, bytes, tag, buf, bytes))) {
+        look_around(link);
+        return GYRE_IN_PROGRESS;
+    }
+    /* That they watch no more may have come, unseen as yet. The program may now compute for long, and they would sleep on what was
+     * sent just now: taking the news wakes them. The message is on its way meanwhile. */
+    if (plain)
+        verbs_poll(link->vg);
+    msg->phase = SEND_FINISHED;
+    return GYRE_OK;
+}
+
+static gyre_status_t verbs_send(comm_link_t *base, const void *buf, size_t bytes, comm_tag_t tag,
+                                comm_msg_t *msg)
+{
+    verbs_link_t *link = (verbs_link_t *)base;
+
+    if (link->failed)
+        return broken(link);
+    if (msg->phase == SEND_RNDV) {
+        if ((int32_t)(link->rndv_ended - (uint32_t)msg->ticket) <= 0) {
+            verbs_poll(link->vg);
+            if ((int32_t)(link->rndv_ended - (uint32_t)msg->ticket) <= 0)
+                return GYRE_IN_PROGRESS;
+        }
+        msg->phase = SEND_FINISHED;
+        return GYRE_OK;
+    }
+    if (link->state != VERBS_READY) {
+        verbs_poll(link->vg);
+        if (link->state != VERBS_READY)
+            return GYRE_IN_PROGRESS;
+    }
+    if (msg->pad == BULK_OPEN)
+        return send_parts(link, buf, bytes, tag, msg);
+    if (link->bulk_open)
+        return GYRE_IN_PROGRESS;
+    return send_start(link, buf, bytes, tag, msg);
+}
+
+/* ---- receiving ----------------------------------------------------------------------------------------- */
+
+/* Wipes what marks of plain writes are known by, before the sender gets the place back. */
+static void wipe(verbs_link_t *link, uint32_t unit, uint32_t units)
+{
+    verbs_short_t *at = (verbs_short_t *)(void *)(link->ring + (size_t)unit * VERBS_UNIT);
+
+    for (uint32_t u = 0; u < units; u++) {
+        at[u].header.bytes = 0;
+        at[u].header.part = 0;
+        atomic_store_explicit(&at[u].mark, 0, memory_order_relaxed);
+    }
+}
+
+/* The ring is worth watching once messages keep being taken without a sleep: where cores are scarce they never are for long. */
+static void count_prompt(verbs_link_t *link)
+{
+    const comm_verbs_group_t *vg = link->vg;
+
+    if (link->naps != vg->naps) {
+        link->naps = vg->naps;
+        link->prompt = 0;
+    }
+    link->watching = ++link->prompt >= VERBS_WATCH;
+}
+
+static void consume(verbs_link_t *link, size_t part)
+{
+    uint32_t units = verbs_units_for(sizeof(verbs_header_t) + part);
+
+    wipe(link, link->rx.unit[link->rx.consumed % VERBS_WINDOW], units);
+    count_prompt(link);
+    if (verbs_rx_consume(&link->rx, units))
+        verbs_post_control(link);
+}
+
+/* The oldest packet that was not consumed; NULL: none. */
+static const verbs_header_t *head(verbs_link_t *link, verbs_kind_t *kind, size_t *part)
+{
+    const verbs_rx_t *rx = &link->rx;
+    const verbs_header_t *at;
+    uint32_t unit;
+
+    if (rx->arrived == rx->consumed && verbs_marks(link) == 0) {
+        verbs_poll(link->vg);
+        if (rx->arrived == rx->consumed)
+            return NULL;
+    }
+    unit = rx->unit[rx->consumed % VERBS_WINDOW];
+    at = (const verbs_header_t *)(const void *)(link->ring + (size_t)unit * VERBS_UNIT);
+    *kind = (verbs_kind_t)(at->part >> 24);
+    *part = at->part & 0xffffff;
+    if (sizeof *at + *part <= (size_t)(rx->units - unit) * VERBS_UNIT && *part <= at->bytes)
+        return at;
+    if (*kind == VERBS_RNDV && *part == sizeof(verbs_offer_t))
+        return at;
+    verbs_link_fail(link, "a packet is not what it should be");
+    return NULL;
+}
+
+static void remember_their_call(verbs_link_t *link, const verbs_header_t *header)
+{
+    link->know_their_call = header->op != 0;
+    link->their_call = (comm_call_t){.seq = header->tag.seq,
+                                     .op = header->op,
+                                     .type = header->type,
+                                     .redop = header->redop,
+                                     .flags = header->flags,
+                                     .root = header->root,
+                                     .sig = header->tag.sig,
+                                     .count = header->count,
+                                     .algo = header->algo,
+                                     .comm = (uint32_t)link->base.group->id};
+}
+
+static gyre_status_t recv_head(verbs_link_t *link, size_t bytes, comm_tag_t tag, verbs_kind_t *kind,
+                               size_t *part, const verbs_header_t **out)
+{
+    const verbs_header_t *header = head(link, kind, part);
+
+    if (!header)
+        return link->failed ? broken(link) : GYRE_IN_PROGRESS;
+    if (header->tag.seq == tag.seq && header->tag.sig == tag.sig && header->bytes == bytes) {
+        *out = header;
+        return GYRE_OK;
+    }
+    remember_their_call(link, header);
+    return gyre_fail_quiet(GYRE_ERR_MISMATCH,
+                           "rank %d sent %llu bytes (call %u, signature %08x), %zu bytes were expected (call "
+                           "%u, signature %08x)",
+                           link->base.peer, (unsigned long long)header->bytes, header->tag.seq,
+                           header->tag.sig, bytes, tag.seq, tag.sig);
+}
+
+static gyre_status_t recv_parts(verbs_link_t *link, unsigned char *buf, size_t bytes, comm_msg_t *msg)
+{
+    while (msg->done < bytes) {
+        verbs_kind_t kind;
+        size_t part;
+        const verbs_header_t *header = head(link, &kind, &part);
+        if (!header)
+            return link->failed ? broken(link) : GYRE_IN_PROGRESS;
+        if (kind != (msg->done == 0 ? VERBS_BULK : VERBS_FRAG) || part > bytes - msg->done) {
+            verbs_link_fail(link, "a part of a message is not what it should be");
+            return broken(link);
+        }
+        memcpy(buf + msg->done, header + 1, part);
+        msg->done += part;
+        consume(link, part);
+    }
+    msg->phase = RECV_FINISHED;
+    return GYRE_OK;
+}
+
+/* ---- rendezvous: reading the peer's buffer ---------------------------------------------------------------- */
+
+static gyre_status_t make_bounces(verbs_link_t *link)
+{
+    gyre_status_t status;
+
+    if (link->bounce.base)
+        return GYRE_OK;
+    status = verbs_region_create(link->vg->rail, link->vg->rails, (size_t)VERBS_BOUNCES * VERBS_BOUNCE_BYTES,
+                                 0, &link->bounce);
+    if (status != GYRE_OK)
+        return status;
+    link->base.bytes += link->bounce.bytes;
+    link->base.group->private_bytes += link->bounce.bytes;
+    return GYRE_OK;
+}
+
+/* The next stripe, of those whose rails are near to where it goes. */
+static int next_stripe(const verbs_link_t *link, int from)
+{
+    int s = from;
+
+    for (int tries = 0; tries < link->stripes; tries++) {
+        s = (s + 1) % link->stripes;
+        if (link->pull.keys.near & 1u << link->qps[s].rail)
+            break;
+    }
+    return s;
+}
+
+static gyre_status_t pull_begin(verbs_link_t *link, void *buf, size_t bytes, const verbs_offer_t *offer)
+{
+    verbs_pull_t *pull = &link->pull;
+    int near = 0;
+    size_t share;
+
+    *pull = (verbs_pull_t){.offer = *offer, .to = buf, .bytes = bytes};
+    pull->direct = verbs_window_keys(link->vg, buf, bytes, &pull->keys);
+    if (!pull->direct) {
+        pull->keys.near = ~0u;
+        pull->piece = VERBS_BOUNCE_BYTES;
+        return make_bounces(link);
+    }
+    for (int s = 0; s < link->stripes; s++)
+        near += (pull->keys.near & 1u << link->qps[s].rail) != 0;
+    pull->stripe = next_stripe(link, link->stripes - 1);
+    /* Whole pages, so that no two stripes write to one. */
+    share = (bytes / (size_t)(near > 0 ? near : 1) + 4095) & ~(size_t)4095;
+    pull->piece = share < VERBS_STRIPE_LEAST ? VERBS_STRIPE_LEAST : share;
+    if (pull->piece > link->vg->rail[0]->message_most)
+        pull->piece = link->vg->rail[0]->message_most & ~(size_t)4095;
+    return GYRE_OK;
+}
+
+/* Asks for the next piece. 0: not now. */
+static int pull_ask(verbs_link_t *link)
+{
+    verbs_pull_t *pull = &link->pull;
+    verbs_qp_t *qp = &link->qps[pull->stripe];
+    size_t bytes = base_min_size(pull->piece, pull->bytes - pull->asked);
+    uint32_t rkey = pull->offer.rkey[pull->stripe % link->their_rails], lkey = pull->keys.lkey[qp->rail];
+    int bounce = (int)(pull->asked / VERBS_BOUNCE_BYTES % VERBS_BOUNCES);
+    unsigned char *to = pull->to + pull->asked;
+
+    if (bytes == 0 || !verbs_qp_room(link, qp) || (!pull->direct && pull->bounced[bounce] != 0))
+        return 0;
+    if (!pull->direct) {
+        pull->bounced[bounce] = 1;
+        to = link->bounce.base + (size_t)bounce * VERBS_BOUNCE_BYTES;
+        lkey = link->bounce.mr[qp->rail]->lkey;
+    }
+    verbs_post_read(link, qp, pull->offer.address + pull->asked, rkey, to, lkey, bytes, bounce);
+    pull->asked += bytes;
+    pull->stripe = next_stripe(link, pull->stripe);
+    return !link->failed;
+}
+
+/* Copies out what has come, in order. */
+static void pull_copy(verbs_link_t *link)
+{
+    verbs_pull_t *pull = &link->pull;
+
+    while (pull->finished < pull->bytes) {
+        int bounce = (int)(pull->finished / VERBS_BOUNCE_BYTES % VERBS_BOUNCES);
+        size_t bytes = base_min_size(VERBS_BOUNCE_BYTES, pull->bytes - pull->finished);
+        if (pull->bounced[bounce] != 2)
+            return;
+        memcpy(pull->to + pull->finished, link->bounce.base + (size_t)bounce * VERBS_BOUNCE_BYTES, bytes);
+        pull->bounced[bounce] = 0;
+        pull->finished += bytes;
+    }
+}
+
+static gyre_status_t pull_some(verbs_link_t *link, comm_msg_t *msg)
+{
+    verbs_pull_t *pull = &link->pull;
+
+    while (pull_ask(link)) {
+    }
+    verbs_poll(link->vg);
+    if (link->failed)
+        return broken(link);
+    if (!pull->direct)
+        pull_copy(link);
+    while (pull_ask(link)) {
+    }
+    if (pull->open > 0 || pull->asked < pull->bytes || (!pull->direct && pull->finished < pull->bytes))
+        return GYRE_IN_PROGRESS;
+    link->rndv_read++;
+    verbs_post_control(link);
+    msg->phase = RECV_FINISHED;
+    return GYRE_OK;
+}
+
+static gyre_status_t verbs_recv(comm_link_t *base, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
+{
+    verbs_link_t *link = (verbs_link_t *)base;
+    const verbs_header_t *header = NULL;
+    verbs_kind_t kind = VERBS_EAGER;
+    size_t part = 0;
+    gyre_status_t status;
+
+    if (msg->phase == RECV_BULK)
+        return recv_parts(link, buf, bytes, msg);
+    if (msg->phase == RECV_PULL)
+        return link->failed ? broken(link) : pull_some(link, msg);
+    status = recv_head(link, bytes, tag, &kind, &part, &header);
+    if (status != GYRE_OK)
+        return status;
+    switch (kind) {
+    case VERBS_SHORT:
+    case VERBS_EAGER:
+        if (part != bytes)
+            break;
+        if (bytes > 0)
+            memcpy(buf, header + 1, bytes);
+        consume(link, part);
+        msg->phase = RECV_FINISHED;
+        return GYRE_OK;
+    case VERBS_BULK:
+        msg->phase = RECV_BULK;
+        return recv_parts(link, buf, bytes, msg);
+    case VERBS_RNDV: {
+        verbs_offer_t offer;
+        memcpy(&offer, header + 1, sizeof offer);
+        status = pull_begin(link, buf, bytes, &offer);
+        if (status != GYRE_OK)
+            return status;
+        consume(link, part);
+        msg->phase = RECV_PULL;
+        return pull_some(link, msg);
+    }
+    default:
+        break;
+    }
+    verbs_link_fail(link, "a packet is not what it should be");
+    return broken(link);
+}
+
+/* Nothing lies where it could stay: places of the ring are needed for what comes next. */
+static gyre_status_t verbs_recv_view(comm_link_t *base, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
+                                     const void **view)
+{
+    verbs_link_t *link = (verbs_link_t *)base;
+    const verbs_header_t *header;
+    verbs_kind_t kind;
+    size_t part;
+    gyre_status_t status = recv_head(link, bytes, tag, &kind, &part, &header);
+
+    (void)msg;
+    (void)view;
+    return status == GYRE_OK ? GYRE_ERR_UNSUPPORTED : status;
+}
+
+static void verbs_release(comm_link_t *link, comm_msg_t *msg)
+{
+    (void)link;
+    (void)msg;
+}
+
+static int verbs_their_call(comm_link_t *base, comm_call_t *call)
+{
+    const verbs_link_t *link = (const verbs_link_t *)base;
+
+    if (link->know_their_call)
+        *call = link->their_call;
+    return link->know_their_call;
+}
+
+/* A look that finds nothing is mostly the way there and back; several in a row notice a message sooner, and disturb whoever
+ * shares the core's caches less. */
+static int verbs_linger(comm_link_t *base)
+{
+    verbs_link_t *link = (verbs_link_t *)base;
+
+    if (!link->told_watching)
+        return verbs_poll_often(link->vg);
+    for (int looks = 0; looks < LINGER && verbs_marks(link) == 0; looks++) {
+    }
+    return 1;
+}
+
+/* ---- leaving ------------------------------------------------------------------------------------------- */
+
+/* Does anybody still wait for what we sent? The peer that said farewell does not, nor does one that is gone. */
+static int is_owed(const verbs_link_t *link)
+{
+    const comm_group_t *group = link->base.group;
+
+    return link->bye_sent && !link->bye_done && !link->bye_came && !link->failed &&
+           comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) < 0;
+}
+
+/* Once per group, before its first link is closed: a queue pair that goes takes unsent messages with it. The farewell comes after
+ * them, so when it has arrived they have. Who fails leaves at once: its peers are told by the watcher. */
+static void farewell(comm_verbs_group_t *vg)
+{
+    size_t places = (size_t)vg->group->n * COMM_LANES;
+    base_time_t until = base_now() + LEAVE_MS * MS;
+    int owed = 1;
+
+    if (vg->leaving)
+        return;
+    vg->leaving = 1;
+    if (comm_group_failed(vg->group))
+        return;
+    verbs_poll(vg);
+    for (size_t i = 0; i < places; i++) {
+        verbs_link_t *link = verbs_link_at(vg, i);
+        if (link && link->state == VERBS_READY && !link->failed && !link->bye_came)
+            verbs_post_bye(link);
+    }
+    while (owed && base_now() < until) {
+        verbs_poll(vg);
+        owed = 0;
+        for (size_t i = 0; i < places; i++) {
+            const verbs_link_t *link = verbs_link_at(vg, i);
+            owed += link && is_owed(link);
+        }
+    }
+}
+
+static void free_link(verbs_link_t *link)
+{
+    for (int s = 0; s < VERBS_STRIPES; s++) {
+        if (link->qps[s].qp)
+            ibv_destroy_qp(link->qps[s].qp);
+    }
+    if (link->ah)
+        ibv_destroy_ah(link->ah);
+    verbs_region_free(&link->bounce);
+    verbs_region_free(&link->memory);
+    free(link);
+}
+
+static void verbs_close(comm_link_t *base)
+{
+    verbs_link_t *link = (verbs_link_t *)base;
+    comm_group_t *group = base->group;
+
+    farewell(link->vg);
+    /* Completions of this link that are polled later find nobody. */
+    group->links[(size_t)base->peer * COMM_LANES + (size_t)base->lane] = NULL;
+    verbs_place_remove(link->vg, link);
+    link->vg->watched -= link->told_watching;
+    free_link(link);
+}
+
+/* ---- making one ---------------------------------------------------------------------------------------- */
+
+static const comm_link_ops_t verbs_ops = {"verbs",       verbs_send,       verbs_recv,   verbs_recv_view,
+                                          verbs_release, verbs_their_call, verbs_linger, verbs_close};
+
+verbs_link_t *verbs_link_at(const comm_verbs_group_t *vg, size_t i)
+{
+    comm_link_t *link = vg->group->links[i];
+
+    return link && link->ops == &verbs_ops ? (verbs_link_t *)link : NULL;
+}
+
+gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_link_t **out)
+{
+    comm_link_t *link;
+    gyre_status_t status = comm_group_link(vg->group, peer, lane, &link);
+
+    if (status == GYRE_OK && link->ops != &verbs_ops)
+        return gyre_fail_quiet(GYRE_ERR_INTERNAL, "rank %d reaches us over verbs and we it over %s", peer,
+                               link->ops->name);
+    if (status == GYRE_OK)
+        *out = (verbs_link_t *)link;
+    return status;
+}
+
+void verbs_link_shape(verbs_link_t *link, uint32_t units)
+{
+    size_t most;
+
+    /* Both directions have the size of the smaller ring: a mirror is as long as its owner's ring, and both ends must agree on
+     * what a quarter is. */
+    link->tx.units = link->rx.units = units < link->rx.units ? units : link->rx.units;
+    most = verbs_packet_most(link->tx.units) - sizeof(verbs_header_t);
+    link->packet_most = most;
+    link->eager_most = base_min_size(EAGER_MOST, most);
+}
+
+static gyre_status_t make_qp(verbs_link_t *link, int s)
+{
+    comm_verbs_group_t *vg = link->vg;
+    verbs_qp_t *qp = &link->qps[s];
+    int r = qp->rail = s % vg->rails;
+    int shared = s == 0 && vg->srq;
+    struct ibv_qp_init_attr init = {.send_cq = vg->cq[r],
+                                    .recv_cq = vg->cq[r],
+                                    .qp_context = link,
+                                    .srq = shared ? vg->srq : NULL,
+                                    .qp_type = IBV_QPT_RC,
+                                    .cap = {.max_send_wr = VERBS_SQ,
+                                            .max_recv_wr = shared   ? 0
+                                                           : s == 0 ? VERBS_RQ
+                                                                    : 1,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1,
+                                            .max_inline_data = VERBS_INLINE}};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+                               .port_num = (uint8_t)vg->rail[r]->port,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+    gyre_status_t status = verbs_cq_reserve(vg, r, VERBS_SQ + (s == 0 && !shared ? VERBS_RQ : 1));
+    int err;
+
+    if (status != GYRE_OK)
+        return status;
+    qp->qp = ibv_create_qp(vg->rail[r]->pd, &init);
+    if (!qp->qp) /* not every adapter sends inline */
+        init.cap.max_inline_data = 0, qp->qp = ibv_create_qp(vg->rail[r]->pd, &init);
+    if (!qp->qp)
+        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "%s gives no queue pair for rank %d",
+                               vg->rail[r]->name, link->base.peer);
+    qp->inline_most = init.cap.max_inline_data;
+    qp->psn = (uint32_t)((uint64_t)base_now() >> 8 ^ qp->qp->qp_num * 2654435761u) & 0xffffff;
+    err = ibv_modify_qp(qp->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    if (err != 0)
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, err, "a queue pair of %s cannot be set up",
+                               vg->rail[r]->name);
+    return verbs_place_add(vg, link, s);
+}
+
+gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
+{
+    comm_verbs_group_t *vg = group->verbs;
+    verbs_link_t *link = calloc(1, sizeof *link);
+    size_t ring = (size_t)vg->ring_units * VERBS_UNIT;
+    gyre_status_t status;
+
+    if (!link)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
+    link->base = (comm_link_t){&verbs_ops, group, peer, lane, sizeof *link + 2 * ring};
+    link->vg = vg;
+    link->rx.units = vg->ring_units;
+    link->stripes =
+        vg->rails * vg->stripes_wanted < VERBS_STRIPES ? vg->rails * vg->stripes_wanted : VERBS_STRIPES;
+    status = verbs_region_create(vg->rail, 1, 2 * ring, IBV_ACCESS_REMOTE_WRITE, &link->memory);
+    link->ring = link->memory.base;
+    link->mirror = link->memory.base + ring;
+    for (int s = 0; s < link->stripes && status == GYRE_OK; s++)
+        status = make_qp(link, s);
+    if (status == GYRE_OK && !vg->srq)
+        status = verbs_post_receives(link, VERBS_RQ);
+    if (status != GYRE_OK) {
+        verbs_place_remove(vg, link);
+        free_link(link);
+        return status;
+    }
+    verbs_hello_begin(link);
+    if (vg->why[0])
+        verbs_link_fail(link, "%s", vg->why);
+    *out = &link->base;
+    return GYRE_OK;
+}

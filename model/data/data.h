@@ -1,0 +1,99 @@
+/* model/data/data.h: what a model is trained and validated on: sequences of tokens from one source or a blend of them.
+ *
+ * Every sequence is a function of (options, seed, step, number of the sequence in the global batch) only: never of the
+ * number of ranks, and no state is kept, so a run that goes on at step k needs nothing but k. docs/data.md. */
+#ifndef MODEL_DATA_DATA_H
+#define MODEL_DATA_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "model/data/order.h"
+#include "model/data/tokens.h"
+
+typedef enum {
+    MODEL_SAMPLING_RANDOM, /* windows of seq + 1 tokens from uniform places, drawn with replacement */
+    MODEL_SAMPLING_EPOCH   /* windows side by side, each once per epoch, in a new random order each epoch */
+} model_sampling_t;
+
+/* What of a sequence is learned: each token from those before it; the same behind a prefix that is seen as a whole; blanks
+ * (model/data/infill.h). */
+typedef enum { MODEL_OBJECTIVE_CAUSAL, MODEL_OBJECTIVE_PREFIX, MODEL_OBJECTIVE_INFILL } model_objective_t;
+
+typedef struct {
+    const char *path;       /* PATH, or WEIGHT:PATH,WEIGHT:PATH...; paths as model_tokens_open takes them */
+    const char *valid_path; /* the same for validation; NULL: the last tenth of each source of `path` */
+    model_tokens_format_t format;
+    model_sampling_t sampling;
+} model_data_config_t;
+
+/* Parts of sources, and whose turn it is. */
+typedef struct {
+    size_t sources;
+    model_tokens_t **tokens; /* [sources] */
+    uint64_t *first, *count; /* [sources]: the part of each, in tokens */
+    model_blend_t *blend;    /* NULL: there is one source */
+} model_mix_t;
+
+typedef struct {
+    model_mix_t train, valid; /* valid borrows the tokens of train, but with valid_path */
+    int own_valid;
+    model_sampling_t sampling;
+    size_t files, skipped; /* of the sources for training */
+    uint64_t tokens;       /* in the sources for training, validation's tenth included */
+    uint64_t bytes;        /* that they take */
+    int is_text;           /* every source is: a token is a byte */
+    size_t vocab;          /* as the sources say; 0: none does */
+    const char *tokenizer; /* borrowed; "": unknown */
+    uint64_t tokenizer_hash;
+    uint64_t hash; /* known to model_data_identify */
+    /* known to model_data_prepare */
+    size_t limit;          /* ids are below */
+    size_t seq;            /* tokens of a sequence */
+    uint64_t sequences;    /* for validation */
+    uint64_t *valid_share; /* [valid.sources]: how many of them each gives */
+    double
+        unigram_entropy; /* of the sources for training, nats per token: the loss of a model that knows frequencies
+                             * only; of a sample of 4 Mi tokens where they are not text */
+} model_data_t;
+
+/* NOT_FOUND, IO, NO_MEMORY, FORMAT, INVALID: the text names the file and the way out. Freed by model_data_destroy. */
+gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out);
+void model_data_destroy(model_data_t *data);
+
+/* Finds data->hash, of all content (as model_tokens_hash has it) and of what is taken from it; of one text, base_hash64 of
+ * its bytes. May read 64 MiB of each source. */
+void model_data_identify(model_data_t *data);
+
+/* For a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than the data's, or a part
+ * does not hold a sequence and its targets; FORMAT: an id of those sampled is not below it. */
+gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq);
+
+/* What a model learns from a sequence; memory of whoever asks for it. */
+typedef struct {
+    model_token_t *tokens, *targets; /* [seq] */
+    int32_t *positions; /* [seq] as in model_sequence_t; NULL: not asked for, they are 0 .. seq - 1 */
+    size_t prefix;      /* positions that see one another, and are not learned */
+} model_example_t;
+
+/* A step of a run. */
+typedef struct {
+    uint64_t seed, step; /* 0-based */
+    uint64_t samples;    /* sequences of the steps before it: step * batch with a constant batch */
+} model_data_step_t;
+
+/* Sequence `index` of the step's global batch: tokens, targets [seq]. FORMAT: an id of the file is not below the
+ * vocabulary; what was written is below it. */
+gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
+                               model_token_t *tokens, model_token_t *targets);
+/* Sequences of one epoch of source `source`. */
+uint64_t model_data_epoch(const model_data_t *data, size_t source);
+
+/* Sequences that lie side by side in the parts for validation, as many of each source as its weight asks for. */
+size_t model_data_validation_count(const model_data_t *data);
+gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
+                                    model_token_t *targets);
+
+#endif

@@ -1,0 +1,518 @@
+/* model/data/tokens.c: finds the files that a path means, makes one stream of them, and reads it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "model/data/files.h"
+#include "model/data/tokens_format.h"
+
+#define HASH_WHOLE  ((size_t)64 << 20) /* streams up to this are hashed whole */
+#define HASH_PIECES 1024
+#define HASH_PIECE  ((size_t)64 << 10)
+
+__extension__ typedef unsigned __int128 wide_t;
+
+static const char *const names[] = {"auto", "text", "gyre", "llmc", "megatron", "nanogpt"};
+#define NAMES (sizeof names / sizeof *names)
+
+const char *model_tokens_format_name(model_tokens_format_t format)
+{
+    return (size_t)format < NAMES ? names[format] : "?";
+}
+
+int model_tokens_format_find(const char *name, model_tokens_format_t *out)
+{
+    for (size_t i = 0; i < NAMES; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (model_tokens_format_t)i;
+            return 1;
+        }
+    return 0;
+}
+
+size_t model_tokens_width(model_tokens_type_t type)
+{
+    static const unsigned char width[] = {1, 1, 2, 2, 4, 4, 8};
+    return width[type];
+}
+
+/* ---- maps and parts ------------------------------------------------------------------------------------------ */
+
+static gyre_status_t map(int fd, const char *path, model_tokens_file_t *file)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
+    if (!S_ISREG(info.st_mode))
+        return gyre_fail(GYRE_ERR_INVALID, "%s is no file: name a token file", path);
+    if (info.st_size == 0)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s is empty: name a file with tokens", path);
+    file->bytes = (size_t)info.st_size;
+    void *at = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot map the %zu bytes of %s", file->bytes, path);
+    file->map = at;
+    return GYRE_OK;
+}
+
+gyre_status_t tokens_map(model_tokens_t *tokens, const char *path)
+{
+    model_tokens_file_t *grown = realloc(tokens->file, (tokens->maps + 1) * sizeof *grown);
+    if (!grown)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
+    tokens->file = grown;
+    model_tokens_file_t *file = &grown[tokens->maps];
+    *file = (model_tokens_file_t){.path = strdup(path)};
+    if (!file->path)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    gyre_status_t status = fd < 0 ? gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
+                                                    "cannot open %s", path)
+                                  : map(fd, path, file);
+    if (fd >= 0)
+        close(fd);
+    if (status != GYRE_OK) {
+        free(file->path);
+        return status;
+    }
+    tokens->maps++;
+    tokens->files++;
+    return GYRE_OK;
+}
+
+void tokens_unmap(model_tokens_t *tokens)
+{
+    for (size_t i = 0; i < tokens->maps; i++) {
+        if (tokens->file[i].map)
+            munmap((void *)(uintptr_t)tokens->file[i].map, tokens->file[i].bytes);
+        free(tokens->file[i].path);
+    }
+    free(tokens->file);
+    free(tokens->part);
+}
+
+gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned char *at, uint64_t count)
+{
+    size_t width = model_tokens_width(tokens->file[file].type);
+    model_tokens_part_t *last = tokens->parts > 0 ? &tokens->part[tokens->parts - 1] : NULL;
+    if (count == 0)
+        return GYRE_OK;
+    if (last && last->file == file && last->at + last->count * width == at)
+        last->count += count;
+    else {
+        if ((tokens->parts & (tokens->parts - 1)) == 0) { /* doubles at powers of two */
+            size_t room = tokens->parts ? 2 * tokens->parts : 1;
+            model_tokens_part_t *grown = realloc(tokens->part, room * sizeof *grown);
+            if (!grown)
+                return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of %s", room,
+                                 tokens->file[file].path);
+            tokens->part = grown;
+        }
+        tokens->part[tokens->parts++] =
+            (model_tokens_part_t){.at = at, .first = tokens->count, .count = count, .file = file};
+    }
+    tokens->count += count;
+    tokens->bytes += count * width;
+    return GYRE_OK;
+}
+
+/* ---- what a path means ----------------------------------------------------------------------------------------- */
+
+/* AUTO: nothing identifies it. */
+static model_tokens_format_t sniff_file(const char *path)
+{
+    unsigned char head[TOKENS_SNIFF];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = fd < 0 ? 0 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    return got > 0 ? tokens_sniff(head, (size_t)got) : MODEL_TOKENS_AUTO;
+}
+
+static int ends(const char *path, const char *ending)
+{
+    size_t length = strlen(path), tail = strlen(ending);
+    return length >= tail && strcmp(path + length - tail, ending) == 0;
+}
+
+/* The index beside NAME.bin or NAME; 0: there is none that is Megatron's. */
+static int has_index(const char *path)
+{
+    char beside[4096];
+    int stem = (int)strlen(path) - (ends(path, ".bin") ? 4 : 0);
+    int n = snprintf(beside, sizeof beside, "%.*s.idx", stem, path);
+    return n > 0 && (size_t)n < sizeof beside && sniff_file(beside) == MODEL_TOKENS_MEGATRON;
+}
+
+static model_tokens_format_t format_of(const char *path)
+{
+    model_tokens_format_t found = sniff_file(path);
+    return found == MODEL_TOKENS_AUTO && has_index(path) ? MODEL_TOKENS_MEGATRON : found;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* A folder is one stream: parts for training and for validation must not be mixed unseen. */
+static gyre_status_t check_names(const char *folder, const model_files_t *files)
+{
+    const char *train = NULL, *val = NULL;
+    for (size_t i = 0; i < files->count; i++) {
+        const char *name = base_name(files->path[i]);
+        if (strstr(name, "train"))
+            train = name;
+        else if (strstr(name, "val"))
+            val = name;
+    }
+    if (!train || !val)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s holds files for training (%s) and for validation (%s): give --data '%s/*train*' "
+                     "--valid-data '%s/*val*'",
+                     folder, train, val, folder, folder);
+}
+
+/* Leaves in `files` those of `format`; AUTO: of the one format that all have, which it becomes, or TEXT where none has any. */
+static gyre_status_t choose(const char *folder, model_files_t *files, model_tokens_format_t *format)
+{
+    const char *token = NULL, *other = NULL;
+    model_tokens_format_t found = MODEL_TOKENS_AUTO;
+    size_t kept = 0;
+    for (size_t i = 0; i < files->count; i++) {
+        char *path = files->path[i];
+        model_tokens_format_t this = sniff_file(path);
+        int twin =
+            this == MODEL_TOKENS_AUTO && ends(path, ".bin") && has_index(path); /* comes with its .idx */
+        int take = *format == MODEL_TOKENS_AUTO      ? this != MODEL_TOKENS_AUTO
+                   : *format == MODEL_TOKENS_NANOGPT ? ends(path, ".bin")
+                                                     : this == *format;
+        if (*format == MODEL_TOKENS_AUTO && take && found != MODEL_TOKENS_AUTO && this != found)
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "%s holds files of several formats (%s: %s, %s: %s): name them by a pattern, or their "
+                "format with --data-format",
+                folder, token, model_tokens_format_name(found), path, model_tokens_format_name(this));
+        if (take) {
+            found = this;
+            token = path;
+            files->path[i] = files->path[kept];
+            files->path[kept++] = path;
+        } else if (!twin)
+            other = path;
+    }
+    if (*format == MODEL_TOKENS_AUTO && kept > 0 && other)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s holds token files (%s) and others (%s): name those that are meant by a pattern, or "
+            "with --data-format %s or text",
+            folder, token, other, model_tokens_format_name(found));
+    if (*format == MODEL_TOKENS_AUTO)
+        *format = kept > 0 ? found : MODEL_TOKENS_TEXT;
+    else if (kept == 0)
+        return gyre_fail(GYRE_ERR_NOT_FOUND, "%s holds no file of format %s", folder,
+                         model_tokens_format_name(*format));
+    while (files->count > kept)
+        free(files->path[--files->count]);
+    model_files_sort(files);
+    return *format == MODEL_TOKENS_TEXT ? GYRE_OK : check_names(folder, files);
+}
+
+static gyre_status_t match(const char *pattern, model_files_t *files)
+{
+    glob_t found;
+    int why = glob(pattern, 0, NULL, &found);
+    if (why == GLOB_NOMATCH)
+        return gyre_fail(GYRE_ERR_NOT_FOUND, "no file matches %s", pattern);
+    if (why != 0)
+        return gyre_fail(why == GLOB_NOSPACE ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, "cannot look for %s",
+                         pattern);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < found.gl_pathc; i++)
+        status = model_files_add(files, found.gl_pathv[i]);
+    globfree(&found);
+    model_files_sort(files); /* not by the locale */
+    return status;
+}
+
+/* Of a pair both names may match a pattern: NAME.bin goes with NAME.idx. */
+static void drop_twins(model_files_t *files)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < files->count; i++) {
+        char *path = files->path[i], *next = i + 1 < files->count ? files->path[i + 1] : NULL;
+        size_t length = strlen(path);
+        if (next && ends(path, ".bin") && ends(next, ".idx") && strlen(next) == length &&
+            strncmp(path, next, length - 4) == 0)
+            free(path);
+        else
+            files->path[kept++] = path;
+    }
+    files->count = kept;
+}
+
+/* The files that `path` means and their format; TEXT: it is the path itself that model_text_open takes. */
+static gyre_status_t resolve(const char *path, model_tokens_format_t *format, model_files_t *files)
+{
+    struct stat info;
+    int there = stat(path, &info) == 0, err = errno;
+    if (there && S_ISDIR(info.st_mode)) {
+        if (*format == MODEL_TOKENS_TEXT)
+            return GYRE_OK;
+        gyre_status_t status = model_files_find(path, files);
+        return status == GYRE_OK ? choose(path, files, format) : status;
+    }
+    gyre_status_t status;
+    if (there || has_index(path))
+        status = model_files_add(files, path);
+    else if (strpbrk(path, "*?["))
+        status = match(path, files);
+    else
+        return gyre_fail_errno(
+            err == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, err,
+            "cannot open %s: name a text file or folder, or token files, with --data or --valid-data", path);
+    if (status != GYRE_OK)
+        return status;
+    if (*format == MODEL_TOKENS_AUTO && (*format = format_of(files->path[0])) == MODEL_TOKENS_AUTO)
+        *format = MODEL_TOKENS_TEXT;
+    if (*format == MODEL_TOKENS_MEGATRON)
+        drop_twins(files);
+    return GYRE_OK;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static gyre_status_t open_text(model_tokens_t *tokens, const char *path)
+{
+    gyre_status_t status = model_text_open(path, &tokens->text);
+    if (status != GYRE_OK)
+        return status;
+    if (!(tokens->file = calloc(1, sizeof *tokens->file)) || !(tokens->file->path = strdup(path)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
+    tokens->maps = 1;
+    tokens->files = tokens->text->files;
+    tokens->skipped = tokens->text->skipped;
+    tokens->vocab = 256;
+    snprintf(tokens->tokenizer, sizeof tokens->tokenizer, "bytes");
+    return tokens_append(tokens, 0, tokens->text->bytes, tokens->text->count);
+}
+
+static gyre_status_t open_files(model_tokens_t *tokens, const model_files_t *files)
+{
+    gyre_status_t (*const reader[])(model_tokens_t *, const char *) = {
+        NULL, NULL, tokens_open_gyre, tokens_open_llmc, tokens_open_megatron, tokens_open_nanogpt};
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < files->count; i++)
+        status = reader[tokens->format](tokens, files->path[i]);
+    if (status == GYRE_OK && tokens->count == 0)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s holds no tokens", tokens->file[0].path);
+    return status;
+}
+
+gyre_status_t model_tokens_open(const char *path, model_tokens_format_t format, model_tokens_t **out)
+{
+    model_files_t files = {0};
+    model_tokens_t *tokens = calloc(1, sizeof *tokens);
+    if (!tokens)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
+    tokens->eot = -1;
+    gyre_status_t status = resolve(path, &format, &files);
+    tokens->format = format;
+    if (status == GYRE_OK && format == MODEL_TOKENS_TEXT && files.count > 1)
+        status =
+            gyre_fail(GYRE_ERR_INVALID, "%s matches several text files: name one, or their folder", path);
+    else if (status == GYRE_OK)
+        status = format == MODEL_TOKENS_TEXT ? open_text(tokens, files.count == 1 ? files.path[0] : path)
+                                             : open_files(tokens, &files);
+    model_files_free(&files);
+    if (status != GYRE_OK) {
+        model_tokens_close(tokens);
+        return status;
+    }
+    *out = tokens;
+    return GYRE_OK;
+}
+
+void model_tokens_close(model_tokens_t *tokens)
+{
+    if (!tokens)
+        return;
+    tokens_unmap(tokens);
+    model_text_destroy(tokens->text);
+    free(tokens);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------ */
+
+static int64_t id_at(const unsigned char *at, model_tokens_type_t type)
+{
+    switch (type) {
+    case MODEL_TOKENS_U8:
+        return *at;
+    case MODEL_TOKENS_I8:
+        return (int8_t)*at;
+    case MODEL_TOKENS_U16:
+        return (uint16_t)(at[0] | at[1] << 8);
+    case MODEL_TOKENS_I16:
+        return (int16_t)(uint16_t)(at[0] | at[1] << 8);
+    case MODEL_TOKENS_I32:
+        return (int32_t)tokens_u32(at);
+    case MODEL_TOKENS_U32:
+        return tokens_u32(at);
+    case MODEL_TOKENS_I64:
+        return (int64_t)tokens_u64(at);
+    }
+    return -1;
+}
+
+/* Ids of one part from its number `from` on. Returns how many are fine. */
+static size_t copy(const model_tokens_part_t *part, model_tokens_type_t type, uint64_t from, size_t count,
+                   int64_t limit, model_token_t *out)
+{
+    size_t width = model_tokens_width(type);
+    const unsigned char *at = part->at + from * width;
+    for (size_t i = 0; i < count; i++, at += width) {
+        int64_t id = id_at(at, type);
+        if (id < 0 || id >= limit)
+            return i;
+        out[i] = (model_token_t)id;
+    }
+    return count;
+}
+
+static gyre_status_t bad_id(const model_tokens_t *tokens, const model_tokens_part_t *part, uint64_t from,
+                            size_t vocab)
+{
+    const model_tokens_file_t *file = &tokens->file[part->file];
+    const unsigned char *at = part->at + from * model_tokens_width(file->type);
+    return gyre_fail(
+        GYRE_ERR_FORMAT,
+        "%s: the token at byte %" PRIu64 " (number %" PRIu64 " of the stream) is %" PRId64
+        ", but the vocabulary has %zu: give the right --vocab, or the file's right --data-format (it is "
+        "read as %s)",
+        file->path, (uint64_t)(at - (file->map ? file->map : part->at)), part->first + from,
+        id_at(at, file->type), vocab, model_tokens_format_name(tokens->format));
+}
+
+/* The part that holds id number `at`. */
+static size_t find_part(const model_tokens_t *tokens, uint64_t at)
+{
+    size_t low = 0, high = tokens->parts;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (tokens->part[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+gyre_status_t model_tokens_read(const model_tokens_t *tokens, uint64_t first, size_t count, size_t vocab,
+                                model_token_t *out)
+{
+    int64_t limit = vocab == 0 || vocab > TOKENS_VOCAB_MOST ? TOKENS_VOCAB_MOST : (int64_t)vocab;
+    for (size_t p = find_part(tokens, first), done = 0; done < count; p++) {
+        const model_tokens_part_t *part = &tokens->part[p];
+        uint64_t from = first + done - part->first;
+        size_t most = count - done, n = part->count - from < most ? (size_t)(part->count - from) : most;
+        size_t fine = copy(part, tokens->file[part->file].type, from, n, limit, out + done);
+        if (fine < n) {
+            memset(out + done + fine, 0, (count - done - fine) * sizeof *out);
+            return bad_id(tokens, part, from + fine, (size_t)limit);
+        }
+        done += n;
+    }
+    return GYRE_OK;
+}
+
+/* ---- the whole content -------------------------------------------------------------------------------------------- */
+
+/* Checksums and documents of a file of Gyre's. */
+static gyre_status_t verify_file(const model_tokens_t *tokens, size_t number)
+{
+    const model_tokens_file_t *file = &tokens->file[number];
+    uint64_t before = 0;
+    const unsigned char *data = file->map + tokens_u64(file->map + TOKENS_AT_DATA);
+    size_t bytes = (size_t)tokens_u64(file->map + TOKENS_AT_COUNT) * model_tokens_width(file->type);
+    if (base_hash64(data, bytes, 0) != file->hash[0])
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: the checksum of its tokens is wrong: the file is damaged; write it anew with "
+                         "gyre-tokenize",
+                         file->path);
+    if (base_hash64(file->documents, (size_t)(file->document_count + 1) * 8, 0) != file->hash[1])
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: the checksum of its documents is wrong: the file is damaged",
+                         file->path);
+    for (uint64_t d = 0; d <= file->document_count; d++) {
+        uint64_t at = tokens_u64(file->documents + 8 * d);
+        if (at < before)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: document %" PRIu64 " begins before the one before it",
+                             file->path, d);
+        before = at;
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t model_tokens_verify(const model_tokens_t *tokens, size_t vocab, model_token_t *most)
+{
+    enum { PIECE = 4096 };
+    model_token_t piece[PIECE];
+    gyre_status_t status = GYRE_OK;
+    *most = 0;
+    for (size_t i = 0; status == GYRE_OK && tokens->format == MODEL_TOKENS_GYRE && i < tokens->maps; i++)
+        status = verify_file(tokens, i);
+    for (uint64_t at = 0; status == GYRE_OK && at < tokens->count; at += PIECE) {
+        size_t n = tokens->count - at < PIECE ? (size_t)(tokens->count - at) : PIECE;
+        status = model_tokens_read(tokens, at, n, vocab, piece);
+        for (size_t i = 0; status == GYRE_OK && i < n; i++)
+            if (piece[i] > *most)
+                *most = piece[i];
+    }
+    return status;
+}
+
+/* pieces 0: all of it. */
+static uint64_t hash_file(const model_tokens_file_t *file, size_t pieces)
+{
+    uint64_t hash = file->bytes;
+    if (pieces == 0 || file->bytes <= pieces * HASH_PIECE)
+        return base_hash64(file->map, file->bytes, hash);
+    for (size_t i = 0; i < pieces; i++) {
+        /* evenly from the first piece to the one that ends the file */
+        size_t at = (size_t)((wide_t)(file->bytes - HASH_PIECE) * i / (pieces - 1));
+        hash = base_hash64(file->map + at, HASH_PIECE, hash);
+    }
+    return hash;
+}
+
+uint64_t model_tokens_hash(const model_tokens_t *tokens)
+{
+    if (tokens->format == MODEL_TOKENS_TEXT)
+        return base_hash64(tokens->text->bytes, tokens->text->count, 0);
+    uint64_t hash = base_hash64(names[tokens->format], strlen(names[tokens->format]), 0);
+    size_t pieces = tokens->bytes <= HASH_WHOLE      ? 0
+                    : tokens->maps < HASH_PIECES / 2 ? HASH_PIECES / tokens->maps
+                                                     : 2;
+    for (size_t i = 0; i < tokens->maps; i++) {
+        const model_tokens_file_t *file = &tokens->file[i];
+        uint64_t mine = tokens->format == MODEL_TOKENS_GYRE ? tokens_u64(file->map + TOKENS_AT_HEADER_HASH)
+                                                            : hash_file(file, pieces);
+        hash = base_hash64(&mine, sizeof mine, hash);
+    }
+    for (size_t p = 0; p < tokens->parts; p++) { /* Megatron's index decides where they lie */
+        const model_tokens_part_t *part = &tokens->part[p];
+        uint64_t where[3] = {part->first, part->count, (uint64_t)(part->at - tokens->file[part->file].map)};
+        hash = base_hash64(where, sizeof where, hash);
+    }
+    return hash;
+}

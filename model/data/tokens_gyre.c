@@ -1,0 +1,258 @@
+/* model/data/tokens_gyre.c: Gyre's own token files, read and written. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "model/data/tokens_format.h"
+
+/* ---- reading ------------------------------------------------------------------------------------------------- */
+
+/* Numbers of a header whose checksum is right, against the size of the file: a writer may err, too. */
+static gyre_status_t check_extents(const model_tokens_file_t *file, uint64_t count, uint64_t documents,
+                                   size_t width)
+{
+    const unsigned char *h = file->map;
+    uint64_t data = tokens_u64(h + TOKENS_AT_DATA), table = tokens_u64(h + TOKENS_AT_TABLE);
+    size_t bytes, entries, table_bytes;
+    if (tokens_u64(h + TOKENS_AT_SIZE) != file->bytes)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s has %zu bytes, but its header speaks of %" PRIu64
+                         ": it was cut off or added to; write it anew with gyre-tokenize",
+                         file->path, file->bytes, tokens_u64(h + TOKENS_AT_SIZE));
+    if (!base_mul((size_t)count, width, &bytes) || !base_add((size_t)documents, 1, &entries) ||
+        !base_mul(entries, 8, &table_bytes) || data < TOKENS_GYRE_HEADER || data > file->bytes ||
+        bytes > file->bytes - data || table < TOKENS_GYRE_HEADER || table > file->bytes ||
+        table_bytes > file->bytes - table)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: %" PRIu64 " tokens of %zu bytes at byte %" PRIu64 " and %" PRIu64
+                         " documents at byte %" PRIu64 " do not fit in its %zu bytes",
+                         file->path, count, width, data, documents, table, file->bytes);
+    if (tokens_u64(h + table) != 0 || tokens_u64(h + table + 8 * documents) != count)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: its documents begin at token %" PRIu64 " and end at %" PRIu64
+                         ", not at 0 and %" PRIu64,
+                         file->path, tokens_u64(h + table), tokens_u64(h + table + 8 * documents), count);
+    return GYRE_OK;
+}
+
+static gyre_status_t check_header(const model_tokens_file_t *file)
+{
+    const unsigned char *h = file->map;
+    if (file->bytes < TOKENS_GYRE_HEADER || memcmp(h, TOKENS_GYRE_MAGIC, 8) != 0)
+        return gyre_fail(
+            GYRE_ERR_FORMAT,
+            "%s is no token file of Gyre: it does not begin with \\x89GYT and a header of %d bytes; "
+            "gyre-tokenize writes one, --data-format names another format",
+            file->path, TOKENS_GYRE_HEADER);
+    if (tokens_u64(h + TOKENS_AT_HEADER_HASH) != base_hash64(h, TOKENS_AT_HEADER_HASH, 0))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: the header's checksum is wrong: the file is damaged",
+                         file->path);
+    if (tokens_u32(h + TOKENS_AT_VERSION) != TOKENS_GYRE_VERSION)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s is of version %" PRIu32 "; this program reads version %d",
+                         file->path, tokens_u32(h + TOKENS_AT_VERSION), TOKENS_GYRE_VERSION);
+    uint32_t bits = tokens_u32(h + TOKENS_AT_BITS);
+    uint64_t vocab = tokens_u64(h + TOKENS_AT_VOCAB), eot = tokens_u64(h + TOKENS_AT_EOT);
+    if ((bits != 16 && bits != 32) || vocab == 0 || vocab > TOKENS_VOCAB_MOST ||
+        (bits == 16 && vocab > 65536) || (eot != UINT64_MAX && eot >= vocab) ||
+        h[TOKENS_AT_NAME + MODEL_TOKENS_NAME - 1] != 0)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: tokens of %" PRIu32 " bits of a vocabulary of %" PRIu64 " cannot be",
+                         file->path, bits, vocab);
+    return GYRE_OK;
+}
+
+/* Files of one stream must be of one tokenizer. */
+static gyre_status_t take_header(model_tokens_t *tokens, const model_tokens_file_t *file)
+{
+    const unsigned char *h = file->map;
+    const char *name = (const char *)h + TOKENS_AT_NAME;
+    size_t vocab = (size_t)tokens_u64(h + TOKENS_AT_VOCAB);
+    uint64_t hash = tokens_u64(h + TOKENS_AT_TOKENIZER_HASH), eot = tokens_u64(h + TOKENS_AT_EOT);
+    if (tokens->maps > 1 && (vocab != tokens->vocab || hash != tokens->tokenizer_hash))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s has %zu ids of tokenizer '%s' (%016" PRIx64
+                         "), but %s has %zu of '%s' (%016" PRIx64
+                         "): files of one stream must be of one tokenizer",
+                         file->path, vocab, name, hash, tokens->file[0].path, tokens->vocab,
+                         tokens->tokenizer, tokens->tokenizer_hash);
+    tokens->vocab = vocab;
+    tokens->tokenizer_hash = hash;
+    tokens->eot = eot == UINT64_MAX ? -1 : (int64_t)eot;
+    memcpy(tokens->tokenizer, name, MODEL_TOKENS_NAME);
+    return GYRE_OK;
+}
+
+gyre_status_t tokens_open_gyre(model_tokens_t *tokens, const char *path)
+{
+    gyre_status_t status = tokens_map(tokens, path);
+    if (status != GYRE_OK)
+        return status;
+    size_t number = tokens->maps - 1;
+    model_tokens_file_t *file = &tokens->file[number];
+    if ((status = check_header(file)) != GYRE_OK)
+        return status;
+    const unsigned char *h = file->map;
+    uint64_t count = tokens_u64(h + TOKENS_AT_COUNT), documents = tokens_u64(h + TOKENS_AT_DOCUMENTS);
+    file->type = tokens_u32(h + TOKENS_AT_BITS) == 16 ? MODEL_TOKENS_U16 : MODEL_TOKENS_U32;
+    if ((status = check_extents(file, count, documents, model_tokens_width(file->type))) != GYRE_OK ||
+        (status = take_header(tokens, file)) != GYRE_OK)
+        return status;
+    file->hash[0] = tokens_u64(h + TOKENS_AT_DATA_HASH);
+    file->hash[1] = tokens_u64(h + TOKENS_AT_TABLE_HASH);
+    file->documents = h + tokens_u64(h + TOKENS_AT_TABLE);
+    file->document_count = documents;
+    tokens->documents += documents;
+    return tokens_append(tokens, number, h + tokens_u64(h + TOKENS_AT_DATA), count);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------- */
+
+struct model_tokens_writer {
+    base_file_t file;
+    base_hash_t *hash; /* of the ids */
+    unsigned char header[TOKENS_GYRE_HEADER];
+    size_t vocab, width;
+    uint64_t count;
+    uint64_t *end; /* [documents], little-endian, owned: first id behind each */
+    uint64_t documents, room;
+};
+
+static void free_writer(model_tokens_writer_t *writer)
+{
+    base_hash_end(writer->hash);
+    free(writer->end);
+    free(writer);
+}
+
+gyre_status_t model_tokens_create(const char *path, const model_tokens_header_t *header,
+                                  model_tokens_writer_t **out)
+{
+    if (header->vocab == 0 || header->vocab > TOKENS_VOCAB_MOST ||
+        (header->eot >= 0 && (uint64_t)header->eot >= header->vocab))
+        return gyre_fail(GYRE_ERR_INVALID, "a token file with %zu ids and end of text %" PRId64 " cannot be",
+                         header->vocab, header->eot);
+    model_tokens_writer_t *writer = calloc(1, sizeof *writer);
+    if (writer)
+        writer->hash = base_hash_begin();
+    if (!writer || !writer->hash) {
+        free(writer);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
+    }
+    unsigned char *h = writer->header;
+    writer->vocab = header->vocab;
+    writer->width = header->vocab <= 65536 ? 2 : 4;
+    memcpy(h + TOKENS_AT_MAGIC, TOKENS_GYRE_MAGIC, 8);
+    tokens_put_u32(h + TOKENS_AT_VERSION, TOKENS_GYRE_VERSION);
+    tokens_put_u32(h + TOKENS_AT_BITS, (uint32_t)(8 * writer->width));
+    tokens_put_u64(h + TOKENS_AT_VOCAB, header->vocab);
+    tokens_put_u64(h + TOKENS_AT_TOKENIZER_HASH, header->tokenizer_hash);
+    tokens_put_u64(h + TOKENS_AT_EOT, header->eot < 0 ? UINT64_MAX : (uint64_t)header->eot);
+    if (header->tokenizer)
+        strncpy((char *)h + TOKENS_AT_NAME, header->tokenizer, MODEL_TOKENS_NAME - 1);
+    gyre_status_t status = base_file_begin(path, &writer->file);
+    if (status != GYRE_OK) {
+        free_writer(writer);
+        return status;
+    }
+    if (!writer->file.target) { /* the header is written last */
+        base_file_abandon(&writer->file);
+        free_writer(writer);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s is no file: a token file cannot be written to a pipe or device", path);
+    }
+    unsigned char zeros[TOKENS_GYRE_HEADER] = {0};
+    fwrite(zeros, 1, sizeof zeros, writer->file.out); /* an error stays: finish tells it */
+    *out = writer;
+    return GYRE_OK;
+}
+
+static gyre_status_t written(const model_tokens_writer_t *writer)
+{
+    return ferror(writer->file.out)
+               ? gyre_fail_errno(GYRE_ERR_IO, errno ? errno : EIO, "cannot write %s", writer->file.path)
+               : GYRE_OK;
+}
+
+gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_t *ids, size_t count)
+{
+    unsigned char piece[8192];
+    if (writer->documents == writer->room) {
+        uint64_t room = writer->room ? 2 * writer->room : 1024;
+        uint64_t *grown = realloc(writer->end, room * sizeof *grown);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the table of %" PRIu64 " documents", room);
+        writer->end = grown;
+        writer->room = room;
+    }
+    for (size_t i = 0; i < count;) {
+        size_t used = 0;
+        for (; i < count && used < sizeof piece; i++, used += writer->width) {
+            if (ids[i] < 0 || (size_t)ids[i] >= writer->vocab)
+                return gyre_fail(GYRE_ERR_INVALID, "%s: id %d is not below the vocabulary of %zu",
+                                 writer->file.path, (int)ids[i], writer->vocab);
+            uint16_t narrow = htole16((uint16_t)ids[i]);
+            uint32_t wide = htole32((uint32_t)ids[i]);
+            memcpy(piece + used, writer->width == 2 ? (const void *)&narrow : (const void *)&wide,
+                   writer->width);
+        }
+        base_hash_add(writer->hash, piece, used);
+        fwrite(piece, 1, used, writer->file.out);
+    }
+    writer->count += count;
+    writer->end[writer->documents++] = htole64(writer->count);
+    return written(writer);
+}
+
+/* Padding, documents, and then the header in the room left for it. */
+static gyre_status_t write_rest(model_tokens_writer_t *writer)
+{
+    FILE *out = writer->file.out;
+    unsigned char *h = writer->header, zeros[8] = {0};
+    uint64_t table = (TOKENS_GYRE_HEADER + writer->count * writer->width + 7) & ~UINT64_C(7);
+    base_hash_t *hash = base_hash_begin();
+    if (!hash)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", writer->file.path);
+    fwrite(zeros, 1, (size_t)(table - TOKENS_GYRE_HEADER - writer->count * writer->width), out);
+    fwrite(zeros, 1, 8, out); /* the first document begins at 0 */
+    base_hash_add(hash, zeros, 8);
+    if (writer->documents > 0) {
+        fwrite(writer->end, sizeof *writer->end, (size_t)writer->documents, out);
+        base_hash_add(hash, writer->end, (size_t)writer->documents * sizeof *writer->end);
+    }
+    tokens_put_u64(h + TOKENS_AT_COUNT, writer->count);
+    tokens_put_u64(h + TOKENS_AT_DOCUMENTS, writer->documents);
+    tokens_put_u64(h + TOKENS_AT_DATA, TOKENS_GYRE_HEADER);
+    tokens_put_u64(h + TOKENS_AT_TABLE, table);
+    tokens_put_u64(h + TOKENS_AT_DATA_HASH, base_hash_end(writer->hash));
+    writer->hash = NULL;
+    tokens_put_u64(h + TOKENS_AT_TABLE_HASH, base_hash_end(hash));
+    tokens_put_u64(h + TOKENS_AT_SIZE, table + 8 * (writer->documents + 1));
+    tokens_put_u64(h + TOKENS_AT_HEADER_HASH, base_hash64(h, TOKENS_AT_HEADER_HASH, 0));
+    if (fseeko(out, 0, SEEK_SET) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the header of %s", writer->file.path);
+    fwrite(h, 1, TOKENS_GYRE_HEADER, out);
+    return written(writer);
+}
+
+gyre_status_t model_tokens_finish(model_tokens_writer_t *writer)
+{
+    gyre_status_t status = write_rest(writer);
+    if (status == GYRE_OK)
+        status = base_file_commit(&writer->file);
+    else
+        base_file_abandon(&writer->file);
+    free_writer(writer);
+    return status;
+}
+
+void model_tokens_abandon(model_tokens_writer_t *writer)
+{
+    if (!writer)
+        return;
+    base_file_abandon(&writer->file);
+    free_writer(writer);
+}

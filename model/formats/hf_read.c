@@ -1,0 +1,418 @@
+/* model/formats/hf_read.c: Hugging Face's files into rows of the parameter table. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "collectives/kernels/kernels.h"
+#include "model/formats/hf.h"
+#include "model/formats/safetensors.h"
+
+#define INDEX  "model.safetensors.index.json"
+#define SINGLE "model.safetensors"
+
+typedef model_safetensors_file_t file_t;
+
+struct model_hf {
+    char *path; /* as asked for */
+    const model_params_t *params;
+    model_family_t family;
+    file_t *file;
+    size_t files;
+};
+
+/* ---- one file -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of an element. A type that is not here is not read, and says nothing of its tensors' sizes. */
+static size_t type_bytes(const char *type)
+{
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } known[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2},  {"F64", 8},     {"I64", 8},
+                 {"U64", 8}, {"I32", 4},  {"U32", 4},  {"I16", 2},     {"U16", 2},
+                 {"I8", 1},  {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].name, type) == 0)
+            return known[i].bytes;
+    return 0;
+}
+
+static int is_read(const char *type)
+{
+    return strcmp(type, "F32") == 0 || strcmp(type, "BF16") == 0 || strcmp(type, "F16") == 0;
+}
+
+/* Bytes of a tensor; 0: its shape is none. */
+static int bytes_of(const json_t *shape, size_t element, size_t *bytes)
+{
+    *bytes = element;
+    for (size_t d = 0; d < json_array_size(shape); d++) {
+        const json_t *size = json_array_get(shape, d);
+        if (!json_is_integer(size) || json_integer_value(size) < 0 ||
+            !base_mul(*bytes, (size_t)json_integer_value(size), bytes))
+            return 0;
+    }
+    return 1;
+}
+
+typedef struct {
+    size_t from, to;
+    const char *name; /* in the header */
+} extent_t;
+
+/* A tensor that is not read may have any type; its offsets must be sound all the same. */
+static gyre_status_t check_entry(const file_t *file, const char *name, const json_t *entry, extent_t *out)
+{
+    const json_t *offsets = json_object_get(entry, "data_offsets"), *shape = json_object_get(entry, "shape");
+    const char *type = json_string_value(json_object_get(entry, "dtype"));
+    json_int_t from = json_integer_value(json_array_get(offsets, 0)),
+               to = json_integer_value(json_array_get(offsets, 1));
+    size_t bytes, element;
+    if (!type || !json_is_array(shape) || json_array_size(offsets) != 2 ||
+        !json_is_integer(json_array_get(offsets, 0)) || !json_is_integer(json_array_get(offsets, 1)) ||
+        from < 0 || to < from || (size_t)to > file->bytes - file->data)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: the tensor %.80s has no type, no shape, or offsets outside of the file",
+                         file->path, name);
+    element = type_bytes(type);
+    if (!bytes_of(shape, element, &bytes) || (element > 0 && bytes != (size_t)(to - from)))
+        return gyre_fail(GYRE_ERR_FORMAT, "%.80s in %s: shape and offsets do not go together", name,
+                         file->path);
+    *out = (extent_t){(size_t)from, (size_t)to, name};
+    return GYRE_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const extent_t *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
+}
+
+static gyre_status_t check_header(const file_t *file)
+{
+    size_t count = 0;
+    gyre_status_t status = GYRE_OK;
+    extent_t *extent = calloc(json_object_size(file->header) + 1, sizeof *extent);
+    if (!extent)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
+    const char *name;
+    json_t *entry;
+    json_object_foreach(file->header, name, entry)
+    {
+        if (status == GYRE_OK && strcmp(name, "__metadata__") != 0)
+            status = check_entry(file, name, entry, &extent[count++]);
+    }
+    qsort(extent, count, sizeof *extent, by_place);
+    for (size_t i = 1; status == GYRE_OK && i < count; i++)
+        if (extent[i].from < extent[i - 1].to)
+            status = gyre_fail(GYRE_ERR_FORMAT, "%s: the tensors %.80s and %.80s overlap", file->path,
+                               extent[i - 1].name, extent[i].name);
+    free(extent);
+    return status;
+}
+
+/* ---- the folder ---------------------------------------------------------------------------------------------------- */
+
+static char *join(const char *folder, const char *name)
+{
+    size_t bytes = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", folder, name);
+    return path;
+}
+
+static gyre_status_t add_file(model_hf_t *hf, const char *path)
+{
+    file_t *grown = path ? realloc(hf->file, (hf->files + 1) * sizeof *grown) : NULL;
+    if (!grown)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path);
+    hf->file = grown;
+    file_t *file = &hf->file[hf->files];
+    gyre_status_t status = model_safetensors_open(path, file);
+    if (status != GYRE_OK)
+        return status;
+    hf->files++;
+    status = check_header(file);
+    const char *name;
+    json_t *entry;
+    json_object_foreach(file->header, name, entry)
+    {
+        for (size_t i = 0; status == GYRE_OK && hf->file + i < file; i++)
+            if (strcmp(name, "__metadata__") != 0 && json_object_get(hf->file[i].header, name))
+                status = gyre_fail(GYRE_ERR_FORMAT, "%s and %s both hold a tensor %.80s", hf->file[i].path,
+                                   file->path, name);
+    }
+    return status;
+}
+
+/* The files that the index names, each once. */
+static gyre_status_t open_shards(model_hf_t *hf, const char *index_path)
+{
+    json_t *index = NULL, *map;
+    gyre_status_t status = base_json_read(index_path, &index);
+    if (status != GYRE_OK)
+        return status;
+    map = json_object_get(index, "weight_map");
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s has no weight_map", index_path);
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (status != GYRE_OK)
+            break;
+        if (!name || strchr(name, '/') || name[0] == '.') {
+            status = gyre_fail(GYRE_ERR_FORMAT, "%s: the file of %.80s is not a name in this folder",
+                               index_path, tensor);
+            break;
+        }
+        int known = 0;
+        for (size_t i = 0; i < hf->files; i++) {
+            const char *base = strrchr(hf->file[i].path, '/');
+            known |= strcmp(base ? base + 1 : hf->file[i].path, name) == 0;
+        }
+        if (known)
+            continue;
+        char *path = join(hf->path, name);
+        status = add_file(hf, path);
+        free(path);
+    }
+    json_decref(index);
+    return status;
+}
+
+gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
+                               path);
+    model_hf_t *hf = calloc(1, sizeof *hf);
+    char *single = join(path, SINGLE), *index = join(path, INDEX);
+    if (!hf || !single || !index || !(hf->path = strdup(path))) {
+        free(hf);
+        free(single);
+        free(index);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
+    }
+    hf->params = params;
+    hf->family = model_config_family(&params->config);
+    gyre_status_t status;
+    if (!S_ISDIR(info.st_mode))
+        status = add_file(hf, path);
+    else if (access(single, F_OK) == 0)
+        status = add_file(hf, single);
+    else if (access(index, F_OK) == 0)
+        status = open_shards(hf, index);
+    else
+        status = gyre_fail(GYRE_ERR_NOT_FOUND, "%s holds neither " SINGLE " nor " INDEX, path);
+    free(single);
+    free(index);
+    if (status != GYRE_OK) {
+        model_hf_close(hf);
+        return status;
+    }
+    *out = hf;
+    return GYRE_OK;
+}
+
+void model_hf_close(model_hf_t *hf)
+{
+    if (!hf)
+        return;
+    for (size_t i = 0; i < hf->files; i++)
+        model_safetensors_close(&hf->file[i]);
+    free(hf->file);
+    free(hf->path);
+    free(hf);
+}
+
+gyre_status_t model_hf_config(const char *folder, model_config_t *out)
+{
+    json_t *object = NULL;
+    char *path = join(folder, "config.json");
+    if (!path)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", folder);
+    gyre_status_t status = base_json_read(path, &object);
+    if (status == GYRE_OK)
+        status = model_config_from_json(object, path, out);
+    json_decref(object);
+    free(path);
+    return status;
+}
+
+/* ---- a tensor --------------------------------------------------------------------------------------------------------- */
+
+static const json_t *find_name(const model_hf_t *hf, const char *name, const file_t **file)
+{
+    for (size_t i = 0; i < hf->files; i++) {
+        const json_t *entry = json_object_get(hf->file[i].header, name);
+        if (entry) {
+            *file = &hf->file[i];
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Under its name, or without the name's first part. */
+static const json_t *find_tensor(const model_hf_t *hf, const char *name, const file_t **file)
+{
+    const json_t *entry = find_name(hf, name, file);
+    const char *dot = strchr(name, '.');
+    return entry || !dot ? entry : find_name(hf, dot + 1, file);
+}
+
+/* `count` elements at `at` of a file, into to [count]. */
+static gyre_status_t decode(const file_t *file, size_t at, const char *type, float *to, size_t count)
+{
+    if (strcmp(type, "F32") == 0)
+        return base_file_read(file->fd, file->path, to, count * sizeof *to, at);
+    enum { PIECE = 4096 };
+    int brain = strcmp(type, "BF16") == 0;
+    unsigned short half[PIECE];
+    for (size_t i = 0, n; i < count; i += n) {
+        n = base_min_size(PIECE, count - i);
+        gyre_status_t status =
+            base_file_read(file->fd, file->path, half, n * sizeof *half, at + i * sizeof *half);
+        if (status != GYRE_OK)
+            return status;
+        for (size_t j = 0; j < n; j++)
+            to[i + j] = brain ? coll_bfloat_to_float(half[j]) : coll_half_to_float(half[j]);
+    }
+    return GYRE_OK;
+}
+
+typedef struct {
+    const file_t *file;
+    const char *type;
+    size_t at; /* in the file */
+} found_t;
+
+/* Where the tensor is, if it is what is wanted. */
+static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *want, found_t *out)
+{
+    const file_t *file = NULL;
+    const json_t *entry = find_tensor(hf, want->name, &file);
+    if (!entry)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture",
+                         hf->path, want->name);
+    const char *type = json_string_value(json_object_get(entry, "dtype"));
+    const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
+    int fits = json_array_size(shape) == want->dims;
+    for (size_t d = 0; fits && d < want->dims; d++)
+        fits = json_integer_value(json_array_get(shape, d)) == (json_int_t)want->shape[d];
+    if (!fits) {
+        char *text = json_dumps(shape, JSON_COMPACT);
+        gyre_status_t status =
+            gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %.60s; this model needs [%zu%s%.0zu]", want->name,
+                      file->path, text ? text : "of another shape", want->shape[0],
+                      want->dims == 2 ? ", " : "", want->dims == 2 ? want->shape[1] : 0);
+        free(text);
+        return status;
+    }
+    if (!is_read(type))
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s in %s is %s: F32, BF16 and F16 are read; convert it first",
+                         want->name, file->path, type);
+    *out = (found_t){.file = file,
+                     .type = type,
+                     .at = file->data + (size_t)json_integer_value(json_array_get(offsets, 0))};
+    return GYRE_OK;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+/* 1 if a row is one tensor (out), whose elements lie in the file as they do in the row-major whole of the row. */
+static int is_plain(const model_hf_t *hf, const model_param_t *row, model_tensor_t *out)
+{
+    model_tensor_t second;
+    return !model_row_tensor(hf->params, hf->family, row, 1, &second) &&
+           model_row_tensor(hf->params, hf->family, row, 0, out) && out->order == MODEL_ORDER_PLAIN &&
+           out->row == 0 && out->column == 0 && out->columns == row->shape[1];
+}
+
+/* The range alone. What is behind the tensor is the vocabulary's padding. */
+static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tensor, const model_param_t *row,
+                                size_t first, size_t count, float *to)
+{
+    found_t found = {0};
+    size_t there = tensor->rows * tensor->columns;
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    for (size_t i = 0, run; status == GYRE_OK && i < count; i += run) {
+        size_t place = model_param_place(row, first + i);
+        run = base_min_size(model_param_run(row, first + i), count - i);
+        size_t held = place < there ? base_min_size(run, there - place) : 0;
+        memset(to + i + held, 0, (run - held) * sizeof *to);
+        status = decode(found.file, found.at + place * type_bytes(found.type), found.type, to + i, held);
+    }
+    return status;
+}
+
+/* A tensor into its block of the row-major whole. */
+static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tensor, float *whole, size_t ld)
+{
+    found_t found = {0};
+    size_t count = tensor->shape[0] * tensor->shape[1];
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    if (status != GYRE_OK)
+        return status;
+    float *values = malloc(count * sizeof *values);
+    if (!values)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s of %s", tensor->name, found.file->path);
+    status = decode(found.file, found.at, found.type, values, count);
+    if (status == GYRE_OK)
+        model_tensor_to_whole(tensor, values, whole, ld);
+    free(values);
+    return status;
+}
+
+gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size_t first, size_t count,
+                            float *to)
+{
+    enum { RANGE = 1024 }; /* elements that are worth a read of their own */
+    model_param_t source = *row;
+    model_tensor_t tensor;
+    if (row->kind == MODEL_HEAD && row->twin) { /* the same weights */
+        source.kind = MODEL_WTE;
+        model_row_name(hf->family, MODEL_WTE, 0, source.name);
+    }
+    if (count == 0)
+        return GYRE_OK;
+    if (is_plain(hf, &source, &tensor) && model_param_run(row, first) >= base_min_size(count, RANGE))
+        return read_range(hf, &tensor, row, first, count, to);
+    float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);
+    if (!whole)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", row->name);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && model_row_tensor(hf->params, hf->family, &source, i, &tensor);
+         i++)
+        status = read_whole(hf, &tensor, whole, row->shape[1]);
+    for (size_t i = 0; status == GYRE_OK && i < count;) {
+        size_t run = base_min_size(model_param_run(row, first + i), count - i);
+        memcpy(to + i, whole + model_param_place(row, first + i), run * sizeof *to);
+        i += run;
+    }
+    free(whole);
+    return status;
+}
+
+gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat)
+{
+    model_hf_t *hf = NULL;
+    gyre_status_t status = model_hf_open(path, params, &hf);
+    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        if (row->alias == MODEL_NONE)
+            status = model_hf_read(hf, row, row->first, row->count, flat + row->offset);
+    }
+    model_hf_close(hf);
+    return status;
+}

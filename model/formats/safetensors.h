@@ -1,0 +1,55 @@
+/* model/formats/safetensors.h: the container of tensors that Hugging Face defined: u64 bytes of the header, the header as JSON
+ * {name: {dtype, shape, data_offsets}, __metadata__: {...}}, padded so that data begin on 8 bytes, data; little-endian
+ * (https://github.com/huggingface/safetensors). What tensors mean is for others: model/formats/weights.h, model/formats/hf.h,
+ * optim/checkpoint/shards.h. */
+#ifndef MODEL_FORMATS_SAFETENSORS_H
+#define MODEL_FORMATS_SAFETENSORS_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+
+/* ---- writing --------------------------------------------------------------------------------------------------------- */
+
+/* A file that is being written, first as the list of its tensors, then their data. Zeros at the beginning. */
+typedef struct {
+    json_t *header; /* owned; until the data begin */
+    int bad;        /* there was no memory for it */
+    size_t data;    /* bytes in front of the data, known to ..._begin; before it: of the tensors */
+    base_file_t file;
+    int open;
+    base_hash_t *hash; /* of all bytes so far; NULL: nobody asks */
+    uint64_t bytes;    /* so far */
+} model_safetensors_t;
+
+/* `metadata` (a new reference, an object of texts) in front of the tensors. */
+void model_safetensors_metadata(model_safetensors_t *to, json_t *metadata);
+/* The next tensor, whose data follow those before it: `bytes` of `dtype`, shape [dims]. */
+void model_safetensors_tensor(model_safetensors_t *to, const char *name, const char *dtype,
+                              const size_t *shape, size_t dims, size_t bytes);
+/* Opens the file as base/file.h does and writes the header. NO_MEMORY, IO; then nothing is left to be ended. */
+gyre_status_t model_safetensors_begin(model_safetensors_t *to, const char *path);
+/* Data, in the order of the tensors. IO. */
+gyre_status_t model_safetensors_put(model_safetensors_t *to, const void *data, size_t bytes);
+/* Puts the file in its place; IO. Or gives it up, in any state. Both leave zeros. */
+gyre_status_t model_safetensors_commit(model_safetensors_t *to);
+void model_safetensors_abandon(model_safetensors_t *to);
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+
+/* An open file; zeros where there is none. */
+typedef struct {
+    char *path; /* owned */
+    int fd;
+    size_t bytes, data; /* of the file; where its tensors begin */
+    json_t *header;     /* an object; what its members say is not checked */
+} model_safetensors_file_t;
+
+/* NOT_FOUND, IO, FORMAT, NO_MEMORY; then nothing is open. */
+gyre_status_t model_safetensors_open(const char *path, model_safetensors_file_t *out);
+void model_safetensors_close(model_safetensors_file_t *file);
+
+#endif

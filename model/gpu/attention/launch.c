@@ -1,0 +1,69 @@
+/* model/gpu/attention/launch.c: checks what the attention kernels are asked for and launches them. */
+#include "model/gpu/attention/attention.h"
+
+#ifdef GYRE_CUDA
+
+#include <cuda_runtime_api.h>
+#include <limits.h>
+
+#include "base/error.h"
+#include "model/gpu/products/internal.h"
+
+static gyre_status_t check(const model_cuda_attention_t *a)
+{
+    if (a->head_dim < 1 || a->head_dim > MODEL_CUDA_HEAD_MAX)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "attention on the GPU: heads of %zu channels, but it has 1 to %d", a->head_dim,
+                         MODEL_CUDA_HEAD_MAX);
+    if (a->kv_heads < 1 || a->heads % a->kv_heads != 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "attention on the GPU: %zu heads cannot share keys and values of %zu", a->heads,
+                         a->kv_heads);
+    /* the grid's y and z, and positions that are int with a block's to spare */
+    if (a->leaves * a->heads > 65535 || a->batch > 65535 || a->T > INT_MAX - 1024)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "attention on the GPU: %zu leaves of %zu heads, %zu sequences of %zu positions are "
+                         "too many in one call",
+                         a->leaves, a->heads, a->batch, a->T);
+    return GYRE_OK;
+}
+
+static gyre_status_t told(cudaError_t rc, const char *what, const model_cuda_attention_t *a)
+{
+    if (rc == cudaSuccess)
+        return GYRE_OK;
+    cudaGetLastError(); /* the runtime keeps the error; this call has told it */
+    return gyre_fail(
+        GYRE_ERR_SYSTEM,
+        "%s of %zu sequences, %zu x %zu heads (%zu of keys) of %zu, %zu positions, %s, on the GPU: %s", what,
+        a->batch, a->leaves, a->heads, a->kv_heads, a->head_dim, a->T,
+        a->type == MODEL_CUDA_BF16 ? "bf16" : "fp32", cudaGetErrorString(rc));
+}
+
+static int nothing(const model_cuda_attention_t *a)
+{
+    return a->batch == 0 || a->leaves == 0 || a->heads == 0 || a->T == 0;
+}
+
+gyre_status_t model_cuda_attention(const model_cuda_attention_t *attention, struct CUstream_st *stream)
+{
+    if (nothing(attention))
+        return GYRE_OK;
+    gyre_status_t status = check(attention);
+    if (status != GYRE_OK)
+        return status;
+    return told(model_cuda_attention_forward_launch(attention, stream), "attention", attention);
+}
+
+gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attention,
+                                            struct CUstream_st *stream)
+{
+    if (nothing(attention))
+        return GYRE_OK;
+    gyre_status_t status = check(attention);
+    if (status != GYRE_OK)
+        return status;
+    return told(model_cuda_attention_backward_launch(attention, stream), "attention's backward", attention);
+}
+
+#endif

@@ -1,0 +1,582 @@
+/* model/gpu/attention/mma.cu: FlashAttention-2 (Dao 2023), forward and backward, for bf16 on tensor cores.
+ *
+ * Forward (algorithm 1): a block has 128 rows of one head and goes through the keys that these rows see, 64 at a time, keeping for
+ * each row the largest score so far, the sum of exponentials under it, and the product with the values; both are rescaled when the
+ * largest grows. Exponentials are powers of two of scores times scale log2(e): one fused multiply-add and one instruction each.
+ * Backward (algorithm 2), without its atomics: the weights are computed again from the stored log-sum-exp, once in blocks of
+ * 128 keys that go through the queries (dk, dv) and once in blocks of 128 queries that go through the keys (dq). That is seven
+ * products in place of five, and every sum is one thread's, in one order. Both are one kernel, `backward`, whose block has "rows" (the 128
+ * that stay) and "columns" (the 64 that pass).
+ *   delta = rowsum(do o);  p = e^(s - lse);  dp = drop(do v^T);  ds = p (dp - delta)
+ *   dv = drop(p)^T do;  dk = scale ds^T q;  dq = scale ds k
+ * Rows of a tile in shared memory are D + 8 elements apart: an odd number of 16-byte groups, so that ldmatrix's eight rows never meet
+ * in a bank. Tiles are padded with zeros to D = 64, 96 or 128 columns, and beyond T. */
+#include "model/gpu/attention/internal.h"
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
+
+/* tile [LINES][D + 8] = rows r0 .. of x, rows `ld` elements apart, by cp.async (fast) or plainly. 8 or 16 threads have a row; of D 96
+ * a quarter of them has nothing to do, which costs less than divisions by 12. */
+template <int D, int LINES, int THREADS>
+static __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *x, size_t ld, int r0, int T,
+                                                 int head_dim, int fast)
+{
+    constexpr int W = D > 64 ? 16 : 8, STEP = THREADS / W;
+    const int c = (int)threadIdx.x % W * 8, line = (int)threadIdx.x / W, here = T - r0 - line;
+    const int n = head_dim - c < 0 ? 0 : head_dim - c > 8 ? 8 : head_dim - c;
+    const bf16 *from = x + (size_t)(r0 + line) * ld + c;
+    bf16 *to = tile + line * (D + 8) + c;
+    if (c >= D)
+        return;
+    if (fast) {
+#pragma unroll
+        for (int j = 0; j < LINES / STEP; j++, from += STEP * ld) {
+            int m = j * STEP < here ? n : 0;
+            gyre_cp_async16(to + j * STEP * (D + 8), m > 0 ? from : x, 2 * m);
+        }
+    } else {
+#pragma unroll 1
+        for (int j = 0; j < LINES / STEP; j++, from += STEP * ld)
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                to[j * STEP * (D + 8) + e] = e < n && j * STEP < here ? from[e] : __float2bfloat16(0);
+    }
+}
+
+/* Fragments of 16 x 16: of the left factor from rows of its own; of the right one for 16 columns of the result, which are rows in
+ * memory (`across`) or columns (`along`: the tile is [K][N]). */
+template <int D>
+static __device__ __forceinline__ void left16(uint32_t f[4], const bf16 *tile, int row, int k)
+{
+    int lane = threadIdx.x % 32;
+    gyre_ldmatrix_x4(f, tile + (row + lane % 16) * (D + 8) + k + lane / 16 * 8);
+}
+
+template <int D>
+static __device__ __forceinline__ void across16(uint32_t f[4], const bf16 *tile, int row, int k)
+{
+    int lane = threadIdx.x % 32;
+    gyre_ldmatrix_x4(f, tile + (row + lane / 16 * 8 + lane % 8) * (D + 8) + k + (lane / 8 & 1) * 8);
+}
+
+template <int D>
+static __device__ __forceinline__ void along16(uint32_t f[4], const bf16 *tile, int k, int column)
+{
+    int lane = threadIdx.x % 32;
+    gyre_ldmatrix_x4_trans(f, tile + (k + lane % 16) * (D + 8) + column + lane / 16 * 8);
+}
+
+static __device__ __forceinline__ uint32_t pack(float low, float high)
+{
+    __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &two, sizeof(bits));
+    return bits;
+}
+
+/* Two neighbouring tiles of a result, 16 x 8 each, as the left factor of the next product. */
+static __device__ __forceinline__ void as_left(uint32_t f[4], const float a[4], const float b[4])
+{
+    f[0] = pack(a[0], a[1]);
+    f[1] = pack(a[2], a[3]);
+    f[2] = pack(b[0], b[1]);
+    f[3] = pack(b[2], b[3]);
+}
+
+/* s [16 I, C] of a warp = rows row .. of one tile times rows column .. of another, over the channels. */
+template <int D, int I, int C>
+static __device__ __forceinline__ void scores(float s[I][C / 8][4], const bf16 *rows, int row,
+                                              const bf16 *columns, int column)
+{
+#pragma unroll
+    for (int i = 0; i < I; i++)
+#pragma unroll
+        for (int j = 0; j < C / 8; j++)
+            s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = 0;
+#pragma unroll
+    for (int kk = 0; kk < D; kk += 16) {
+        uint32_t left[I][4], right[4];
+#pragma unroll
+        for (int i = 0; i < I; i++)
+            left16<D>(left[i], rows, row + i * 16, kk);
+#pragma unroll
+        for (int j = 0; j < C / 16; j++) {
+            across16<D>(right, columns, column + j * 16, kk);
+#pragma unroll
+            for (int i = 0; i < I; i++) {
+                gyre_mma_bf16(s[i][2 * j], left[i], right);
+                gyre_mma_bf16(s[i][2 * j + 1], left[i], right + 2);
+            }
+        }
+    }
+}
+
+/* acc [16 I, D] of a warp += w [16 I, C], as bf16, times rows column .. of a tile. */
+template <int D, int I, int C>
+static __device__ __forceinline__ void gather(float acc[I][D / 8][4], const float w[I][C / 8][4],
+                                              const bf16 *columns, int column)
+{
+#pragma unroll
+    for (int kk = 0; kk < C; kk += 16) {
+        uint32_t left[I][4], right[4];
+#pragma unroll
+        for (int i = 0; i < I; i++)
+            as_left(left[i], w[i][kk / 8], w[i][kk / 8 + 1]);
+#pragma unroll
+        for (int j = 0; j < D / 16; j++) {
+            along16<D>(right, columns, column + kk, j * 16);
+#pragma unroll
+            for (int i = 0; i < I; i++) {
+                gyre_mma_bf16(acc[i][2 * j], left[i], right);
+                gyre_mma_bf16(acc[i][2 * j + 1], left[i], right + 2);
+            }
+        }
+    }
+}
+
+/* A warp stores 16 rows x D of a result, times `factor` of the two rows that a lane has, by way of its own rows of a tile that nobody
+ * else uses any longer. */
+template <int D>
+static __device__ __forceinline__ void store16(bf16 *x, size_t ld, int r0, int T, int head_dim, int fast,
+                                               bf16 *tile, const float acc[D / 8][4], float factor_0,
+                                               float factor_1)
+{
+    int lane = threadIdx.x % 32;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < D / 8; j++) {
+        bf16 *at = tile + lane / 4 * (D + 8) + j * 8 + lane % 4 * 2;
+        *(uint32_t *)at = pack(acc[j][0] * factor_0, acc[j][1] * factor_0);
+        *(uint32_t *)(at + 8 * (D + 8)) = pack(acc[j][2] * factor_1, acc[j][3] * factor_1);
+    }
+    __syncwarp();
+    for (int i = lane; i < 16 * (D / 8); i += 32) {
+        int r = i / (D / 8), c = i % (D / 8) * 8;
+        if (r0 + r >= T || c >= head_dim)
+            continue;
+        const bf16 *from = tile + r * (D + 8) + c;
+        bf16 *to = x + (size_t)(r0 + r) * ld + c;
+        if (fast) {
+            *(uint4 *)to = *(const uint4 *)from;
+        } else {
+            for (int e = 0; e < 8 && c + e < head_dim; e++)
+                to[e] = from[e];
+        }
+    }
+}
+
+/* Of J tiles of 16 x 8 side by side: bit 4 j + e: dropout takes element e of tile j. The lane's first element is (r, c) of the head, rows
+ * being queries, or keys (OF_KEYS). */
+template <int OF_KEYS, int J>
+static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
+                                                   int c)
+{
+    uint32_t lost = 0;
+#pragma unroll 1
+    for (int i = 0; i < J * 4; i += OF_KEYS ? 1 : 2) {
+        int row = r + (i & 2) * 4, column = c + i / 4 * 8 + (i & 1);
+        uint32_t pair =
+            dropped_pair(a, b, first_element(a, head, OF_KEYS ? column : row) + (OF_KEYS ? row : column));
+        lost |= (OF_KEYS ? pair & 1 : pair)
+                << i; /* neighbours in memory are neighbours here where columns are keys */
+    }
+    return lost;
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 128, COLUMNS = 64 };
+
+/* One row of a tile of 16, the lane's upper or lower: its scores with 64 columns, of which the lane's first is c, become weights under
+ * the largest so far, and what was added up before is rescaled. */
+template <int D>
+static __device__ __forceinline__ void soften(float s[COLUMNS / 8][4], float out[D / 8][4], float *largest,
+                                              float *sum, int upper, const attend_t *p, float slope, int row,
+                                              int prefix, int c, int masked)
+{
+    const int sees = seen(row, prefix), last = (sees < (int)p->a.T ? sees : (int)p->a.T) - c;
+    float top = *largest, add = 0;
+    if (slope > 0)
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                s[j][upper + e] -= slope * fabsf((float)(row - (c + j * 8 + e)));
+    if (masked)
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (j * 8 + e >= last)
+                    s[j][upper + e] = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++)
+        top = fmaxf(top, fmaxf(s[j][upper], s[j][upper + 1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2)); /* finite: every row sees column 0 */
+    const float shrink = power_2((*largest - top) * p->scale_2), top_2 = top * p->scale_2;
+#pragma unroll
+    for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float x = power_2(s[j][upper + e] * p->scale_2 - top_2);
+            s[j][upper + e] = x;
+            add += x;
+        }
+    *largest = top;
+    *sum = *sum * shrink + add;
+#pragma unroll
+    for (int j = 0; j < D / 8; j++) {
+        out[j][upper] *= shrink;
+        out[j][upper + 1] *= shrink;
+    }
+}
+
+/* Grid: x blocks of rows, the last (longest) first; y heads of all leaves; z sequences. Four warps of 32 rows, as two tiles of 16.
+ * Shared memory: q, then one tile of k and one of v. The values travel while scores are computed, the next keys while values are used. */
+template <int D>
+static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __grid_constant__ attend_t p)
+{
+    constexpr int LD = D + 8;
+    GYRE_DYNAMIC_SHARED(bf16, shared);
+    bf16 *tile_q = shared, *tile_k = tile_q + ROWS * LD, *tile_v = tile_k + COLUMNS * LD;
+    const model_cuda_attention_t *a = &p.a;
+    const int T = (int)a->T, dim = (int)a->head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int r0 = (int)(gridDim.x - 1 - blockIdx.x) * ROWS, b = blockIdx.z;
+    const int leaf = blockIdx.y / (int)a->heads, h = blockIdx.y % (int)a->heads,
+              kv = h / (int)(a->heads / a->kv_heads);
+    const int prefix = prefix_of(a, b), end = columns_end(r0 + ROWS, prefix, T);
+    const float slope = a->slopes ? a->slopes[blockIdx.y] / a->scale : 0; /* scores are not scaled yet */
+    const bf16 *q = (const bf16 *)head_at(&a->q, leaf, b, h, dim, 2),
+               *k = (const bf16 *)head_at(&a->k, leaf, b, kv, dim, 2);
+    const bf16 *v = (const bf16 *)head_at(&a->v, leaf, b, kv, dim, 2);
+
+    load_tile<D, ROWS, 128>(tile_q, q, a->q.row, r0, T, dim, p.fast);
+    load_tile<D, COLUMNS, 128>(tile_k, k, a->k.row, 0, T, dim, p.fast);
+    gyre_cp_async_commit();
+
+    float out[2][D / 8][4], largest[2][2], sum[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        largest[i][0] = largest[i][1] = -INFINITY;
+        sum[i][0] = sum[i][1] = 0;
+#pragma unroll
+        for (int j = 0; j < D / 8; j++)
+            out[i][j][0] = out[i][j][1] = out[i][j][2] = out[i][j][3] = 0;
+    }
+
+    for (int c0 = 0; c0 < end; c0 += COLUMNS) {
+        gyre_cp_async_wait<0>();
+        __syncthreads(); /* the keys are there, and the values before were used */
+        load_tile<D, COLUMNS, 128>(tile_v, v, a->v.row, c0, T, dim, p.fast);
+        gyre_cp_async_commit();
+
+        float s[2][COLUMNS / 8][4];
+        scores<D, 2, COLUMNS>(s, tile_q, warp * 32, tile_k, 0);
+
+        const int masked = c0 + COLUMNS > seen(r0, prefix), c = c0 + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int row = r0 + warp * 32 + i * 16 + lane / 4;
+#pragma unroll
+            for (int upper = 0; upper < 2; upper++)
+                soften<D>(s[i], out[i], &largest[i][upper], &sum[i][upper], upper * 2, &p, slope,
+                          row + upper * 8, prefix, c, masked);
+            if (a->keys) {
+                const uint32_t lost = lost_of<0, COLUMNS / 8>(a, b, blockIdx.y, row, c);
+#pragma unroll
+                for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        s[i][j][e] = lost >> (j * 4 + e) & 1 ? 0 : s[i][j][e] * a->kept;
+            }
+        }
+
+        gyre_cp_async_wait<0>();
+        __syncthreads(); /* the values are there, and the keys were used */
+        if (c0 + COLUMNS < end)
+            load_tile<D, COLUMNS, 128>(tile_k, k, a->k.row, c0 + COLUMNS, T, dim, p.fast);
+        gyre_cp_async_commit();
+        gather<D, 2, COLUMNS>(out, s, tile_v, 0);
+    }
+    gyre_cp_async_wait<0>();
+
+    bf16 *o = (bf16 *)head_at(&a->o, leaf, b, h, dim, 2);
+    float *lse = a->lse + row_stats(a, leaf, b, h);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+        for (int upper = 0; upper < 2; upper++) {
+            sum[i][upper] += __shfl_xor_sync(0xffffffffu, sum[i][upper], 1);
+            sum[i][upper] += __shfl_xor_sync(0xffffffffu, sum[i][upper], 2);
+            int row = r0 + warp * 32 + i * 16 + upper * 8 + lane / 4;
+            if (lane % 4 == 0 && row < T)
+                lse[row] = largest[i][upper] * a->scale + logf(sum[i][upper]);
+        }
+        int first = warp * 32 + i * 16;
+        store16<D>(o, a->o.row, r0 + first, T, dim, p.fast, tile_q + first * LD, out[i], 1 / sum[i][0],
+                   1 / sum[i][1]);
+    }
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------------------ */
+
+/* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are queries; y: heads; dq.
+ * Grid: x blocks of rows, z sequences.
+ * For dk and dv a warp has 16 rows, or their sums would not fit into its registers; eight warps share a multiprocessor, and the next
+ * columns come while these are used. For dq a warp has 32 rows, which halves what is read from shared memory for a product; four
+ * warps are a block, and two blocks hide each other's waiting for columns. */
+template <int OF_KEYS> struct part_t {
+    static constexpr int I = OF_KEYS ? 1 : 2, THREADS = 256 / I,
+                         STAGES = 3 - I;  /* I: tiles of 16 rows of a warp */
+    static constexpr int C = COLUMNS / I; /* columns that a warp works on at a time */
+};
+
+/* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores' gradients. The lane's
+ * first element is (r, c) of the head, and its queries' numbers begin at lse and delta. */
+template <int OF_KEYS>
+static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const attend_t *p, int b, int head,
+                                             int prefix, int r, int c, const float *lse, const float *delta,
+                                             int masked)
+{
+    constexpr int J = part_t<OF_KEYS>::C / 8;
+    const model_cuda_attention_t *a = &p->a;
+    const float slope = a->slopes ? a->slopes[head] * LOG2E : 0;
+#define COLUMN(j, e) ((j)*8 + ((e)&1))
+#define ROW(e)       (((e)&2) * 4)
+#define QUERY(j, e)  (OF_KEYS ? COLUMN(j, e) : ROW(e))
+#pragma unroll
+    for (int j = 0; j < J; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            w[j][e] = w[j][e] * p->scale_2 - lse[QUERY(j, e)];
+    if (slope > 0)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w[j][e] -= slope * fabsf((float)(r - c + ROW(e) - COLUMN(j, e)));
+    if (masked)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int row = r + ROW(e), column = c + COLUMN(j, e), query = OF_KEYS ? column : row,
+                    key = OF_KEYS ? row : column;
+                if (key >= seen(query, prefix) || key >= (int)a->T)
+                    w[j][e] = -INFINITY;
+            }
+#pragma unroll
+    for (int j = 0; j < J; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            w[j][e] = power_2(w[j][e]);
+    const uint32_t lost = a->keys ? lost_of<OF_KEYS, J>(a, b, head, r, c) : 0;
+    if (a->keys)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                d[j][e] = lost >> (j * 4 + e) & 1 ? 0 : d[j][e] * a->kept;
+#pragma unroll
+    for (int j = 0; j < J; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            d[j][e] = w[j][e] * (d[j][e] - delta[QUERY(j, e)]);
+    if (a->keys)
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                w[j][e] = lost >> (j * 4 + e) & 1 ? 0 : w[j][e] * a->kept;
+#undef COLUMN
+#undef ROW
+#undef QUERY
+}
+
+/* Shared memory: two tiles of rows (k, v or q, do), STAGES times two tiles of columns (q, do or k, v), and the queries' lse and delta: of
+ * the rows, or two stages of those of the columns. */
+template <int D, int OF_KEYS>
+static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEYS>::I)
+    backward(const __grid_constant__ attend_t p)
+{
+    constexpr int LD = D + 8, I = part_t<OF_KEYS>::I, C = part_t<OF_KEYS>::C,
+                  THREADS = part_t<OF_KEYS>::THREADS;
+    constexpr int STAGES = part_t<OF_KEYS>::STAGES, QUERIES = OF_KEYS ? COLUMNS : ROWS;
+    GYRE_DYNAMIC_SHARED(bf16, shared);
+    bf16 *rows_x = shared, *rows_y = rows_x + ROWS * LD, *columns = rows_y + ROWS * LD;
+    float *stats =
+        (float *)(columns + STAGES * 2 * COLUMNS * LD); /* [lse, delta][QUERIES], OF_KEYS: of each stage */
+    const model_cuda_attention_t *a = &p.a;
+    const int T = (int)a->T, dim = (int)a->head_dim, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int share = (int)(a->heads / a->kv_heads), of_y = (int)(OF_KEYS ? a->kv_heads : a->heads);
+    const int leaf = blockIdx.y / of_y, b = blockIdx.z, prefix = prefix_of(a, b);
+    const int r0 =
+        (OF_KEYS ? (int)blockIdx.x : (int)(gridDim.x - 1 - blockIdx.x)) * ROWS; /* the longest first */
+    const int h0 = (int)blockIdx.y % of_y * (OF_KEYS ? share : 1), kv = h0 / share;
+    const int begin = OF_KEYS && r0 >= prefix ? r0 : 0, end = OF_KEYS ? T : columns_end(r0 + ROWS, prefix, T);
+    const int passes = (end - begin + COLUMNS - 1) / COLUMNS, all = (OF_KEYS ? share : 1) * passes;
+    const model_cuda_heads_t *at_x = OF_KEYS ? &a->k : &a->q,
+                             *at_y = OF_KEYS ? &a->v : &a->d_o; /* of the rows */
+    const model_cuda_heads_t *with_x = OF_KEYS ? &a->q : &a->k,
+                             *with_y = OF_KEYS ? &a->d_o : &a->v; /* of the columns */
+    const int own = OF_KEYS ? kv : h0, which = threadIdx.x / COLUMNS;
+    load_tile<D, ROWS, THREADS>(rows_x, (const bf16 *)head_at(at_x, leaf, b, own, dim, 2), at_x->row, r0, T,
+                                dim, p.fast);
+    load_tile<D, ROWS, THREADS>(rows_y, (const bf16 *)head_at(at_y, leaf, b, own, dim, 2), at_y->row, r0, T,
+                                dim, p.fast);
+    if (!OF_KEYS) { /* queries beyond T: e^(s - inf) = 0 */
+        stats[threadIdx.x] = stat_of(a, 0, row_stats(a, leaf, b, h0), r0 + (int)threadIdx.x);
+        stats[ROWS + threadIdx.x] = stat_of(a, 1, row_stats(a, leaf, b, h0), r0 + (int)threadIdx.x);
+    }
+
+    float acc_x[I][D / 8][4], acc_y[I][OF_KEYS ? D / 8 : 1][4];
+#pragma unroll
+    for (int i = 0; i < I; i++)
+#pragma unroll
+        for (int j = 0; j < D / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                acc_x[i][j][e] = acc_y[i][OF_KEYS ? j : 0][e] = 0;
+
+    for (int pass = 1 - STAGES; pass < all; pass++) { /* -1: only brings the first columns */
+        const int next = pass + STAGES - 1, c0 = begin + pass % passes * COLUMNS;
+        float next_stat = 0;
+        gyre_cp_async_wait<0>();
+        __syncthreads(); /* with two stages: these columns are there, and those before were used */
+        if (next < all) {
+            int at = begin + next % passes * COLUMNS, head = OF_KEYS ? h0 + next / passes : kv;
+            bf16 *to = columns + next % STAGES * 2 * COLUMNS * LD;
+            load_tile<D, COLUMNS, THREADS>(to, (const bf16 *)head_at(with_x, leaf, b, head, dim, 2),
+                                           with_x->row, at, T, dim, p.fast);
+            load_tile<D, COLUMNS, THREADS>(to + COLUMNS * LD,
+                                           (const bf16 *)head_at(with_y, leaf, b, head, dim, 2), with_y->row,
+                                           at, T, dim, p.fast);
+            if (OF_KEYS && which < 2)
+                next_stat = stat_of(a, which, row_stats(a, leaf, b, head), at + (int)threadIdx.x % COLUMNS);
+        }
+        gyre_cp_async_commit();
+        if (STAGES == 1) {
+            gyre_cp_async_wait<0>();
+            __syncthreads();
+        }
+        if (pass >= 0) {
+            const int head = leaf * (int)a->heads + (OF_KEYS ? h0 + pass / passes : h0);
+            const bf16 *cols_x = columns + pass % STAGES * 2 * COLUMNS * LD, *cols_y = cols_x + COLUMNS * LD;
+            const float *stat = stats + pass % STAGES * 2 * COLUMNS;
+            const int masked = OF_KEYS ? r0 + ROWS > seen(c0, prefix) : c0 + COLUMNS > seen(r0, prefix);
+#pragma unroll
+            for (int sub = 0; sub < COLUMNS; sub += C) {
+                float w[I][C / 8][4], d[I][C / 8][4];
+                scores<D, I, C>(w, rows_x, warp * 16 * I, cols_x, sub);
+                scores<D, I, C>(d, rows_y, warp * 16 * I, cols_y, sub);
+#pragma unroll
+                for (int i = 0; i < I; i++) {
+                    int r = (warp * I + i) * 16 + lane / 4, c = sub + lane % 4 * 2, query = OF_KEYS ? c : r;
+                    weigh<OF_KEYS>(w[i], d[i], &p, b, head, prefix, r0 + r, c0 + c, stat + query,
+                                   stat + QUERIES + query, masked);
+                }
+                gather<D, I, C>(acc_x, d, cols_x, sub);
+                if constexpr (OF_KEYS)
+                    gather<D, I, C>(acc_y, w, cols_y, sub);
+            }
+        }
+        if (OF_KEYS && which < 2)
+            stats[next % 2 * 2 * COLUMNS + threadIdx.x] = next_stat;
+    }
+    gyre_cp_async_wait<0>();
+
+    const model_cuda_heads_t *to_x = OF_KEYS ? &a->d_k : &a->d_q;
+#pragma unroll
+    for (int i = 0; i < I; i++) {
+        const int first = (warp * I + i) * 16;
+        store16<D>((bf16 *)head_at(to_x, leaf, b, own, dim, 2), to_x->row, r0 + first, T, dim, p.fast,
+                   rows_x + first * LD, acc_x[i], a->scale, a->scale);
+        if constexpr (OF_KEYS)
+            store16<D>((bf16 *)head_at(&a->d_v, leaf, b, own, dim, 2), a->d_v.row, r0 + first, T, dim, p.fast,
+                       rows_x + first * LD, acc_y[i], 1, 1);
+    }
+}
+
+/* delta = rowsum(do o), of both types: a warp has a row. Grid: x groups of 8 rows, y heads of all leaves, z sequences. */
+static __global__ void __launch_bounds__(256) row_delta(const __grid_constant__ attend_t p)
+{
+    const model_cuda_attention_t *a = &p.a;
+    const int dim = (int)a->head_dim, lane = threadIdx.x % 32, b = blockIdx.z;
+    const int leaf = blockIdx.y / (int)a->heads, h = blockIdx.y % (int)a->heads;
+    const size_t row = (size_t)blockIdx.x * 8 + threadIdx.x / 32, bytes = a->type == MODEL_CUDA_BF16 ? 2 : 4;
+    if (row >= a->T)
+        return;
+    const void *o = head_at(&a->o, leaf, b, h, dim, bytes), *d_o = head_at(&a->d_o, leaf, b, h, dim, bytes);
+    float sum = 0;
+    for (int c = lane; c < dim; c += 32) {
+        size_t at = row * a->o.row + c, d_at = row * a->d_o.row + c;
+        if (a->type == MODEL_CUDA_BF16)
+            sum += __bfloat162float(((const bf16 *)o)[at]) * __bfloat162float(((const bf16 *)d_o)[d_at]);
+        else
+            sum += ((const float *)o)[at] * ((const float *)d_o)[d_at];
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    if (lane == 0)
+        a->delta[row_stats(a, leaf, b, h) + row] = sum;
+}
+
+/* ---- launching ------------------------------------------------------------------------------------------------------ */
+
+static size_t forward_bytes(size_t D)
+{
+    return (ROWS + 2 * COLUMNS) * (D + 8) * 2;
+}
+
+template <int OF_KEYS> static size_t backward_bytes(size_t D)
+{
+    return (2 * ROWS + part_t<OF_KEYS>::STAGES * 2 * COLUMNS) * (D + 8) * 2 + 4 * COLUMNS * sizeof(float);
+}
+
+extern "C" cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention,
+                                                           cudaStream_t stream)
+{
+    attend_t p = attend_of(attention);
+    dim3 grid((unsigned)((attention->T + ROWS - 1) / ROWS), (unsigned)(attention->leaves * attention->heads),
+              (unsigned)attention->batch);
+    if (attention->type == MODEL_CUDA_F32)
+        return attention_f32_forward(&p, stream);
+    if (attention->head_dim <= 64)
+        return attention_launch(forward<64>, &p, grid, 128, forward_bytes(64), stream);
+    if (attention->head_dim <= 96)
+        return attention_launch(forward<96>, &p, grid, 128, forward_bytes(96), stream);
+    return attention_launch(forward<128>, &p, grid, 128, forward_bytes(128), stream);
+}
+
+template <int D> static cudaError_t backward_of(const attend_t *p, cudaStream_t stream)
+{
+    const model_cuda_attention_t *a = &p->a;
+    unsigned blocks = (unsigned)((a->T + ROWS - 1) / ROWS), batch = (unsigned)a->batch,
+             leaves = (unsigned)a->leaves;
+    cudaError_t rc = attention_launch(backward<D, 1>, p, dim3(blocks, leaves * (unsigned)a->kv_heads, batch),
+                                      part_t<1>::THREADS, backward_bytes<1>(D), stream);
+    if (rc != cudaSuccess)
+        return rc;
+    return attention_launch(backward<D, 0>, p, dim3(blocks, leaves * (unsigned)a->heads, batch),
+                            part_t<0>::THREADS, backward_bytes<0>(D), stream);
+}
+
+extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
+                                                            cudaStream_t stream)
+{
+    attend_t p = attend_of(attention);
+    dim3 grid((unsigned)((attention->T + 7) / 8), (unsigned)(attention->leaves * attention->heads),
+              (unsigned)attention->batch);
+    cudaError_t rc = attention_launch(row_delta, &p, grid, 256, 0, stream);
+    if (rc != cudaSuccess)
+        return rc;
+    if (attention->type == MODEL_CUDA_F32)
+        return attention_f32_backward(&p, stream);
+    if (attention->head_dim <= 64)
+        return backward_of<64>(&p, stream);
+    if (attention->head_dim <= 96)
+        return backward_of<96>(&p, stream);
+    return backward_of<128>(&p, stream);
+}

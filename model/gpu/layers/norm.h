@@ -1,0 +1,85 @@
+/* model/gpu/layers/norm.h: what stands between products on the GPU: the residual stream and its norms, and sums over positions.
+ *
+ * Rows are positions: [sequences][rows][channels]. Values are rounded where a tensor is stored (docs/precision.md); sums of a row run in
+ * the host's 16 lanes, so that in fp32 every result here but the sums over positions has the bits of the .inc files of model/kernels.
+ * Launchers enqueue on `stream` and return what the launch says. */
+#ifndef MODEL_GPU_LAYERS_NORM_H
+#define MODEL_GPU_LAYERS_NORM_H
+
+#include <stdint.h>
+
+#include "model/network/config.h"
+#include "model/gpu/products/matmul.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Dropout of a tensor with the host's numbers (model/kernels/dropout.inc). */
+typedef struct {
+    const uint32_t *keys; /* device, [sequences][4]: model_dropout_key of any place; NULL: no dropout */
+    uint32_t place;       /* 4 layer + site */
+    uint32_t below;       /* model_dropout_below */
+    float kept;           /* 1 / (1 - probability) */
+    size_t first;         /* element of a sequence's tensor at which its first row here begins */
+} model_cuda_dropout_t;
+
+/* out = alpha x + drop(sum + bias), and y = norm of it, or of x where there is no sum. One pass over the row brings out and its
+ * mean, one the variance, one y; out is read from the cache. */
+typedef struct {
+    model_cuda_type_t type; /* of x, bias, out, y, w, b */
+    size_t sequences, rows, channels;
+    const void *x; /* rows of a sequence side by side, sequences step_x elements apart */
+    size_t step_x;
+    const float *
+        sum; /* [leaves][sequences][rows][channels], joined in the tree; NULL: no residual, out and bias are not used */
+    size_t leaves;    /* a power of two, up to 64 */
+    const void *bias; /* [channels]; NULL: none */
+    float alpha;
+    model_cuda_dropout_t drop;
+    void *out; /* [sequences][rows][channels]; may be x */
+    void *y;   /* rows of a sequence side by side, sequences step_y elements apart; NULL: no norm */
+    size_t step_y;
+    model_norm_t norm;
+    const void *w, *b;  /* [channels]; b only of MODEL_NORM_LAYER */
+    float *mean, *rstd; /* [sequences][rows], kept for backward; mean only of MODEL_NORM_LAYER */
+    float eps;
+    model_cuda_dropout_t drop_y; /* of y, behind the norm (an embedding's) */
+} model_cuda_norm_t;
+gyre_status_t model_cuda_norm(const model_cuda_norm_t *norm, struct CUstream_st *stream);
+
+/* out = base + the gradient of x behind y = norm(x), from that of y. */
+typedef struct {
+    model_cuda_type_t type; /* of dy, x, w, base, out */
+    size_t rows, channels;
+    const void *dy, *x, *w;   /* [rows][channels]; w [channels] */
+    const float *mean, *rstd; /* [rows] */
+    model_norm_t norm;
+    const void *base; /* [rows][channels]; NULL: 0 */
+    void *out;        /* may be base or dy */
+} model_cuda_norm_back_t;
+gyre_status_t model_cuda_norm_back(const model_cuda_norm_back_t *back, struct CUstream_st *stream);
+
+/* Sums over positions of dy, and of dy n with n = (x - mean) rstd or x rstd: gradients of bias and gain, per sequence.
+ * A sequence's `all` positions are cut into pieces at floor(k all / pieces): 32 of them, or fewer powers of two where those would be shorter
+ * than 8, and at least one per leaf; each is added up in order, and the pieces are
+ * joined in a tree. Rows here are positions `begin` .. begin + rows - 1, whole pieces of them (sequence parallelism). */
+typedef struct {
+    model_cuda_type_t type; /* of dy, x */
+    size_t sequences, rows, channels, all, begin, leaves;
+    const void *dy; /* rows of a sequence side by side, sequences step_dy elements apart */
+    size_t step_dy;
+    const void *x; /* [sequences][rows][channels]; NULL: the sum of dy only */
+    const float *mean, *rstd;
+    model_norm_t norm;
+    float *sum_w,
+        *sum_b; /* [channels] of each sequence, step_sum elements apart; sum_b may be NULL where x is given */
+    size_t step_sum;
+} model_cuda_position_sums_t;
+gyre_status_t model_cuda_position_sums(const model_cuda_position_sums_t *sums, struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

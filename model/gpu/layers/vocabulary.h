@@ -1,0 +1,78 @@
+/* model/gpu/layers/vocabulary.h: both ends of the model on the GPU: the embedding, and the cross-entropy over a vocabulary that is cut into
+ * leaves and over ranks (Shoeybi et al. 2019, section 3). Launchers enqueue on `stream`.
+ *
+ * The logits are kept in fp32, and their gradient is written over them, so that neither softmax nor gradient has a tensor apart. */
+#ifndef MODEL_GPU_LAYERS_VOCABULARY_H
+#define MODEL_GPU_LAYERS_VOCABULARY_H
+
+#include <stdint.h>
+
+#include "model/gpu/layers/norm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- embedding ---- */
+
+typedef struct {
+    model_cuda_type_t type;              /* of wte, wpe, out */
+    size_t sequences, T, rows, channels; /* rows of each sequence here: positions begin .. begin + rows - 1 */
+    size_t begin;
+    const int32_t *tokens; /* device, [sequences][T] */
+    const void *wte;       /* rows first .. first + vocab - 1 of the table, [vocab, channels] */
+    size_t first, vocab;
+    const void *wpe;  /* of position 0, [T, channels]; NULL: none */
+    const float *sum; /* [sequences][rows][channels] token embeddings, in the place of wte; NULL: look up */
+    void *out;        /* [sequences][rows][channels] */
+    model_cuda_dropout_t drop;
+} model_cuda_embed_t;
+/* out = drop(token + position). Without `sum` every token must be here. */
+gyre_status_t model_cuda_embed(const model_cuda_embed_t *embed, struct CUstream_st *stream);
+/* part [sequences][T][channels] = the tokens' rows, -0.0 where another rank has them: what the group sums. Reads type, sequences, T,
+ * channels, tokens, wte, first, vocab. */
+gyre_status_t model_cuda_embed_part(const model_cuda_embed_t *embed, float *part, struct CUstream_st *stream);
+
+/* dw [vocab, channels], zeroed before, += the rows d [T, channels] of one sequence or several, times `shrink`, at their tokens. chain [T], made by
+ * model_cuda_chain, links positions that have the same token, so that their rows are added in their order without atomics. */
+gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw, size_t first, size_t vocab,
+                                    const void *d, const int32_t *tokens, const int32_t *chain, size_t T,
+                                    size_t channels, float shrink, struct CUstream_st *stream);
+/* On the host: chain [T] of tokens [T]. With n the next position of the same token plus 1, or 0 behind the last, the first position of
+ * each token has n, the others -1 - n. last [V]: -1 in every place, before and after. */
+void model_cuda_chain(int32_t *chain, const int32_t *tokens, size_t T, int32_t *last);
+
+/* out [count] floats = d [terms][count] of `type`, terms >= 1, added one after another. */
+gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d, size_t terms, size_t count,
+                               struct CUstream_st *stream);
+
+/* ---- cross-entropy ---- */
+
+typedef struct {
+    model_cuda_type_t type;      /* of the logits' gradient */
+    size_t sequences, T;         /* positions in all: sequences T */
+    size_t leaves, width, first; /* leaves here, vocabulary of each, the first leaf's number in the model */
+    size_t ld;                   /* floats between rows of the logits */
+    size_t vocab;                /* tokens of the model: what lies behind is padding */
+    float *logits;               /* [leaves][sequences T][width], rows ld >= width apart */
+    float *leaf; /* [2][leaves][sequences T]: largest logit of a leaf, and sum of e^(logit - that) */
+    float *max;  /* [sequences T] */
+    float *pair; /* [2][sequences T]: sum over the vocabulary of e^(logit - max); the target's logit */
+    const int32_t *targets; /* device, [sequences][T] */
+    const uint32_t *prefix; /* device, [sequences]: positions before it are not learned; NULL: none */
+    double *loss;           /* device, [sequences] */
+} model_cuda_loss_t;
+/* leaf, and max over the leaves here, which the group takes the maximum of. One pass over the logits. */
+gyre_status_t model_cuda_loss_max(const model_cuda_loss_t *loss, struct CUstream_st *stream);
+/* pair, of the leaves here: the group sums it (the target's logit is -0.0 where it is not). */
+gyre_status_t model_cuda_loss_pair(const model_cuda_loss_t *loss, struct CUstream_st *stream);
+/* loss [sequences]: the mean over positions of -log p(target). */
+gyre_status_t model_cuda_loss_mean(const model_cuda_loss_t *loss, struct CUstream_st *stream);
+/* logits become their gradient times `scale`, of `type`: rows keep their places, so that in bf16 they are 2 ld elements apart. */
+gyre_status_t model_cuda_loss_back(const model_cuda_loss_t *loss, float scale, struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/* model/gpu/products/internal.h: what the kernels of matmul.cu and model/gpu/attention/mma.cu offer to matmul.c and model/gpu/attention/launch.c, which check arguments and
+ * choose the backend. */
+#ifndef MODEL_GPU_PRODUCTS_INTERNAL_H
+#define MODEL_GPU_PRODUCTS_INTERNAL_H
+
+#include <driver_types.h>
+
+#include "model/gpu/attention/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which tile a product is computed in; the bits are the same. */
+typedef enum { MODEL_CUDA_TILE_SMALL, MODEL_CUDA_TILE_LARGE } model_cuda_tile_t;
+
+/* Computes a product with our own kernels. All extents fit in int; batch is at least 1; K may be 0. */
+cudaError_t model_cuda_product_launch(const model_cuda_product_t *product, const void *A, const void *B,
+                                      void *D, model_cuda_tile_t tile, cudaStream_t stream);
+/* The epilogue by itself, where the product's backend has none of the kind: D holds v (ACT: v + bias lies in `from`, which may be D
+ * or pre) and becomes act(from) or D act'(pre). */
+cudaError_t model_cuda_epilogue_launch(const model_cuda_product_t *product, const void *from, size_t ldfrom,
+                                       size_t step_from, void *D, cudaStream_t stream);
+/* partial [batch][blocks][N], blocks = ceil(M / MODEL_CUDA_SUM_ROWS). */
+#define MODEL_CUDA_SUM_ROWS 64
+cudaError_t model_cuda_column_sum_launch(float *sum, size_t step_sum, float *partial, const void *d,
+                                         model_cuda_type_t type, size_t M, size_t N, size_t ld, size_t batch,
+                                         size_t step, cudaStream_t stream);
+
+/* Arguments are checked, T is at least 1. */
+cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention, cudaStream_t stream);
+cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
+                                                 cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+/* model/kernels/choose.c: the choice of an instruction set, and numbers that operators are given. */
+#include <math.h>
+
+#include "model/kernels/kernels.h"
+#include "model/kernels/instances.h"
+#include "base/random.h"
+
+const char *model_isa_name(model_isa_t isa)
+{
+    static const char *const names[MODEL_ISA_COUNT] = {"best", "base", "avx2", "avx512"};
+    return (unsigned)isa < MODEL_ISA_COUNT ? names[isa] : "unknown";
+}
+
+static int machine_has(model_isa_t isa)
+{
+    if (isa == MODEL_ISA_BASE)
+        return 1;
+#if MODEL_HAVE_X86_TARGETS
+    if (isa == MODEL_ISA_AVX2)
+        return __builtin_cpu_supports("avx2");
+    if (isa == MODEL_ISA_AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#endif
+    return 0;
+}
+
+static model_isa_t resolve(model_isa_t isa)
+{
+    if (isa != MODEL_ISA_BEST)
+        return isa;
+    if (machine_has(MODEL_ISA_AVX512))
+        return MODEL_ISA_AVX512;
+    return machine_has(MODEL_ISA_AVX2) ? MODEL_ISA_AVX2 : MODEL_ISA_BASE;
+}
+
+const model_kernels_t_f32 *model_kernels_f32(model_isa_t isa)
+{
+    isa = resolve(isa);
+    if (!machine_has(isa))
+        return NULL;
+#if MODEL_HAVE_X86_TARGETS
+    if (isa == MODEL_ISA_AVX512)
+        return &model_table_f32_avx512;
+    if (isa == MODEL_ISA_AVX2)
+        return &model_table_f32_avx2;
+#endif
+    return &model_table_f32_base;
+}
+
+const model_kernels_t_f64 *model_kernels_f64(model_isa_t isa)
+{
+    isa = resolve(isa);
+    if (!machine_has(isa))
+        return NULL;
+#if MODEL_HAVE_X86_TARGETS
+    if (isa == MODEL_ISA_AVX512)
+        return &model_table_f64_avx512;
+    if (isa == MODEL_ISA_AVX2)
+        return &model_table_f64_avx2;
+#endif
+    return &model_table_f64_base;
+}
+
+/* ---- numbers that operators are given ------------------------------------------------------------------------- */
+
+double model_alibi_slope(size_t h, size_t H)
+{
+    size_t power = 1;
+    while (power * 2 <= H)
+        power *= 2;
+    if (h < power)
+        return exp2(-8.0 * (double)(h + 1) / (double)power);
+    return exp2(-4.0 * (double)(2 * (h - power) + 1) / (double)power);
+}
+
+void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t layer, unsigned site,
+                       uint32_t key[4])
+{
+    /* A block of its own: the key of the mask is a number of (seed, step, sequence); place and element are its counter. */
+    const uint32_t counter[4] = {(uint32_t)step, (uint32_t)(step >> 32), (uint32_t)(sequence >> 32),
+                                 MODEL_RANDOM_DROPOUT};
+    const uint32_t by_seed[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t out[4];
+    model_philox(counter, by_seed, out);
+    key[0] = out[0];
+    key[1] = out[1];
+    key[2] = (uint32_t)sequence;
+    key[3] = (uint32_t)layer * 4 + site;
+}
+
+uint32_t model_dropout_below(double probability)
+{
+    return (uint32_t)(probability * 4294967296.0);
+}
+
+void model_rope_table_f64(double *turn, size_t T, size_t half, double theta)
+{
+    for (size_t t = 0; t < T; t++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)t * pow(theta, -(double)i / (double)half);
+            turn[2 * t * half + i] = cos(angle);
+            turn[(2 * t + 1) * half + i] = sin(angle);
+        }
+}
+
+void model_rope_table_f32(float *turn, size_t T, size_t half, double theta)
+{
+    for (size_t t = 0; t < T; t++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)t * pow(theta, -(double)i / (double)half);
+            turn[2 * t * half + i] = (float)cos(angle);
+            turn[(2 * t + 1) * half + i] = (float)sin(angle);
+        }
+}

@@ -1,0 +1,22 @@
+/* model/kernels/real.h: one source for float and double.
+ *
+ * Define MODEL_REAL_BITS as 32 or 64 and include this; then `real` is the element type and REAL(name) the name
+ * of its instance (name_f32, name_f64). It has no guard: it may be included again after the bits have changed.
+ * Training runs in float; gradient checks run the same lines in double. */
+#undef real
+#undef real_bits_t
+#undef REAL
+#undef REAL_TYPE
+#if MODEL_REAL_BITS == 32
+#define real        float
+#define real_bits_t uint32_t
+#define REAL(name)  name##_f32
+#define REAL_TYPE   GYRE_FLOAT32
+#elif MODEL_REAL_BITS == 64
+#define real        double
+#define real_bits_t uint64_t
+#define REAL(name)  name##_f64
+#define REAL_TYPE   GYRE_FLOAT64
+#else
+#error "MODEL_REAL_BITS must be 32 or 64"
+#endif

@@ -1,0 +1,229 @@
+/* model/network/config.c: what a configuration must fulfil, and what its zeros mean. */
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "model/network/config.h"
+
+/* Of any extent, so that no product of three of them overflows and no search below takes long. What the BLAS takes as the
+ * width of a matrix is an int, and has a limit of its own: check_widths. */
+#define LIMIT 1048576u
+
+model_config_t model_config_complete(const model_config_t *config)
+{
+    model_config_t c = *config;
+    c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
+    c.head_dim = c.head_dim ? c.head_dim : c.hidden / (c.heads ? c.heads : 1);
+    c.ffn = c.ffn ? c.ffn : 4 * c.hidden;
+    c.leaves = c.leaves ? c.leaves : 1;
+    c.vocab_padded = c.vocab_padded ? c.vocab_padded : (c.vocab + c.leaves - 1) / c.leaves * c.leaves;
+    c.rotary_dim = c.rotary_dim ? c.rotary_dim : c.head_dim;
+    c.rope_theta = c.rope_theta > 0.0 ? c.rope_theta : 10000.0;
+    c.norm_eps = c.norm_eps > 0.0 ? c.norm_eps : 1e-5;
+    c.deepnorm = c.deepnorm > 0.0 ? c.deepnorm : 1.0;
+    c.embed_shrink = c.embed_shrink > 0.0 ? c.embed_shrink : 1.0;
+    c.top_k = c.top_k ? c.top_k : 2;
+    c.capacity = c.capacity > 0.0 ? c.capacity : 1.25;
+    return c;
+}
+
+size_t model_config_capacity(const model_config_t *config)
+{
+    const model_config_t c = model_config_complete(config);
+    if (c.experts == 0)
+        return 0;
+    double slots = ceil(c.capacity * (double)c.top_k * (double)c.seq / (double)c.experts);
+    return slots < 1.0 ? 1 : slots < (double)c.seq ? (size_t)slots : c.seq;
+}
+
+/* ---- the rules: each returns 0 and says in `broken` which one is not kept ----------------------------------------- */
+
+#define WHY 160
+typedef struct {
+    int quiet; /* in: the search for another value wants no words */
+    char why[WHY];
+    size_t vary
+        [2]; /* offsets of fields, another value of which may mend it; 0: none (`vocab`, which never is) */
+} broken_t;
+_Static_assert(offsetof(model_config_t, vocab) == 0, "0 names no field that is varied");
+
+#define BROKEN(broken, ...) ((broken)->quiet ? 0 : (snprintf((broken)->why, WHY, __VA_ARGS__), 0))
+
+typedef struct {
+    const char *name;
+    size_t value, least, most;
+} extent_t;
+
+static int check_extents(const extent_t *extent, size_t count, broken_t *broken)
+{
+    for (size_t i = 0; i < count; i++)
+        if (extent[i].value < extent[i].least || extent[i].value > extent[i].most)
+            return BROKEN(broken, "%s is %zu: it must lie in %zu..%zu", extent[i].name, extent[i].value,
+                          extent[i].least, extent[i].most);
+    return 1;
+}
+
+/* What is given, of which the rest is made: the arithmetic of model_config_complete stays small. */
+static int check_given(const model_config_t *c, broken_t *broken)
+{
+    const extent_t extent[] = {{"vocab", c->vocab, 1, LIMIT},   {"seq", c->seq, 1, LIMIT},
+                               {"layers", c->layers, 1, LIMIT}, {"hidden", c->hidden, 1, LIMIT},
+                               {"heads", c->heads, 1, LIMIT},   {"leaves", c->leaves, 0, LIMIT}};
+    return check_extents(extent, sizeof extent / sizeof extent[0], broken);
+}
+
+/* Columns of the weights of a complete configuration. */
+static int check_widths(const model_config_t *c, broken_t *broken)
+{
+    const extent_t extent[] = {{"kv_heads", c->kv_heads, 1, LIMIT},
+                               {"head_dim", c->head_dim, 1, LIMIT},
+                               {"ffn", c->ffn, 1, LIMIT},
+                               {"vocab_padded", c->vocab_padded, 1, 2 * LIMIT},
+                               {"pos_offset", c->pos_offset, 0, LIMIT},
+                               {"rotary_dim", c->rotary_dim, 1, LIMIT},
+                               {"experts", c->experts, 0, LIMIT},
+                               {"top_k", c->top_k, 1, LIMIT}};
+    if (!check_extents(extent, sizeof extent / sizeof extent[0], broken))
+        return 0;
+    const extent_t width[] = {
+        {"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
+        {"(heads + 2 kv_heads) * head_dim", (c->heads + 2 * c->kv_heads) * c->head_dim, 1, INT_MAX},
+        {"ffn of both halves of a gate", (c->gated ? 2 : 1) * c->ffn, 1, INT_MAX}};
+    return check_extents(width, sizeof width / sizeof width[0], broken);
+}
+
+static int divides(const char *whole_name, size_t whole, const char *part_name, size_t part, broken_t *broken)
+{
+    return whole % part == 0 ||
+           BROKEN(broken, "%s %zu is not divisible by %s %zu", whole_name, whole, part_name, part);
+}
+
+/* Of what is given. */
+static int check_head_dim(const model_config_t *c, broken_t *broken)
+{
+    broken->vary[0] = offsetof(model_config_t, heads);
+    broken->vary[1] = offsetof(model_config_t, hidden);
+    return c->head_dim != 0 || divides("hidden", c->hidden, "heads", c->heads, broken);
+}
+
+static int check_kv_heads(const model_config_t *c, broken_t *broken)
+{
+    broken->vary[0] = offsetof(model_config_t, kv_heads);
+    broken->vary[1] = offsetof(model_config_t, heads);
+    return divides("heads", c->heads, "kv_heads", c->kv_heads, broken);
+}
+
+static int check_leaves(const model_config_t *c, broken_t *broken)
+{
+    broken->vary[0] = offsetof(model_config_t, leaves);
+    broken->vary[1] = 0;
+    if ((c->leaves & (c->leaves - 1)) != 0)
+        return BROKEN(broken, "leaves %zu is no power of two", c->leaves);
+    return divides("heads", c->heads, "leaves", c->leaves, broken) &&
+           divides("kv_heads", c->kv_heads, "leaves", c->leaves, broken) &&
+           (c->experts > 0 ? divides("experts", c->experts, "leaves", c->leaves, broken)
+                           : divides("ffn", c->ffn, "leaves", c->leaves, broken)) &&
+           divides("vocab_padded", c->vocab_padded, "leaves", c->leaves, broken);
+}
+
+static int check_features(const model_config_t *c, broken_t *broken)
+{
+    broken->vary[0] = 0;
+    if (c->vocab_padded < c->vocab)
+        return BROKEN(broken, "vocab_padded %zu is less than vocab %zu", c->vocab_padded, c->vocab);
+    if (c->pos == MODEL_POS_ROPE && (c->rotary_dim % 2 != 0 || c->rotary_dim > c->head_dim))
+        return BROKEN(broken, "rotary_dim %zu: it must be even and at most head_dim (%zu)", c->rotary_dim,
+                      c->head_dim);
+    if (c->experts > 0 && c->top_k > c->experts)
+        return BROKEN(broken, "top_k %zu: there are %zu experts", c->top_k, c->experts);
+    if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
+        return BROKEN(broken, "dropout %g, attn_dropout %g: they must lie in 0 up to 1", c->dropout,
+                      c->attn_dropout);
+    if (c->parallel && c->post_norm)
+        return BROKEN(broken, "parallel and post_norm together: no model has both");
+    return 1;
+}
+
+static int works(const model_config_t *config, broken_t *broken)
+{
+    broken->vary[0] = broken->vary[1] = 0;
+    if (!check_given(config, broken) || !check_head_dim(config, broken))
+        return 0;
+    broken->vary[0] = broken->vary[1] = 0;
+    const model_config_t c = model_config_complete(config);
+    return check_widths(&c, broken) && check_kv_heads(&c, broken) && check_leaves(&c, broken) &&
+           check_features(&c, broken);
+}
+
+/* ---- what would be accepted -------------------------------------------------------------------------------------------- */
+
+#define TRIES 4096
+
+/* The nearest other value of one field, down or up, with which all rules are kept. */
+static int nearest(const model_config_t *config, size_t at, int up, size_t *value)
+{
+    model_config_t c = *config;
+    broken_t broken = {.quiet = 1};
+    size_t *field = (size_t *)(void *)((char *)&c + at);
+    for (int i = 0; i < TRIES && (up ? *field < LIMIT : *field > 1); i++) {
+        *field = up ? *field + 1 : *field - 1;
+        if (at == offsetof(model_config_t, heads) && config->kv_heads == config->heads)
+            c.kv_heads = c.heads;
+        if (works(&c, &broken)) {
+            *value = *field;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* "": no value of one field alone mends it. */
+static void advise(const model_config_t *config, const broken_t *broken, char *text, size_t bytes)
+{
+    static const struct {
+        size_t at;
+        const char *name;
+    } names[] = {{offsetof(model_config_t, heads), "heads"},
+                 {offsetof(model_config_t, hidden), "hidden"},
+                 {offsetof(model_config_t, kv_heads), "kv_heads"},
+                 {offsetof(model_config_t, leaves), "leaves"}};
+    size_t used = 0, value;
+    *text = 0;
+    for (size_t v = 0; v < 2 && broken->vary[v] != 0; v++) {
+        const char *name = "";
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (names[i].at == broken->vary[v])
+                name = names[i].name;
+        int told = 0;
+        for (int up = 0; up < 2; up++)
+            if (used < bytes && nearest(config, broken->vary[v], up, &value)) {
+                const char *join = used == 0 ? ": take " : told ? " or " : ", or ";
+                used += (size_t)snprintf(text + used, bytes - used, "%s%s%s%zu", join, told ? "" : name,
+                                         told ? "" : " ", value);
+                told = 1;
+            }
+    }
+}
+
+gyre_status_t model_config_check_of(const model_config_t *config, const char *where)
+{
+    broken_t broken = {.quiet = 0};
+    char advice[160];
+    if (works(config, &broken))
+        return GYRE_OK;
+    advise(config, &broken, advice, sizeof advice);
+    return gyre_fail(GYRE_ERR_INVALID, "%s%s%s%s", where ? where : "", where ? ": " : "", broken.why, advice);
+}
+
+int model_config_works(const model_config_t *config)
+{
+    broken_t broken = {.quiet = 1};
+    return works(config, &broken);
+}
+
+gyre_status_t model_config_check(const model_config_t *config)
+{
+    return model_config_check_of(config, NULL);
+}

@@ -1,0 +1,74 @@
+/* model/network/config.h: the shape of a decoder and the features that tell one architecture from another.
+ *
+ * A field that is zero means what GPT-2 has; model_config_complete fills in what follows from others. Every feature is an
+ * option of one block, so that GPT-2, OPT, BLOOM, GPT-NeoX, LLaMA, GLM, CodeGeeX, MT-NLG and a mixture of experts are
+ * configurations, not programs. */
+#ifndef MODEL_NETWORK_CONFIG_H
+#define MODEL_NETWORK_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "model/types.h"
+
+typedef struct {
+    size_t vocab;  /* V: tokens */
+    size_t seq;    /* T: positions */
+    size_t layers; /* L */
+    size_t hidden; /* C: channels of the residual stream */
+    size_t heads;  /* H */
+
+    size_t kv_heads; /* heads of k and v, divides heads; 0: heads (grouped-query attention: fewer) */
+    size_t head_dim; /* D; 0: hidden / heads */
+    size_t ffn;      /* F: width of the MLP; 0: 4 hidden */
+
+    /* G: fixed leaves of every sum and every cut of tensor parallelism, a power of two; heads, kv_heads, ffn (experts)
+     * and the padded vocabulary are multiples of it. Bits depend on it, and on no degree. 0: 1. */
+    size_t leaves;
+    size_t vocab_padded; /* V': rows of the embedding; 0: vocab rounded up to a multiple of leaves */
+
+    model_pos_t pos;
+    size_t pos_offset;    /* learned positions begin at this row (OPT: 2) */
+    size_t rotary_dim;    /* of MODEL_POS_ROPE, even; 0: head_dim (GPT-NeoX-20B: a quarter) */
+    double rope_theta;    /* 0: 10000 */
+    int rope_interleaved; /* 1: pairs are neighbours (GPT-J, ChatGLM2); 0: halves (GPT-NeoX, LLaMA, GLM-130B) */
+
+    model_norm_t norm;
+    double norm_eps;     /* 0: 1e-5 */
+    int post_norm;       /* 1: norm(alpha x + f(x)), with no final norm */
+    double deepnorm;     /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
+    int embed_norm;      /* LayerNorm behind the embedding (BLOOM) */
+    double embed_shrink; /* gradient of the token embedding is scaled by this (GLM-130B: 0.1); 0: 1 */
+
+    model_act_t act;
+    int gated;    /* GeGLU, SwiGLU: act(x W_gate) * (x W_up) */
+    int parallel; /* x + attention(norm1 x) + mlp(norm2 x) (GPT-NeoX) */
+    int untied;   /* the head has a weight of its own */
+    int no_qkv_bias, no_proj_bias, no_mlp_bias;
+    int prefix;    /* the mask is open within a sequence's prefix (GLM) */
+    int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
+
+    size_t experts;      /* E; 0: a dense MLP */
+    size_t top_k;        /* experts per token; 0: 2 */
+    double capacity;     /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
+    double balance;      /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: none */
+    double dropout;      /* probability, of embeddings and both residual branches; 0: none */
+    double attn_dropout; /* the same of attention's weights */
+    double init_std;     /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */
+} model_config_t;
+
+/* Checks every extent and every divisibility. INVALID names the value and, where another value of one field is the way out, the
+ * nearest: with it alone the configuration is accepted (heads of q, k and v that are as many stay as many). */
+gyre_status_t model_config_check(const model_config_t *config);
+/* The same without a word: 1 or 0. */
+int model_config_works(const model_config_t *config);
+/* The same of a file, which the message names. */
+gyre_status_t model_config_check_of(const model_config_t *config, const char *where);
+/* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without experts. */
+size_t model_config_capacity(const model_config_t *config);
+/* `config` with zeros replaced by what they mean. */
+model_config_t model_config_complete(const model_config_t *config);
+
+#endif

@@ -1,0 +1,104 @@
+/* model/network/count.c: counts parameters by the table of one layer. */
+#include "model/network/count.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+static void add(model_part_t *part, const model_param_t *row)
+{
+    if (row->cut >= 0)
+        part->cut += row->count;
+    else
+        part->whole += row->count;
+}
+
+static model_part_t *part_of(model_count_t *count, model_kind_t kind)
+{
+    switch (kind) {
+    case MODEL_WQE:
+        return &count->top;
+    case MODEL_LNF_W:
+    case MODEL_LNF_B:
+        return &count->norm;
+    case MODEL_HEAD:
+        return &count->head;
+    case MODEL_WPE:
+    case MODEL_WTE:
+    case MODEL_EMB_LN_W:
+    case MODEL_EMB_LN_B:
+        return &count->embed;
+    default:
+        return &count->layer;
+    }
+}
+
+gyre_status_t model_count(const model_config_t *config, model_count_t *out)
+{
+    gyre_status_t status = model_config_check(config);
+    if (status != GYRE_OK)
+        return status;
+    model_config_t one = model_config_complete(config);
+    one.layers = 1;
+    model_params_t *params = NULL;
+    status = model_params_create(&one, &params);
+    if (status != GYRE_OK)
+        return status;
+    model_count_t count = {.layers = config->layers, .tied = !config->untied};
+    for (size_t r = 0; r < params->rows; r++)
+        add(part_of(&count, params->row[r].kind), &params->row[r]);
+    if (one.experts > 0) {
+        size_t experts = 0;
+        for (size_t r = 0; r < params->rows; r++)
+            if (params->row[r].kind == MODEL_EXPERT_PROJ_W || params->row[r].kind == MODEL_EXPERT_FC_W)
+                experts += params->row[r].count;
+        count.idle = experts / one.experts * (one.experts - one.top_k);
+    }
+    model_params_destroy(params);
+    size_t layers, all;
+    if (!base_mul(config->layers, count.layer.whole + count.layer.cut, &layers) ||
+        !base_add(layers, count.embed.cut + count.embed.whole + count.head.cut + count.top.whole, &all) ||
+        all > SIZE_MAX / 64)
+        return gyre_fail(GYRE_ERR_OVERFLOW,
+                         "a model of %zu layers with %zu parameters each cannot be counted", config->layers,
+                         count.layer.whole + count.layer.cut);
+    *out = count;
+    return GYRE_OK;
+}
+
+static size_t both(model_part_t part)
+{
+    return part.whole + part.cut;
+}
+
+size_t model_count_total(const model_count_t *count)
+{
+    return count->layers * both(count->layer) + both(count->top) + both(count->embed) + both(count->norm) +
+           (count->tied ? 0 : both(count->head));
+}
+
+size_t model_count_active(const model_count_t *count)
+{
+    return model_count_total(count) - count->layers * count->idle;
+}
+
+size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp)
+{
+    size_t whole = holds->layers * count->layer.whole, cut = holds->layers * count->layer.cut;
+    if (holds->top) {
+        whole += count->top.whole;
+        cut += count->top.cut;
+    }
+    if (holds->embed) {
+        whole += count->embed.whole;
+        cut += count->embed.cut;
+    }
+    if (holds->head) {
+        whole += count->norm.whole;
+        cut += count->norm.cut;
+        if (!count->tied || !holds->embed) {
+            whole += count->head.whole;
+            cut += count->head.cut;
+        }
+    }
+    return whole + cut / tp;
+}

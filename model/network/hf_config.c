@@ -1,0 +1,571 @@
+/* model/network/hf_config.c: one table of keys, one entry per family; both directions read them. */
+#include "model/network/hf_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shortest.h"
+
+#include "model/network/hf_config_tables.inc"
+
+const char *model_family_name(model_family_t family)
+{
+    return (unsigned)family < MODEL_FAMILIES ? families[family].name : "unknown";
+}
+
+static const field_t *find_field(const char *name)
+{
+    for (size_t i = 0; i < FIELDS; i++)
+        if (strcmp(fields[i].name, name) == 0)
+            return &fields[i];
+    return NULL;
+}
+
+static const key_t_ *find_key(const char *name)
+{
+    for (size_t i = 0; i < KEYS; i++)
+        if (strcmp(keys[i].key, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+/* 1 if a file of the family may say so: all have the names of `keys` in common, but a field that none of the family's
+ * own keys stands for is no choice there. */
+static int family_has(const family_t *family, const char *field)
+{
+    for (size_t i = 0; i < sizeof family->writes / sizeof family->writes[0] && family->writes[i]; i++)
+        if (strcmp(find_key(family->writes[i])->field, field) == 0)
+            return 1;
+    return 0;
+}
+
+/* `where` of a reading whose errors nobody is told: whether a family can say something is a question, not a failure. */
+static const char unheard[] = "";
+#define COMPLAIN(where, ...) ((where) == unheard ? gyre_fail_quiet(__VA_ARGS__) : gyre_fail(__VA_ARGS__))
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* Value as text for a message: cut off when long. */
+static void text_of(const json_t *value, char *text, size_t bytes)
+{
+    char number[BASE_SHORTEST];
+    if (json_is_real(value)) {
+        snprintf(text, bytes, "%s", base_shortest(json_real_value(value), number));
+        return;
+    }
+    char *all = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    snprintf(text, bytes, "%s", all ? all : "(no memory to print it)");
+    free(all);
+}
+
+static gyre_status_t bad_value(gyre_status_t status, const char *where, const char *key, const json_t *value,
+                               const char *what)
+{
+    char text[80];
+    text_of(value, text, sizeof text);
+    return COMPLAIN(where, status, "%s: %s is %s: %s", where, key, text, what);
+}
+
+static gyre_status_t read_word(const json_t *value, const word_t *words, const char *where, const char *key,
+                               int *out)
+{
+    if (!json_is_string(value))
+        return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be text");
+    char known[200] = "supported are";
+    for (const word_t *w = words; w->text; w++) {
+        if (strcmp(w->text, json_string_value(value)) == 0) {
+            *out = w->value;
+            return GYRE_OK;
+        }
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s %s", w > words ? "," : "", w->text);
+    }
+    return bad_value(GYRE_ERR_UNSUPPORTED, where, key, value, known);
+}
+
+static gyre_status_t read_field(model_config_t *c, const field_t *field, const json_t *value,
+                                const char *where, const char *key, int inverse)
+{
+    void *at = (char *)c + field->at;
+    int word = 0;
+    gyre_status_t status = GYRE_OK;
+    switch (field->type) {
+    case SIZE:
+        if (!json_is_integer(value) || json_integer_value(value) < 0)
+            return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a whole number, not below 0");
+        *(size_t *)at = (size_t)json_integer_value(value);
+        return GYRE_OK;
+    case REAL_:
+        if (!json_is_number(value) || json_number_value(value) < 0.0)
+            return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a number, not below 0");
+        *(double *)at = json_number_value(value);
+        return GYRE_OK;
+    case FLAG:
+        if (!json_is_boolean(value))
+            return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
+        *(int *)at = json_is_true(value) != inverse;
+        return GYRE_OK;
+    case POS:
+        status = read_word(value, positions, where, key, &word);
+        if (status == GYRE_OK)
+            c->pos = (model_pos_t)word;
+        return status;
+    case NORM:
+        status = read_word(value, norms, where, key, &word);
+        if (status == GYRE_OK)
+            c->norm = (model_norm_t)word;
+        return status;
+    case ACT:
+        status = read_word(value, activations, where, key, &word);
+        if (status == GYRE_OK)
+            c->act = (model_act_t)word;
+        return status;
+    }
+    return status;
+}
+
+static int same_field(const field_t *field, const model_config_t *a, const model_config_t *b)
+{
+    const void *x = (const char *)a + field->at, *y = (const char *)b + field->at;
+    switch (field->type) {
+    case SIZE:
+        return *(const size_t *)x == *(const size_t *)y;
+    case REAL_:
+        return *(const double *)x == *(const double *)y;
+    default: /* enumerations and flags are ints */
+        return memcmp(x, y, sizeof(int)) == 0;
+    }
+}
+
+/* A value that only one or the other of two keys can mean. */
+typedef struct {
+    const char *key[FIELDS]; /* which key set a field */
+} seen_t;
+
+static gyre_status_t read_key(model_config_t *c, const family_t *family, const key_t_ *key,
+                              const json_t *value, const char *where, seen_t *seen)
+{
+    const field_t *field = find_field(key->field);
+    size_t f = (size_t)(field - fields);
+    if (json_is_null(value)) /* "as it is by default": n_inner, num_key_value_heads, head_dim */
+        return GYRE_OK;
+    model_config_t read = *c;
+    gyre_status_t status = read_field(&read, field, value, where, key->key, key->inverse);
+    if (status != GYRE_OK)
+        return status;
+    if (!family_has(family, key->field) && !field->free && !same_field(field, &read, c)) {
+        char what[120];
+        snprintf(what, sizeof what,
+                 "models of type %s are not so; for any combination take model_type \"gyre\"", family->name);
+        return bad_value(GYRE_ERR_UNSUPPORTED, where, key->key, value, what);
+    }
+    if (seen->key[f] && !same_field(field, &read, c)) {
+        char what[120];
+        snprintf(what, sizeof what, "%s says otherwise", seen->key[f]);
+        return bad_value(GYRE_ERR_FORMAT, where, key->key, value, what);
+    }
+    seen->key[f] = key->key;
+    *c = read;
+    return GYRE_OK;
+}
+
+static gyre_status_t check_only(const only_t *only, const json_t *object, const char *where)
+{
+    const json_t *value = json_object_get(object, only->key);
+    if (!value)
+        return GYRE_OK;
+    json_t *want = json_loads(only->value, JSON_DECODE_ANY, NULL);
+    int same = json_is_number(want) && json_is_number(value)
+                   ? json_number_value(want) == json_number_value(value)
+                   : json_equal(want, value);
+    json_decref(want);
+    char what[80];
+    snprintf(what, sizeof what, "Gyre has %s only", only->value);
+    return same ? GYRE_OK : bad_value(GYRE_ERR_UNSUPPORTED, where, only->key, value, what);
+}
+
+static gyre_status_t number(const json_t *object, const char *key, const char *where, double *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value))
+        return GYRE_OK;
+    if (!json_is_number(value) || json_number_value(value) < 0.0)
+        return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a number, not below 0");
+    *out = json_number_value(value);
+    return GYRE_OK;
+}
+
+/* The share of a head that rotates. `transformers` 5 has it in an object, together with the base. */
+static gyre_status_t read_rotary(model_config_t *c, model_family_t family, const json_t *object,
+                                 const char *where)
+{
+    double share = family == MODEL_FAMILY_GPT_NEOX ? 0.25 : 1.0;
+    const json_t *rope = json_object_get(object, "rope_parameters"),
+                 *type = json_object_get(rope, "rope_type");
+    gyre_status_t status = number(object, "rotary_pct", where, &share);
+    if (status == GYRE_OK)
+        status = number(object, "rotary_percent", where, &share);
+    if (status == GYRE_OK)
+        status = number(object, "partial_rotary_factor", where, &share);
+    if (status == GYRE_OK)
+        status = number(rope, "partial_rotary_factor", where, &share);
+    if (status == GYRE_OK)
+        status = number(rope, "rope_theta", where, &c->rope_theta);
+    if (status == GYRE_OK && type &&
+        (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
+        status = bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_type", type, "Gyre has \"default\" only");
+    if (status == GYRE_OK && (share <= 0.0 || share > 1.0))
+        status = COMPLAIN(where, GYRE_ERR_FORMAT,
+                          "%s: the share of a head that rotates is %g: it must lie above 0, up to 1", where,
+                          share);
+    if (status != GYRE_OK || share == 1.0)
+        return status;
+    size_t head_dim = model_config_complete(c).head_dim;
+    c->rotary_dim = (size_t)((double)head_dim * share);
+    if (c->rotary_dim == 0 && head_dim > 0) /* 0 would mean: all of them */
+        status = COMPLAIN(where, GYRE_ERR_FORMAT,
+                          "%s: the share of a head that rotates is %g, which leaves none of its %zu channels",
+                          where, share, head_dim);
+    return status;
+}
+
+/* Dropout: of the embedding and both residual branches, one probability. */
+static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const char *where)
+{
+    static const char *const names[] = {"resid_pdrop", "embd_pdrop", "hidden_dropout", "dropout"};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const json_t *value = json_object_get(object, names[i]);
+        double p = c->dropout;
+        gyre_status_t status = number(object, names[i], where, &p);
+        if (status != GYRE_OK)
+            return status;
+        if (value && first && p != c->dropout) {
+            char what[120];
+            snprintf(what, sizeof what, "%s is %g; Gyre has one dropout for embeddings and residual branches",
+                     first, c->dropout);
+            return bad_value(GYRE_ERR_UNSUPPORTED, where, names[i], value, what);
+        }
+        if (value && !json_is_null(value)) {
+            c->dropout = p;
+            first = names[i];
+        }
+    }
+    return GYRE_OK;
+}
+
+/* true, false: *out; absent: as it is. */
+static gyre_status_t flag(const json_t *object, const char *key, const char *where, int *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value && !json_is_boolean(value))
+        return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
+    *out = value ? json_is_true(value) : *out;
+    return GYRE_OK;
+}
+
+/* What only one family has. */
+static gyre_status_t read_special(model_config_t *c, model_family_t family, const json_t *object,
+                                  const char *where)
+{
+    const json_t *value;
+    int bias = !c->no_qkv_bias, all = !c->no_mlp_bias;
+    gyre_status_t status = GYRE_OK;
+    if (family == MODEL_FAMILY_OPT && (value = json_object_get(object, "word_embed_proj_dim")) &&
+        json_integer_value(value) != (json_int_t)c->hidden)
+        return bad_value(GYRE_ERR_UNSUPPORTED, where, "word_embed_proj_dim", value,
+                         "Gyre has embeddings as wide as hidden_size only");
+    if ((value = json_object_get(object, "sliding_window")) && !json_is_null(value) &&
+        json_integer_value(value) < (json_int_t)c->seq)
+        return bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
+                         "Gyre has full attention only: null, or at least max_position_embeddings");
+    if (family == MODEL_FAMILY_LLAMA || family == MODEL_FAMILY_GPT_NEOX) {
+        status = flag(object, "attention_bias", where, &bias);
+        c->no_qkv_bias = c->no_proj_bias = !bias;
+    }
+    if (status == GYRE_OK && family == MODEL_FAMILY_MEGATRON_GPT &&
+        json_object_get(object, "add_bias_linear")) {
+        status = flag(object, "add_bias_linear", where, &all);
+        c->no_qkv_bias = c->no_proj_bias = c->no_mlp_bias = !all;
+    }
+    if (family == MODEL_FAMILY_MEGATRON_GPT && c->gated)
+        c->act = MODEL_ACT_SILU;
+    if (family == MODEL_FAMILY_GLM)
+        c->deepnorm = sqrt(2.0 * (double)c->layers);
+    if (family == MODEL_FAMILY_MIXTRAL) { /* no token is dropped: each expert has room for all */
+        c->capacity = (double)c->experts / (double)(c->top_k ? c->top_k : 1);
+        int counted = 0; /* `transformers` adds the balance loss only then */
+        status = flag(object, "output_router_logits", where, &counted);
+        if (status == GYRE_OK && counted) {
+            c->balance = 0.001;
+            status = number(object, "router_aux_loss_coef", where, &c->balance);
+        }
+    }
+    return status;
+}
+
+/* {"hidden": 64, ...}: fields by their own names. */
+static gyre_status_t read_own(model_config_t *c, const json_t *object, const char *where, int whole)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const field_t *field = find_field(key);
+        static const char *const others[] = {"model_type", "gyre", "torch_dtype", "dtype", "architectures"};
+        int known = 0;
+        for (size_t i = 0; whole && i < sizeof others / sizeof others[0]; i++)
+            known |= strcmp(key, others[i]) == 0;
+        if (known)
+            continue;
+        if (!field)
+            return COMPLAIN(where, GYRE_ERR_FORMAT,
+                            "%s: %s is no field of Gyre's configuration (model/network/config.h lists them)",
+                            where, key);
+        gyre_status_t status = read_field(c, field, value, where, key, 0);
+        if (status != GYRE_OK)
+            return status;
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t read_family(model_config_t *c, model_family_t kind, const json_t *object,
+                                 const char *where)
+{
+    const family_t *family = &families[kind];
+    gyre_status_t status = GYRE_OK;
+    seen_t seen = {{NULL}};
+    *c = family->base;
+    if (kind == MODEL_FAMILY_GYRE)
+        return read_own(c, object, where, 1);
+    if (kind == MODEL_FAMILY_GLM) {
+        if (json_object_get(object, "rms_norm_eps"))
+            return COMPLAIN(
+                where, GYRE_ERR_UNSUPPORTED,
+                "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
+                "features one by one with model_type \"gyre\"",
+                where);
+    }
+    for (size_t i = 0; status == GYRE_OK && i < KEYS; i++) {
+        const json_t *value = json_object_get(object, keys[i].key);
+        if (!value)
+            continue;
+        if (kind == MODEL_FAMILY_MIXTRAL && strcmp(keys[i].field, "balance") == 0)
+            continue; /* read_special */
+        if (kind == MODEL_FAMILY_GLM && strcmp(keys[i].field, "act") == 0 && json_is_string(value) &&
+            strcmp(json_string_value(value), "geglu") == 0)
+            continue; /* gelu with a gate, which GLM has by itself */
+        status = read_key(c, family, &keys[i], value, where, &seen);
+    }
+    for (size_t i = 0;
+         status == GYRE_OK && i < sizeof family->only / sizeof family->only[0] && family->only[i].key; i++)
+        status = check_only(&family->only[i], object, where);
+    if (status == GYRE_OK && c->pos == MODEL_POS_ROPE && c->heads > 0)
+        status = read_rotary(c, kind, object, where);
+    if (status == GYRE_OK)
+        status = read_dropout(c, object, where);
+    return status == GYRE_OK ? read_special(c, kind, object, where) : status;
+}
+
+static gyre_status_t find_family(const json_t *object, const char *where, model_family_t *out)
+{
+    const char *type = json_string_value(json_object_get(object, "model_type"));
+    char known[200] = "";
+    if (!json_is_object(object))
+        return COMPLAIN(where, GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object", where);
+    for (int f = 0; f < MODEL_FAMILIES; f++) {
+        if (type && strcmp(type, families[f].name) == 0) {
+            *out = (model_family_t)f;
+            return GYRE_OK;
+        }
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", f ? ", " : "", families[f].name);
+    }
+    if (!type)
+        return COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where, known);
+    return COMPLAIN(where, GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s", where, type,
+                    known);
+}
+
+size_t model_config_leaves(const model_config_t *config)
+{
+    const model_config_t c = model_config_complete(config);
+    size_t cut = c.experts ? c.experts : c.ffn;
+    for (size_t leaves = 4; leaves > 1; leaves /= 2)
+        if (c.heads % leaves == 0 && c.kv_heads % leaves == 0 && cut % leaves == 0)
+            return leaves;
+    return 1;
+}
+
+gyre_status_t model_config_from_json(const json_t *object, const char *where, model_config_t *out)
+{
+    model_family_t family = MODEL_FAMILY_GYRE;
+    model_config_t c = {0};
+    gyre_status_t status = find_family(object, where, &family);
+    if (status == GYRE_OK)
+        status = read_family(&c, family, object, where);
+    const json_t *own = json_object_get(object, "gyre");
+    if (status == GYRE_OK && own && !json_is_object(own))
+        status = COMPLAIN(where, GYRE_ERR_FORMAT, "%s: gyre must be an object", where);
+    if (status == GYRE_OK && own)
+        status = read_own(&c, own, where, 0);
+    if (status == GYRE_OK && c.leaves == 0)
+        c.leaves = model_config_leaves(&c);
+    if (status == GYRE_OK)
+        status = model_config_check_of(&c, where);
+    if (status == GYRE_OK)
+        *out = model_config_complete(&c);
+    return status;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------ */
+
+static json_t *field_json(const model_config_t *c, const field_t *field, int inverse)
+{
+    const void *at = (const char *)c + field->at;
+    const word_t *words = NULL;
+    int value = 0;
+    switch (field->type) {
+    case SIZE:
+        return json_integer((json_int_t) * (const size_t *)at);
+    case REAL_:
+        return json_real(*(const double *)at);
+    case FLAG:
+        return json_boolean(*(const int *)at != inverse);
+    case POS:
+        words = positions;
+        value = (int)c->pos;
+        break;
+    case NORM:
+        words = norms;
+        value = (int)c->norm;
+        break;
+    case ACT:
+        words = activations;
+        value = (int)c->act;
+        break;
+    }
+    while (words && words->text && words->value != value)
+        words++;
+    return words && words->text ? json_string(words->text) : NULL;
+}
+
+/* The keys that `transformers` has for the family, with their values; NULL: no memory. */
+static json_t *family_json(model_family_t kind, const model_config_t *c)
+{
+    const family_t *family = &families[kind];
+    json_t *object = json_pack("{s:s}", "model_type", family->name);
+    int bad = !object;
+    if (family->architecture)
+        bad |= json_object_set_new(object, "architectures", json_pack("[s]", family->architecture));
+    for (size_t i = 0; i < sizeof family->writes / sizeof family->writes[0] && family->writes[i]; i++) {
+        const key_t_ *key = find_key(family->writes[i]);
+        bad |= json_object_set_new(object, key->key, field_json(c, find_field(key->field), key->inverse));
+    }
+    if (kind == MODEL_FAMILY_GPT_NEOX)
+        bad |=
+            json_object_set_new(object, "rotary_pct", json_real((double)c->rotary_dim / (double)c->head_dim));
+    if (kind == MODEL_FAMILY_MEGATRON_GPT) {
+        bad |= json_object_set_new(object, "rotary_percent",
+                                   json_real((double)c->rotary_dim / (double)c->head_dim));
+        bad |= json_object_set_new(object, "add_bias_linear", json_boolean(!c->no_mlp_bias));
+    }
+    if (kind == MODEL_FAMILY_GPT_NEOX || kind == MODEL_FAMILY_LLAMA)
+        bad |= json_object_set_new(object, "attention_bias", json_boolean(!c->no_qkv_bias));
+    if (kind == MODEL_FAMILY_OPT)
+        bad |= json_object_set_new(object, "word_embed_proj_dim", json_integer((json_int_t)c->hidden));
+    if (kind == MODEL_FAMILY_MIXTRAL && c->balance > 0.0) {
+        bad |= json_object_set_new(object, "output_router_logits", json_true());
+        bad |= json_object_set_new(object, "router_aux_loss_coef", json_real(c->balance));
+    }
+    if (kind == MODEL_FAMILY_MISTRAL || kind == MODEL_FAMILY_MIXTRAL)
+        bad |= json_object_set_new(object, "sliding_window", json_null());
+    static const char *const dropouts[MODEL_FAMILIES][3] = {
+        [MODEL_FAMILY_GPT2] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"},
+        [MODEL_FAMILY_OPT] = {"dropout", NULL, "attention_dropout"},
+        [MODEL_FAMILY_BLOOM] = {"hidden_dropout", NULL, "attention_dropout"},
+        [MODEL_FAMILY_GPT_NEOX] = {"hidden_dropout", NULL, "attention_dropout"}};
+    for (int i = 0; i < 3; i++)
+        if (dropouts[kind][i]) /* absent they would be 0.1 to `transformers` */
+            bad |= json_object_set_new(object, dropouts[kind][i],
+                                       json_real(i == 2 ? c->attn_dropout : c->dropout));
+    if (bad) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* What `object` means; 0: it is none. */
+static int read_back(model_family_t family, const json_t *object, model_config_t *out)
+{
+    gyre_status_t status = read_family(out, family, object, unheard);
+    *out = model_config_complete(out);
+    return status == GYRE_OK;
+}
+
+/* 1: the family's own keys tell all of `c` that files of weights depend on. */
+static int can_say(model_family_t family, const model_config_t *c)
+{
+    model_config_t back = {0};
+    json_t *object = family_json(family, c);
+    int ok = object && read_back(family, object, &back);
+    json_decref(object);
+    for (size_t i = 0; ok && i < FIELDS; i++)
+        ok = fields[i].free || same_field(&fields[i], c, &back);
+    return ok;
+}
+
+/* Fields that mean nothing without others get their defaults, so that they are no difference. */
+static model_config_t plain(const model_config_t *config)
+{
+    model_config_t c = *config;
+    if (c.pos != MODEL_POS_ROPE) {
+        c.rotary_dim = 0;
+        c.rope_interleaved = 0;
+        c.rope_theta = 0.0;
+    }
+    if (!c.experts)
+        c.top_k = 0;
+    if (!c.post_norm)
+        c.deepnorm = 0.0;
+    return model_config_complete(&c);
+}
+
+model_family_t model_config_family(const model_config_t *config)
+{
+    const model_config_t c = plain(config);
+    for (int f = 0; f < MODEL_FAMILY_GYRE; f++)
+        if (can_say((model_family_t)f, &c))
+            return (model_family_t)f;
+    return MODEL_FAMILY_GYRE;
+}
+
+gyre_status_t model_config_to_json(const model_config_t *config, json_t **out)
+{
+    const model_config_t c = plain(config);
+    model_family_t family = model_config_family(&c);
+    json_t *object = family_json(family, &c), *own = json_object();
+    model_config_t back = {0};
+    int bad = !object || !own;
+    if (family != MODEL_FAMILY_GYRE && !bad)
+        (void)read_back(family, object, &back);
+    for (size_t i = 0; !bad && i < FIELDS; i++) {
+        if (family == MODEL_FAMILY_GYRE)
+            bad |= json_object_set_new(object, fields[i].name, field_json(&c, &fields[i], 0));
+        else if (!same_field(&fields[i], &c, &back) || strcmp(fields[i].name, "leaves") == 0)
+            bad |= json_object_set_new(own, fields[i].name, field_json(&c, &fields[i], 0));
+    }
+    if (!bad && json_object_size(own) > 0)
+        bad |= json_object_set(object, "gyre", own);
+    json_decref(own);
+    if (bad) {
+        json_decref(object);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a model's config.json");
+    }
+    *out = object;
+    return GYRE_OK;
+}

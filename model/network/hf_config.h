@@ -1,0 +1,64 @@
+/* model/network/hf_config.h: Hugging Face's config.json -> model_config_t, and back.
+ *
+ * "model_type" names the family; each family is a block of options with the names that its own files use:
+ *
+ *     gpt2, gpt_neox, opt, bloom, llama, mistral, mixtral     as `transformers` has them
+ *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and hidden_act
+ *                    "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm" is another model.
+ *     codegeex       CodeGeeX (Zheng et al. 2023); keys as of gpt2; n_layer counts the top query layer
+ *     megatron_gpt   MT-NLG and whatever Megatron-LM trains; keys as of gpt2, or Megatron's own: num_layers, hidden_size,
+ *                    num_attention_heads, ffn_hidden_size, kv_channels, num_query_groups, max_position_embeddings,
+ *                    position_embedding_type (learned_absolute, rope, alibi, none), rotary_percent, rotary_base,
+ *                    rotary_interleaved, normalization (LayerNorm, RMSNorm), swiglu, add_bias_linear,
+ *                    untie_embeddings_and_output_weights, num_experts, moe_router_topk, moe_aux_loss_coeff,
+ *                    moe_expert_capacity_factor
+ *     gyre           any combination: keys are the fields of model_config_t
+ *
+ * Keys go by all the names that these families have for the same thing (hidden_size is n_embd), since `transformers`
+ * takes them so, too. An object "gyre" beside them sets any field of model_config_t by its own name and has the last
+ * word: {"model_type": "llama", ..., "gyre": {"leaves": 2, "capacity": 1.5}}; `transformers` ignores it.
+ * A key that changes what the model computes has a value that Gyre has, or it is an error; keys that change nothing
+ * (token ids, dtype, versions) are passed over. A key that is absent has the default of `transformers`, but for dropout:
+ * absent, there is none. */
+#ifndef MODEL_NETWORK_HF_CONFIG_H
+#define MODEL_NETWORK_HF_CONFIG_H
+
+#include <jansson.h>
+
+#include "model/network/config.h"
+
+/* A family of architectures: what a file of it can say. */
+typedef enum {
+    MODEL_FAMILY_GPT2,
+    MODEL_FAMILY_OPT,
+    MODEL_FAMILY_BLOOM,
+    MODEL_FAMILY_GPT_NEOX,
+    MODEL_FAMILY_LLAMA,
+    MODEL_FAMILY_MISTRAL,
+    MODEL_FAMILY_MIXTRAL,
+    MODEL_FAMILY_GLM,
+    MODEL_FAMILY_CODEGEEX,
+    MODEL_FAMILY_MEGATRON_GPT,
+    MODEL_FAMILY_GYRE,
+    MODEL_FAMILIES
+} model_family_t;
+
+/* Its "model_type". Static storage. */
+const char *model_family_name(model_family_t family);
+/* The first family, in the order above, whose files can say what `config` is. Where several can (a GPT-2 without
+ * biases has no other name than "gyre"), the choice depends on `config` alone. */
+model_family_t model_config_family(const model_config_t *config);
+
+/* `object`: what config.json holds; `where` names it in errors. *out is complete but for `leaves` == 0, which becomes the
+ * largest of 4, 2, 1 that divides heads, kv_heads and ffn or experts; it has passed model_config_check.
+ * UNSUPPORTED: a model_type or a value that Gyre lacks (the text names key, value and what there is). FORMAT: a value of
+ * another type, a key that is missing or contradicts another. INVALID: model_config_check. */
+gyre_status_t model_config_from_json(const json_t *object, const char *where, model_config_t *out);
+/* config.json of model_config_family(config), with "architectures" where `transformers` has a class: a new reference.
+ * Read back it gives the same configuration (completed). NO_MEMORY. */
+gyre_status_t model_config_to_json(const model_config_t *config, json_t **out);
+
+/* The largest of 4, 2, 1 that divides what leaves must divide. */
+size_t model_config_leaves(const model_config_t *config);
+
+#endif

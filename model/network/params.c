@@ -1,0 +1,387 @@
+/* model/network/params.c: builds the parameter table, slices of it, and its initial values. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "model/network/names.h"
+#include "model/network/params.h"
+#include "base/random.h"
+
+/* What an extent is a multiple of. */
+typedef enum { ONE, C, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;
+
+typedef struct {
+    extent_t shape[2];
+    int cut;
+    model_init_t init;
+    int residual; /* projects into the residual stream */
+} kind_t;
+
+static const kind_t kinds[MODEL_KINDS] = {
+    [MODEL_MLP_PROJ_W] = {{F, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_MLP_PROJ_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_MLP_FC_W] = {{C, FF}, 1, MODEL_INIT_NORMAL, 0},
+    [MODEL_MLP_FC_B] = {{FF, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_LN2_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN2_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_ATTN_PROJ_W] = {{Q, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_ATTN_PROJ_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_ATTN_QKV_W] = {{C, QKV}, 1, MODEL_INIT_NORMAL, 0},
+    [MODEL_ATTN_QKV_B] = {{QKV, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_LN1_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN1_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_EXPERT_PROJ_W] = {{EF, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_EXPERT_FC_W] = {{EC, FF}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_ROUTER_W] = {{C, E}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_LNF_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LNF_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_WPE] = {{TP, C}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_WTE] = {{V, C}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_HEAD] = {{V, C}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_WQE] = {{T, C}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_EMB_LN_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_EMB_LN_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+};
+
+static const model_kind_t layer_order[] = {
+    MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B, MODEL_MLP_FC_W,   MODEL_MLP_FC_B, MODEL_EXPERT_PROJ_W,
+    MODEL_EXPERT_FC_W, MODEL_ROUTER_W,   MODEL_LN2_W,      MODEL_LN2_B,    MODEL_ATTN_PROJ_W,
+    MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B, MODEL_LN1_W,    MODEL_LN1_B,
+};
+#define LAYER_ROWS (sizeof layer_order / sizeof layer_order[0])
+
+/* 1 if a model of this shape has such a row. */
+static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
+{
+    switch (kind) {
+    case MODEL_MLP_PROJ_W:
+    case MODEL_MLP_FC_W:
+        return c->experts == 0;
+    case MODEL_MLP_PROJ_B:
+    case MODEL_MLP_FC_B:
+        return c->experts == 0 && !c->no_mlp_bias;
+    case MODEL_EXPERT_PROJ_W:
+    case MODEL_EXPERT_FC_W:
+    case MODEL_ROUTER_W:
+        return c->experts > 0;
+    case MODEL_ATTN_PROJ_B:
+        return !c->no_proj_bias;
+    case MODEL_ATTN_QKV_B:
+        return !c->no_qkv_bias;
+    case MODEL_LN1_B:
+    case MODEL_LN2_B:
+        return c->norm == MODEL_NORM_LAYER;
+    case MODEL_LNF_W:
+        return !c->post_norm;
+    case MODEL_LNF_B:
+        return !c->post_norm && c->norm == MODEL_NORM_LAYER;
+    case MODEL_WPE:
+        return c->pos == MODEL_POS_LEARNED;
+    case MODEL_WQE:
+        return c->top_query && layer + 1 == c->layers;
+    case MODEL_EMB_LN_W:
+    case MODEL_EMB_LN_B:
+        return c->embed_norm;
+    default:
+        return 1;
+    }
+}
+
+static int extent(const model_config_t *c, extent_t what, size_t *out)
+{
+    size_t gate = c->gated ? 2 : 1;
+    switch (what) {
+    case ONE:
+        *out = 1;
+        return 1;
+    case C:
+        *out = c->hidden;
+        return 1;
+    case F:
+        *out = c->ffn;
+        return 1;
+    case FF:
+        return base_mul(gate, c->ffn, out);
+    case Q:
+        return base_mul(c->heads, c->head_dim, out);
+    case QKV:
+        return base_mul(c->heads + 2 * c->kv_heads, c->head_dim, out);
+    case T:
+        *out = c->seq;
+        return 1;
+    case TP:
+        return base_add(c->seq, c->pos_offset, out);
+    case V:
+        *out = c->vocab_padded;
+        return 1;
+    case EF:
+        return base_mul(c->experts, c->ffn, out);
+    case EC:
+        return base_mul(c->experts, c->hidden, out);
+    case E:
+        *out = c->experts;
+        return 1;
+    }
+    return 0;
+}
+
+/* The pieces that lie side by side along the cut. */
+static void set_parts(const model_config_t *c, model_param_t *row)
+{
+    row->parts = 1;
+    row->part[0] = row->cut < 0 ? 0 : row->shape[row->cut];
+    if (row->kind == MODEL_ATTN_QKV_W || row->kind == MODEL_ATTN_QKV_B) {
+        row->parts = 3;
+        row->part[0] = c->heads * c->head_dim;
+        row->part[1] = row->part[2] = c->kv_heads * c->head_dim;
+    } else if ((row->kind == MODEL_MLP_FC_W || row->kind == MODEL_MLP_FC_B) && c->gated) {
+        row->parts = 2;
+        row->part[0] = row->part[1] = c->ffn;
+    }
+}
+
+static gyre_status_t add_row(model_params_t *params, model_family_t family, model_kind_t kind, size_t layer)
+{
+    const model_config_t *c = &params->config;
+    const kind_t *k = &kinds[kind];
+    if (!has_kind(c, kind, layer))
+        return GYRE_OK;
+    model_param_t *row = &params->row[params->rows];
+    int in_layer = kind < MODEL_LAYER_KINDS || kind == MODEL_WQE;
+    int at_end = kind == MODEL_LNF_W || kind == MODEL_LNF_B || kind == MODEL_HEAD;
+    *row = (model_param_t){.kind = kind,
+                           .layer = in_layer ? (int)layer
+                                    : at_end ? (int)c->layers
+                                             : -1,
+                           .dims = k->shape[1] == ONE ? 1 : 2,
+                           .cut = k->cut,
+                           .leaves = k->cut < 0 ? 1 : c->leaves,
+                           .global = params->rows,
+                           .offset = params->total,
+                           .grad = params->grad_total,
+                           .alias = MODEL_NONE,
+                           .twin = !c->untied && (kind == MODEL_HEAD || kind == MODEL_WTE),
+                           .init = k->init,
+                           .std = c->init_std > 0.0 ? c->init_std : 0.02 * sqrt(768.0 / (double)c->hidden),
+                           .decay = k->shape[1] != ONE};
+    if (k->residual)
+        row->std /= sqrt(2.0 * (double)c->layers);
+    model_row_name(family, kind, layer, row->name);
+    int fits = extent(c, k->shape[0], &row->shape[0]) && extent(c, k->shape[1], &row->shape[1]) &&
+               base_mul(row->shape[0], row->shape[1], &row->count) &&
+               base_add(params->grad_total, row->count, &params->grad_total) &&
+               params->grad_total <= SIZE_MAX / sizeof(double);
+    if (!fits)
+        return gyre_fail(GYRE_ERR_OVERFLOW, "%s [%zu, %zu]: the model does not fit in the address space",
+                         row->name, row->shape[0], row->shape[1]);
+    set_parts(c, row);
+    row->leaf_count = row->count / row->leaves;
+    if (!(row->twin && kind == MODEL_HEAD)) /* a tied head gets the place of the embedding, in link_twins */
+        params->total += row->count;
+    params->rows++;
+    return GYRE_OK;
+}
+
+/* A tied head lies where its embedding lies, if both are here; else it is a copy of its own. */
+static void link_twins(model_params_t *params)
+{
+    size_t head = model_params_find(params, MODEL_HEAD, 0), wte = model_params_find(params, MODEL_WTE, 0);
+    if (head == MODEL_NONE || wte == MODEL_NONE || !params->row[head].twin)
+        return;
+    params->row[head].alias = wte;
+    params->row[head].offset = params->row[wte].offset;
+}
+
+static model_params_t *new_table(const model_config_t *config, size_t rows)
+{
+    model_params_t *params = calloc(1, sizeof *params);
+    if (params)
+        params->row = calloc(rows ? rows : 1, sizeof *params->row);
+    if (!params || !params->row) {
+        free(params);
+        gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a table of %zu parameters", rows);
+        return NULL;
+    }
+    params->config = *config;
+    return params;
+}
+
+gyre_status_t model_params_create(const model_config_t *given, model_params_t **out)
+{
+    gyre_status_t status = model_config_check(given);
+    if (status != GYRE_OK)
+        return status;
+    const model_config_t config = model_config_complete(given);
+    model_params_t *params = new_table(&config, (LAYER_ROWS + 1) * config.layers + MODEL_KINDS);
+    if (!params)
+        return GYRE_ERR_NO_MEMORY;
+    static const model_kind_t first[] = {MODEL_HEAD, MODEL_LNF_W, MODEL_LNF_B};
+    static const model_kind_t last[] = {MODEL_EMB_LN_W, MODEL_EMB_LN_B, MODEL_WPE, MODEL_WTE};
+    const model_family_t family = model_config_family(&config);
+    for (size_t i = 0; status == GYRE_OK && i < sizeof first / sizeof first[0]; i++)
+        status = add_row(params, family, first[i], 0);
+    for (size_t layer = config.layers; status == GYRE_OK && layer-- > 0;) {
+        for (size_t i = 0; status == GYRE_OK && i < LAYER_ROWS; i++)
+            status = add_row(params, family, layer_order[i], layer);
+        if (status == GYRE_OK)
+            status = add_row(params, family, MODEL_WQE, layer);
+    }
+    for (size_t i = 0; status == GYRE_OK && i < sizeof last / sizeof last[0]; i++)
+        status = add_row(params, family, last[i], 0);
+    if (status != GYRE_OK) {
+        model_params_destroy(params);
+        return status;
+    }
+    link_twins(params);
+    *out = params;
+    return GYRE_OK;
+}
+
+static int held(const model_params_t *whole, const model_slice_t *slice, const model_param_t *row)
+{
+    if (row->layer < 0)
+        return slice->embed;
+    if ((size_t)row->layer == whole->config.layers)
+        return slice->head;
+    return !slice->has || slice->has[row->layer];
+}
+
+gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
+                                 model_params_t **out)
+{
+    size_t leaves = whole->config.leaves;
+    if (slice->tp_size < 1 || slice->tp_rank >= slice->tp_size || leaves % slice->tp_size != 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "tensor parallelism of %zu does not divide the %zu leaves that sums have: take a "
+                         "power of two up to %zu, or more leaves",
+                         slice->tp_size, leaves, leaves);
+    model_params_t *params = new_table(&whole->config, whole->rows);
+    if (!params)
+        return GYRE_ERR_NO_MEMORY;
+    for (size_t r = 0; r < whole->rows; r++) {
+        if (!held(whole, slice, &whole->row[r]))
+            continue;
+        model_param_t *row = &params->row[params->rows++];
+        *row = whole->row[r];
+        if (row->cut >= 0) {
+            row->count /= slice->tp_size;
+            row->first = slice->tp_rank * row->count;
+        }
+        row->alias = MODEL_NONE;
+        row->offset = params->total;
+        row->grad = params->grad_total;
+        params->grad_total += row->count;
+        if (!(row->twin && row->kind == MODEL_HEAD && slice->embed))
+            params->total += row->count;
+    }
+    link_twins(params);
+    *out = params;
+    return GYRE_OK;
+}
+
+void model_params_destroy(model_params_t *params)
+{
+    if (!params)
+        return;
+    free(params->row);
+    free(params);
+}
+
+size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t layer)
+{
+    for (size_t r = 0; r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        if (row->kind == kind && (kind >= MODEL_LAYER_KINDS || row->layer == (int)layer))
+            return r;
+    }
+    return MODEL_NONE;
+}
+
+size_t model_param_place(const model_param_t *row, size_t i)
+{
+    if (row->leaves == 1 || row->cut <= 0) {
+        if (row->leaves == 1 || row->parts == 1)
+            return i; /* leaves along the slowest dimension lie as in the file */
+        size_t leaf = i / row->leaf_count, at = i % row->leaf_count, start = 0;
+        for (size_t p = 0; p < row->parts; p++) { /* a bias of several parts */
+            size_t width = row->part[p] / row->leaves;
+            if (at < width)
+                return start + leaf * width + at;
+            at -= width;
+            start += row->part[p];
+        }
+        return start;
+    }
+    size_t width = row->shape[1] / row->leaves, leaf = i / row->leaf_count, in = i % row->leaf_count;
+    size_t line = in / width, at = in % width, start = 0;
+    for (size_t p = 0; p < row->parts; p++) {
+        size_t piece = row->part[p] / row->leaves;
+        if (at < piece)
+            return line * row->shape[1] + start + leaf * piece + at;
+        at -= piece;
+        start += row->part[p];
+    }
+    return start;
+}
+
+size_t model_param_run(const model_param_t *row, size_t i)
+{
+    size_t all = row->leaves * row->leaf_count;
+    if (row->leaves == 1 || (row->cut <= 0 && row->parts == 1))
+        return all - i;
+    size_t width = row->cut == 1 ? row->shape[1] / row->leaves : row->leaf_count,
+           at = i % row->leaf_count % width;
+    for (size_t p = 0; p < row->parts; p++) {
+        size_t piece = row->part[p] / row->leaves;
+        if (at < piece)
+            return piece - at;
+        at -= piece;
+    }
+    return 1;
+}
+
+void model_param_to_file(const model_param_t *row, const float *canonical, float *file)
+{
+    for (size_t i = 0, n; i < row->leaves * row->leaf_count; i += n) {
+        n = model_param_run(row, i);
+        memcpy(file + model_param_place(row, i), canonical + i, n * sizeof *file);
+    }
+}
+
+void model_param_from_file(const model_param_t *row, const float *file, float *canonical)
+{
+    for (size_t i = 0, n; i < row->leaves * row->leaf_count; i += n) {
+        n = model_param_run(row, i);
+        memcpy(canonical + i, file + model_param_place(row, i), n * sizeof *file);
+    }
+}
+
+/* What tells a row from others, in every layout and for any number of layers. A tied head begins as its embedding. */
+static uint32_t random_stream(const model_param_t *row)
+{
+    model_kind_t kind = row->kind == MODEL_HEAD && row->twin ? MODEL_WTE : row->kind;
+    uint32_t layer = kind < MODEL_LAYER_KINDS ? (uint32_t)row->layer + 1 : 0;
+    return layer * 64 + (uint32_t)kind;
+}
+
+void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out)
+{
+    uint32_t stream = random_stream(row);
+    for (size_t i = 0; i < count; i++)
+        out[i] = row->init == MODEL_INIT_ZERO ? 0.0f
+                 : row->init == MODEL_INIT_ONE
+                     ? 1.0f
+                     : (float)(row->std * model_random_normal(seed, MODEL_RANDOM_INIT, stream,
+                                                              model_param_place(row, first + i)));
+}
+
+void model_params_init(const model_params_t *params, uint64_t seed, float *flat)
+{
+    for (size_t r = 0; r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        if (row->alias == MODEL_NONE)
+            model_param_init(row, seed, row->first, row->count, flat + row->offset);
+    }
+}

@@ -1,0 +1,131 @@
+/* model/network/params.h: the parameter table: one row per parameter; nothing else knows parameter names (design, idea 6).
+ *
+ * Rows stand in the order in which backward finishes them: head, final norm, the layers from the top, each from its
+ * output to its input, then the embeddings. Parameters lie back to back in that order in one flat buffer, so a range of
+ * rows is a range of memory, and a bucket is both.
+ *
+ * A row that tensor parallelism cuts is stored leaf by leaf (config.leaves of them): leaf k is what rank k would hold
+ * if every leaf had a rank of its own, row-major by itself. So what any rank holds of any row is one range of elements of
+ * the canonical row, and shards of optimiser state, checkpoints and hashes are such ranges, whatever the layout.
+ * model_param_to_file and _from_file turn a canonical row into the order of Hugging Face's files and back. */
+#ifndef MODEL_NETWORK_PARAMS_H
+#define MODEL_NETWORK_PARAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "model/network/config.h"
+
+/* Kinds before MODEL_LAYER_KINDS occur at most once per layer. F' is F, or 2 F where the MLP is gated (gate, up). */
+typedef enum {
+    MODEL_MLP_PROJ_W,    /* [F, C] (Conv1D: [in, out], as GPT-2 stores every product) */
+    MODEL_MLP_PROJ_B,    /* [C] */
+    MODEL_MLP_FC_W,      /* [C, F'] */
+    MODEL_MLP_FC_B,      /* [F'] */
+    MODEL_LN2_W,         /* [C] */
+    MODEL_LN2_B,         /* [C] */
+    MODEL_ATTN_PROJ_W,   /* [H D, C] */
+    MODEL_ATTN_PROJ_B,   /* [C] */
+    MODEL_ATTN_QKV_W,    /* [C, (H + 2 KV) D]: q, k, v side by side, each cut by heads */
+    MODEL_ATTN_QKV_B,    /* [(H + 2 KV) D] */
+    MODEL_LN1_W,         /* [C] */
+    MODEL_LN1_B,         /* [C] */
+    MODEL_EXPERT_PROJ_W, /* [E F, C]: expert by expert [F, C]; a leaf is E / G experts */
+    MODEL_EXPERT_FC_W,   /* [E C, F']: expert by expert [C, F'] */
+    MODEL_ROUTER_W,      /* [C, E] */
+    MODEL_LAYER_KINDS,
+    MODEL_LNF_W = MODEL_LAYER_KINDS, /* [C] */
+    MODEL_LNF_B,                     /* [C] */
+    MODEL_WPE,                       /* [pos_offset + T, C] */
+    MODEL_WTE,                       /* [V', C] */
+    MODEL_HEAD,                      /* [V', C]; tied: the head's share of the token embedding's gradient */
+    MODEL_WQE,                       /* [T, C]: the top layer's queries (config.top_query) */
+    MODEL_EMB_LN_W,                  /* [C] */
+    MODEL_EMB_LN_B,                  /* [C] */
+    MODEL_KINDS
+} model_kind_t;
+
+typedef enum { MODEL_INIT_ZERO, MODEL_INIT_ONE, MODEL_INIT_NORMAL } model_init_t;
+
+#define MODEL_PARTS 3
+#define MODEL_NONE  SIZE_MAX
+
+/* Counts and offsets in elements. A table is whole (model_params_create) or a rank's slice of it (model_params_slice);
+ * for a whole one global is the row itself, first is 0 and count is that of the canonical row. */
+typedef struct {
+    char name
+        [80]; /* Hugging Face's for this architecture: "transformer.h.0.attn.c_attn.weight" (model/network/names.h) */
+    model_kind_t kind;
+    int layer;   /* 0 .. L-1; -1: before the first (embeddings); L: behind the last (final norm, head) */
+    size_t dims; /* 1 or 2 */
+    size_t
+        shape[2]; /* of the whole row, in Hugging Face's GPT-2 order [in, out]; shape[1] is 1 for dims == 1 */
+    int cut;      /* the dimension that is cut in leaves; -1: every rank holds it whole */
+    size_t
+        parts; /* pieces side by side along `cut`, each cut by itself: 3 for q, k, v; 2 for gate, up; else 1 */
+    size_t part[MODEL_PARTS]; /* their extents */
+    size_t leaves;            /* G of the whole row; 1 where it is not cut */
+    size_t leaf_count;        /* elements of a leaf */
+
+    size_t global; /* row of the whole table */
+    size_t first;  /* element of the canonical row where this slice begins: a multiple of leaf_count */
+    size_t count;  /* elements of this slice */
+    size_t offset; /* of its first element in the flat buffer of weights */
+    size_t grad;   /* the same in a flat buffer of gradients */
+
+    /* A tied head is no weight of its own: MODEL_NONE, or on a slice that holds both the local row of the token embedding,
+     * whose offset it shares; its gradient is added to that row's when both are sums over the whole batch. */
+    size_t alias;
+    int twin; /* 1: the token embedding or the head of a tied model: both hold the same weights, and one gradient */
+
+    model_init_t init;
+    double std; /* of MODEL_INIT_NORMAL */
+    int decay;  /* 1: weight decay applies (matrices) */
+} model_param_t;
+
+typedef struct {
+    model_config_t config; /* complete */
+    size_t rows;
+    model_param_t *row; /* [rows] */
+    size_t total;       /* elements of the flat buffer of weights */
+    size_t grad_total;  /* elements of the gradients: total, and a tied head beside its embedding */
+} model_params_t;
+
+/* Builds the table. INVALID (model_config_check), OVERFLOW, NO_MEMORY. Freed by model_params_destroy. */
+gyre_status_t model_params_create(const model_config_t *config, model_params_t **out);
+void model_params_destroy(model_params_t *params);
+
+/* What one rank holds: its tensor-parallel leaves [tp_rank G / tp_size, + G / tp_size) of the layers whose `has` is 1
+ * ([L]), the embeddings with `embed`, head and final norm with `head`. */
+typedef struct {
+    size_t tp_rank, tp_size;  /* tp_size divides config.leaves */
+    const unsigned char *has; /* [L]; NULL: all */
+    int embed, head;
+} model_slice_t;
+/* The rows of `whole` that the slice holds, in the same order. INVALID: tp_size does not divide the leaves. NO_MEMORY. */
+gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
+                                 model_params_t **out);
+
+/* The row of `kind`, MODEL_NONE if the table has none; `layer` is ignored for kinds that occur once. */
+size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t layer);
+
+/* Initial values of every row into flat [total]: each element is a function of (seed, row of the whole table, element of the
+ * canonical row in the file's order) only, so every layout begins with the same bits.
+ * Matrices are normal with GPT-2's deviation, 0.02 at its width of 768, and for other widths 0.02 sqrt(768 / hidden),
+ * which keeps products at the same scale (narrow models learn markedly sooner with it). The two projections into the
+ * residual stream are scaled by 1/sqrt(2 L), as GPT-2's are. */
+void model_params_init(const model_params_t *params, uint64_t seed, float *flat);
+/* The same for elements [first, first + count) of one canonical row. */
+void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out);
+
+/* Where element i of a canonical row (0 <= i < leaves * leaf_count) lies in the row-major whole [shape[0], shape[1]]. */
+size_t model_param_place(const model_param_t *row, size_t i);
+/* How many elements from i on lie behind one another there, too: at least 1. */
+size_t model_param_run(const model_param_t *row, size_t i);
+/* The whole canonical row [leaves * leaf_count] into the row-major whole, and back. */
+void model_param_to_file(const model_param_t *row, const float *canonical, float *file);
+void model_param_from_file(const model_param_t *row, const float *file, float *canonical);
+
+#endif

@@ -1,0 +1,99 @@
+/* model/network/stage/stage.h: a run of layers of the decoder on one rank, forward and backward, for float and double.
+ *
+ * A stage is what pipeline parallelism places: some consecutive layers, with the embedding in front of the first and
+ * final norm, head and loss behind the last. Tensor parallelism cuts its products over the ranks of a group; with
+ * sequence parallelism norms, residual stream and dropout live on shards of T / size positions, and each all-reduce becomes
+ * a reduce-scatter and an all-gather (Shoeybi et al. 2019; Korthikanti et al. 2022).
+ *
+ * Bits do not depend on any of that. A stage computes one sequence at a time (those of a micro-batch layer by layer, so that a
+ * layer's weights are fetched once for all of them), and every sum that a layout may cut has
+ * config.leaves fixed leaves (heads of attention, slices of the MLP, blocks of the vocabulary, blocks of positions), each
+ * computed by the same product of the same shape wherever it is, joined in the tree of docs/contract.md: first over the
+ * leaves that a rank holds, then over ranks in the collective. */
+#ifndef MODEL_NETWORK_STAGE_STAGE_H
+#define MODEL_NETWORK_STAGE_STAGE_H
+
+#include <gyre/gyre.h>
+
+#include "model/kernels/kernels.h"
+#include "model/network/params.h"
+#include "model/network/routed.h"
+#include "base/spans.h"
+
+/* The tensor-parallel group of a rank. */
+typedef struct {
+    gyre_comm_t *comm; /* NULL: alone */
+    size_t rank, size; /* of comm; size is a power of two that divides config.leaves */
+    int sequence;      /* 1: sequence parallelism; size divides seq */
+} model_tp_t;
+
+typedef enum { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_SELECTIVE, MODEL_RECOMPUTE_FULL } model_recompute_t;
+/* Values are rounded to the type wherever a tensor is stored; products and sums are of float (docs/precision.md). */
+typedef enum { MODEL_FLOAT32, MODEL_BFLOAT16, MODEL_FLOAT16 } model_precision_t;
+
+/* Whether a GPU's work is launched as CUDA graphs (model/gpu/stage/graphs.c); AUTO: where kernels are short. Bits are the same. */
+typedef enum { MODEL_GRAPHS_OFF, MODEL_GRAPHS_AUTO, MODEL_GRAPHS_ON } model_graphs_t;
+
+typedef struct {
+    size_t first, layers; /* first .. first + layers - 1 of the whole model */
+    int embed, head;      /* 1: has the embedding in front, final norm + head + loss behind */
+    size_t slots;         /* sequences between forward and backward at the same time */
+    size_t together;      /* of them in one call of model_stage_*_batch, at most; 0: 1 */
+    /* So many consecutive sequences have one gradient of each weight, placed and announced once, under the slot of the first of them:
+     * backward takes a multiple of them in each call. 0: 1 */
+    size_t grad_sequences;
+    model_recompute_t recompute;
+    model_precision_t precision; /* MODEL_FLOAT32 for double */
+    int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
+    /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory (model/gpu/stage/offload.c) */
+    int offload;
+    model_graphs_t graphs; /* on a GPU */
+    size_t stages;         /* of the GPU's, which share the memory that graphs may take; 0: 1 */
+    uint64_t seed;         /* of dropout */
+} model_stage_config_t;
+
+/* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix); `sequence` and
+ * `step` key the random numbers of dropout. */
+typedef struct {
+    const model_token_t *tokens, *targets;
+    size_t prefix; /* with config.prefix: positions 0 .. prefix - 1 see one another */
+    /* [T], each below T: by which angles they turn, of a model that has prefixes and MODEL_POS_ROPE. NULL: 0 .. T - 1 */
+    const int32_t *positions;
+    uint64_t sequence, step;
+    int evaluate; /* 1: no dropout, for a loss of validation; logits never have any */
+} model_sequence_t;
+
+/* Rows first .. first + rows - 1 of the table (all gradients of one layer, or of what stands before or behind the layers)
+ * have their final gradient of this sequence (of these config.grad_sequences). An answer other than GYRE_OK ends backward, which returns it. */
+typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, size_t rows);
+
+/* What a stage has given to its group since it was created, in elements of the whole tensor: n elements all-reduced travel
+ * 2 n (t - 1) / t times per rank, n reduce-scattered or all-gathered n (t - 1) / t times. */
+typedef struct {
+    /* [T, C] tensors between products and the residual stream. Per layer, sequence and pass without recomputation: 2 all-reduced,
+     * or 2 gathered and 2 reduce-scattered; so 8 T C (t - 1) / t elements travel for both passes, either way. The embedding and
+     * the head add one of each kind. */
+    uint64_t all_reduce, reduce_scatter, all_gather;
+    /* All-reduced beside them. With sequence parallelism: gradients of norms' gains and of biases behind products, [C] each, and
+     * of routers, [C, E] each; and per layer with experts and forward pass, E counts of choices that are all-gathered. Without
+     * it: per layer with experts and backward pass the gradients of the choices' weights, [T, top_k]. Either way: with
+     * top_query the gradient of its embedding, [T, C]. */
+    uint64_t sums;
+    uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
+    uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
+} model_traffic_t;
+
+#define MODEL_REAL_BITS 32
+#include "model/kernels/real.h"
+#include "model/network/stage/api.inc"
+#undef MODEL_REAL_BITS
+#define MODEL_REAL_BITS 64
+#include "model/kernels/real.h"
+#include "model/network/stage/api.inc"
+#undef MODEL_REAL_BITS
+#undef real
+#undef real_bits_t
+#undef REAL
+#undef REAL_TYPE
+
+#endif

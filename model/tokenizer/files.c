@@ -1,0 +1,204 @@
+/* model/tokenizer/files.c: GPT-2's merges.txt, and .tiktoken files. */
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/tokenizer/internal.h"
+
+static const char end_of_text[] = "<|endoftext|>";
+
+static gyre_status_t add_end_of_text(model_tokenizer_t *tokenizer, const char *path, size_t id)
+{
+    tokenizer->eot = (int64_t)id;
+    return tokenizer_add(tokenizer, path, id, end_of_text, sizeof end_of_text - 1, 1);
+}
+
+/* A line without its end; *at moves behind it. 0: there is none. */
+static int next_line(const char **at, const char *end, const char **line, size_t *length)
+{
+    if (*at >= end)
+        return 0;
+    const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+    *line = *at;
+    *length = (size_t)((stop ? stop : end) - *at);
+    *at = stop ? stop + 1 : end;
+    if (*length > 0 && (*line)[*length - 1] == '\r')
+        --*length;
+    return 1;
+}
+
+/* ---- merges.txt: id 256 + n is what line n makes; ids 0 .. 255 are bytes in the order of their letters ----------------- */
+
+/* Letters to bytes; count, or 0. */
+static size_t unletter(const char *word, size_t length, unsigned char *out, size_t room)
+{
+    size_t count = 0, step;
+    for (size_t i = 0; i < length; i += step, count++) {
+        uint32_t letter;
+        step = tokenizer_utf8((const unsigned char *)word + i, length - i, &letter);
+        int byte = step > 0 ? tokenizer_unletter(letter) : -1;
+        if (byte < 0 || count == room)
+            return 0;
+        out[count] = (unsigned char)byte;
+    }
+    return count;
+}
+
+/* ids 0 .. 255: printable letters first, as they are, then the others. */
+static gyre_status_t add_letters(model_tokenizer_t *tokenizer, const char *path)
+{
+    gyre_status_t status = GYRE_OK;
+    size_t id = 0;
+    for (int other = 0; other < 2; other++)
+        for (unsigned b = 0; status == GYRE_OK && b < 256; b++) {
+            unsigned char byte = (unsigned char)b;
+            if ((tokenizer_letter(b) >= 256) == other)
+                status = tokenizer_add(tokenizer, path, id++, &byte, 1, 0);
+        }
+    return status;
+}
+
+typedef struct {
+    unsigned char bytes[1024]; /* of both words */
+    size_t left, all;
+} merge_line_t;
+
+/* 0: the line is no merge. */
+static int parse_merge(const char *line, size_t length, merge_line_t *out)
+{
+    const char *space = memchr(line, ' ', length);
+    if (!space)
+        return 0;
+    size_t left = (size_t)(space - line);
+    out->left = unletter(line, left, out->bytes, sizeof out->bytes);
+    size_t right =
+        unletter(space + 1, length - left - 1, out->bytes + out->left, sizeof out->bytes - out->left);
+    out->all = out->left + right;
+    return out->left > 0 && right > 0;
+}
+
+/* Calls each line's merge: first to add its token, then, when all are there, to add its rank. */
+static gyre_status_t each_merge(model_tokenizer_t *tokenizer, const char *path, const char *text,
+                                size_t bytes, int ranks, size_t *count)
+{
+    const char *at = text, *line;
+    size_t length, number = 0;
+    merge_line_t merge;
+    gyre_status_t status = GYRE_OK;
+    *count = 0;
+    while (status == GYRE_OK && next_line(&at, text + bytes, &line, &length)) {
+        number++;
+        if (length == 0 || (number == 1 && *line == '#'))
+            continue;
+        if (!parse_merge(line, length, &merge))
+            return gyre_fail(
+                GYRE_ERR_FORMAT,
+                "%s: line %zu is no merge of two tokens in GPT-2's letters ('%.*s'): is it a merges.txt?",
+                path, number, (int)(length < 40 ? length : 40), line);
+        if (!ranks)
+            status = tokenizer_add(tokenizer, path, 256 + *count, merge.bytes, merge.all, 0);
+        else {
+            uint32_t left = tokenizer_lookup(tokenizer, merge.bytes, merge.left),
+                     right = tokenizer_lookup(tokenizer, merge.bytes + merge.left, merge.all - merge.left);
+            if (left == TOKENIZER_NONE || right == TOKENIZER_NONE)
+                return gyre_fail(GYRE_ERR_FORMAT, "%s: line %zu merges a token that no line makes", path,
+                                 number);
+            status = tokenizer_merge(tokenizer, path, left, right);
+        }
+        ++*count;
+    }
+    return status;
+}
+
+gyre_status_t tokenizer_read_merges(model_tokenizer_t *tokenizer, const char *path, const char *text,
+                                    size_t bytes)
+{
+    size_t count;
+    gyre_status_t status = add_letters(tokenizer, path);
+    if (status == GYRE_OK)
+        status = each_merge(tokenizer, path, text, bytes, 0, &count);
+    if (status == GYRE_OK && count == 0)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s holds no merges: is it a merges.txt?", path);
+    if (status == GYRE_OK)
+        status = add_end_of_text(tokenizer, path, 256 + count);
+    if (status == GYRE_OK)
+        status = tokenizer_index(tokenizer, path);
+    if (status == GYRE_OK)
+        status = tokenizer_merges(tokenizer, count);
+    if (status == GYRE_OK)
+        status = each_merge(tokenizer, path, text, bytes, 1, &count);
+    return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern("gpt2"))
+                             : status;
+}
+
+/* ---- .tiktoken: base64 of a token's bytes, a space, its rank, which is its id -------------------------------------------- */
+
+static gyre_status_t parse_token(model_tokenizer_t *tokenizer, const char *path, size_t number,
+                                 const char *line, size_t length)
+{
+    unsigned char token[1024];
+    size_t count = 0, id = 0;
+    const char *space = memchr(line, ' ', length), *stop = NULL;
+    size_t digits = space ? (size_t)(line + length - space - 1) : 0;
+    int fine = space && digits > 0 && digits < 9 &&
+               sodium_base642bin(token, sizeof token, line, (size_t)(space - line), NULL, &count, &stop,
+                                 sodium_base64_VARIANT_ORIGINAL) == 0 &&
+               stop == space && count > 0;
+    for (size_t i = 0; fine && i < digits; i++) {
+        fine = space[1 + i] >= '0' && space[1 + i] <= '9';
+        id = 10 * id + (size_t)(space[1 + i] - '0');
+    }
+    if (!fine)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: line %zu is not base64 and a rank ('%.*s')", path, number,
+                         (int)(length < 40 ? length : 40), line);
+    return tokenizer_add(tokenizer, path, id, token, count, 0);
+}
+
+/* Special tokens of the published vocabularies, known by their size. */
+static gyre_status_t add_specials(model_tokenizer_t *tokenizer, const char *path, const char *pattern)
+{
+    static const struct {
+        const char *pattern;
+        size_t ranks, id;
+        const char *text;
+    } special[] = {{"cl100k", 100256, 100258, "<|fim_prefix|>"},
+                   {"cl100k", 100256, 100259, "<|fim_middle|>"},
+                   {"cl100k", 100256, 100260, "<|fim_suffix|>"},
+                   {"cl100k", 100256, 100276, "<|endofprompt|>"},
+                   {"o200k", 199998, 200018, "<|endofprompt|>"}};
+    size_t ranks = tokenizer->vocab, end = ranks;
+    if (strcmp(pattern, "gpt2") == 0 && ranks > 50256 && !tokenizer->token[50256].there) /* p50k */
+        end = 50256;
+    else if (strcmp(pattern, "cl100k") == 0 && ranks == 100256)
+        end = 100257;
+    else if (strcmp(pattern, "o200k") == 0 && ranks == 199998)
+        end = 199999;
+    gyre_status_t status = add_end_of_text(tokenizer, path, end);
+    for (size_t i = 0; status == GYRE_OK && i < sizeof special / sizeof *special; i++)
+        if (strcmp(special[i].pattern, pattern) == 0 && special[i].ranks == ranks)
+            status =
+                tokenizer_add(tokenizer, path, special[i].id, special[i].text, strlen(special[i].text), 1);
+    return status;
+}
+
+gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *path, const char *text,
+                                      size_t bytes, const char *pattern)
+{
+    const char *at = text, *line;
+    size_t length, number = 0;
+    gyre_status_t status = GYRE_OK;
+    while (status == GYRE_OK && next_line(&at, text + bytes, &line, &length)) {
+        number++;
+        if (length > 0)
+            status = parse_token(tokenizer, path, number, line, length);
+    }
+    if (status == GYRE_OK)
+        status = add_specials(tokenizer, path, pattern);
+    if (status == GYRE_OK)
+        status = tokenizer_index(tokenizer, path);
+    tokenizer->whole_first = 1;
+    return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern(pattern))
+                             : status;
+}

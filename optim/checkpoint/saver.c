@@ -1,0 +1,513 @@
+/* optim/checkpoint/saver.c: one thread, one checkpoint under way.
+ *
+ * `busy` belongs to the mutex: the caller sets it when the job is filled in, the thread clears it when its memory is free
+ * again. While it is set the job is the thread's, otherwise the caller's. */
+#include "optim/checkpoint/saver.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#define LOOK_S 0.02 /* between two looks for the shards of others */
+#define LAST_S 0.5  /* a last moment for what was given up */
+
+struct optim_saver {
+    const model_params_t *whole;
+    char *folder, *id;
+    size_t keep, goods;
+    uint64_t *good; /* [keep + 1] steps known to be good, oldest first; the thread's once it runs */
+    size_t rank, ranks;
+    unsigned char *writes; /* [ranks] */
+    json_t **entry;        /* [ranks] of the shards that are there; the thread's */
+    double patience;
+    size_t elements; /* room in `copy` */
+
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int running, busy, quit;
+    int given_up; /* the shards of other ranks do not come any more */
+    unsigned attempt;
+    int alone; /* the others write nothing */
+    /* the job, the thread's while busy */
+    uint64_t step;
+    model_range_t *range; /* [room], of which count are in use; parts are set when it is handed over */
+    size_t count, room;
+    float *copy; /* [MODEL_RANGE_PARTS * elements], of which used: ranges back to back, each part by part */
+    size_t used; /* elements */
+    gyre_status_t added; /* of the first range that could not be had or added */
+    char why[512];       /* its text */
+    json_t *run;
+    int first_sync;
+    /* the answer */
+    gyre_status_t status;
+    uint64_t newest;
+};
+
+/* ---- the thread ----------------------------------------------------------------------------------------- */
+
+static int is_good(const optim_saver_t *saver, uint64_t step)
+{
+    for (size_t i = 0; i < saver->goods; i++)
+        if (saver->good[i] == step)
+            return 1;
+    return 0;
+}
+
+/* Behind a new good checkpoint: the oldest goes, and so does whatever is older than the new one and no good. Nothing
+ * depends on them any more, so what cannot be removed is told and left. */
+static void forget_old(optim_saver_t *saver)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    if (saver->goods > saver->keep) {
+        memmove(saver->good, saver->good + 1, saver->keep * sizeof *saver->good);
+        saver->goods = saver->keep;
+    }
+    if (model_snapshot_list(saver->folder, &steps, &count) != GYRE_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (steps[i] < saver->newest && !is_good(saver, steps[i]))
+            (void)model_snapshot_remove(saver->folder, steps[i]);
+    free(steps);
+}
+
+/* Until the next look. 0: the other ranks are given up. */
+static int pause_thread(optim_saver_t *saver)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(LOOK_S * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&saver->mutex);
+    while (!saver->given_up && pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
+        ;
+    int goes_on = !saver->given_up;
+    pthread_mutex_unlock(&saver->mutex);
+    return goes_on;
+}
+
+/* The ranks whose shards lack, as text. */
+static void print_missing(const optim_saver_t *saver, char *text, size_t bytes)
+{
+    size_t used = 0, more = 0;
+    *text = 0;
+    for (size_t r = 0; r < saver->ranks; r++) {
+        if (!saver->writes[r] || saver->entry[r])
+            continue;
+        if (used + 24 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, used > 0 ? ", %zu" : "%zu", r);
+        else
+            more++;
+    }
+    if (more > 0)
+        snprintf(text + used, bytes - used, ", and %zu more", more);
+}
+
+/* Waits for the shards of all ranks. */
+static gyre_status_t collect(optim_saver_t *saver, const char *made)
+{
+    base_time_t until = base_deadline(saver->patience);
+    for (int goes_on = 1;;) {
+        size_t missing = 0;
+        for (size_t r = 0; r < saver->ranks; r++) {
+            if ((saver->alone ? r != saver->rank : !saver->writes[r]) || saver->entry[r])
+                continue;
+            gyre_status_t status = model_shard_entry(made, r, &saver->entry[r]);
+            if (status == GYRE_IN_PROGRESS)
+                missing++;
+            else if (status != GYRE_OK)
+                return status;
+        }
+        if (missing == 0)
+            return GYRE_OK;
+        char text[200];
+        print_missing(saver, text, sizeof text);
+        if (!goes_on)
+            return gyre_fail(GYRE_ERR_IO,
+                             "the checkpoint of step %llu is given up: the shards of ranks %s are not there",
+                             (unsigned long long)saver->step, text);
+        if (base_now() >= until)
+            return gyre_fail(
+                GYRE_ERR_TIMEOUT,
+                "the checkpoint of step %llu: the shards of ranks %s are not in %s after %.0f s: is "
+                "that folder on a disk which all hosts share, and does it answer there?",
+                (unsigned long long)saver->step, text, made, saver->patience);
+        goes_on = pause_thread(saver);
+    }
+}
+
+static gyre_status_t finish(optim_saver_t *saver, const char *made)
+{
+    gyre_status_t status = collect(saver, made);
+    json_t *files = json_array();
+    int bad = !files;
+    for (size_t r = 0; r < saver->ranks; r++) {
+        if (saver->entry[r]) {
+            model_shard_forget(made, r);
+            bad |= json_array_append(files, saver->entry[r]);
+        }
+        json_decref(saver->entry[r]);
+        saver->entry[r] = NULL;
+    }
+    if (status == GYRE_OK && bad)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the index of %s", made);
+    if (status == GYRE_OK && saver->first_sync >= 0 && fdatasync(saver->first_sync) != 0 && errno != EINVAL &&
+        errno != EROFS)
+        log_warning("the log could not be synced before the checkpoint of step %llu: %s",
+                    (unsigned long long)saver->step, strerror(errno));
+    if (status == GYRE_OK)
+        status = model_snapshot_publish(saver->folder, saver->step, made, saver->whole, files, saver->run);
+    json_decref(files);
+    return status;
+}
+
+static gyre_status_t write_out(optim_saver_t *saver)
+{
+    char made[PATH_MAX];
+    gyre_status_t status = model_snapshot_begin(saver->folder, saver->step, saver->id, saver->attempt, made);
+    if (status != GYRE_OK)
+        return status;
+    if (saver->rank == 0) /* what a rank wrote that was late for an attempt which had failed by then */
+        model_snapshot_sweep(saver->folder, saver->id, made);
+    if (saver->added != GYRE_OK) {
+        (void)gyre_fail_quiet(saver->added, "%s", saver->why); /* that of this thread is what others read */
+        model_shard_fail(made, saver->rank);
+        status = saver->added;
+    } else if (saver->count > 0)
+        status = model_shard_write(made, saver->rank, saver->whole, saver->range, saver->count);
+    if (saver->rank == 0) {
+        if (status == GYRE_OK)
+            status = finish(saver, made);
+        if (status != GYRE_OK)
+            model_snapshot_abandon(made); /* on a full disk its room is needed */
+    }
+    return status;
+}
+
+/* Rank 0: what became of it. */
+static void conclude(optim_saver_t *saver, gyre_status_t status, double seconds)
+{
+    if (status == GYRE_OK) {
+        /* a step that was written before (its checkpoint was found damaged) has its place already */
+        if (!is_good(saver, saver->step))
+            saver->good[saver->goods++] = saver->step;
+        saver->newest = saver->step;
+        log_info("checkpoint of step %llu: written and synced in %.3f s", (unsigned long long)saver->step,
+                 seconds);
+        forget_old(saver);
+    } else if (saver->newest != UINT64_MAX) {
+        log_warning("there is no checkpoint of step %llu, training goes on; the newest is still that of "
+                    "step %llu in %s",
+                    (unsigned long long)saver->step, (unsigned long long)saver->newest, saver->folder);
+    } else {
+        log_warning("there is no checkpoint of step %llu, training goes on without any in %s",
+                    (unsigned long long)saver->step, saver->folder);
+    }
+}
+
+static void *saver_main(void *argument)
+{
+    optim_saver_t *saver = argument;
+    pthread_mutex_lock(&saver->mutex);
+    for (;;) {
+        while (!saver->busy && !saver->quit)
+            pthread_cond_wait(&saver->changed, &saver->mutex);
+        if (!saver->busy)
+            break;
+        pthread_mutex_unlock(&saver->mutex);
+        base_time_t start = base_now();
+        gyre_status_t status = write_out(saver);
+        if (saver->rank == 0)
+            conclude(saver, status, (double)(base_now() - start) * 1e-9);
+        json_decref(saver->run);
+        saver->run = NULL;
+        saver->count = saver->used = 0;
+        saver->added = GYRE_OK;
+        pthread_mutex_lock(&saver->mutex);
+        saver->status = status;
+        saver->busy = 0;
+        pthread_cond_broadcast(&saver->changed);
+    }
+    saver->running = 0;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
+    return NULL;
+}
+
+/* ---- the caller ----------------------------------------------------------------------------------------- */
+
+/* Waits until *flag is 0; holds the mutex. 0: the time is up. */
+static int wait_until_clear(optim_saver_t *saver, const int *flag, double patience)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    double whole = patience > 0.0 ? patience : 0.0;
+    until.tv_sec += (time_t)whole;
+    until.tv_nsec += (long)((whole - (double)(time_t)whole) * 1e9);
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_nsec -= 1000000000L;
+        until.tv_sec++;
+    }
+    while (*flag)
+        if (pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) == ETIMEDOUT)
+            return !*flag;
+    return 1;
+}
+
+/* What the folder holds already and is whole by a quick look: it counts towards `keep`. */
+static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    gyre_status_t status = model_snapshot_list(saver->folder, &steps, &count);
+    int level = base_log_limit;
+    base_log_set_level(BASE_LOG_NONE); /* whoever resumed has told what is no good */
+    for (size_t i = count; status == GYRE_OK && i-- > 0;) {
+        if (steps[i] > resumed || model_snapshot_check(saver->folder, steps[i]) != GYRE_OK)
+            continue;
+        if (saver->goods == saver->keep) {
+            memmove(saver->good, saver->good + 1, (saver->keep - 1) * sizeof *saver->good);
+            saver->goods--;
+        }
+        saver->good[saver->goods++] = saver->newest = steps[i];
+    }
+    base_log_set_level((base_log_level_t)level);
+    free(steps);
+    return status;
+}
+
+static gyre_status_t start_thread(optim_saver_t *saver)
+{
+    pthread_condattr_t attribute;
+    sigset_t all, before;
+    pthread_condattr_init(&attribute);
+    pthread_condattr_setclock(&attribute, CLOCK_MONOTONIC);
+    pthread_mutex_init(&saver->mutex, NULL);
+    pthread_cond_init(&saver->changed, &attribute);
+    pthread_condattr_destroy(&attribute);
+    sigfillset(&all); /* signals are for the thread that trains */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int why = pthread_create(&saver->thread, NULL, saver_main, saver);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (why != 0)
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, why, "cannot start the thread that writes checkpoints");
+    saver->running = 1;
+    return GYRE_OK;
+}
+
+static void release(optim_saver_t *saver)
+{
+    free(saver->copy);
+    free(saver->range);
+    free(saver->good);
+    free(saver->writes);
+    free(saver->entry);
+    free(saver->folder);
+    free(saver->id);
+    free(saver);
+}
+
+/* Memory for what it keeps. */
+static int fill_in(optim_saver_t *saver, const optim_saver_config_t *config, size_t elements)
+{
+    size_t bytes = MODEL_RANGE_PARTS * elements * sizeof(float);
+    saver->rank = config->rank;
+    saver->ranks = config->ranks;
+    saver->keep = config->keep;
+    saver->patience = config->patience;
+    saver->elements = elements;
+    saver->newest = UINT64_MAX;
+    if (!(saver->folder = strdup(config->folder)) || !(saver->id = strdup(config->id)) ||
+        !(saver->good = calloc(config->keep + 1, sizeof *saver->good)) ||
+        !(saver->writes = calloc(config->ranks, 1)) ||
+        !(saver->entry = calloc(config->ranks, sizeof(json_t *))) || !(saver->copy = malloc(bytes + 1)))
+        return 0;
+    if (config->rank == 0)
+        memcpy(saver->writes, config->writes, config->ranks);
+    memset(saver->copy, 0x55, bytes); /* the pages come now, not in a step */
+    return 1;
+}
+
+gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_config_t *config,
+                                 size_t elements, optim_saver_t **out)
+{
+    optim_saver_t *saver = calloc(1, sizeof *saver);
+    if (!saver || !fill_in(saver, config, elements)) {
+        if (saver)
+            release(saver);
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "no memory for this rank's part of a checkpoint, %zu elements of 12 bytes",
+                         elements);
+    }
+    saver->whole = whole;
+    gyre_status_t status = config->rank == 0 ? take_stock(saver, config->resumed) : GYRE_OK;
+    if (status == GYRE_OK)
+        status = start_thread(saver);
+    if (status != GYRE_OK) {
+        release(saver);
+        return status;
+    }
+    *out = saver;
+    return GYRE_OK;
+}
+
+int optim_saver_ready(optim_saver_t *saver, double patience)
+{
+    pthread_mutex_lock(&saver->mutex);
+    int ready = wait_until_clear(saver, &saver->busy, patience);
+    pthread_mutex_unlock(&saver->mutex);
+    return ready;
+}
+
+void optim_saver_skip(optim_saver_t *saver, uint64_t step)
+{
+    if (saver->rank == 0)
+        log_warning("no checkpoint of step %llu: the one before is still being written to %s",
+                    (unsigned long long)step, saver->folder);
+}
+
+/* Room for one more range and its elements; what was copied moves along. */
+static int make_room(optim_saver_t *saver, size_t count)
+{
+    if (saver->count == saver->room) {
+        size_t room = 2 * saver->room + 64;
+        model_range_t *grown = realloc(saver->range, room * sizeof *grown);
+        if (!grown)
+            return 0;
+        saver->range = grown;
+        saver->room = room;
+    }
+    if (count > saver->elements - saver->used) {
+        size_t elements = base_max_size(saver->used + count, saver->elements + saver->elements / 2);
+        float *grown = realloc(saver->copy, MODEL_RANGE_PARTS * elements * sizeof *grown);
+        if (!grown)
+            return 0;
+        saver->copy = grown;
+        saver->elements = elements;
+    }
+    return 1;
+}
+
+void optim_saver_fail(optim_saver_t *saver, gyre_status_t why)
+{
+    if (saver->added != GYRE_OK)
+        return;
+    saver->added = why;
+    snprintf(saver->why, sizeof saver->why, "%s", gyre_last_error());
+}
+
+gyre_status_t optim_saver_add(optim_saver_t *saver, const model_range_t *range)
+{
+    if (!make_room(saver, range->count)) {
+        optim_saver_fail(saver, gyre_fail(GYRE_ERR_NO_MEMORY,
+                                          "no memory for %zu more elements of a checkpoint", range->count));
+        return GYRE_ERR_NO_MEMORY;
+    }
+    float *to = saver->copy + MODEL_RANGE_PARTS * saver->used;
+    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+        memcpy(to + p * range->count, range->part[p], range->count * sizeof *to);
+    saver->range[saver->count++] =
+        (model_range_t){.row = range->row, .first = range->first, .count = range->count};
+    saver->used += range->count;
+    return GYRE_OK;
+}
+
+/* Where the copies are, now that they do not move any more. */
+static void set_parts(optim_saver_t *saver)
+{
+    float *at = saver->copy;
+    for (size_t i = 0; i < saver->count; i++)
+        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++, at += saver->range[i].count)
+            saver->range[i].part[p] = at;
+}
+
+gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, json_t *run, int first_sync)
+{
+    gyre_status_t status = GYRE_IN_PROGRESS;
+    pthread_mutex_lock(&saver->mutex);
+    if (!saver->busy) {
+        if (saver->rank == 0 && !run)
+            optim_saver_fail(saver, gyre_fail(GYRE_ERR_NO_MEMORY,
+                                              "no memory for the index of the checkpoint of step %llu",
+                                              (unsigned long long)step));
+        status = saver->added;
+        saver->attempt++; /* the same on all ranks, whatever fails on one: the others must hear of it */
+        set_parts(saver);
+        saver->step = step;
+        saver->run = run;
+        saver->first_sync = first_sync;
+        saver->busy = 1;
+        pthread_cond_broadcast(&saver->changed);
+        run = NULL;
+    }
+    pthread_mutex_unlock(&saver->mutex);
+    json_decref(run);
+    return status;
+}
+
+int optim_saver_alone(optim_saver_t *saver, double patience)
+{
+    pthread_mutex_lock(&saver->mutex);
+    (void)wait_until_clear(saver, &saver->busy, patience);
+    saver->given_up = 1;
+    pthread_cond_broadcast(&saver->changed);
+    int ready = wait_until_clear(saver, &saver->busy, patience);
+    if (ready)
+        saver->alone = 1;
+    pthread_mutex_unlock(&saver->mutex);
+    return ready;
+}
+
+gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *newest)
+{
+    pthread_mutex_lock(&saver->mutex);
+    gyre_status_t status = saver->status;
+    if (wait_until_clear(saver, &saver->busy, patience)) {
+        status = saver->status;
+        if (newest)
+            *newest = saver->newest;
+    } else {
+        status = gyre_fail(GYRE_ERR_TIMEOUT,
+                           "the checkpoint of step %llu is still being written to %s after %.0f s: the file "
+                           "system does not answer",
+                           (unsigned long long)saver->step, saver->folder, patience);
+    }
+    pthread_mutex_unlock(&saver->mutex);
+    return status;
+}
+
+int optim_saver_destroy(optim_saver_t *saver, double patience)
+{
+    if (!saver)
+        return 1;
+    pthread_mutex_lock(&saver->mutex);
+    saver->quit = 1;
+    pthread_cond_broadcast(&saver->changed);
+    (void)wait_until_clear(saver, &saver->running, patience);
+    saver->given_up = 1;
+    pthread_cond_broadcast(&saver->changed);
+    int ended = wait_until_clear(saver, &saver->running, LAST_S);
+    pthread_mutex_unlock(&saver->mutex);
+    if (!ended) {
+        pthread_detach(saver->thread);
+        return 0;
+    }
+    pthread_join(saver->thread, NULL);
+    pthread_cond_destroy(&saver->changed);
+    pthread_mutex_destroy(&saver->mutex);
+    release(saver);
+    return 1;
+}

@@ -1,0 +1,87 @@
+/* optim/checkpoint/snapshot.h: a folder of checkpoints from which a training run goes on, in the layout in which it was or in another.
+ *
+ *     FOLDER/step-000000000200/shard-00000.safetensors  ...   what each rank wrote (optim/checkpoint/shards.h)
+ *                              index.json                     what belongs together: below
+ *
+ * index.json {"format", "version", "step", "run": {...}, "rows", "files", "xxh3"}: "run" is the caller's, "rows" and
+ * "files" are those of optim/checkpoint/shards.h; "xxh3" is the hash of the compact, sorted text of all other members, so a
+ * changed figure is found out.
+ *
+ * All ranks write into one hidden folder; when all their shards are synced one of them writes the index, syncs, and
+ * renames the folder: at every moment a name step-N stands for a whole checkpoint or for none, whatever dies. What is
+ * damaged later (cut off, overwritten, foreign) is recognised by sizes and hashes and named. Only one run writes to a folder
+ * at a time. */
+#ifndef OPTIM_CHECKPOINT_SNAPSHOT_H
+#define OPTIM_CHECKPOINT_SNAPSHOT_H
+
+#include <jansson.h>
+
+#include "model/network/params.h"
+#include "optim/checkpoint/shards.h"
+
+#define MODEL_SNAPSHOT_STEPS 1000000000000u /* steps are below it */
+#define MODEL_SNAPSHOT_ID    96             /* bytes of the name of a writer, "HOST-PID" */
+
+/* ---- the folder ------------------------------------------------------------------------------------------ */
+
+/* FOLDER/step-N into path [bytes]; 0 if it does not fit. */
+int model_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes);
+/* The steps that have a name in the folder, good or not, newest first; *steps is malloc'd. A folder that is not
+ * there holds none. IO, NO_MEMORY. */
+gyre_status_t model_snapshot_list(const char *folder, uint64_t **steps, size_t *count);
+/* Removes the checkpoint of `step`; if it is interrupted no half of it keeps the name. NOT_FOUND, IO. */
+gyre_status_t model_snapshot_remove(const char *folder, uint64_t step);
+/* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that was
+ * killed has left: a process of this host that is no more, or of any where nothing has changed for an hour. What it left
+ * whole, but without its name, gets that back. A writer that lives is left alone. IO. */
+gyre_status_t model_snapshot_prepare(const char *folder);
+
+/* ---- writing: every rank begins and writes its shard; the one whose id it is publishes ------------------------------ */
+
+/* The name of this process as a writer, into id [MODEL_SNAPSHOT_ID]. All ranks of a run write under the one of rank 0. */
+void model_snapshot_id(char *id, size_t bytes);
+/* Leaves a mark by which the other ranks find out whether they see the same folder; _sweep removes it. IO. */
+gyre_status_t model_snapshot_probe(const char *folder, const char *id);
+/* 1: the mark is there, and this process may write beside it. */
+int model_snapshot_sees(const char *folder, const char *id);
+
+/* The hidden folder for `step` into made [PATH_MAX]; whoever is first makes it. `attempt` tells attempts of a run apart. IO. */
+gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
+                                   char *made);
+/* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name, in place of a checkpoint
+ * of that step. FORMAT: elements of a row are in no shard, or in two. IO, NO_MEMORY: what was there before is still
+ * there, and `made` is to be abandoned. */
+gyre_status_t model_snapshot_publish(const char *folder, uint64_t step, const char *made,
+                                     const model_params_t *whole, json_t *files, const json_t *run);
+void model_snapshot_abandon(const char *made);
+/* Removes what this writer has hidden in the folder, but for `except` (which _begin gave; NULL: all of it). */
+void model_snapshot_sweep(const char *folder, const char *id, const char *except);
+
+/* ---- reading ---------------------------------------------------------------------------------------------- */
+
+typedef struct model_snapshot model_snapshot_t;
+
+/* Opens the checkpoint of `step` with a quick look: the index is whole, every element of every row is in one file, every
+ * file has its size. FORMAT, NOT_FOUND, IO name the file and what is wrong. */
+gyre_status_t model_snapshot_open(const char *folder, uint64_t step, model_snapshot_t **out);
+void model_snapshot_close(model_snapshot_t *snapshot);
+/* The quick look alone. */
+gyre_status_t model_snapshot_check(const char *folder, uint64_t step);
+
+/* Its folder, the caller's object, the checksum of its index (that of all files follows from it), its files; all borrowed. */
+const char *model_snapshot_at(const model_snapshot_t *snapshot);
+const json_t *model_snapshot_run(const model_snapshot_t *snapshot);
+uint64_t model_snapshot_hash(const model_snapshot_t *snapshot);
+const model_shards_t *model_snapshot_shards(const model_snapshot_t *snapshot);
+
+/* model_shards_fit, _verify and _read of it. */
+gyre_status_t model_snapshot_fit(const model_snapshot_t *snapshot, const model_params_t *whole);
+gyre_status_t model_snapshot_verify(const model_snapshot_t *snapshot, size_t index, size_t of);
+gyre_status_t model_snapshot_read(const model_snapshot_t *snapshot, const model_params_t *whole,
+                                  const model_range_t *range, size_t ranges);
+
+/* The text of an index [length]; no NUL needed. `path` is for messages. *index is a new reference to the whole object,
+ * whose checksum, step and run have been checked. FORMAT, NO_MEMORY. */
+gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *path, json_t **index);
+
+#endif

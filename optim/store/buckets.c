@@ -1,0 +1,186 @@
+/* optim/store/buckets.c: gradients on their way: places, starts in order, buffers that come back.
+ *
+ * Reductions start in the order of buckets, the same on all ranks of dp, whatever order rows become ready in. */
+#include <string.h>
+
+#include "base/error.h"
+#include "optim/store/internal.h"
+
+static void under_way_ends(optim_zero_t *zero)
+{
+    if (zero->oldest == zero->next && zero->under_way_since) {
+        base_time_t now = base_now();
+        zero->under_way += now - zero->under_way_since;
+        if (!zero_alone(zero)) /* then nothing travels */
+            model_spans_add(zero->spans, MODEL_SPAN_TRAVEL, zero->under_way_since, now, -1, -1);
+        zero->under_way_since = 0;
+    }
+}
+
+/* Idle buffers are a queue. They come back in the order of buckets, so which one a bucket gets depends on the order of calls alone,
+ * not on when reductions end: graphs that write to it come again (model/gpu/stage/graphs.c). */
+static void put_idle(optim_zero_t *zero, size_t buffer)
+{
+    zero->idle[(zero->idle_first + zero->idles++) % zero->plan.buckets] = buffer;
+}
+
+static size_t take_idle(optim_zero_t *zero)
+{
+    size_t buffer = zero->idle[zero->idle_first];
+    zero->idle_first = (zero->idle_first + 1) % zero->plan.buckets;
+    zero->idles--;
+    return buffer;
+}
+
+/* Bucket `oldest` has been reduced. */
+static void landed(optim_zero_t *zero)
+{
+    zero_run_t *run = &zero->run[zero->oldest++];
+    if (run->buffer != ZERO_NO_BUFFER) {
+        put_idle(zero, run->buffer);
+        run->buffer = ZERO_NO_BUFFER;
+    }
+    if (zero->plan.pool > 0)
+        run->data = NULL;
+    under_way_ends(zero);
+}
+
+static gyre_status_t wait_oldest(optim_zero_t *zero)
+{
+    gyre_status_t status = zero->on->wait(zero, &zero->run[zero->oldest].reduce);
+    landed(zero);
+    return status;
+}
+
+gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
+{
+    zero_run_t *run = &zero->run[b];
+    if (run->data)
+        return GYRE_OK;
+    while (zero->idles == 0 && zero->oldest < zero->next && !zero->impatient) {
+        base_time_t start = base_now();
+        gyre_status_t status = wait_oldest(zero);
+        zero_exposed(zero, MODEL_SPAN_REDUCE, start);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (zero->idles == 0) { /* chunks of a pipeline fill several buckets in turns; or it must not wait */
+        void *memory;
+        gyre_status_t status =
+            zero_take(zero, OPTIM_MEMORY_BUCKETS, zero->plan.max_bucket * zero->plan.grad_bytes, 1, &memory);
+        if (status != GYRE_OK)
+            return status;
+        zero->pool[zero->pooled] = memory;
+        put_idle(zero, zero->pooled++);
+    }
+    run->buffer = take_idle(zero);
+    run->data = zero->pool[run->buffer];
+    return GYRE_OK;
+}
+
+static gyre_status_t start(optim_zero_t *zero, size_t b)
+{
+    const zero_bucket_t *k = &zero->plan.bucket[b];
+    uint64_t others = zero->plan.ranks - 1, scatter = k->count - k->cut_count;
+    if (zero_alone(zero)) /* its memory is where the sum is to be */
+        return GYRE_OK;
+    if (zero->plan.config.stage == 0)
+        zero->sent[OPTIM_TRAFFIC_ALL_REDUCE] += scatter + others * k->cut_count;
+    else
+        zero->sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += scatter;
+    return zero->on->reduce(zero, b);
+}
+
+static gyre_status_t start_full(optim_zero_t *zero)
+{
+    while (zero->next < zero->plan.buckets && zero->run[zero->next].missing == 0) {
+        gyre_status_t status = start(zero, zero->next);
+        if (status != GYRE_OK)
+            return status;
+        if (!zero->under_way_since)
+            zero->under_way_since = base_now();
+        zero->next++;
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t zero_progress(optim_zero_t *zero)
+{
+    gyre_status_t status = GYRE_OK;
+    base_time_t begin = base_now();
+    int moving = zero->oldest < zero->next;
+    while (zero->oldest < zero->next) {
+        if ((status = zero->on->test(zero, &zero->run[zero->oldest].reduce)) == GYRE_IN_PROGRESS)
+            break;
+        landed(zero);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (moving)
+        zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
+    return status == GYRE_IN_PROGRESS ? GYRE_OK : status;
+}
+
+gyre_status_t zero_bucket_ready(optim_zero_t *zero, size_t b)
+{
+    base_time_t begin = base_now();
+    zero->run[b].missing--;
+    gyre_status_t status = start_full(zero);
+    zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
+    return status == GYRE_OK ? zero_progress(zero) : status;
+}
+
+/* All at once and without waiting for any, since the others may need this rank's part in a gather first: what goes out of a
+ * pool is one constant for all buckets. */
+gyre_status_t zero_buckets_nothing(optim_zero_t *zero)
+{
+    if (zero->next > 0)
+        return GYRE_OK;
+    gyre_status_t status = GYRE_OK;
+    if (zero->plan.pool > 0)
+        status = zero->on->no_grads(zero, zero->pool[0], zero->plan.max_bucket);
+    for (size_t b = 0; status == GYRE_OK && b < zero->plan.buckets; b++) {
+        zero_run_t *run = &zero->run[b];
+        if (zero->plan.pool == 0)
+            status = zero->on->no_grads(zero, run->data, zero->plan.bucket[b].count);
+        else
+            run->data = zero->pool[0];
+        run->missing = 0;
+    }
+    if (status != GYRE_OK)
+        return status;
+    return start_full(zero);
+}
+
+gyre_status_t zero_buckets_wait(optim_zero_t *zero)
+{
+    gyre_status_t status = GYRE_OK;
+    base_time_t begin = base_now();
+    while (status == GYRE_OK && zero->oldest < zero->next)
+        status = wait_oldest(zero);
+    zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
+    return status;
+}
+
+void zero_buckets_reset(optim_zero_t *zero)
+{
+    for (size_t b = 0; b < zero->plan.buckets; b++)
+        zero->run[b].missing = zero->plan.bucket[b].rows;
+    memset(zero->seen, 0, zero->plan.params->rows * sizeof *zero->seen);
+    memset(zero->sent, 0, sizeof zero->sent);
+    zero->next = zero->oldest = 0;
+    zero->under_way = zero->exposed = zero->under_way_since = 0;
+    if (zero->idles != zero->pooled)
+        return;
+    zero->idle_first = 0; /* each step begins with the same order */
+    for (size_t i = 0; i < zero->idles; i++)
+        zero->idle[i] = i;
+}
+
+void zero_buckets_abandon(optim_zero_t *zero)
+{
+    for (size_t b = 0; zero->run && b < zero->plan.buckets; b++) {
+        zero->on->wait(zero, &zero->run[b].reduce);
+        zero->on->wait(zero, &zero->run[b].gather);
+    }
+}

@@ -1,0 +1,237 @@
+/* optim/store/internal.h: the inside of optim_zero_t, shared by the files of this folder: zero.c makes and ends it, buckets.c sends gradients off,
+ * serve.c serves the model, step.c updates, state.c is for checkpoints, verify.c compares replicas. */
+#ifndef OPTIM_STORE_INTERNAL_H
+#define OPTIM_STORE_INTERNAL_H
+
+#include "base/clock.h"
+#include "base/device/device.h"
+#include "optim/exact.h"
+#include "optim/tree.h"
+#include "optim/store/plan.h"
+
+#define ZERO_NO_BUFFER SIZE_MAX
+#define ZERO_BLOCK     4096 /* elements that are converted at a time, on the stack */
+
+/* A collective that is under way: a request on the host, an event of its stream on a device. All zero: none. */
+typedef struct {
+    gyre_request_t *request;
+    base_event_t *event; /* kept from one use to the next */
+    int pending;
+} zero_ticket_t;
+
+/* What a bucket does in this step, beside the plan's zero_bucket_t. */
+typedef struct {
+    size_t missing;       /* rows without the gradient of the whole share */
+    char *data;           /* [count] gradients as they are reduced; NULL: no buffer of the pool yet */
+    size_t buffer;        /* which one that is; ZERO_NO_BUFFER: its own memory */
+    size_t *shards;       /* [ranks] elements of each rank's shard */
+    zero_ticket_t reduce; /* of gradients */
+    zero_ticket_t gather; /* of weights, stages 1 and 2 */
+} zero_run_t;
+
+/* Weights of a unit in fp32. */
+typedef struct {
+    size_t first, rows; /* rows 0: free */
+    int users;          /* 1 between acquire and release */
+    int filled;         /* value is complete; else requests are to be waited for */
+    float *value;       /* [elements of the unit]; NULL: the model takes what is in `raw` */
+    uint16_t *raw;      /* the same before expansion; NULL: gathered as fp32, or not at all */
+    size_t requests;
+    zero_ticket_t *request; /* [max_unit_buckets] */
+} zero_entry_t;
+
+/* Fp32 weights and moments of what this rank updates of a bucket. */
+typedef struct {
+    float *w, *m, *v;
+} zero_view_t;
+
+typedef enum { ZERO_GROUP_DP, ZERO_GROUP_TP, ZERO_GROUP_TIED, ZERO_GROUPS } zero_group_t;
+
+/* What depends on where memory is: host.c, and optim/gpu/store.c. Each call that moves or computes is behind those before
+ * it; on a device it is enqueued, and read is what waits. Gradients are of plan.grad_bytes, weights of plan.weight_bytes. */
+typedef struct {
+    /* Zeroed; travels: collectives reach it without a copy. */
+    gyre_status_t (*take)(optim_zero_t *zero, size_t bytes, int travels, void **out);
+    void (*give)(optim_zero_t *zero, void *memory, int travels);
+    gyre_status_t (*copy)(optim_zero_t *zero, void *to, const void *from, size_t bytes);
+    gyre_status_t (*read)(optim_zero_t *zero, void *host, const void *from, size_t bytes);
+    gyre_status_t (*write)(optim_zero_t *zero, void *to, const void *host,
+                           size_t bytes); /* host: free again */
+
+    gyre_status_t (*stack)(optim_zero_t *zero); /* makes zero->stack for the share */
+    gyre_status_t (*round_grads)(optim_zero_t *zero, const float *from, char *to, size_t n);
+    gyre_status_t (*add_grads)(optim_zero_t *zero, char *sum, const char *other,
+                               size_t n); /* as collectives add */
+    gyre_status_t (*no_grads)(optim_zero_t *zero, char *data,
+                              size_t n); /* what adds nothing, not even a zero's sign */
+    gyre_status_t (*round_weights)(optim_zero_t *zero, const float *from, char *to, size_t n);
+    /* The words of the exact sum of the squares of zero_squares, closed, in zero->exact. */
+    gyre_status_t (*squares)(optim_zero_t *zero);
+    /* AdamW on this rank's part of bucket b, whose state is where it lies. *rounded 1: it has made 16-bit weights, too. */
+    gyre_status_t (*update)(optim_zero_t *zero, size_t b, const optim_adamw_factors_t *factors,
+                            const zero_view_t *state, int *rounded);
+    /* hash[r] of slice `part` of `parts` of every row r that the group replicates (zero_hashed); else 0. */
+    gyre_status_t (*hash)(optim_zero_t *zero, zero_group_t group, size_t part, size_t parts, uint64_t *hash);
+
+    gyre_status_t (*reduce)(optim_zero_t *zero, size_t b); /* starts it, of more than one rank */
+    /* Starts the gather of `own`, which lies in `whole`, over dp or, ahead: gather_comm. */
+    gyre_status_t (*gather)(optim_zero_t *zero, const char *own, char *whole, const size_t *counts, int ahead,
+                            zero_ticket_t *ticket);
+    gyre_status_t (*sum_tied)(optim_zero_t *zero, char *grad, size_t n); /* over groups.tied */
+    /* What is enqueued afterwards (on the host: this thread) sees the result; the ticket is free again. */
+    gyre_status_t (*wait)(optim_zero_t *zero, zero_ticket_t *ticket);
+    gyre_status_t (*test)(optim_zero_t *zero, zero_ticket_t *ticket); /* IN_PROGRESS; else as wait */
+    void (*leave)(optim_zero_t *zero); /* everything has ended, whatever became of it */
+    void (*end)(optim_zero_t *zero);
+} zero_ops_t;
+extern const zero_ops_t zero_host_ops;
+/* Device memory: sets zero->on and zero->device. UNSUPPORTED: there is none. */
+gyre_status_t zero_cuda_begin(optim_zero_t *zero);
+
+struct optim_zero {
+    zero_plan_t plan;
+    const zero_ops_t *on;       /* where memory is */
+    struct zero_device *device; /* optim/gpu/store.c's; NULL: the host */
+    optim_zero_groups_t groups;
+    gyre_comm_t *
+        gather_comm; /* the same ranks as dp: gathers are not held up by reductions; NULL: plan.gathers is 0 */
+    size_t tp_rank, world_rank;
+    int impatient; /* 1: other ranks of dp need this one's part in gathers before they send the gradients that it waits for */
+    model_store_t_f32 store;
+    model_cuda_store_t cuda_store;
+    size_t bytes[OPTIM_MEMORY_KINDS];
+    uint64_t steps;
+    optim_scaler_t scaler;
+
+    /* Memory, as the plan lays it out. Whole layouts in stages 0 to 2 (weights), 0 and 1 (gradients); else shards. */
+    char *weights, *grads;
+    float *master, *m, *v; /* [plan.state]; NULL: master: weights are fp32; all: in the file */
+    int file;              /* -1: none */
+    float *window;         /* of the file, or of a device's memory: [max_own] times 2 or 3 */
+    uint64_t file_read;    /* bytes read from it */
+    float *lost; /* what a gather of a row that failed sends from; world may be at it until it is gone */
+    optim_stack_t *stack;
+
+    zero_run_t *run; /* [buckets] */
+    size_t *shards;  /* [buckets, ranks] */
+    size_t next;     /* first bucket whose reduction was not started */
+    size_t oldest;   /* first bucket whose reduction is not known to have ended */
+    char **pool;     /* [buckets], `pooled` of them with memory */
+    size_t *idle;    /* [buckets] a ring, [idles] buffers that are free from idle_first on */
+    size_t pooled, idles, idle_first;
+
+    size_t *seen;   /* [rows] sequences in this step */
+    float **placed; /* [rows] */
+    float
+        *staging; /* [max_unit] fp32 gradients of one unit without a place of their own; NULL: all have one */
+    size_t staged;       /* rows in it that are not ready yet */
+    zero_entry_t *entry; /* [units], `entries` of them with memory */
+    size_t entries;
+    zero_ticket_t *requests; /* [units, max_unit_buckets] */
+
+    base_time_t under_way_since; /* of the oldest reduction that runs; 0: none does */
+    base_time_t under_way, exposed;
+    model_spans_t *spans; /* what goes there, too; NULL: nobody asks */
+    uint64_t sent[OPTIM_TRAFFIC_KINDS];
+    optim_exact_t exact;
+    char drift[512]; /* what zero_verify_part found */
+};
+
+/* Memory that collectives reach without a copy if `shared`, zeroed; counted as `kind`. NO_MEMORY. */
+gyre_status_t zero_take(optim_zero_t *zero, optim_memory_t kind, size_t bytes, int shared, void **out);
+
+/* Since `begin` this thread has moved gradients (MODEL_SPAN_REDUCE) or weights (MODEL_SPAN_GATHER), or waited for them. */
+static inline void zero_exposed(optim_zero_t *zero, model_span_kind_t kind, base_time_t begin)
+{
+    base_time_t end = base_now();
+    zero->exposed += end - begin;
+    model_spans_add(zero->spans, kind, begin, end, -1, -1);
+}
+
+static inline int zero_half(const optim_zero_t *zero)
+{
+    return zero->plan.config.precision != MODEL_FLOAT32;
+}
+static inline int zero_alone(const optim_zero_t *zero)
+{
+    return zero->plan.ranks == 1;
+}
+static inline gyre_type_t zero_type16(const optim_zero_t *zero)
+{
+    return zero->plan.config.precision == MODEL_BFLOAT16 ? GYRE_BFLOAT16 : GYRE_FLOAT16;
+}
+static inline gyre_type_t zero_grad_type(const optim_zero_t *zero)
+{
+    return zero->plan.config.grad16 ? zero_type16(zero) : GYRE_FLOAT32;
+}
+/* What this rank updates of bucket b, which is no alias: weights as the model computes with them, and gradients. */
+static inline char *zero_weight_own(const optim_zero_t *zero, size_t b)
+{
+    const zero_bucket_t *k = &zero->plan.bucket[b];
+    return zero->weights +
+           (zero->plan.config.stage == 3 ? k->at : k->weight + k->first) * zero->plan.weight_bytes;
+}
+static inline char *zero_grad_own(const optim_zero_t *zero, size_t b)
+{
+    const zero_bucket_t *k = &zero->plan.bucket[b];
+    return zero->grads +
+           (zero->plan.config.stage >= 2 ? k->grad_at : k->grad + k->first) * zero->plan.grad_bytes;
+}
+
+/* ---- buckets.c ---- */
+/* Where bucket b's gradients go; may wait for a buffer of the pool. */
+gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b);
+/* A row of bucket b is complete: starts what is full, in order. */
+gyre_status_t zero_bucket_ready(optim_zero_t *zero, size_t b);
+/* Moves what is under way. */
+gyre_status_t zero_progress(optim_zero_t *zero);
+/* Until all reductions of the step have ended. */
+gyre_status_t zero_buckets_wait(optim_zero_t *zero);
+/* Starts every bucket of a rank that has no sequence in this step: it adds nothing. Once per step. */
+gyre_status_t zero_buckets_nothing(optim_zero_t *zero);
+void zero_buckets_reset(optim_zero_t *zero);
+/* Waits for requests whatever happens, so that groups may be destroyed. */
+void zero_buckets_abandon(optim_zero_t *zero);
+
+/* ---- serve.c ---- */
+void zero_store_init(optim_zero_t *zero);
+/* Weights have changed, or are about to: no unit is held any more. INVALID: the model still uses one. */
+gyre_status_t zero_store_forget(optim_zero_t *zero);
+/* Waits for the gathers of weights after an update. */
+gyre_status_t zero_weights_wait(optim_zero_t *zero, size_t b);
+/* Starts them, and rounds master weights (NULL: has been done). Bucket b of stages 1 and 2; elsewhere it rounds only. */
+gyre_status_t zero_weights_publish(optim_zero_t *zero, size_t b, const float *master);
+
+/* ---- state.c ---- */
+/* Fp32 weights and moments of what this rank updates of bucket b, where they lie, or out of the file, until
+ * zero_state_close. */
+gyre_status_t zero_state_open(optim_zero_t *zero, size_t b, zero_view_t *view);
+/* changed 1: goes back to the file. */
+gyre_status_t zero_state_close(optim_zero_t *zero, size_t b, int changed);
+/* The kernel may read that of bucket b ahead. */
+void zero_state_ahead(optim_zero_t *zero, size_t b);
+gyre_status_t zero_file_create(optim_zero_t *zero);
+/* Part [*lo, *hi) of bucket b (elements of it) that row r has in what this rank updates; 0: none. */
+int zero_row_part(const optim_zero_t *zero, size_t r, size_t *lo, size_t *hi);
+
+/* ---- step.c ---- */
+/* Ranges of gradients whose squares only this rank counts. Ends with the first answer that is not GYRE_OK. */
+gyre_status_t zero_squares(optim_zero_t *zero,
+                           gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
+                           void *user);
+
+/* ---- verify.c ---- */
+/* What the group replicates of row r: pieces of n elements of `bytes` each, sliced: of which a slice is compared at a time. The
+ * pieces of a row, at most 4; 0: none of its. */
+typedef struct {
+    const char *data;
+    size_t n, bytes;
+    int sliced;
+} zero_piece_t;
+enum { ZERO_PIECES = 4 };
+size_t zero_hashed(const optim_zero_t *zero, zero_group_t group, size_t r, zero_piece_t piece[ZERO_PIECES]);
+/* Compares slice `part` of `parts` of every replicated row over dp, tp and tied. *drifted 1: they differ on some of these
+ * ranks; zero->drift says where. */
+gyre_status_t zero_verify_part(optim_zero_t *zero, size_t part, size_t parts, int *drifted);
+
+#endif

@@ -1,0 +1,239 @@
+/* optim/store/plan.c: cuts a slice of the table into buckets, and counts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/settings/settings.h"
+#include "optim/tree.h"
+#include "optim/store/plan.h"
+
+#define VERIFY_STEPS 16
+
+static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t rank)
+{
+    if (c->stage < 0 || c->stage > 3)
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO stage %d: there are 0, 1, 2 and 3", c->stage);
+    if (ranks < 1 || rank >= ranks)
+        return gyre_fail(GYRE_ERR_INVALID, "rank %zu of %zu data-parallel ranks", rank, ranks);
+    if (c->precision != MODEL_FLOAT32 && c->precision != MODEL_BFLOAT16 && c->precision != MODEL_FLOAT16)
+        return gyre_fail(GYRE_ERR_INVALID, "%d is not a precision", (int)c->precision);
+    if (c->grad16 && c->precision == MODEL_FLOAT32)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "16-bit gradients need weights in 16 bits: take bf16 or fp16, or fp32 gradients");
+    return c->precision == MODEL_FLOAT16 ? optim_scaler_check(&c->scaler) : GYRE_OK;
+}
+
+/* 1 if row r, behind `count` elements of an open bucket, begins a new one. */
+static int begins(const zero_plan_t *plan, size_t r, size_t count)
+{
+    const model_param_t *row = plan->params->row;
+    if (r == 0 || row[r].twin || row[r - 1].twin)
+        return 1;
+    if (plan->config.stage == 3 && row[r].layer != row[r - 1].layer)
+        return 1; /* a unit is gathered by itself */
+    return count > 0 && (count + row[r].count) * sizeof(float) > plan->config.bucket_bytes;
+}
+
+static void cut(zero_plan_t *plan, zero_bucket_t *b)
+{
+    optim_shard_cut(b->count, plan->ranks, plan->rank, &b->cut_first, &b->cut_count);
+    int whole = plan->config.stage == 0;
+    b->first = whole ? 0 : b->cut_first;
+    b->own = whole ? b->count : b->cut_count;
+    b->grad_at = plan->grads;
+    plan->grads += b->own;
+    plan->max_bucket = base_max_size(plan->max_bucket, b->count);
+    plan->max_own = base_max_size(plan->max_own, b->own);
+    if (plan->params->row[b->row].alias == MODEL_NONE) {
+        b->at = plan->state;
+        plan->state += b->own;
+    }
+}
+
+static void make_buckets(zero_plan_t *plan)
+{
+    const model_params_t *params = plan->params;
+    for (size_t r = 0; r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        zero_bucket_t *open = plan->buckets ? &plan->bucket[plan->buckets - 1] : NULL;
+        if (begins(plan, r, open ? open->count : 0)) {
+            open = &plan->bucket[plan->buckets++];
+            *open = (zero_bucket_t){.row = r, .grad = row->grad, .weight = row->offset, .alias = MODEL_NONE};
+        }
+        plan->bucket_of[r] = plan->buckets - 1;
+        open->rows++;
+        open->count += row->count;
+    }
+    for (size_t b = 0; b < plan->buckets; b++) {
+        const model_param_t *row = &params->row[plan->bucket[b].row];
+        cut(plan, &plan->bucket[b]);
+        plan->bucket[b].tied = row->twin && row->kind == MODEL_HEAD;
+        if (row->alias != MODEL_NONE)
+            plan->bucket[b].alias = plan->bucket_of[row->alias];
+    }
+}
+
+void zero_plan_unit(const zero_plan_t *plan, size_t row, size_t *begin, size_t *end)
+{
+    const model_param_t *rows = plan->params->row;
+    for (*begin = row; *begin > 0 && rows[*begin - 1].layer == rows[row].layer;)
+        --*begin;
+    for (*end = row + 1; *end < plan->params->rows && rows[*end].layer == rows[row].layer;)
+        ++*end;
+}
+
+static void measure_units(zero_plan_t *plan)
+{
+    const model_param_t *rows = plan->params->row;
+    for (size_t r = 0, begin, end; r < plan->params->rows; r = end) {
+        zero_plan_unit(plan, r, &begin, &end);
+        size_t count = rows[end - 1].grad + rows[end - 1].count - rows[begin].grad;
+        plan->units++;
+        plan->max_unit = base_max_size(plan->max_unit, count);
+        plan->max_unit_buckets =
+            base_max_size(plan->max_unit_buckets, plan->bucket_of[end - 1] - plan->bucket_of[begin] + 1);
+    }
+}
+
+/* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial sums. */
+void zero_plan_staging(zero_plan_t *plan)
+{
+    const optim_zero_config_t *c = &plan->config;
+    plan->staging = c->grad16 || (plan->pool > 0 && c->share > 2) ? plan->max_unit : 0;
+}
+
+gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                             size_t rank, zero_plan_t *plan)
+{
+    *plan = (zero_plan_t){.params = params, .config = *config, .ranks = ranks, .rank = rank};
+    optim_zero_config_t *c = &plan->config;
+    c->scaler = optim_scaler_complete(&c->scaler);
+    c->group = c->group ? c->group : 1;
+    c->bucket_bytes = c->bucket_bytes ? c->bucket_bytes : (size_t)base_setting_int(SET_BUCKET_BYTES);
+    c->verify_steps = c->verify_steps ? c->verify_steps : VERIFY_STEPS;
+    gyre_status_t status = check(c, ranks, rank);
+    if (status != GYRE_OK)
+        return status;
+    plan->bucket = calloc(params->rows + 1, sizeof *plan->bucket);
+    plan->bucket_of = calloc(params->rows + 1, sizeof *plan->bucket_of);
+    if (!plan->bucket || !plan->bucket_of) {
+        zero_plan_free(plan);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %zu parameters", params->rows);
+    }
+    int half = c->precision != MODEL_FLOAT32, many = ranks > 1;
+    plan->weight_bytes = half ? sizeof(uint16_t) : sizeof(float);
+    plan->grad_bytes = c->grad16 ? sizeof(uint16_t) : sizeof(float);
+    make_buckets(plan);
+    measure_units(plan);
+    plan->gathers = c->stage == 3 && many;
+    if (c->stage >= 2 && many) /* those of a unit, and one that is on its way */
+        plan->pool = base_min_size(plan->max_unit_buckets + 1, plan->buckets);
+    zero_plan_staging(plan);
+    plan->expands = half && !c->on_device;
+    if (plan->gathers || plan->expands)
+        plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
+    return GYRE_OK;
+}
+
+void zero_plan_free(zero_plan_t *plan)
+{
+    free(plan->bucket);
+    free(plan->bucket_of);
+    plan->bucket = NULL;
+    plan->bucket_of = NULL;
+}
+
+int zero_plan_needs_partner(const zero_plan_t *plan)
+{
+    int twins = 0;
+    for (size_t r = 0; r < plan->params->rows; r++)
+        twins += plan->params->row[r].twin != 0;
+    return twins == 1;
+}
+
+const char *optim_memory_name(optim_memory_t kind)
+{
+    static const char *const name[OPTIM_MEMORY_KINDS] = {"weights", "gradients", "master",
+                                                         "moments", "tied",      "accumulation",
+                                                         "buckets", "gathered",  "offload"};
+    return (size_t)kind < OPTIM_MEMORY_KINDS ? name[kind] : "unknown";
+}
+
+const char *optim_traffic_name(optim_traffic_t kind)
+{
+    static const char *const name[OPTIM_TRAFFIC_KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                          "gather", "tied"};
+    return (size_t)kind < OPTIM_TRAFFIC_KINDS ? name[kind] : "unknown";
+}
+
+static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    const optim_zero_config_t *c = &plan->config;
+    int half = c->precision != MODEL_FLOAT32;
+    memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
+    for (size_t b = 0; b < plan->buckets; b++) {
+        const zero_bucket_t *k = &plan->bucket[b];
+        int weights = k->alias == MODEL_NONE, state = weights && !c->offload;
+        bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_WEIGHTS] +=
+            weights ? (c->stage == 3 ? k->own : k->count) * plan->weight_bytes : 0;
+        bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_GRADIENTS] +=
+            (c->stage >= 2 ? k->own : k->count) * plan->grad_bytes;
+        bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MASTER] +=
+            state && half ? k->own * sizeof(float) : 0;
+        bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MOMENTS] += state ? k->own * 2 * sizeof(float) : 0;
+    }
+    bytes[OPTIM_MEMORY_ACCUMULATION] =
+        optim_stack_levels(c->share, c->group) * plan->params->grad_total * sizeof(float);
+    bytes[OPTIM_MEMORY_BUCKETS] =
+        plan->pool * plan->max_bucket * plan->grad_bytes + plan->staging * sizeof(float);
+    if (plan->entries) {
+        size_t raw = plan->gathers && half ? sizeof(uint16_t) : 0;
+        size_t elements = c->keep ? plan->params->grad_total : plan->entries * plan->max_unit;
+        bytes[OPTIM_MEMORY_GATHERED] = elements * ((half && !plan->expands ? 0 : sizeof(float)) + raw);
+    }
+    if (c->offload)
+        bytes[OPTIM_MEMORY_OFFLOAD] = plan->max_own * (half ? 3 : 2) * sizeof(float);
+}
+
+static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t backward,
+                            uint64_t sent[OPTIM_TRAFFIC_KINDS])
+{
+    const optim_zero_config_t *c = &plan->config;
+    uint64_t others = plan->ranks - 1;
+    memset(sent, 0, OPTIM_TRAFFIC_KINDS * sizeof *sent);
+    for (size_t b = 0; b < plan->buckets; b++) {
+        const zero_bucket_t *k = &plan->bucket[b], *w = &plan->bucket[zero_plan_weights(plan, b)];
+        const model_param_t *row = &plan->params->row[k->row];
+        uint64_t scatter = others ? k->count - k->cut_count : 0;
+        if (c->stage == 0)
+            sent[OPTIM_TRAFFIC_ALL_REDUCE] += scatter + others * k->cut_count;
+        else
+            sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += scatter;
+        if ((c->stage == 1 || c->stage == 2) && k->alias == MODEL_NONE)
+            sent[OPTIM_TRAFFIC_ALL_GATHER] += others * k->cut_count;
+        int again = row->layer >= 0 ||
+                    plan->params->config.embed_norm; /* the embedding's backward reads a norm at most */
+        size_t passes = c->keep ? forward + backward > 0 : forward + (again ? backward : 0);
+        if (plan->gathers)
+            sent[OPTIM_TRAFFIC_GATHER] += others * w->cut_count * passes;
+        if (row->twin && zero_plan_needs_partner(plan))
+            sent[OPTIM_TRAFFIC_TIED] += k->own;
+    }
+}
+
+gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
+                                 size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
+                                 size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
+{
+    zero_plan_t plan;
+    gyre_status_t status = zero_plan_make(local, config, dp_size, dp_rank, &plan);
+    if (status != GYRE_OK)
+        return status;
+    if (bytes)
+        predict_memory(&plan, bytes);
+    if (sent)
+        predict_traffic(&plan, forward, backward, sent);
+    zero_plan_free(&plan);
+    return GYRE_OK;
+}

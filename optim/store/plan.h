@@ -1,0 +1,62 @@
+/* optim/store/plan.h: buckets and units of a slice of the table, as data: what lies where, and how much it is. Pure functions
+ * that the optimiser, its prediction and tests share; nothing here knows a communicator. */
+#ifndef OPTIM_STORE_PLAN_H
+#define OPTIM_STORE_PLAN_H
+
+#include "optim/store/shard.h"
+#include "optim/store/zero.h"
+
+/* Consecutive rows whose gradients are reduced together. Counts and offsets in elements. */
+typedef struct {
+    size_t row, rows;
+    size_t count;
+    size_t grad;   /* of its first row in the layout of gradients */
+    size_t weight; /* the same in the layout of weights */
+    size_t alias;  /* the bucket whose weights these are (a tied head beside its embedding); MODEL_NONE */
+    int tied;      /* counted as OPTIM_MEMORY_TIED */
+    size_t cut_first, cut_count; /* this rank's shard */
+    size_t first,
+        own;   /* what this rank updates: all of it in stage 0, else its shard; alias: as the embedding */
+    size_t at; /* where that lies in arrays of state; unused for an alias */
+    size_t grad_at; /* the same in an array of gradients' shards */
+} zero_bucket_t;
+
+typedef struct {
+    const model_params_t *params;
+    optim_zero_config_t config; /* complete */
+    size_t ranks, rank;
+    size_t weight_bytes, grad_bytes; /* of one element as it is held */
+    size_t buckets;
+    zero_bucket_t *bucket;   /* [buckets] */
+    size_t *bucket_of;       /* [rows] */
+    size_t state, grads;     /* elements of the arrays that `at` and `grad_at` are of */
+    size_t max_bucket;       /* elements of the longest */
+    size_t max_own;          /* of the longest range of state */
+    size_t units;            /* runs of rows of the same layer */
+    size_t max_unit;         /* elements of the longest, aliases too */
+    size_t max_unit_buckets; /* that one has rows in */
+    int gathers;             /* 1: acquire gathers (stage 3 on more than one rank) */
+    int expands;             /* 1: the model is given fp32 that is not held */
+    size_t pool;             /* buffers of max_bucket gradients; 0: buckets have places of their own */
+    size_t staging; /* elements of fp32 in which gradients are computed that have no place yet; 0: none */
+    size_t entries; /* buffers of units in `gathered` */
+} zero_plan_t;
+
+/* INVALID: a value of config; NO_MEMORY, OVERFLOW. Freed by zero_plan_free. */
+gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                             size_t rank, zero_plan_t *plan);
+/* plan->staging, of its share. */
+void zero_plan_staging(zero_plan_t *plan);
+void zero_plan_free(zero_plan_t *plan);
+
+/* The unit of row `first`: rows [*begin, *end) of the same layer. */
+void zero_plan_unit(const zero_plan_t *plan, size_t row, size_t *begin, size_t *end);
+/* The bucket whose weights bucket b has. */
+static inline size_t zero_plan_weights(const zero_plan_t *plan, size_t b)
+{
+    return plan->bucket[b].alias != MODEL_NONE ? plan->bucket[b].alias : b;
+}
+/* 1: this rank holds one of the two twin rows, and another rank the other. */
+int zero_plan_needs_partner(const zero_plan_t *plan);
+
+#endif

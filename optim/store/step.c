@@ -1,0 +1,171 @@
+/* optim/store/step.c: the end of a step: tied rows, the exact norm, agreement, the update. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "optim/store/internal.h"
+
+/* Beside the words of the exact sum: ranks that found replicas apart. */
+enum { WORD_DRIFTED = OPTIM_EXACT_WORDS, WORDS };
+
+static gyre_status_t check_complete(const optim_zero_t *zero)
+{
+    const model_params_t *params = zero->plan.params;
+    for (size_t r = 0; r < params->rows; r++)
+        if (zero->seen[r] != zero->plan.config.share)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "the step ends, and %s has the gradients of %zu of %zu sequences",
+                             params->row[r].name, zero->seen[r], zero->plan.config.share);
+    return GYRE_OK;
+}
+
+/* A tied weight has two gradients, as head and as embedding, each summed over the batch: their sum is the gradient. */
+static gyre_status_t join_tied(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    for (size_t b = 0; b < plan->buckets; b++) {
+        const zero_bucket_t *k = &plan->bucket[b];
+        if (!plan->params->row[k->row].twin)
+            continue;
+        if (k->alias != MODEL_NONE) {
+            gyre_status_t status =
+                zero->on->add_grads(zero, zero_grad_own(zero, k->alias), zero_grad_own(zero, b), k->own);
+            if (status != GYRE_OK)
+                return status;
+        } else if (zero->groups.tied) { /* of two: a + b is b + a */
+            gyre_status_t status = zero->on->sum_tied(zero, zero_grad_own(zero, b), k->own);
+            if (status != GYRE_OK)
+                return status;
+            zero->sent[OPTIM_TRAFFIC_TIED] += k->own;
+        }
+    }
+    return GYRE_OK;
+}
+
+/* Squares of what only this rank counts: its shard (also where it holds all), rows that all ranks of tp hold on the first of
+ * them, tied weights where the embedding is. */
+gyre_status_t zero_squares(optim_zero_t *zero,
+                           gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
+                           void *user)
+{
+    gyre_status_t status = GYRE_OK;
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    for (size_t r = 0; status == GYRE_OK && r < plan->params->rows; r++) {
+        size_t b = plan->bucket_of[r];
+        const zero_bucket_t *k = &plan->bucket[b];
+        size_t lo = row[r].grad - k->grad, hi = lo + row[r].count;
+        if (k->tied || (row[r].cut < 0 && zero->tp_rank > 0))
+            continue;
+        lo = lo > k->cut_first ? lo : k->cut_first;
+        hi = hi < k->cut_first + k->cut_count ? hi : k->cut_first + k->cut_count;
+        if (lo < hi)
+            status = fn(zero, user, zero_grad_own(zero, b) + (lo - k->first) * plan->grad_bytes, hi - lo);
+    }
+    return status;
+}
+
+static gyre_status_t agree(optim_zero_t *zero, int drifted, uint64_t word[WORDS])
+{
+    memcpy(word, zero->exact.word, sizeof zero->exact.word);
+    word[WORD_DRIFTED] = drifted != 0;
+    if (!zero->groups.world)
+        return GYRE_OK;
+    return gyre_all_reduce(word, word, WORDS, GYRE_UINT64, GYRE_OP(GYRE_SUM), zero->groups.world);
+}
+
+/* From the embeddings up, the order in which the next forward pass wants the weights. */
+static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const optim_adamw_factors_t f = optim_adamw_factors(&plan->config.adamw, ++zero->steps, scale, rate);
+    for (size_t b = plan->buckets; b-- > 0;) {
+        const zero_bucket_t *k = &plan->bucket[b];
+        zero_view_t state;
+        if (k->alias != MODEL_NONE)
+            continue;
+        gyre_status_t status = zero_state_open(zero, b, &state);
+        if (status != GYRE_OK)
+            return status;
+        if (b > 0)
+            zero_state_ahead(zero, b - 1);
+        int rounded = 0;
+        if ((status = zero->on->update(zero, b, &f, &state, &rounded)) != GYRE_OK)
+            return status;
+        if ((status = zero_weights_publish(zero, b, rounded ? NULL : state.w)) != GYRE_OK ||
+            (status = zero_state_close(zero, b, 1)) != GYRE_OK)
+            return status;
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
+{
+    const optim_zero_config_t *config = &zero->plan.config;
+    uint64_t word[WORDS];
+    int drifted = 0;
+    gyre_status_t status = check_complete(zero);
+    if (status == GYRE_OK && config->share == 0)
+        status = zero_buckets_nothing(zero);
+    if (status == GYRE_OK)
+        status = zero_buckets_wait(zero);
+    if (status == GYRE_OK)
+        status = zero_store_forget(zero);
+    for (size_t b = 0; status == GYRE_OK && b < zero->plan.buckets; b++)
+        status = zero_weights_wait(zero, b);
+    if (status == GYRE_OK)
+        status = join_tied(zero);
+    if (status == GYRE_OK)
+        status = zero_verify_part(zero, zero->steps % config->verify_steps, config->verify_steps, &drifted);
+    if (status != GYRE_OK)
+        return status;
+    base_time_t begin = model_spans_now(zero->spans);
+    if ((status = zero->on->squares(zero)) != GYRE_OK)
+        return status;
+    base_time_t middle = base_now();
+    model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, middle, -1, -1);
+    if ((status = agree(zero, drifted, word)) != GYRE_OK)
+        return status;
+    zero_exposed(zero, MODEL_SPAN_REDUCE, middle);
+    begin = model_spans_now(zero->spans);
+    if (word[WORD_DRIFTED] && drifted)
+        return gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift);
+    if (word[WORD_DRIFTED])
+        return gyre_fail(GYRE_ERR_MISMATCH,
+                         "replicas of weights have drifted apart; the %llu ranks that hold them name them",
+                         (unsigned long long)word[WORD_DRIFTED]);
+    scale /= optim_zero_loss_scale(zero);
+    step->norm = sqrt(optim_exact_value(word)) * scale;
+    step->skipped = !isfinite(step->norm);
+    if (!step->skipped)
+        status = update(zero, (float)(scale * optim_clip_factor(step->norm, config->clip)), rate);
+    if (config->precision == MODEL_FLOAT16)
+        optim_scaler_update(&zero->scaler, &config->scaler, step->skipped);
+    model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, model_spans_now(zero->spans), -1, -1);
+    return status;
+}
+
+void optim_zero_begin(optim_zero_t *zero)
+{
+    memset(zero->sent, 0, sizeof zero->sent);
+    zero->under_way = zero->exposed = 0;
+}
+
+void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)
+{
+    zero->spans = spans;
+}
+
+gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
+{
+    gyre_status_t status = finish(zero, scale, rate, step);
+    if (status != GYRE_OK)
+        return status;
+    step->exposed_s = zero->plan.config.on_device ? NAN : (double)zero->exposed * 1e-9;
+    step->hidden_s = zero->plan.config.on_device       ? NAN
+                     : zero->under_way > zero->exposed ? (double)(zero->under_way - zero->exposed) * 1e-9
+                                                       : 0.0;
+    memcpy(step->sent, zero->sent, sizeof step->sent);
+    zero_buckets_reset(zero);
+    return GYRE_OK;
+}

@@ -1,0 +1,364 @@
+/* optim/store/zero.c: makes and ends one rank's weights, gradients and state (optim/store/zero.h). */
+#include <gyre/cuda.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "optim/store/internal.h"
+
+gyre_status_t zero_take(optim_zero_t *zero, optim_memory_t kind, size_t bytes, int shared, void **out)
+{
+    *out = NULL;
+    gyre_status_t status = zero->on->take(zero, bytes ? bytes : 1, shared, out);
+    if (status == GYRE_ERR_NO_MEMORY)
+        return gyre_fail(
+            status,
+            "no memory for %zu bytes of %s: take more data-parallel ranks with a higher ZeRO stage, tensor "
+            "or pipeline parallelism, or offload",
+            bytes, optim_memory_name(kind));
+    if (status == GYRE_OK)
+        zero->bytes[kind] += bytes;
+    return status;
+}
+
+/* What of `bytes[kind]` belongs to a tied head is counted as such. */
+static void count_tied(optim_zero_t *zero, optim_memory_t kind, size_t bytes)
+{
+    zero->bytes[kind] -= bytes;
+    zero->bytes[OPTIM_MEMORY_TIED] += bytes;
+}
+
+/* What depends on the number of sequences. */
+static gyre_status_t take_share(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    gyre_status_t status = GYRE_OK;
+    void *memory;
+    if (plan->staging && !zero->staging) {
+        status = zero_take(zero, OPTIM_MEMORY_BUCKETS, plan->staging * sizeof(float), 0, &memory);
+        zero->staging = memory;
+    }
+    if (status == GYRE_OK)
+        status = zero->on->stack(zero);
+    if (status == GYRE_OK)
+        zero->bytes[OPTIM_MEMORY_ACCUMULATION] = optim_stack_levels(plan->config.share, plan->config.group) *
+                                                 plan->params->grad_total * sizeof(float);
+    return status;
+}
+
+static gyre_status_t take_gradients(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    int shards = plan->config.stage >= 2;
+    void *memory;
+    gyre_status_t status =
+        zero_take(zero, OPTIM_MEMORY_GRADIENTS,
+                  (shards ? plan->grads : plan->params->grad_total) * plan->grad_bytes, 1, &memory);
+    if (status != GYRE_OK)
+        return status;
+    zero->grads = memory;
+    for (size_t b = 0; b < plan->buckets; b++) {
+        const zero_bucket_t *k = &plan->bucket[b];
+        if (k->tied)
+            count_tied(zero, OPTIM_MEMORY_GRADIENTS, (shards ? k->own : k->count) * plan->grad_bytes);
+        zero->run[b].buffer = ZERO_NO_BUFFER;
+        if (plan->pool == 0) /* whole, or one rank's only shard */
+            zero->run[b].data = zero->grads + (shards ? k->grad_at : k->grad) * plan->grad_bytes;
+    }
+    for (size_t i = 0; status == GYRE_OK && i < plan->pool; i++) {
+        status = zero_take(zero, OPTIM_MEMORY_BUCKETS, plan->max_bucket * plan->grad_bytes, 1, &memory);
+        if (status == GYRE_OK) {
+            zero->pool[zero->pooled] = memory;
+            zero->idle[zero->idles++] = zero->pooled++;
+        }
+    }
+    return status == GYRE_OK ? take_share(zero) : status;
+}
+
+static gyre_status_t take_weights(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    size_t state = plan->state * sizeof(float);
+    void *memory;
+    gyre_status_t status = zero_take(
+        zero, OPTIM_MEMORY_WEIGHTS,
+        (plan->config.stage == 3 ? plan->state : plan->params->total) * plan->weight_bytes, 1, &memory);
+    zero->weights = memory;
+    if (status == GYRE_OK && plan->config.offload)
+        status = zero_file_create(zero);
+    else if (status == GYRE_OK) {
+        if (zero_half(zero) && (status = zero_take(zero, OPTIM_MEMORY_MASTER, state, 0, &memory)) == GYRE_OK)
+            zero->master = memory;
+        if (status == GYRE_OK &&
+            (status = zero_take(zero, OPTIM_MEMORY_MOMENTS, state, 0, &memory)) == GYRE_OK)
+            zero->m = memory;
+        if (status == GYRE_OK &&
+            (status = zero_take(zero, OPTIM_MEMORY_MOMENTS, state, 0, &memory)) == GYRE_OK)
+            zero->v = memory;
+    }
+    for (size_t b = 0; status == GYRE_OK && b < plan->buckets; b++) {
+        const zero_bucket_t *k = &plan->bucket[b];
+        if (!k->tied || k->alias != MODEL_NONE)
+            continue;
+        count_tied(zero, OPTIM_MEMORY_WEIGHTS,
+                   (plan->config.stage == 3 ? k->own : k->count) * plan->weight_bytes);
+        if (zero->master)
+            count_tied(zero, OPTIM_MEMORY_MASTER, k->own * sizeof(float));
+        if (zero->m)
+            count_tied(zero, OPTIM_MEMORY_MOMENTS, 2 * k->own * sizeof(float));
+    }
+    return status;
+}
+
+/* Buffers for gathered or expanded units: of equal size, or one for each unit in the order of the table. */
+static gyre_status_t take_entries(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const model_param_t *row = plan->params->row;
+    gyre_status_t status = GYRE_OK;
+    size_t begin = 0, end = 0;
+    for (size_t i = 0; status == GYRE_OK && i < plan->entries; i++) {
+        zero_entry_t *entry = &zero->entry[i];
+        size_t count = plan->max_unit;
+        void *memory;
+        if (plan->config.keep) {
+            zero_plan_unit(plan, end, &begin, &end);
+            count = row[end - 1].grad + row[end - 1].count - row[begin].grad;
+        }
+        entry->request = zero->requests + i * plan->max_unit_buckets;
+        zero->entries++;
+        if (plan->expands || !zero_half(zero)) {
+            status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(float), 1, &memory);
+            entry->value = memory;
+        }
+        if (status == GYRE_OK && plan->gathers && zero_half(zero)) {
+            status = zero_take(zero, OPTIM_MEMORY_GATHERED, count * sizeof(uint16_t), 1, &memory);
+            entry->raw = memory;
+        }
+    }
+    return status;
+}
+
+static gyre_status_t take_tables(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    size_t rows = plan->params->rows + 1, buckets = plan->buckets + 1, units = plan->units + 1, shards;
+    if (!base_mul(buckets, plan->ranks, &shards))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "%zu buckets over %zu ranks", plan->buckets, plan->ranks);
+    zero->run = calloc(buckets, sizeof *zero->run);
+    zero->shards = calloc(shards, sizeof *zero->shards);
+    zero->pool = calloc(buckets, sizeof *zero->pool);
+    zero->idle = calloc(buckets, sizeof *zero->idle);
+    zero->seen = calloc(rows, sizeof *zero->seen);
+    zero->placed = calloc(rows, sizeof *zero->placed);
+    zero->entry = calloc(units, sizeof *zero->entry);
+    zero->requests = calloc(units * (plan->max_unit_buckets + 1), sizeof *zero->requests);
+    if (!zero->run || !zero->shards || !zero->pool || !zero->idle || !zero->seen || !zero->placed ||
+        !zero->entry || !zero->requests)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu buckets of %zu rows", plan->buckets,
+                         plan->params->rows);
+    for (size_t b = 0; b < plan->buckets; b++) {
+        zero->run[b].shards = zero->shards + b * plan->ranks;
+        for (size_t p = 0, first; p < plan->ranks; p++)
+            optim_shard_cut(plan->bucket[b].count, plan->ranks, p, &first, &zero->run[b].shards[p]);
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t check_groups(const optim_zero_t *zero)
+{
+    int partner = zero_plan_needs_partner(&zero->plan);
+    if (partner && (!zero->groups.tied || gyre_comm_size(zero->groups.tied) != 2))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "this rank holds the token embedding or its copy in the head, and the other is elsewhere: a "
+            "group of the two must be given");
+    if (!partner && zero->groups.tied)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a group for tied rows is given, and none of them has its twin elsewhere");
+    return GYRE_OK;
+}
+
+static gyre_status_t prepare_gathers(optim_zero_t *zero)
+{
+    gyre_comm_t *dp = zero->groups.dp;
+    uint64_t longest = zero->plan.config.share;
+    gyre_status_t status = gyre_all_reduce(&longest, &longest, 1, GYRE_UINT64, GYRE_OP(GYRE_MAX), dp);
+    zero->impatient = zero->plan.config.share < longest;
+    return status == GYRE_OK ? gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm) : status;
+}
+
+gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, size_t longest)
+{
+    zero_plan_t *plan = &zero->plan;
+    optim_stack_destroy(zero->stack);
+    zero->stack = NULL;
+    zero->bytes[OPTIM_MEMORY_ACCUMULATION] = 0;
+    plan->config.share = share;
+    plan->config.group = group;
+    zero_plan_staging(plan);
+    zero->impatient = plan->gathers && share < longest;
+    return take_share(zero);
+}
+
+gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
+                              const optim_zero_config_t *config, optim_zero_t **out)
+{
+    size_t ranks = groups->dp ? (size_t)gyre_comm_size(groups->dp) : 1;
+    optim_zero_t *zero = calloc(1, sizeof *zero);
+    if (!zero)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a rank's state");
+    zero->groups = *groups;
+    zero->file = -1;
+    zero->on = &zero_host_ops;
+    zero->tp_rank = groups->tp ? (size_t)gyre_comm_rank(groups->tp) : 0;
+    zero->world_rank = groups->world ? (size_t)gyre_comm_rank(groups->world) : 0;
+    gyre_status_t status = zero_plan_make(local, config, ranks,
+                                          groups->dp ? (size_t)gyre_comm_rank(groups->dp) : 0, &zero->plan);
+    if (status == GYRE_OK)
+        status = check_groups(zero);
+    if (status == GYRE_OK && config->on_device)
+        status = zero_cuda_begin(zero);
+    if (status == GYRE_OK)
+        status = take_tables(zero);
+    if (status == GYRE_OK)
+        status = take_weights(zero);
+    if (status == GYRE_OK)
+        status = take_gradients(zero);
+    if (status == GYRE_OK)
+        status = take_entries(zero);
+    if (status != GYRE_OK) {
+        optim_zero_destroy(zero);
+        return status;
+    }
+    optim_scaler_begin(&zero->scaler, &zero->plan.config.scaler);
+    zero_store_init(zero);
+    zero_buckets_reset(zero);
+    *out = zero;
+    return GYRE_OK;
+}
+
+/* What steps call on device memory is made ready for it before the first one. */
+static gyre_status_t prepare_device(optim_zero_t *zero)
+{
+    gyre_comm_t *const comm[] = {zero->groups.dp, zero->groups.tied, zero->gather_comm};
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < sizeof comm / sizeof *comm; i++)
+        if (comm[i] && gyre_comm_size(comm[i]) > 1)
+            status = gyre_comm_prepare_cuda(comm[i]);
+    return status;
+}
+
+gyre_status_t optim_zero_join(optim_zero_t *zero)
+{
+    gyre_status_t status = zero->plan.gathers ? prepare_gathers(zero) : GYRE_OK;
+    return status == GYRE_OK && zero->device ? prepare_device(zero) : status;
+}
+
+gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
+                                const optim_zero_config_t *config, optim_zero_t **out)
+{
+    optim_zero_t *zero;
+    gyre_status_t status = optim_zero_make(local, groups, config, &zero);
+    if (status != GYRE_OK)
+        return status;
+    if ((status = optim_zero_join(zero)) != GYRE_OK) {
+        optim_zero_destroy(zero);
+        return status;
+    }
+    *out = zero;
+    return GYRE_OK;
+}
+
+void optim_zero_abort(optim_zero_t *zero, const char *reason)
+{
+    if (zero->groups.dp)
+        gyre_comm_abort(zero->groups.dp, reason);
+    if (zero->gather_comm)
+        gyre_comm_abort(zero->gather_comm, reason);
+}
+
+void optim_zero_leave(optim_zero_t *zero)
+{
+    zero_buckets_abandon(zero);
+    for (size_t i = 0; i < zero->entries; i++)
+        for (size_t r = 0; r < zero->entry[i].requests; r++)
+            zero->on->wait(zero, &zero->entry[i].request[r]);
+    zero->on->leave(zero);
+    if (zero->gather_comm)
+        gyre_comm_destroy(zero->gather_comm);
+    zero->gather_comm = NULL;
+}
+
+void optim_zero_destroy(optim_zero_t *zero)
+{
+    if (!zero)
+        return;
+    optim_zero_leave(zero);
+    for (size_t i = 0; i < zero->entries; i++) {
+        zero->on->give(zero, zero->entry[i].value, 1);
+        zero->on->give(zero, zero->entry[i].raw, 1);
+    }
+    for (size_t i = 0; i < zero->pooled; i++)
+        zero->on->give(zero, zero->pool[i], 1);
+    zero->on->give(zero, zero->staging, 0);
+    zero->on->give(zero, zero->weights, 1);
+    zero->on->give(zero, zero->grads, 1);
+    optim_stack_destroy(zero->stack);
+    zero->on->give(zero, zero->master, 0);
+    zero->on->give(zero, zero->m, 0);
+    zero->on->give(zero, zero->v, 0);
+    for (size_t b = 0; zero->run && b < zero->plan.buckets; b++) {
+        base_event_destroy(zero->run[b].reduce.event);
+        base_event_destroy(zero->run[b].gather.event);
+    }
+    for (size_t i = 0; zero->requests && i < zero->plan.units * zero->plan.max_unit_buckets; i++)
+        base_event_destroy(zero->requests[i].event);
+    zero->on->end(zero);
+    free(zero->window);
+    free(zero->lost);
+    if (zero->file >= 0)
+        close(zero->file);
+    free(zero->run);
+    free(zero->shards);
+    free(zero->pool);
+    free(zero->idle);
+    free(zero->seen);
+    free(zero->placed);
+    free(zero->entry);
+    free(zero->requests);
+    zero_plan_free(&zero->plan);
+    free(zero);
+}
+
+const model_store_t_f32 *optim_zero_store(optim_zero_t *zero)
+{
+    return zero->device ? NULL : &zero->store;
+}
+
+const model_cuda_store_t *optim_zero_cuda_store(optim_zero_t *zero)
+{
+    return zero->device ? &zero->cuda_store : NULL;
+}
+
+double optim_zero_loss_scale(const optim_zero_t *zero)
+{
+    return zero->plan.config.precision == MODEL_FLOAT16 ? zero->scaler.scale : 1.0;
+}
+
+uint64_t optim_zero_steps(const optim_zero_t *zero)
+{
+    return zero->steps;
+}
+
+const optim_scaler_t *optim_zero_scaler(const optim_zero_t *zero)
+{
+    return zero->plan.config.precision == MODEL_FLOAT16 ? &zero->scaler : NULL;
+}
+
+void optim_zero_memory(const optim_zero_t *zero, size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    memcpy(bytes, zero->bytes, sizeof zero->bytes);
+}

@@ -1,0 +1,317 @@
+/* pipeline/plan/layout.c: the rules of layouts, and the search for the nearest one that keeps them. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "pipeline/plan/layout.h"
+
+size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    const optim_batch_t b = optim_batch_complete(batch);
+    size_t longest = 0;
+    for (size_t d = 0; d < layout->dp; d++) {
+        size_t first, share;
+        optim_batch_share(&b, layout->dp, d, &first, &share);
+        longest = base_max_size(longest, share);
+    }
+    return longest;
+}
+
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const pipe_load_t *load)
+{
+    pipe_layout_t l = *layout;
+    l.tp = l.tp ? l.tp : 1;
+    l.pp = l.pp ? l.pp : 1;
+    if (l.dp == 0)
+        l.dp = base_max_size(1, l.tp > ranks || l.pp > ranks ? 1 : ranks / (l.tp * l.pp));
+    if (l.chunks == 0)
+        l.chunks = (size_t)pipe_kind_chunks(l.schedule);
+    if (l.micro_batch == 0)
+        l.micro_batch = load ? pipe_layout_together(&l, load) : 1;
+    return l;
+}
+
+size_t pipe_layout_stages(const pipe_layout_t *layout)
+{
+    return layout->pp * layout->chunks;
+}
+
+void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
+                        size_t *count)
+{
+    size_t stages = pipe_layout_stages(layout), ends = layout->balance && stages > 1 ? 1 : 0;
+    size_t slots = layers + 2 * ends, each = slots / stages, more = slots % stages;
+    size_t begin = stage * each + base_min_size(stage, more), end = begin + each + (stage < more ? 1 : 0);
+    /* the first slot and the last are no layers */
+    *first = begin > ends ? begin - ends : 0;
+    *count = base_min_size(end - ends, layers) - *first;
+}
+
+pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank)
+{
+    return (pipe_place_t){
+        .tp = rank % layout->tp, .dp = rank / layout->tp % layout->dp, .pp = rank / layout->tp / layout->dp};
+}
+
+size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place)
+{
+    return (place.pp * layout->dp + place.dp) * layout->tp + place.tp;
+}
+
+size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp)
+{
+    size_t first, share;
+    optim_batch_share(batch, layout->dp, dp, &first, &share);
+    return (share + layout->micro_batch - 1) / layout->micro_batch;
+}
+
+size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    return (pipe_layout_longest(layout, batch) + layout->micro_batch - 1) / layout->micro_batch;
+}
+
+/* ---- the rules: each returns 0 and says in `why` what is broken ------------------------------------------------ */
+
+#define WHY         PIPE_LAYOUT_WHY
+#define MOST_LEAVES 64 /* that gyre-train's --leaves takes */
+
+static int check_degrees(const pipe_layout_t *l, size_t ranks, char why[WHY])
+{
+    size_t product;
+    if (base_mul(l->tp, l->pp, &product) && base_mul(product, l->dp, &product) && product == ranks)
+        return 1;
+    snprintf(why, WHY, "tp %zu x pp %zu x dp %zu does not make %zu ranks", l->tp, l->pp, l->dp, ranks);
+    return 0;
+}
+
+static int check_tensor(const pipe_layout_t *l, const model_config_t *model, char why[WHY])
+{
+    const model_config_t c = model_config_complete(model);
+    if (c.leaves % l->tp != 0) {
+        snprintf(why, WHY,
+                 "tp %zu does not divide the %zu leaves of every sum (heads, MLP and vocabulary are cut in "
+                 "leaves)",
+                 l->tp, c.leaves);
+        return 0;
+    }
+    if (l->sequence && l->tp > 1 && c.seq % l->tp != 0) {
+        snprintf(why, WHY, "sequence parallelism: seq %zu is not divisible by tp %zu", c.seq, l->tp);
+        return 0;
+    }
+    return 1;
+}
+
+static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, const optim_batch_t *batch,
+                          char why[WHY])
+{
+    size_t stages = pipe_layout_stages(l);
+    if (stages > model->layers) {
+        snprintf(why, WHY, "pp %zu x chunks %zu are %zu stages, but the model has %zu layers", l->pp,
+                 l->chunks, stages, model->layers);
+        return 0;
+    }
+    if (l->balance && stages > 1 && model->layers + 2 < 2 * stages) {
+        snprintf(why, WHY, "balance: embedding, head and %zu layers leave one of %zu stages without a layer",
+                 model->layers, stages);
+        return 0;
+    }
+    size_t most = (size_t)pipe_kind_chunks(l->schedule);
+    if (most == 1 ? l->chunks != 1 : l->schedule == PIPE_INTERLEAVED ? l->chunks < 2 : l->chunks != 2) {
+        snprintf(why, WHY, "%s has %s per rank, not %zu (interleaved has 2 or more, zb-v 2, the others 1)",
+                 pipe_kind_name(l->schedule), most == 1 ? "one chunk" : "2 chunks", l->chunks);
+        return 0;
+    }
+    size_t micro = l->schedule == PIPE_INTERLEAVED ? pipe_layout_rounds(l, batch) : 0;
+    if (micro % l->pp != 0) {
+        snprintf(why, WHY, "interleaved needs a multiple of pp %zu micro-batches, not %zu", l->pp, micro);
+        return 0;
+    }
+    return 1;
+}
+
+static int check_data(const pipe_layout_t *l, const optim_batch_t *batch, char why[WHY])
+{
+    size_t leaf = base_max_size(1, batch->leaf), leaves = batch->batch / leaf;
+    if (leaf > 1 && leaves < l->dp && batch->batch >= l->dp) {
+        snprintf(why, WHY,
+                 "a batch of %zu sequences in gradients of %zu (--grad-sequences) cannot feed dp %zu, of %zu "
+                 "(other "
+                 "bits) it could",
+                 batch->batch, leaf, l->dp, optim_batch_nearest_leaf(batch, l->dp));
+        return 0;
+    }
+    if (l->micro_batch % leaf != 0) {
+        snprintf(why, WHY, "micro-batches of %zu sequences are no whole gradients of %zu (--grad-sequences)",
+                 l->micro_batch, leaf);
+        return 0;
+    }
+    if (batch->batch < l->dp) {
+        snprintf(why, WHY, "a batch of %zu sequences cannot feed dp %zu", batch->batch, l->dp);
+        return 0;
+    }
+    if (l->zero < 0 || l->zero > 3) {
+        snprintf(why, WHY, "zero %d: the stages are 0, 1, 2 and 3", l->zero);
+        return 0;
+    }
+    return 1;
+}
+
+int pipe_layout_works(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
+                      const optim_batch_t *batch, char why[WHY])
+{
+    return check_degrees(l, ranks, why) && check_tensor(l, model, why) && check_data(l, batch, why) &&
+           check_pipeline(l, model, batch, why);
+}
+
+static double apart(size_t a, size_t b)
+{
+    return fabs(log2((double)base_max_size(1, a)) - log2((double)base_max_size(1, b)));
+}
+
+/* Schedules that may stand in for the one that is asked for, with the chunks that they take. */
+enum { FORMS = 3 };
+static void stand_ins(const pipe_layout_t *l, pipe_layout_t out[FORMS])
+{
+    out[0] = out[1] = out[2] = *l;
+    out[1].chunks = (size_t)pipe_kind_chunks(l->schedule);
+    out[2].schedule = PIPE_1F1B;
+    out[2].chunks = 1;
+    for (int f = 0; f < FORMS; f++)
+        out[f].zero = l->zero < 0 ? 0 : l->zero > 3 ? 3 : l->zero;
+}
+
+/* Each halving or doubling of a degree counts one, and so do another schedule and leaving sequence parallelism out; smaller
+ * micro-batches and another balance, which change nothing but the speed, count half. */
+static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
+{
+    return apart(l->tp, asked->tp) + apart(l->pp, asked->pp) + apart(l->dp, asked->dp) +
+           (l->schedule != asked->schedule || l->chunks != asked->chunks) + (l->sequence != asked->sequence) +
+           0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
+}
+
+/* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule that counts them minds),
+ * and with either balance. */
+static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                     const optim_batch_t *batch, double *least, pipe_layout_t *best)
+{
+    char why[WHY];
+    size_t leaf = base_max_size(1, batch->leaf);
+    for (size_t leaves = (asked->micro_batch + leaf - 1) / leaf; leaves >= 1; leaves /= 2) {
+        l.micro_batch = leaves * leaf;
+        for (int other = 0; other < 2; other++) {
+            l.balance = asked->balance != other;
+            double d = distance(&l, asked);
+            if (d < *least && pipe_layout_works(&l, model, ranks, batch, why)) {
+                *least = d;
+                *best = l;
+            }
+        }
+        if (l.schedule != PIPE_INTERLEAVED)
+            break;
+    }
+}
+
+int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                        const optim_batch_t *batch, pipe_layout_t *best)
+{
+    double least = INFINITY;
+    pipe_layout_t form[FORMS];
+    stand_ins(asked, form);
+    for (int f = 0; f < FORMS * (asked->sequence ? 2 : 1); f++)
+        for (size_t tp = 1; tp <= ranks; tp *= 2)
+            for (size_t pp = 1; tp * pp <= ranks && pp <= model->layers; pp++) {
+                if (ranks % (tp * pp) != 0)
+                    continue;
+                pipe_layout_t l = form[f % FORMS];
+                l.sequence = asked->sequence && f < FORMS;
+                l.tp = tp;
+                l.pp = pp;
+                l.dp = ranks / (tp * pp);
+                try_cuts(l, asked, model, ranks, batch, &least, best);
+            }
+    return least < INFINITY;
+}
+
+/* ---- what a refusal says ------------------------------------------------------------------------------------------- */
+
+enum { ADVICE = 200 };
+
+/* `near` as flags, in the place of those that asked for `layout`. */
+static void flags_of(const pipe_layout_t *near, const pipe_layout_t *layout, char text[ADVICE])
+{
+    size_t n = 0;
+#define SAY(...) (n += (size_t)snprintf(text + n, n < ADVICE ? ADVICE - n : 0, __VA_ARGS__))
+    SAY("--tp %zu --pp %zu --dp %zu", near->tp, near->pp, near->dp);
+    if (near->schedule != layout->schedule || near->chunks != layout->chunks)
+        SAY(" --schedule %s --chunks %zu", pipe_kind_name(near->schedule), near->chunks);
+    if (near->micro_batch != layout->micro_batch)
+        SAY(" --micro-batch %zu", near->micro_batch);
+    if (near->balance != layout->balance)
+        SAY(" --balance %s", near->balance ? "embedding" : "layers");
+    if (near->zero != layout->zero)
+        SAY(" --zero %d", near->zero);
+    if (near->sequence != layout->sequence)
+        SAY(", without --sequence-parallel");
+#undef SAY
+}
+
+/* Where more leaves would do: "; or --leaves N". `model` has the leaves that were found for it or asked for. */
+static void advise_leaves(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
+                          const optim_batch_t *batch, char text[ADVICE])
+{
+    char why[WHY];
+    model_config_t c = *model;
+    *text = 0;
+    if (model_config_complete(model).leaves % l->tp == 0)
+        return;
+    c.leaves = l->tp;
+    c.vocab_padded = 0; /* anew, for these leaves */
+    if (l->tp <= MOST_LEAVES && model_config_works(&c) && pipe_layout_works(l, &c, ranks, batch, why))
+        snprintf(text, ADVICE, ", or --leaves %zu (other bits)", c.leaves);
+}
+
+/* No layout on so many ranks: the most below that have one, and the batch that would feed them all. */
+static gyre_status_t nothing_fits(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                                  const optim_batch_t *batch, const char *why)
+{
+    enum { TRIES = 1024 };
+    pipe_layout_t near;
+    size_t fewer = ranks, most;
+    /* no more than leaves x layers x sequences have something to do */
+    if (base_mul(model_config_complete(model).leaves, model->layers, &most) &&
+        base_mul(most, batch->batch, &most))
+        fewer = base_min_size(fewer, most + 1);
+    for (int i = 0; i < TRIES && fewer > 1; i++) {
+        char flags[ADVICE];
+        if (!pipe_layout_nearest(layout, model, --fewer, batch, &near))
+            continue;
+        flags_of(&near, layout, flags);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s; no layout of this model and a batch of %zu fits %zu ranks: take %zu ranks "
+                         "(%s)%s or a larger batch",
+                         why, batch->batch, ranks, fewer, flags,
+                         batch->leaf > 1 ? ", a smaller --grad-sequences (other bits)" : "");
+    }
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s; no layout of this model and a batch of %zu fits %zu ranks: take fewer ranks or a "
+                     "larger batch",
+                     why, batch->batch, ranks);
+}
+
+gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                                const optim_batch_t *batch)
+{
+    char why[WHY], leaves[ADVICE], flags[ADVICE];
+    pipe_layout_t near;
+    gyre_status_t status = batch->leaf > 1 ? optim_batch_check(batch, 1) : GYRE_OK; /* whatever the layout */
+    if (status != GYRE_OK || pipe_layout_works(layout, model, ranks, batch, why))
+        return status;
+    if (!pipe_layout_nearest(layout, model, ranks, batch, &near))
+        return nothing_fits(layout, model, ranks, batch, why);
+    flags_of(&near, layout, flags);
+    advise_leaves(layout, model, ranks, batch, leaves);
+    return gyre_fail(GYRE_ERR_INVALID, "%s; the nearest that works on %zu ranks: %s%s", why, ranks, flags,
+                     leaves);
+}

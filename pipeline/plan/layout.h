@@ -1,0 +1,83 @@
+/* pipeline/plan/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism, micro-batches.
+ *
+ * Ranks are numbered with tensor parallelism fastest, then data, then pipeline: rank = (pp * DP + dp) * TP + tp, so that a
+ * tensor-parallel group lies side by side (on one host) and pipeline neighbours are far apart, as in Megatron-LM
+ * (Narayanan et al. 2021, section 3). No field of it changes a result by a bit (docs/layouts.md). */
+#ifndef PIPELINE_PLAN_LAYOUT_H
+#define PIPELINE_PLAN_LAYOUT_H
+
+#include <stddef.h>
+
+#include "model/network/params.h"
+#include "model/network/stage/stage.h"
+#include "optim/batch.h"
+#include "pipeline/schedules/schedule.h"
+
+typedef struct {
+    size_t tp, pp, dp; /* degrees; dp 0: what the ranks leave over */
+    size_t chunks;     /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
+    pipe_kind_t schedule;
+    int zero;     /* ZeRO stage 0 .. 3 over the data-parallel group */
+    int sequence; /* 1: sequence parallelism in the tensor-parallel group */
+    /* Sequences that travel through the pipeline together: whole leaves of the batch (optim/batch.h). 0: one of them; where ZeRO 3 gathers weights for every micro-batch, and
+     * there is no pipeline that wants many of them, what pipe_layout_together says. */
+    size_t micro_batch;
+    int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
+} pipe_layout_t;
+
+/* What a run holds beside its layout. */
+typedef struct {
+    model_config_t model;
+    optim_batch_t batch;
+    model_precision_t precision;
+    model_recompute_t recompute;
+    int grad16, keep, offload; /* as optim_zero_config_t has them; offload 1: there is a folder */
+} pipe_load_t;
+
+/* `layout` with zeros replaced by what they mean on `ranks` ranks. load NULL: it is not known, micro_batch 0 is 1. */
+pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const pipe_load_t *load);
+
+/* micro_batch.c: the micro-batch of a layout that gathers its weights for each of them (ZeRO 3), where it is not given: the largest
+ * whose activations beyond those of one sequence take at most half of what stage 3 saves on a rank against stage 0, so that the other half
+ * stays saved; then the least that makes as few micro-batches. From a leaf of the batch (optim/batch.h) to the longest share, always
+ * whole leaves; one leaf where weights are gathered once in any case (keep), where there is a pipeline, and for what does not pass
+ * the checks. Counted in the bytes of the CPU's stages. */
+size_t pipe_layout_together(const pipe_layout_t *layout, const pipe_load_t *load);
+
+/* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the
+ * rule that is broken with both values, and the nearest layout that works, as flags that are to be put in the place of those that
+ * were given. `layout` must be complete. */
+gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                                const optim_batch_t *batch);
+
+/* The same, quietly: 1, or 0 and `why` names the rule. */
+#define PIPE_LAYOUT_WHY 240
+int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
+                      const optim_batch_t *batch, char why[PIPE_LAYOUT_WHY]);
+
+/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches, balance. 1, or 0: none. */
+int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                        const optim_batch_t *batch, pipe_layout_t *best);
+
+/* A rank's coordinates. */
+typedef struct {
+    size_t tp, pp, dp;
+} pipe_place_t;
+pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
+size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place);
+
+/* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones have one more where they do not divide.
+ * The embedding belongs to stage 0, final norm and head to the last. With layout.balance it is layers + 2 that are shared
+ * out, and the first and the last stage have a layer less. */
+size_t pipe_layout_stages(const pipe_layout_t *layout);
+void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
+                        size_t *count);
+
+/* Sequences of the data-parallel rank that has most. */
+size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch);
+/* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the share is empty. */
+size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp);
+/* Micro-batches of the longest share, which is what every column's schedule has: others are idle in some of them. */
+size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch);
+
+#endif

@@ -1,0 +1,79 @@
+/* pipeline/plan/micro_batch.c: how many sequences go through the layers together where weights are gathered for each micro-batch. */
+#include "base/checked.h"
+#include "optim/store/zero.h"
+#include "pipeline/plan/layout.h"
+
+/* Of a gradient bucket, wherever it is: how a run cuts its buckets is no reason for other micro-batches. */
+#define BUCKET ((size_t)512 << 10)
+
+static size_t held(const size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    size_t sum = 0;
+    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        sum += bytes[k];
+    return sum;
+}
+
+/* Bytes that stage 3 saves against stage 0 on the rank with the largest shards; 0 where it takes more. */
+static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size_t share, size_t *out)
+{
+    size_t bytes[OPTIM_MEMORY_KINDS];
+    const optim_batch_t *batch = &load->batch;
+    optim_zero_config_t zero = {.share = optim_batch_leaves(batch, share),
+                                .group = optim_batch_leaves(batch, optim_batch_group(batch)),
+                                .bucket_bytes = BUCKET,
+                                .precision = load->precision,
+                                .grad16 = load->grad16,
+                                .offload = load->offload ? "." : NULL};
+    const model_slice_t slice = {.tp_size = l->tp, .embed = 1, .head = 1};
+    model_params_t *whole = NULL, *local = NULL;
+    gyre_status_t status = model_params_create(&load->model, &whole);
+    if (status == GYRE_OK)
+        status = model_params_slice(whole, &slice, &local);
+    if (status == GYRE_OK)
+        status = optim_zero_predict(local, &zero, l->dp, 0, 1, 1, bytes, NULL);
+    size_t all = status == GYRE_OK ? held(bytes) : 0;
+    zero.stage = 3;
+    if (status == GYRE_OK)
+        status = optim_zero_predict(local, &zero, l->dp, 0, 1, 1, bytes, NULL);
+    *out = status == GYRE_OK && all > held(bytes) ? all - held(bytes) : 0;
+    model_params_destroy(local);
+    model_params_destroy(whole);
+    return status;
+}
+
+/* Bytes of activations of one sequence. */
+static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load, size_t *out)
+{
+    const model_config_t model = model_config_complete(&load->model);
+    const model_tp_t tp = {.size = l->tp, .sequence = l->sequence};
+    const model_stage_config_t stage = {.layers = model.layers,
+                                        .embed = 1,
+                                        .head = 1,
+                                        .slots = 1,
+                                        .together = 1,
+                                        .recompute = load->recompute,
+                                        .precision = load->precision,
+                                        .split = pipe_kind_splits(l->schedule)};
+    return model_stage_slot_bytes_f32(&model, &tp, &stage, out);
+}
+
+size_t pipe_layout_together(const pipe_layout_t *l, const pipe_load_t *load)
+{
+    char why[PIPE_LAYOUT_WHY];
+    pipe_layout_t one = *l;
+    size_t leaf = base_max_size(1, load->batch.leaf);
+    one.micro_batch = leaf;
+    if (l->zero != 3 || l->dp < 2 || l->pp != 1 || load->keep || load->batch.batch < 1 ||
+        !model_config_works(&load->model) ||
+        !pipe_layout_works(&one, &load->model, l->tp * l->dp, &load->batch, why))
+        return leaf;
+    size_t longest = pipe_layout_longest(l, &load->batch), spare, each, most;
+    if (longest <= leaf || saved(l, load, longest, &spare) != GYRE_OK ||
+        activations(l, load, &each) != GYRE_OK)
+        return leaf; /* which has been told */
+    longest /= leaf; /* from here on in leaves, which are whole */
+    most = base_min_size(longest, base_max_size(1, (1 + spare / 2 / base_max_size(1, each)) / leaf));
+    size_t count = (longest + most - 1) / most;
+    return (longest + count - 1) / count * leaf;
+}

@@ -1,0 +1,395 @@
+/* pipeline/plan/recipe.c: reads recipes. One table of keys per object, so that what is read, what is refused and what the
+ * messages say cannot differ. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "model/network/hf_config.h"
+#include "optim/ramp.h"
+#include "pipeline/plan/recipe.h"
+
+#define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */
+
+/* ---- names ----------------------------------------------------------------------------------------------------- */
+
+static const char *const recomputes[] = {"none", "selective", "full"};
+static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+static const char *const curves[] = {"cosine", "linear", "constant"};
+static const char *const balances[] = {"layers", "embedding"};
+static const char *const objectives[] = {"causal", "prefix", "infill"}; /* by model_objective_t */
+static const char *const schedules[PIPE_KIND_END] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+
+static int find(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *pipe_recompute_name(model_recompute_t recompute)
+{
+    return recomputes[recompute];
+}
+
+const char *pipe_precision_name(model_precision_t precision)
+{
+    return precisions[precision];
+}
+
+int pipe_recompute_parse(const char *name, model_recompute_t *out)
+{
+    int found = find(recomputes, 3, name);
+    if (found >= 0)
+        *out = (model_recompute_t)found;
+    return found >= 0;
+}
+
+int pipe_precision_parse(const char *name, model_precision_t *out)
+{
+    int found = find(precisions, 3, name);
+    if (found >= 0)
+        *out = (model_precision_t)found;
+    return found >= 0;
+}
+
+size_t pipe_precision_bytes(model_precision_t precision)
+{
+    return precision == MODEL_FLOAT32 ? 4 : 2;
+}
+
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+    COUNT,
+    REAL_,
+    SWITCH,
+    TEXT,
+    RECOMPUTE,
+    PRECISION,
+    CURVE,
+    SCHEDULE,
+    BALANCE,
+    OBJECTIVE,
+    OBJECT
+} kind_t;
+typedef struct {
+    const char *key;
+    kind_t kind;
+    void *out;        /* NULL: read elsewhere, or a text that is for people */
+    double low, high; /* of COUNT and REAL_ */
+} key_t_;
+
+static gyre_status_t read_name(const char *where, const char *section, const key_t_ *key, const char *text)
+{
+    static const struct {
+        const char *const *names;
+        const char *all;
+        size_t count;
+    } choice[] = {[RECOMPUTE] = {recomputes, "none, selective, full", 3},
+                  [PRECISION] = {precisions, "fp32, bf16, fp16", 3},
+                  [CURVE] = {curves, "cosine, linear, constant", 3},
+                  [SCHEDULE] = {schedules, "gpipe, 1f1b, interleaved, zb-h1, zb-v", PIPE_KIND_END},
+                  [BALANCE] = {balances, "layers, embedding", 2},
+                  [OBJECTIVE] = {objectives, "causal, prefix, infill", 3}};
+    int found = find(choice[key->kind].names, choice[key->kind].count, text);
+    if (found < 0)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s is \"%s\": it must be one of %s", where, section,
+                         key->key, text, choice[key->kind].all);
+    if (key->kind == RECOMPUTE)
+        *(model_recompute_t *)key->out = (model_recompute_t)found;
+    else if (key->kind == PRECISION)
+        *(model_precision_t *)key->out = (model_precision_t)found;
+    else if (key->kind == CURVE)
+        *(optim_curve_t *)key->out = (optim_curve_t)found;
+    else if (key->kind == OBJECTIVE)
+        *(model_objective_t *)key->out = (model_objective_t)found;
+    else if (key->kind == SCHEDULE)
+        return pipe_kind_parse(text, key->out);
+    else
+        *(int *)key->out = found;
+    return GYRE_OK;
+}
+
+static gyre_status_t read_number(const char *where, const char *section, const key_t_ *key,
+                                 const json_t *value)
+{
+    double number = json_number_value(value);
+    if (!json_is_number(value) || (key->kind == COUNT && (!json_is_integer(value) || number > LARGEST)))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s must be %s", where, section, key->key,
+                         key->kind == COUNT ? "a whole number" : "a number");
+    if (!(number >= key->low && number <= key->high))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s is %g: it must lie in %g..%g", where, section, key->key,
+                         number, key->low, key->high);
+    if (key->kind == COUNT)
+        *(size_t *)key->out = (size_t)json_integer_value(value);
+    else
+        *(double *)key->out = number;
+    return GYRE_OK;
+}
+
+static gyre_status_t read_value(const char *where, const char *section, const key_t_ *key,
+                                const json_t *value)
+{
+    switch (key->kind) {
+    case OBJECT:
+        return GYRE_OK;
+    case COUNT:
+    case REAL_:
+        return read_number(where, section, key, value);
+    case SWITCH:
+        if (!json_is_boolean(value))
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s must be true or false", where, section, key->key);
+        *(int *)key->out = json_is_true(value);
+        return GYRE_OK;
+    default:
+        break;
+    }
+    if (!json_is_string(value))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s must be a text", where, section, key->key);
+    if (key->kind != TEXT)
+        return read_name(where, section, key, json_string_value(value));
+    if (key->out)
+        snprintf(key->out, PIPE_RECIPE_NAME, "%s", json_string_value(value));
+    return GYRE_OK;
+}
+
+/* Every member of `object` by its row of the table; a name that no row has is an error. Absent: as it was. */
+static gyre_status_t read_object(const char *where, const char *section, const json_t *object,
+                                 const key_t_ *keys, size_t count)
+{
+    if (!object)
+        return GYRE_OK;
+    if (!json_is_object(object))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s must be an object", where, section);
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value)
+    {
+        size_t k = 0;
+        while (k < count && strcmp(keys[k].key, name) != 0)
+            k++;
+        if (k == count) {
+            char known[320] = "";
+            for (size_t i = 0; i < count; i++)
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                         keys[i].key);
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: %s has no \"%s\"; it has %s", where, section, name, known);
+        }
+        gyre_status_t status = read_value(where, section, &keys[k], value);
+        if (status != GYRE_OK)
+            return status;
+    }
+    return GYRE_OK;
+}
+#define READ(section, object, keys) read_object(where, section, object, keys, sizeof keys / sizeof keys[0])
+
+static gyre_status_t read_layout(const char *where, const json_t *object, pipe_recipe_t *r)
+{
+    size_t zero = 0, seq = 0;
+    const key_t_ keys[] = {{"dp", COUNT, &r->layout.dp, 1, 1e6},
+                           {"tp", COUNT, &r->layout.tp, 1, 1e6},
+                           {"pp", COUNT, &r->layout.pp, 1, 1e6},
+                           {"chunks", COUNT, &r->layout.chunks, 1, 1e6},
+                           {"schedule", SCHEDULE, &r->layout.schedule, 0, 0},
+                           {"balance", BALANCE, &r->layout.balance, 0, 0},
+                           {"zero", COUNT, &zero, 0, 3},
+                           {"sequence_parallel", SWITCH, &r->layout.sequence, 0, 0},
+                           {"micro_batch", COUNT, &r->layout.micro_batch, 1, 1e6},
+                           {"global_batch", COUNT, &r->batch.batch, 1, 1e9},
+                           {"groups", COUNT, &r->batch.groups, 1, 1e9},
+                           {"grad_sequences", COUNT, &r->batch.leaf, 1, 1048576},
+                           {"seq", COUNT, &seq, 1, 1048576},
+                           {"recompute", RECOMPUTE, &r->recompute, 0, 0}};
+    gyre_status_t status = READ("layout", object, keys);
+    r->layout.zero = (int)zero;
+    if (r->batch.leaf > 1 && !json_object_get(object, "micro_batch"))
+        r->layout.micro_batch = r->batch.leaf;
+    if (status == GYRE_OK && seq) {
+        if (seq > r->model.seq && r->model.pos == MODEL_POS_LEARNED)
+            return gyre_fail(GYRE_ERR_INVALID, "%s: layout.seq is %zu, but the model knows %zu positions",
+                             where, seq, r->model.seq);
+        r->model.seq = seq;
+    }
+    return status;
+}
+
+static gyre_status_t read_precision(const char *where, const json_t *object, pipe_precision_t *p)
+{
+    const key_t_ keys[] = {{"dtype", PRECISION, &p->type, 0, 0},
+                           {"grad_dtype", PRECISION, &p->grad, 0, 0},
+                           {"loss_scale", OBJECT, NULL, 0, 0}};
+    const key_t_ scale[] = {{"start", REAL_, &p->scale, 1e-6, 1e18},
+                            {"window", COUNT, &p->scale_window, 1, 1e9},
+                            {"hysteresis", COUNT, &p->scale_hysteresis, 1, 1e9},
+                            {"min", REAL_, &p->scale_min, 1e-12, 1e18}};
+    gyre_status_t status = READ("precision", object, keys);
+    p->grad = object && json_object_get(object, "grad_dtype") ? p->grad : p->type;
+    if (status == GYRE_OK)
+        status = READ("precision.loss_scale", json_object_get(object, "loss_scale"), scale);
+    if (status == GYRE_OK && p->grad != p->type && p->grad != MODEL_FLOAT32)
+        status = gyre_fail(GYRE_ERR_INVALID, "%s: precision.grad_dtype is %s: with %s it can be that or fp32",
+                           where, precisions[p->grad], precisions[p->type]);
+    if (status == GYRE_OK && p->scale > 0.0 && p->type != MODEL_FLOAT16)
+        status = gyre_fail(GYRE_ERR_INVALID, "%s: precision.loss_scale is for fp16; %s needs none", where,
+                           precisions[p->type]);
+    return status;
+}
+
+static gyre_status_t read_optimizer(const char *where, const json_t *object, pipe_optimizer_t *o)
+{
+    const key_t_ keys[] = {{"lr", REAL_, &o->lr, 0, 100},
+                           {"min_lr", REAL_, &o->min_lr, 0, 100},
+                           {"beta1", REAL_, &o->beta1, 0, 0.999999},
+                           {"beta2", REAL_, &o->beta2, 0, 0.999999999},
+                           {"eps", REAL_, &o->eps, 0, 1},
+                           {"weight_decay", REAL_, &o->weight_decay, 0, 100},
+                           {"clip", REAL_, &o->clip, 0, 1e12},
+                           {"schedule", CURVE, &o->curve, 0, 0},
+                           {"warmup_samples", COUNT, &o->warmup, 0, 1e15},
+                           {"decay_samples", COUNT, &o->decay, 0, 1e15},
+                           {"rampup", OBJECT, NULL, 0, 0}};
+    const key_t_ ramp[] = {{"start", COUNT, &o->ramp_start, 1, 1e9},
+                           {"increment", COUNT, &o->ramp_step, 1, 1e9},
+                           {"samples", COUNT, &o->ramp_over, 0, 1e15}};
+    gyre_status_t status = READ("optimizer", object, keys);
+    const json_t *rampup = object ? json_object_get(object, "rampup") : NULL;
+    if (status == GYRE_OK)
+        status = READ("optimizer.rampup", rampup, ramp);
+    if (status == GYRE_OK && rampup && (!o->ramp_start || !o->ramp_step))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: optimizer.rampup needs start, increment and samples", where);
+    return status;
+}
+
+/* Ids that the file does not name are the last of the vocabulary, which then names none. */
+static gyre_status_t read_objective(const char *where, const json_t *object, pipe_recipe_t *r)
+{
+    size_t id[MODEL_INFILL_IDS], named = 0;
+    double last = (double)r->model.vocab - 1;
+    const key_t_ keys[] = {{"name", OBJECTIVE, &r->objective.kind, 0, 0},
+                           {"mask_id", COUNT, &id[0], 0, last},
+                           {"gmask_id", COUNT, &id[1], 0, last},
+                           {"sop_id", COUNT, &id[2], 0, last},
+                           {"eop_id", COUNT, &id[3], 0, last}};
+    gyre_status_t status = READ("objective", object, keys);
+    if (status != GYRE_OK || !object)
+        return status;
+    for (size_t i = 1; i < sizeof keys / sizeof keys[0]; i++)
+        named += json_object_get(object, keys[i].key) != NULL;
+    if (!json_object_get(object, "name") || (named != 0 && named != MODEL_INFILL_IDS) ||
+        (named != 0 && r->objective.kind != MODEL_OBJECTIVE_INFILL))
+        return gyre_fail(
+            GYRE_ERR_FORMAT,
+            "%s: objective needs a name, and for infill all of mask_id, gmask_id, sop_id and eop_id or none",
+            where);
+    if (r->objective.kind != MODEL_OBJECTIVE_CAUSAL && !r->model.prefix)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: objective.name is %s, but the model has no prefix masks",
+                         where, objectives[r->objective.kind]);
+    r->objective.said = 1;
+    r->objective.infill = named ? (model_infill_ids_t){.mask = (model_token_t)id[0],
+                                                       .gmask = (model_token_t)id[1],
+                                                       .sop = (model_token_t)id[2],
+                                                       .eop = (model_token_t)id[3]}
+                                : model_infill_ids_last(r->model.vocab);
+    return GYRE_OK;
+}
+
+/* ---- recipes ----------------------------------------------------------------------------------------------------- */
+
+void pipe_recipe_complete(pipe_recipe_t *r)
+{
+    const pipe_load_t load = {.model = r->model,
+                              .batch = r->batch,
+                              .precision = r->precision.type,
+                              .recompute = r->recompute,
+                              .grad16 = r->precision.type != MODEL_FLOAT32 &&
+                                        r->precision.grad == r->precision.type};
+    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp, &load);
+    size_t dp = r->layout.dp;
+    if (!r->batch.batch)
+        r->batch.batch = dp * r->layout.micro_batch;
+    if (!r->batch.groups && (dp & (dp - 1)) != 0 && optim_batch_leaves(&r->batch, r->batch.batch) % dp == 0)
+        r->batch.groups = dp;
+    r->batch = optim_batch_complete(&r->batch);
+}
+
+gyre_status_t pipe_recipe_check(const pipe_recipe_t *r)
+{
+    size_t ranks = r->layout.tp * r->layout.pp * r->layout.dp;
+    gyre_status_t status = model_config_check(&r->model);
+    if (status == GYRE_OK)
+        status = pipe_layout_check(&r->layout, &r->model, ranks, &r->batch);
+    if (status == GYRE_OK && r->nodes && r->per_node && r->nodes * r->per_node != ranks)
+        status = gyre_fail(
+            GYRE_ERR_INVALID, "%zu nodes of %zu are %zu accelerators, but tp %zu x pp %zu x dp %zu are %zu",
+            r->nodes, r->per_node, r->nodes * r->per_node, r->layout.tp, r->layout.pp, r->layout.dp, ranks);
+    return status;
+}
+
+gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pipe_recipe_t *out)
+{
+    pipe_recipe_t r = {.layout = {.tp = 1, .pp = 1, .dp = 1, .schedule = PIPE_1F1B, .micro_batch = 1},
+                       .optimizer = {.lr = 1e-3,
+                                     .min_lr = 1e-4,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .eps = 1e-8,
+                                     .weight_decay = 0.1,
+                                     .clip = 1.0,
+                                     .curve = OPTIM_CURVE_COSINE}};
+    const key_t_ top[] = {{"model", OBJECT, NULL, 0, 0},     {"layout", OBJECT, NULL, 0, 0},
+                          {"precision", OBJECT, NULL, 0, 0}, {"optimizer", OBJECT, NULL, 0, 0},
+                          {"objective", OBJECT, NULL, 0, 0}, {"hardware", OBJECT, NULL, 0, 0},
+                          {"source", TEXT, NULL, 0, 0},      {"notes", OBJECT, NULL, 0, 0}};
+    const key_t_ hardware[] = {{"accelerator", TEXT, r.accelerator, 0, 0},
+                               {"nodes", COUNT, &r.nodes, 1, 1e6},
+                               {"per_node", COUNT, &r.per_node, 1, 1e6}};
+    const char *slash = strrchr(where, '/');
+    snprintf(r.name, sizeof r.name, "%s", slash ? slash + 1 : where);
+    size_t length = strlen(r.name);
+    if (length > 5 && strcmp(r.name + length - 5, ".json") == 0)
+        r.name[length - 5] = '\0';
+
+    gyre_status_t status = READ("a recipe", object, top);
+    const json_t *model = json_object_get(object, "model");
+    if (status == GYRE_OK && !model)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: a recipe needs \"model\", as config.json has it", where);
+    if (status == GYRE_OK)
+        status = model_config_from_json(model, where, &r.model);
+    if (status == GYRE_OK)
+        status = read_layout(where, json_object_get(object, "layout"), &r);
+    if (status == GYRE_OK)
+        status = read_precision(where, json_object_get(object, "precision"), &r.precision);
+    if (status == GYRE_OK)
+        status = read_optimizer(where, json_object_get(object, "optimizer"), &r.optimizer);
+    if (status == GYRE_OK)
+        status = read_objective(where, json_object_get(object, "objective"), &r);
+    if (status == GYRE_OK)
+        status = READ("hardware", json_object_get(object, "hardware"), hardware);
+    if (status != GYRE_OK)
+        return status;
+    pipe_recipe_complete(&r);
+    status = pipe_recipe_check(&r);
+    if (status ==
+        GYRE_OK) /* of the file's own batch: another's, as a planner may ask for, need not be reached so */
+        status = optim_ramp_check(&(optim_ramp_t){.batch = r.batch.batch,
+                                                  .leaf = r.batch.leaf,
+                                                  .start = r.optimizer.ramp_start,
+                                                  .increment = r.optimizer.ramp_step,
+                                                  .over = r.optimizer.ramp_over});
+    if (status == GYRE_OK)
+        *out = r;
+    return status;
+}
+
+gyre_status_t pipe_recipe_load(const char *path, pipe_recipe_t *out)
+{
+    json_t *object = NULL;
+    gyre_status_t status = base_json_read(path, &object);
+    if (status == GYRE_OK)
+        status = pipe_recipe_from_json(object, path, out);
+    json_decref(object);
+    return status;
+}

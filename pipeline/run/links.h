@@ -1,0 +1,42 @@
+/* pipeline/run/links.h: boundary tensors between the GPUs of a pipeline's ranks, in stream order: the host only enqueues.
+ *
+ * A link is one way between two ranks: a communicator of the two, in which one only sends and the other only receives, and a stream of its
+ * own on each side. So what is sent waits for nothing but the computation that made it and for room, what is received for nothing but
+ * the message and the slot that it goes to, and no other message of the rank: what pipeline/schedules/program.h says of posted receives and of sends
+ * that are not waited for holds of the streams, too, and so does the checker's proof.
+ *
+ *     computation's stream   ... | forward -> slot |                    | wait: slot has left | forward -> slot | ...
+ *     link's stream                   wait: made    | send the slot       | note: it has left | */
+#ifndef PIPELINE_RUN_LINKS_H
+#define PIPELINE_RUN_LINKS_H
+
+#include <gyre/collectives.h>
+
+#include "base/device/device.h"
+#include "pipeline/schedules/schedule.h"
+
+typedef struct pipe_links pipe_links_t;
+
+/* stream: the cudaStream_t that computes, which must outlive it. Local. */
+gyre_status_t pipe_links_create(base_device_t device, void *stream, pipe_links_t **out);
+/* Collective over comm, the pipeline's ranks: the links that the schedule needs. */
+gyre_status_t pipe_links_connect(pipe_links_t *links, gyre_comm_t *comm, const pipe_schedule_t *schedule);
+/* On all ranks at the end of what was enqueued, or after an error: destroys the communicators. NULL is allowed in these three. */
+void pipe_links_leave(pipe_links_t *links);
+void pipe_links_abort(pipe_links_t *links, const char *reason);
+void pipe_links_destroy(pipe_links_t *links);
+
+/* Enqueued, behind what the computation's stream has to do so far; `moved` is recorded behind it. */
+gyre_status_t pipe_links_receive(pipe_links_t *links, int peer, void *buffer, size_t count, gyre_type_t type,
+                                 base_event_t *moved);
+gyre_status_t pipe_links_send(pipe_links_t *links, int peer, const void *buffer, size_t count,
+                              gyre_type_t type, base_event_t *moved);
+/* What computes from now on comes behind the event. */
+gyre_status_t pipe_links_await(pipe_links_t *links, base_event_t *moved);
+/* A timed event on the computation's stream. */
+gyre_status_t pipe_links_note(pipe_links_t *links, base_event_t *event);
+/* The first error of a link, or of the pipeline's communicator, which a step that fails on another rank ends, however far away: what was
+ * computed since is worth nothing. Asked once the streams have been waited for. */
+gyre_status_t pipe_links_error(const pipe_links_t *links);
+
+#endif

@@ -1,0 +1,106 @@
+/* pipeline/train/train.h: one training step in any layout: tensor x pipeline x data parallelism, ZeRO, sequence parallelism.
+ *
+ * It makes the groups, gives each rank its slice of the model, and joins what the rooms offer: stages (model/network/stage/stage.h) are what
+ * the executor's callbacks run (pipeline/run/executor.h), optim/store/zero.h is the store that they work on and the update behind them.
+ * Loss, gradient norm and weights are the same bits in every layout (docs/layouts.md). */
+#ifndef PIPELINE_TRAIN_TRAIN_H
+#define PIPELINE_TRAIN_TRAIN_H
+
+#include "model/data/data.h"
+#include "base/device/device.h"
+#include "base/spans.h"
+#include "model/network/stage/stage.h"
+#include "optim/store/zero.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/plan/layout.h"
+
+typedef struct {
+    model_config_t model;
+    pipe_layout_t layout;
+    optim_batch_t batch;
+    optim_zero_config_t zero; /* stage, share and precision are filled in from what stands here */
+    model_precision_t precision;
+    model_recompute_t recompute;
+    int offload_activations; /* model_stage_config_t.offload */
+    model_graphs_t graphs;   /* of a GPU: model_stage_config_t.graphs */
+    model_isa_t isa;
+    base_device_t device; /* that stages compute on; zeros: the CPU */
+    uint64_t seed;        /* of the initial weights and of dropout */
+} pipe_train_config_t;
+
+typedef struct pipe_train pipe_train_t;
+
+/* What it holds with a batch of `batch` sequences, for pipe_layout_complete. */
+pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
+
+/* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before; positions are
+ * asked for by a model with prefixes and rotary positions. Called on the ranks that hold the first or the last stage, with
+ * prefixes on all. An error, which has been told, ends the step on all ranks before it changes anything. */
+typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
+
+/* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
+ * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
+gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
+/* The same in three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before any waits for it: the
+ * groups, which is collective; all that is local; the rest, which is collective. Between them pipe_train_destroy is all that may be
+ * called; strings in `config` must last until the second is done. */
+gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
+gyre_status_t pipe_train_make(pipe_train_t *train);
+gyre_status_t pipe_train_join(pipe_train_t *train);
+
+/* The end, in this order: what operations use is freed when they cannot use it any more, which after an error is so only
+ * once their communicator is gone (docs/transports.md, "Buffers after an error").
+ *
+ *     pipe_train_abort     if this rank cannot go on, and others may not know: ends what is under way in its groups, on all
+ *                          of their ranks. world is the caller's to abort.
+ *     pipe_train_leave     waits for what is under way, and destroys the groups
+ *     gyre_finalize        world
+ *     pipe_train_release   frees everything but the tables of rows
+ *     pipe_train_destroy   the rest
+ *
+ * Each does what those above it have not done; NULL is allowed. */
+void pipe_train_abort(pipe_train_t *train, const char *reason);
+void pipe_train_leave(pipe_train_t *train);
+void pipe_train_release(pipe_train_t *train);
+void pipe_train_destroy(pipe_train_t *train);
+
+#define PIPE_NOTES 2
+typedef struct {
+    double loss;             /* mean over the global batch, nats per token */
+    model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
+    int stop;                /* in: this rank wants it to be the last; out: some rank does */
+    double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
+    /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is differentiated, to
+     * 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
+    double balance, dropped;
+    optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
+    double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
+    double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
+    double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
+} pipe_train_step_t;
+
+/* Between two steps: the next have `batch` sequences, at most as many as it was created for (optim_batch_sized says in which
+ * groups). What a step works in is made anew; weights and state stay. Every rank must call it with the same number; nothing is
+ * done where the batch has it. INVALID, NO_MEMORY: no further step can be made. */
+gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch);
+
+/* Forward, backward and update number `step` (0-based; it keys dropout) at learning rate `rate`. Collective over world. */
+gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
+                              double rate, pipe_train_step_t *out);
+
+/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over world. */
+gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
+                                  double *loss);
+
+/* 1: the last step or evaluation failed because a rank could not read a sequence. Each such rank has told its first one, and all
+ * ranks have the error. */
+int pipe_train_unread(const pipe_train_t *train);
+
+/* What it is made of; all borrowed. The whole table; weights and state; the layout. */
+const model_params_t *pipe_train_whole(const pipe_train_t *train);
+optim_zero_t *pipe_train_zero(pipe_train_t *train);
+const pipe_layout_t *pipe_train_layout(const pipe_train_t *train); /* complete */
+/* Bytes of activations (slots and workspace) and of boundary tensors. */
+size_t pipe_train_activation_bytes(const pipe_train_t *train);
+
+#endif

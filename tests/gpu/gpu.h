@@ -1,0 +1,32 @@
+/* tests/gpu/gpu.h: what tests of device code begin with. */
+#ifndef TESTS_CUDA_GPU_H
+#define TESTS_CUDA_GPU_H
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+
+#include "base/device/device.h"
+
+#define assert_cuda(call) assert_string_equal(cudaGetErrorName(call), "cudaSuccess")
+
+/* Whether there is a device, emulated or not; says why not, for a test that then exits with 77. */
+static inline int gpu_here(void)
+{
+    if (base_device_count(BASE_CUDA) > 0)
+        return 1;
+    printf("%s\n", base_device_why_not(BASE_CUDA));
+    return 0;
+}
+
+/* Calls of the host that gave work to streams so far, of which a graph's launch is one; NULL on a GPU. */
+extern unsigned long long emulated_given(void) __attribute__((weak));
+
+/* Whether the device is the emulator's. */
+static inline int gpu_is_emulated(void)
+{
+    char name[64] = "";
+    base_device_name((base_device_t){BASE_CUDA, 0}, name, sizeof(name));
+    return name[0] == 'e';
+}
+
+#endif

@@ -1,0 +1,236 @@
+/* tools/gyre-perf/init/options.c: `gyre-perf init`: the time to the first collective, and where it goes.
+ *
+ * As a rank of a job it measures this one start. Without a launcher it starts jobs of 2, 4, 8, ... ranks under ucx-run,
+ * several times each, and prints medians. With --mock it runs the bootstrap's protocol among many ranks in one process. */
+#include "tools/gyre-perf/init/init.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/settings/settings.h"
+#include "comm/boot/bootstrap.h"
+
+int perf_init_main(int argc, char **argv, int typed_count, char **typed);
+
+const char *const init_keys[INIT_FIGURES] = {
+    "launch_ms",    "join_ms",       "create_ms",     "barrier_ms",  "all_reduce_ms",
+    "total_ms",     "again_ms",      "large_ms",      "connections", "boot_connections",
+    "shared_bytes", "private_bytes", "resident_bytes"};
+
+static const char help[] =
+    "usage: gyre-perf init [--max N] [--starts K]     starts jobs of 2, 4, 8, ... N ranks here\n"
+    "       ucx-run -n N gyre-perf init               measures this one start\n"
+    "       gyre-perf init --mock N                   the bootstrap alone, up to N ranks in one process\n"
+    "How long until the first collective is done, and what it is spent on; connections and memory per rank.\n"
+    "\n"
+    "      --max N      the largest job (64); at most 1024\n"
+    "  -s, --starts K   starts of each size; their medians are printed (5; with --mock 3)\n"
+    "      --mock N     2 to 16384 mock ranks: threads that speak the bootstrap's own protocol over "
+    "loopback\n"
+    "  -J, --json FILE  also write the results there\n"
+    "  -T, --timeout S  deadline of each start (GYRE_INIT_TIMEOUT)\n"
+    "  -h, --help   --version\n";
+
+enum { OPT_MAX = 256, OPT_MOCK, OPT_SINCE, OPT_VERSION };
+
+static const struct option long_options[] = {
+    {"max", required_argument, NULL, OPT_MAX},
+    {"starts", required_argument, NULL, 's'},
+    {"mock", required_argument, NULL, OPT_MOCK},
+    {"json", required_argument, NULL, 'J'},
+    {"timeout", required_argument, NULL, 'T'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"since", required_argument, NULL, OPT_SINCE}, /* for our own jobs */
+    {NULL, 0, NULL, 0},
+};
+
+static int parse_number(const char *text, long long low, long long high, long long *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && *out >= low && *out <= high;
+}
+
+static int take(int option, const char *arg, init_options_t *o)
+{
+    long long number = 0;
+    int good = 1;
+    switch (option) {
+    case OPT_MAX:
+        good = parse_number(arg, 2, 1024, &number);
+        o->max = (int)number;
+        return good;
+    case OPT_MOCK:
+        good = parse_number(arg, 2, 16384, &number);
+        o->mock = (int)number;
+        return good;
+    case OPT_SINCE:
+        good = parse_number(arg, 1, INT64_MAX, &number);
+        o->since = number;
+        return good;
+    case 's':
+        good = parse_number(arg, 1, 1000, &number);
+        o->starts = (int)number;
+        return good;
+    case 'J':
+        o->json = arg;
+        return *arg != '\0';
+    case 'T': {
+        char *end;
+        o->timeout_s = strtod(arg, &end);
+        return end != arg && !*end && isfinite(o->timeout_s) && o->timeout_s >= 0.0;
+    }
+    default:
+        return 0;
+    }
+}
+
+/* As perf_options_parse. */
+static int parse(int argc, char **argv, init_options_t *o, char *why, size_t bytes)
+{
+    int option;
+    optind = 0;
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":s:J:T:h", long_options, NULL)) != -1) {
+        if (option == 'h') {
+            fputs(help, stdout);
+            return -1;
+        }
+        if (option == OPT_VERSION) {
+            printf("gyre-perf %s\n", gyre_version());
+            return -1;
+        }
+        if (option == '?' || option == ':') {
+            snprintf(why, bytes, option == '?' ? "unknown option %s" : "%s needs an argument",
+                     argv[optind - 1]);
+            return PERF_USAGE;
+        }
+        if (!take(option, optarg, o)) {
+            const char *name = "";
+            for (const struct option *l = long_options; l->name && !*name; l++)
+                name = l->val == option ? l->name : name;
+            snprintf(why, bytes, "--%s %s: not a value that this option takes", name, optarg);
+            return PERF_USAGE;
+        }
+    }
+    if (optind < argc) {
+        snprintf(why, bytes, "\"%s\": only options; gyre-perf init --help lists them", argv[optind]);
+        return PERF_USAGE;
+    }
+    return PERF_OK;
+}
+
+void init_columns(void)
+{
+    printf("# ms, of the slowest rank: launch (launcher to main), join (bootstrap: the first rank waits for "
+           "the last),\n"
+           "# create (communicator), the first barrier, the first all_reduce (4 B); total (launcher to its "
+           "end); again (one\n"
+           "# more); large (the first of 1 MiB, which connects). links, memory: the most of any rank; boot: "
+           "connections\n"
+           "# of the bootstrap\n"
+           "# %5s  %6s  %9s  %9s  %9s  %9s  %10s  %9s  %8s  %8s  %5s  %4s  %9s  %9s  %9s\n",
+           "ranks", "starts", "launch", "join", "create", "barrier", "all_reduce", "total", "again", "large",
+           "links", "boot", "shared", "private", "resident");
+    printf("# %5s  %6s  %9s  %9s  %9s  %9s  %10s  %9s  %8s  %8s  %5s  %4s  %9s  %9s  %9s\n", "", "", "(ms)",
+           "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "", "", "(KiB)", "(KiB)", "(KiB)");
+    fflush(stdout);
+}
+
+void init_print(const init_row_t *row)
+{
+    const double *f = row->figure;
+    printf("%7d  %6d  %9.2f  %9.2f  %9.2f  %9.3f  %10.3f  %9.2f  %8.4f  %8.2f  %5.0f  %4.0f  %9.0f  %9.0f  "
+           "%9.0f\n",
+           row->ranks, row->starts, f[INIT_LAUNCH], f[INIT_JOIN], f[INIT_CREATE], f[INIT_BARRIER],
+           f[INIT_REDUCE], f[INIT_TOTAL], f[INIT_AGAIN], f[INIT_LARGE], f[INIT_LINKS], f[INIT_BOOT],
+           f[INIT_SHARED] / 1024, f[INIT_PRIVATE] / 1024, f[INIT_RESIDENT] / 1024);
+    fflush(stdout);
+}
+
+json_t *init_json(const init_row_t *row)
+{
+    json_t *json = json_object();
+    perf_put(json, "ranks", json_integer(row->ranks));
+    perf_put(json, "starts", json_integer(row->starts));
+    for (int i = 0; i < INIT_FIGURES; i++)
+        perf_put(json, init_keys[i], json_real(row->figure[i]));
+    return json;
+}
+
+int init_from_json(const json_t *json, init_row_t *row)
+{
+    *row = (init_row_t){.ranks = (int)json_integer_value(json_object_get(json, "ranks")),
+                        .starts = (int)json_integer_value(json_object_get(json, "starts"))};
+    for (int i = 0; i < INIT_FIGURES; i++) {
+        const json_t *figure = json_object_get(json, init_keys[i]);
+        if (!json_is_number(figure))
+            return 0;
+        row->figure[i] = json_number_value(figure);
+    }
+    return row->ranks > 0 && row->starts > 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double init_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2.0;
+}
+
+int init_write(const init_options_t *o, json_t *results)
+{
+    int code = PERF_OK;
+    if (o->json) {
+        json_t *json = perf_json_begin(o->argc, o->argv);
+        perf_put(json, "command", json_string("init"));
+        perf_put(json, "mock", json_boolean(o->mock > 0));
+        perf_put(json, "results", json_incref(results));
+        if (base_json_write(o->json, json) != GYRE_OK) {
+            fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+            code = PERF_ERROR;
+        }
+        json_decref(json);
+    }
+    json_decref(results);
+    return code;
+}
+
+int perf_init_main(int argc, char **argv, int typed_count, char **typed)
+{
+    init_options_t o = {.max = 64, .argc = typed_count, .argv = typed};
+    comm_identity_t who;
+    char why[512];
+    int code = parse(argc, argv, &o, why, sizeof why);
+    if (code < 0)
+        return PERF_OK;
+    if (code == PERF_OK && (base_settings_load() != GYRE_OK || comm_identity_find(NULL, &who) != GYRE_OK)) {
+        snprintf(why, sizeof why, "%s", gyre_last_error());
+        code = PERF_USAGE;
+    }
+    if (code != PERF_OK) {
+        if (comm_identity_rank_hint() == 0)
+            fprintf(stderr, "gyre-perf: init: %s\n", why);
+        return code;
+    }
+    const int alone = strcmp(who.source, "singleton") == 0;
+    if (!o.starts)
+        o.starts = o.mock ? 3 : 5;
+    if (o.mock && !alone) {
+        if (who.rank == 0)
+            fprintf(stderr, "gyre-perf: init: --mock makes its own ranks: run it without a launcher\n");
+        return PERF_USAGE;
+    }
+    return o.mock ? init_mock(&o) : alone ? init_jobs(&o) : init_start(&o);
+}
