@@ -203,7 +203,8 @@ size_t gyre_buckets_count(const gyre_buckets_t *b)
 gyre_status_t gyre_buckets_get(const gyre_buckets_t *b, size_t index, gyre_bucket_t *out)
 {
     if (!b || !out || index >= b->nbuckets)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_get: no bucket %zu", index);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_get: a pointer is NULL, or there is no bucket %zu",
+                         index);
     *out = b->buckets[index].view;
     return GYRE_OK;
 }
@@ -241,7 +242,8 @@ static gyre_status_t progress(gyre_buckets_t *b, base_time_t entered)
 gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
 {
     if (!b || tensor >= b->tensors)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready: there is no tensor %zu", tensor);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready: buckets is NULL, or there is no tensor %zu",
+                         tensor);
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready cannot be part of a group");
     if (b->ready[tensor])

@@ -121,7 +121,7 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
     if (mine != GYRE_OK)
         return mine;
     if (st == GYRE_OK && failed >= 0)
-        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator failed to make it",
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d could not make the new communicator",
                        failed);
     return st;
 }

@@ -36,7 +36,9 @@ for page in documents + manuals + ["README.md", "CONTRIBUTING.md"]:
 
 # ---- settings: "| `NAME` | default |" below a head with that word, and "`NAME` (300 s)", "(`NAME`, 300 s)"
 default = {}
-for line in open(sys.argv[1]).read().splitlines()[1:]:
+for line in open(sys.argv[1]).read().splitlines():
+    if not line.startswith("GYRE_"):
+        continue # the head, or more of a meaning
     name, _, value = re.split(r"  +", line)[:3]
     default[name] = "" if value == "-" else value
 checked = 0
