@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/sized.c: structs that carry their size, between a program and a library of different versions. */
+/* collectives/api/sized.c: structs that carry their size, between a program and a library of other age. */
 #include "collectives/api/sized.h"
 
 #include <gyre/version.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/sized.h: structs of the installed headers whose first field, `size_t size`, is the size that
- * the caller was compiled with. They may grow at their end; docs/abi.md has the rules. */
+/* collectives/api/sized.h: structs of the installed headers whose first field, `size_t size`, is the size
+ * that the caller was compiled with. They may grow at their end; docs/abi.md has the rules. */
 #ifndef COLL_API_SIZED_H
 #define COLL_API_SIZED_H
 
