@@ -1,9 +1,9 @@
-/* tools/gyre-plan/memory_trainer.h: what gyre-train itself will hold. */
-#ifndef GYRE_PLAN_MEMORY_TRAINER_H
-#define GYRE_PLAN_MEMORY_TRAINER_H
+/* pipeline/plan/memory_trainer.h: what gyre-train itself will hold. */
+#ifndef PIPELINE_PLAN_MEMORY_TRAINER_H
+#define PIPELINE_PLAN_MEMORY_TRAINER_H
 
 #include "optim/store/zero.h"
-#include "tools/gyre-plan/estimate.h"
+#include "pipeline/plan/estimate.h"
 
 /* The table of the whole model; the caller's (model_params_destroy). Errors of model_params_create. */
 gyre_status_t plan_trainer_table(const pipe_recipe_t *recipe, model_params_t **out);

@@ -1,8 +1,8 @@
-/* tools/gyre-plan/hardware.c: machines by name. Peak, memory and links are their makers' figures; efficiency, overhead and the
+/* pipeline/plan/machines.c: machines by name. Peak, memory and links are their makers' figures; efficiency, overhead and the
  * all-reduce's rates are what published runs come to (docs/planning.md has how they were fitted, and the errors). */
 #include <string.h>
 
-#include "tools/gyre-plan/estimate.h"
+#include "pipeline/plan/estimate.h"
 
 #define GIB 1073741824.0
 

@@ -1,9 +1,9 @@
-/* tools/gyre-plan/estimate.h: what a recipe takes, in bytes and in seconds: the arithmetic behind memory, time and search.
+/* pipeline/plan/estimate.h: what a recipe takes, in bytes and in seconds: the arithmetic behind memory, time and search.
  *
  * Pure functions of a recipe (pipeline/plan/recipe.h), which has passed pipe_recipe_check, and of a machine's figures. Sizes are
  * bytes, times seconds, rates per second. A rank of the pipeline is called a stage here, even if it has several chunks. */
-#ifndef GYRE_PLAN_ESTIMATE_H
-#define GYRE_PLAN_ESTIMATE_H
+#ifndef PIPELINE_PLAN_ESTIMATE_H
+#define PIPELINE_PLAN_ESTIMATE_H
 
 #include "model/network/count.h"
 #include "model/network/stage/flops.h"

@@ -1,6 +1,6 @@
-/* tools/gyre-plan/time_model.c: seconds per step, and what travels. */
+/* pipeline/plan/time.c: seconds per step, and what travels. */
 #include "base/checked.h"
-#include "tools/gyre-plan/estimate.h"
+#include "pipeline/plan/estimate.h"
 
 /* Bytes of the residual stream of one micro-batch. */
 static double stream(const pipe_recipe_t *r)

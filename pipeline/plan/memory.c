@@ -1,6 +1,6 @@
-/* tools/gyre-plan/memory_model.c: bytes per rank, by kind. */
+/* pipeline/plan/memory.c: bytes per rank, by kind. */
 #include "base/checked.h"
-#include "tools/gyre-plan/estimate.h"
+#include "pipeline/plan/estimate.h"
 
 void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base)
 {
