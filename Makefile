@@ -312,11 +312,10 @@ $(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
 $(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
-FUZZ_PARTS_log      := $(call sources,tools/gyre-train,c)
 FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf,c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
-FUZZ_WITH_PARTS     := config log tensors hostlist wire
+FUZZ_WITH_PARTS     := config tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 # gradient checks run the model in double
