@@ -329,6 +329,12 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A
 	@echo "  LD    $@"
 	$(Q)$(LINK_TEST)
 
+# of the examples, this one trains
+$(B)/examples/train: $(SHARE)/obj/examples/train.o $(LIB_TRAIN) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(LIBS) -o $@
+
 $(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -650,20 +656,25 @@ DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildca
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+    lib/libgyre-train.a lib/pkgconfig/gyre-train.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
-install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
+install: $(LIB_SO) $(LIB_A) $(LIB_TRAIN) $(TOOL_BINS)
 	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig bin share/man/man1 share/man/man3 share/man/man7)
 	$(Q)install -m 644 $(HEADERS) '$(TO)'/include/gyre/
 	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
-	$(Q)install -m 644 $(LIB_A) '$(TO)'/lib/
+	$(Q)install -m 644 $(LIB_A) $(LIB_TRAIN) '$(TO)'/lib/
 	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre' \
 	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
 	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
 	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
+	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre-train' \
+	    'Description: training of GPT models over many ranks' 'Version: $(VERSION)' 'Requires: $(PKGS_CORE) $(PKGS_TRAIN)' \
+	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -l:libgyre-train.a -l:libgyre.a $(filter-out \
+	    $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre-train.pc
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)

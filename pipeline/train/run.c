@@ -138,8 +138,7 @@ static int log_file(const train_run_t *run)
     return run->record.log ? fileno(run->record.log) : -1;
 }
 
-/* A checkpoint behind this step. */
-static gyre_status_t save(train_run_t *run, double patience)
+gyre_status_t train_save(train_run_t *run, double patience)
 {
     const train_parts_t parts = train_parts_of(run);
     const train_state_t state = state_of(run);
@@ -162,7 +161,7 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
         status = train_record_step(&run->record, step);
     if (status == GYRE_OK && options->checkpoint &&
         (stop || (options->checkpoint_every > 0 && run->next % options->checkpoint_every == 0)))
-        status = save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
+        status = train_save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
     return status;
 }
 
@@ -257,7 +256,7 @@ void train_free(train_run_t *run)
     int ended = optim_saver_destroy(run->saver, 1.0); /* a last moment for what is under way */
     train_timeline_destroy(run->timeline);
     train_record_free(&run->record);
-    if (ended) /* else its thread may still look at the table */
+    if (ended && !run->stuck) /* else its thread may still look at the table */
         pipe_train_destroy(run->train);
     free(run->weights);
     model_tokenizer_destroy(run->tokenizer);

@@ -46,12 +46,14 @@ typedef struct {
     double before;        /* seconds of training of the processes before it */
     int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 decides */
     int resumed;          /* from a checkpoint */
+    const char *folder;   /* of checkpoints, instead of the settings'; NULL: theirs */
     optim_saver_t *saver; /* with --checkpoint, where this rank has something to write */
     uint64_t saved_step;  /* of the last checkpoint that was begun; 0: none */
     gyre_status_t saved;  /* the last checkpoint */
     const volatile sig_atomic_t *interrupted; /* not 0: the present step is the last; NULL: never */
     double longest_step; /* seconds of the last one: what the clock must leave for the next */
     uint64_t unsound;     /* steps in a row whose loss was not finite */
+    int stuck;            /* the file system keeps the thread of a saver: the table stays */
     int agreed;           /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_timeline_t *timeline; /* NULL: nobody asks for one */
@@ -66,6 +68,13 @@ gyre_status_t train_start(train_run_t *run);
 /* One update, and what the settings want after it: validation, a line of the log, a checkpoint. *stop: it was the last.
  * Collective. */
 gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop);
+/* A checkpoint of the state after the last step, to which the previous one may hold it up for `patience`
+ * seconds; run->saved says what became of it. Collective. */
+gyre_status_t train_save(train_run_t *run, double patience);
+/* For train_by_all: the newest good checkpoint, if there is one, becomes the run's state; what writes
+ * checkpoints. */
+gyre_status_t train_resume_run(train_run_t *run);
+gyre_status_t train_open_saver(train_run_t *run);
 /* Mean loss over the validation sequences in use. Collective. */
 gyre_status_t train_evaluate(train_run_t *run, double *loss);
 /* Compares the ranks' weights, takes their hash, brings to rank 0 what its outputs need. Collective. */

@@ -422,6 +422,7 @@ train_parts_t train_parts_of(train_run_t *run)
 {
     return (train_parts_t){.comm = run->comm,
                            .options = run->options,
+                           .folder = run->folder ? run->folder : run->options->checkpoint,
                            .data = run->data,
                            .params = pipe_train_whole(run->train),
                            .zero = pipe_train_zero(run->train)};
@@ -454,8 +455,7 @@ static gyre_status_t load(train_run_t *run)
     return status;
 }
 
-/* Goes on from the newest good checkpoint, if there is one. */
-static gyre_status_t resume(train_run_t *run)
+gyre_status_t train_resume_run(train_run_t *run)
 {
     const train_parts_t parts = train_parts_of(run);
     train_state_t state;
@@ -470,7 +470,7 @@ static gyre_status_t resume(train_run_t *run)
     return GYRE_OK;
 }
 
-static gyre_status_t make_saver(train_run_t *run)
+gyre_status_t train_open_saver(train_run_t *run)
 {
     const train_parts_t parts = train_parts_of(run);
     return train_save_open(&parts, run->next, &run->saver);
@@ -565,9 +565,9 @@ gyre_status_t train_set_up(train_run_t *run)
     if (status == GYRE_OK)
         status = make_train(run);
     if (status == GYRE_OK && run->resuming)
-        status = train_by_all(run, resume);
+        status = train_by_all(run, train_resume_run);
     if (status == GYRE_OK && options->checkpoint)
-        status = train_by_all(run, make_saver);
+        status = train_by_all(run, train_open_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */
         status = optim_zero_verify(pipe_train_zero(run->train));
     if (status != GYRE_OK)

@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     gyre_comm_t *comm;
     const train_config_t *options;
+    const char *folder; /* of the checkpoints */
     const model_data_t *data;
     const model_params_t *params; /* the whole table */
     optim_zero_t *zero;

@@ -203,7 +203,7 @@ static uint64_t newest(const char *folder, uint64_t below)
 static gyre_status_t choose(const train_parts_t *parts, uint64_t below, int *owner, uint64_t *step)
 {
     int64_t mask = ((int64_t)1 << OWNER_BITS) - 1;
-    uint64_t mine = newest(parts->options->checkpoint, below);
+    uint64_t mine = newest(parts->folder, below);
     int64_t word = mine > 0 ? (int64_t)(mine << OWNER_BITS) | (mask - gyre_comm_rank(parts->comm)) : 0;
     gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MAX), parts->comm);
     *owner = word > 0 ? (int)(mask - (word & mask)) : -1;
@@ -263,7 +263,7 @@ static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, ui
  * error of one is its answer, and that of others is GYRE_OK. */
 static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int *well)
 {
-    const char *folder = parts->options->checkpoint;
+    const char *folder = parts->folder;
     uint64_t hash;
     gyre_status_t mine = GYRE_OK;
     if (!model_snapshot_path(folder, found->step, found->at, sizeof found->at))
@@ -305,7 +305,7 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
                      "%s holds %zu bytes with hash %016" PRIx64 ", but the run in %s was begun on %" PRIu64
                      " bytes with hash %016" PRIx64
                      ": give the same text with --data, or --may-change data to go on with another",
-                     parts->options->data, data->bytes, data->hash, parts->options->checkpoint, bytes, hash);
+                     parts->options->data, data->bytes, data->hash, parts->folder, bytes, hash);
 }
 
 /* It is of this run, as far as bits depend on it. */
@@ -351,7 +351,7 @@ static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *
     status = gyre_broadcast(text, text, TEXT, GYRE_UINT8, (int)lowest, parts->comm);
     if (status == GYRE_OK && rank == 0) {
         log_error("%s", text);
-        tell_unused(found->step, parts->options->checkpoint);
+        tell_unused(found->step, parts->folder);
     }
     return status;
 }

@@ -45,7 +45,7 @@ static gyre_status_t share_id(const train_parts_t *parts, char *id)
     if (gyre_comm_rank(parts->comm) == 0) {
         memset(id, 0, MODEL_SNAPSHOT_ID);
         model_snapshot_id(id, MODEL_SNAPSHOT_ID);
-        marked = model_snapshot_probe(parts->options->checkpoint, id);
+        marked = model_snapshot_probe(parts->folder, id);
     }
     gyre_status_t status = gyre_broadcast(id, id, MODEL_SNAPSHOT_ID, GYRE_UINT8, 0, parts->comm);
     id[MODEL_SNAPSHOT_ID - 1] = 0;
@@ -62,8 +62,8 @@ static gyre_status_t check_sees(const train_parts_t *parts, size_t elements, int
         GYRE_ERR_INVALID,
         "rank %d on %s does not see the checkpoint folder %s of rank 0, or may not write there, and holds "
         "state that no lower rank holds: put --checkpoint on a disk that all hosts share%s",
-        gyre_comm_rank(parts->comm), host, parts->options->checkpoint,
-        *parts->options->checkpoint == '/' ? "" : ", and name it from the root");
+        gyre_comm_rank(parts->comm), host, parts->folder,
+        *parts->folder == '/' ? "" : ", and name it from the root");
 }
 
 gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver)
@@ -82,15 +82,15 @@ gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_s
     }
     unsigned char word = elements > 0;
     mine = share_id(parts, id);
-    int sees = model_snapshot_sees(parts->options->checkpoint, id);
+    int sees = model_snapshot_sees(parts->folder, id);
     status = gyre_all_gather(&word, writes, 1, GYRE_UINT8, parts->comm);
     if (status == GYRE_OK && rank == 0) /* all have looked */
-        model_snapshot_sweep(parts->options->checkpoint, id, NULL);
+        model_snapshot_sweep(parts->folder, id, NULL);
     if (status == GYRE_OK)
         status = mine;
     if (status == GYRE_OK)
         status = check_sees(parts, elements, sees);
-    const optim_saver_config_t config = {.folder = parts->options->checkpoint,
+    const optim_saver_config_t config = {.folder = parts->folder,
                                          .id = id,
                                          .keep = parts->options->checkpoint_keep,
                                          .resumed = step,
