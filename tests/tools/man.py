@@ -117,7 +117,7 @@ def examples(folder):
 
 
 def defaults(settings):
-    """Defaults that pages give are those of the table of settings (of documents: tests/system/documents.sh)."""
+    """Defaults that pages give are those of the table of settings. Documents: tests/system/documents.sh."""
     table = {row['name']: row for row in settings}
     found = 0
 
