@@ -15,7 +15,7 @@ extern "C" {
 #define GYRE_VERSION_MAJOR 0
 #define GYRE_VERSION_MINOR 2
 #define GYRE_VERSION_PATCH 0
-#define GYRE_VERSION "0.2.0"
+#define GYRE_VERSION       "0.2.0"
 
 /* 10000 major + 100 minor + patch: `#if GYRE_VERSION_NUMBER >= 200` asks for 0.2.0. */
 #define GYRE_VERSION_NUMBER (GYRE_VERSION_MAJOR * 10000 + GYRE_VERSION_MINOR * 100 + GYRE_VERSION_PATCH)

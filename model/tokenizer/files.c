@@ -37,7 +37,7 @@ static size_t unletter(const char *word, size_t length, unsigned char *out, size
     size_t count = 0, step;
     for (size_t i = 0; i < length; i += step, count++) {
         uint32_t letter;
-        step = tokenizer_utf8((const unsigned char *)word + i, length - i, &letter);
+        step = base_utf8_decode((const unsigned char *)word + i, length - i, &letter);
         int byte = step > 0 ? tokenizer_unletter(letter) : -1;
         if (byte < 0 || count == room)
             return 0;

@@ -130,7 +130,7 @@ static int to_bytes(const char *word, size_t length, unsigned char *out, size_t 
     *count = 0;
     for (size_t i = 0, step; i < length; i += step) {
         uint32_t letter;
-        step = tokenizer_utf8((const unsigned char *)word + i, length - i, &letter);
+        step = base_utf8_decode((const unsigned char *)word + i, length - i, &letter);
         int byte = step > 0 ? tokenizer_unletter(letter) : -1;
         if (byte < 0 || *count == room)
             return 0;

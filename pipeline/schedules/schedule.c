@@ -1,5 +1,6 @@
 /* pipeline/schedules/schedule.c: names, shapes, where stages lie, what is promised; and the messages between the orders of computing
  * that pipeline/schedules/generate.c gives. */
+#include "base/checked.h"
 #include "pipeline/schedules/schedule.h"
 
 #include <stdio.h>
@@ -143,11 +144,6 @@ void pipe_place_of(const pipe_shape_t *shape, int stage, int *rank, int *chunk)
         *chunk = c;
 }
 
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 int pipe_activation_bound(const pipe_shape_t *s, int rank)
 {
     int p = s->ranks, v = s->chunks, m = s->micro_batches;
@@ -157,13 +153,13 @@ int pipe_activation_bound(const pipe_shape_t *s, int rank)
     case PIPE_GPIPE:
         return m;
     case PIPE_1F1B:
-        return least(m, p - rank);
+        return base_min_int(m, p - rank);
     case PIPE_INTERLEAVED:
-        return least(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
+        return base_min_int(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
     case PIPE_ZB_H1:
-        return least(m, p);
+        return base_min_int(m, p);
     case PIPE_ZB_V:
-        return least(2 * m, 2 * p);
+        return base_min_int(2 * m, 2 * p);
     case PIPE_KIND_END:
         break;
     }
@@ -175,8 +171,8 @@ int pipe_weight_bound(const pipe_shape_t *s, int rank)
     if (s->forward_only || !pipe_kind_splits(s->kind))
         return 0;
     if (s->kind == PIPE_ZB_H1)
-        return least(s->micro_batches, rank + 1);
-    return least(2 * s->micro_batches, 2 * rank + 1);
+        return base_min_int(s->micro_batches, rank + 1);
+    return base_min_int(2 * s->micro_batches, 2 * rank + 1);
 }
 
 const char *pipe_action_text(const pipe_schedule_t *schedule, int rank, size_t index, char *text,

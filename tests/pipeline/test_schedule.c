@@ -1,5 +1,6 @@
 /* tests/pipeline/test_schedule.c: every schedule of up to 16 ranks, 64 micro-batches and 4 chunks is proved, holds as much as it promises
  * and no less, and has the bubble of its formula in virtual time. */
+/* takes: 3 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -36,7 +36,7 @@ want "a bar that is asked for" 0 "\[#+\] step 9/9"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --progress none
 check "nothing if asked" [ ! -s "$W/err" ]
 if command -v script >/dev/null; then
-    run script -qec "TERM=xterm $TRAIN ${SMALL[*]} --steps 5 --report none" /dev/null
+    run script -qec "TERM=xterm '$TRAIN' ${SMALL[*]} --steps 5 --report none" /dev/null
     check "a bar on a terminal" grep -q $'\r\033\[K\[#*\]* *step 5/5' "$W/out"
 fi
 

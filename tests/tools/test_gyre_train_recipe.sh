@@ -55,6 +55,7 @@ printf '{"model": {"model_type": "glm", "hidden_size": 32, "num_hidden_layers": 
 "objective": {"name": "infill", "mask_id": 290, "gmask_id": 291, "sop_id": 292, "eop_id": 293}}' >"$W/infills"
 INFILLS=(--recipe "$W/infills" "${TINY[@]:2}")
 for objective in recipe infill auto; do
+    # shellcheck disable=SC2046 # two words or none
     run "$TRAIN" "${INFILLS[@]}" $([ $objective = recipe ] || echo --objective $objective)
     want "a recipe that infills: $objective" 0
     is "its ids: $objective" objective=infill infill-ids=290,291,292,293

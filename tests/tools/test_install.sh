@@ -39,7 +39,7 @@ for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
 done
 
 # The version is one: headers, Makefile, pkg-config, manual pages, changelog.
-version=$(sed -n 's/^#define GYRE_VERSION "\(.*\)"$/\1/p' "$at/include/gyre/version.h")
+version=$(sed -n 's/^#define GYRE_VERSION  *"\(.*\)"$/\1/p' "$at/include/gyre/version.h")
 check "the header has a version" test -n "$version"
 check "the pkg-config file has it" grep -qx "Version: $version" "$at/lib/pkgconfig/gyre.pc"
 check "ucx-run has it" bash -c '"$0" --version | grep -qF " $1"' "$at/bin/ucx-run" "$version"
