@@ -159,6 +159,9 @@ def words(settings, help_text, schedules):
     def listed(text):
         return re.findall(r'[a-z]+', re.sub(r'\b(and|or)\b', '', text))
 
+    tools = re.findall(r'^\.BR ([\w-]+) \(1\)$', section('docs/man/gyre.7', 'TOOLS'), re.M)
+    same('docs/man/gyre.7', 'tools', tools,
+         [os.path.basename(page)[:-2] for page in pages() if page.endswith('.1')])
     forced = help_text.split('algorithms that --algo can force')[1].split('\n  sendrecv')[0]
     algorithms = set(re.findall(r'[a-z]+', ' '.join(re.findall(r'^ {21}(.*)$', forced, re.M))))
     same('docs/man/gyre.7', 'algorithms',
