@@ -18,7 +18,8 @@ endif
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-VERSION  := 0.1.0
+# the version's one place is the header; docs/abi.md says when SOVERSION changes
+VERSION  := $(shell sed -n 's/^.define GYRE_VERSION  *"\(.*\)"/\1/p' include/gyre/version.h)
 SOVERSION := 0
 PREFIX   ?= /usr/local
 DESTDIR  ?=
@@ -105,7 +106,7 @@ OPT      ?= -O3 -g
 # Warnings are errors with the compilers that we have seen; a newer one knows warnings that we have not.
 WERROR   ?= $(if $(filter gcc-9 gcc-10 gcc-11 gcc-12,$(COMPILER)),1,0)
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(filter 1,$(WERROR)),-Werror)
-CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude -DGYRE_VERSION='"$(VERSION)"'
+CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude
 CFLAGS   ?=
 ALL_CFLAGS := -std=c17 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread -fno-math-errno -ffp-contract=off $(CFLAGS)
 LDFLAGS  ?=
@@ -150,6 +151,7 @@ endif
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math
+CFLAGS_tests/model/f64/kernels := -fno-trapping-math
 
 # ---- sources: a room is a folder; everything in it, and in the folders below it, is built -----------------
 # $(call sources,ROOMS,SUFFIX)
@@ -173,6 +175,7 @@ TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
 MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
+F64_SRC     := $(wildcard tests/model/f64/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
@@ -204,7 +207,7 @@ LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install uninstall FORCE
 all: report lib tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
 tools: $(TOOL_BINS)
@@ -316,7 +319,10 @@ FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
 FUZZ_WITH_PARTS     := config log tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
-$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
+# gradient checks run the model in double
+F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage mp_hf)
+$(F64_TESTS): $(call obj,$(F64_SRC))
+$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
     $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
@@ -518,8 +524,10 @@ help:
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
 	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run; tables, JSON, plots in build/bench/"
+	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
 	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
 	@echo "make format        lays the sources out with clang-format"
+	@echo "make words         checks the words of documents, manual pages, help and error texts"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
 	@echo "make lib, tools, tests, examples     parts of it"
 	@echo "make clean         removes build/"
@@ -627,11 +635,19 @@ BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RA
 bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
 
+# The README's plot and table; RESULTS: a folder of bench/results, or else the one that it names.
+.PHONY: readme-results
+readme-results: $(SETUP_PYTHON_STAMP)
+	@/usr/bin/python3 bench/readme.py $(RESULTS)
+
 FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
 	$(call needs,$(CLANG_FORMAT),clang-format)
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
+
+words:
+	$(Q)sh tools/check-words
 
 # ---- install ---------------------------------------------------------------------------------------------
 HEADERS  := $(wildcard include/gyre/*.h)
@@ -640,7 +656,12 @@ man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 # NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
 MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
-INSTALLED = $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+# The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
+DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
+    tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
+RECIPES   := $(wildcard examples/recipes/*.json)
+INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
+INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
@@ -659,11 +680,15 @@ install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
 	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
+	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
+	$(Q)ln -sfn ../../../gyre/recipes '$(TO)'/share/doc/gyre/examples/recipes
 	@echo "installed under $(TO)"
 
 uninstall:
 	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
-	$(Q)rmdir '$(TO)'/include/gyre 2>/dev/null || true
+	$(Q)for d in include/gyre share/gyre share/doc/gyre; do \
+	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
 	@echo "removed from $(TO)"
 
 # ---- set-up --------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ refuse "heads" "hidden 128 is not divisible by heads 3: take heads 2 or 4" --hea
 refuse "unknown option" "no option --layer: the nearest is --layers;" --layer 3
 refuse "unknown option, near none" "no option --colour;" --colour red
 refuse "not one of the words" "--progress wants one of auto.bar.lines.none, not 'bars'" --progress bars
-refuse "no value" "--layers wants a value" --layers
+refuse "no value" "--layers needs a value" --layers
 refuse "malformed number" "--layers wants a whole number from 1 to 4096, not '2x'" --layers 2x
 refuse "negative" "--batch wants a whole number from 1" --batch -4
 refuse "not finite" "--lr wants a number" --lr nan

@@ -73,7 +73,7 @@ want "an id too high" 2 "id 260 for blank infilling: the vocabulary is 0..259"
 run "$TRAIN" "${SMALL[@]}" --steps 1 --objective prefix --infill-ids 256,257,258,259
 want "ids of nothing" 2 "--infill-ids is for --objective infill only"
 run "$TRAIN" "${SMALL[@]}" --model "$W/narrow.json" --steps 1
-want "no room for ids" 2 "needs 4 ids beside the data's 256, but the model has 256 in all: give it 260"
+want "no room for ids" 2 "needs 4 ids in addition to the data's 256, but the model has 256 in all: give it 260"
 run "$TRAIN" --steps 1 --objective infill --report none
 want "a causal model" 2 "--objective infill needs a model with prefix masks"
 finish

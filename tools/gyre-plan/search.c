@@ -15,7 +15,7 @@
 enum { MOST_CHUNKS = 8, LARGEST_MICRO = 16, SHOWN_REFUSED = 16 };
 
 static const char help[] =
-    "usage: gyre-plan search --recipe FILE --gpus N [flags]\n"
+    "usage: gyre-plan search [--recipe FILE] [--gpus N] [flags]\n"
     "\n"
     "Tries every layout of the recipe's model and batch on N accelerators: tensor, pipeline and data "
     "parallelism, micro-\n"
@@ -27,7 +27,7 @@ static const char help[] =
     "  --schedule NAME         only this one: 1f1b interleaved zb-h1 zb-v\n"
     "  --top N                 layouts to print (default 10)\n"
     "  --reserve GIB           what driver, libraries and allocator take (default: the machine's)\n"
-    "  --extra N               bytes per parameter that the software keeps besides (default 0)\n"
+    "  --extra N               further bytes per parameter of the software (default 0)\n"
     "  --bucket-bytes N        of a gradient bucket (default 26214400)\n"
     "  --json FILE             also writes all of it there\n"
     "  -h, --help              this text\n"
