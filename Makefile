@@ -475,7 +475,8 @@ $(B)/lint/tidy: $(LINTED) $(LINT_HEADERS) .clang-tidy | $(SETUP_LINT_STAMP)
 	@mkdir -p $(@D)
 	@echo "  TIDY  without analyzer"
 	$(Q)printf '%s\n' $(LINTED) | xargs -P "$$(nproc)" -n 16 sh -c 'clang-tidy --quiet "--checks=-clang-analyzer-*" "$$@" -- \
-	    $(subst ','\'',$(LINT_PLAIN)) 2>$@.$$$$ || { cat $@.$$$$; exit 1; }; rm -f $@.$$$$' tidy
+	    $(subst ','\'',$(LINT_PLAIN)) 2>$@.$$$$; failed=$$?; \
+	    grep -v " generated[.]" $@.$$$$; rm -f $@.$$$$; exit $$failed' tidy
 	@touch $@
 $(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
 	@mkdir -p $(@D)
