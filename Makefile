@@ -93,12 +93,13 @@ LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
 PLAIN_CPPFLAGS := $(CPPFLAGS)
+# -g1: lines and functions are what reports name, and the whole takes a third more to build
 ifeq ($(SANITIZE),address)
-ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
+ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1
 else ifeq ($(SANITIZE),undefined)
 ALL_CFLAGS += -fsanitize=undefined -fno-sanitize-recover=undefined -O1
 else ifeq ($(SANITIZE),thread)
-ALL_CFLAGS += -fsanitize=thread -O1
+ALL_CFLAGS += -fsanitize=thread -O1 -g1
 # UCX patches mmap and friends in every process that it is linked into, and libtsan then crashes when a thread
 # starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
 export UCX_MEM_EVENTS := no

@@ -4,6 +4,7 @@
 # deadline: 180
 # Others may leave files in /dev/shm meanwhile, so the test has one of its own: root's mount namespace, or a user
 # namespace where those are permitted.
+# alone: 1, for it measures how soon survivors notice
 if [ "${1:-}" != inside ]; then
     space=(unshare -m)
     [ "$(id -u)" = 0 ] || space=(unshare -rm)
