@@ -93,7 +93,7 @@ LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
 PLAIN_CPPFLAGS := $(CPPFLAGS)
-# -g1: lines and functions are what reports name, and the whole takes a third more to build
+# -g1: reports name lines and functions; all that -g has would take a third longer to build
 ifeq ($(SANITIZE),address)
 ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1
 else ifeq ($(SANITIZE),undefined)
