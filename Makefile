@@ -125,6 +125,7 @@ endif
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math
+CFLAGS_tests/model/f64/kernels := -fno-trapping-math
 
 # ---- sources: a room is a folder; everything in it, and in the folders below it, is built -----------------
 # $(call sources,ROOMS,SUFFIX)
@@ -148,6 +149,7 @@ TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
 MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
+F64_SRC     := $(wildcard tests/model/f64/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
@@ -290,7 +292,10 @@ FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
 FUZZ_WITH_PARTS     := config log tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
-$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
+# gradient checks run the model in double
+F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage mp_hf)
+$(F64_TESTS): $(call obj,$(F64_SRC))
+$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
     $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
