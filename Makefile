@@ -154,7 +154,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
-PARTED    := $(shell grep -lE 'GYRE_(CUDA|VERBS)' -r --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
     $(wildcard tests/gpu/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
