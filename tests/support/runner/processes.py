@@ -116,14 +116,12 @@ class Runner:
             if build and build.state != "done":
                 continue
             if test.alone:
-                # it gets its turn when all tests that are not are done with, or nothing else can start
-                if tests:
-                    continue
-                self.waiting.remove(test)
-                self.pause_build(True)
-                self.start_if_built(test)
-                alone = bool(test.process)
-                tests.append(test)
+                # its turn comes when no other test runs or can start
+                if not tests:
+                    self.waiting.remove(test)
+                    self.pause_build(True)
+                    self.start_if_built(test)
+                    alone = bool(test.process)
                 continue
             if self.busy + self.share(test) > self.room:
                 break  # none overtakes: programs of many ranks would wait for the end
@@ -157,6 +155,8 @@ class Runner:
                 if not self.running:
                     break
                 self.wait()
+            if self.waiting:
+                raise RuntimeError(f"{len(self.waiting)} tests never came to their turn")
         except Interrupted as interrupted:
             self.end_all()
             return 128 + interrupted.args[0]
