@@ -395,7 +395,7 @@ static void test_receives_cross(void **state)
         coll_add_sync_recv(p.b[r], 0, !r);
         coll_add_sync_send(p.b[r], 0, !r);
     }
-    expect_why(&p, "deadlock: waits for ever for rank 1");
+    expect_why(&p, "deadlock: waits forever for rank 1");
 }
 
 static void test_barrier_one_way(void **state)

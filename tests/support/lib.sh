@@ -1,4 +1,5 @@
 # tests/support/lib.sh: what the shell tests share; sourced. Needs $B, the build directory (default ./build).
+# shellcheck shell=bash disable=SC2034 # variables for the tests
 # A test calls `check NAME COMMAND...` or `bad "text"`, and ends with `finish`.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1

@@ -26,7 +26,8 @@ static gyre_status_t plain_place(void *user, size_t slot, size_t first, size_t r
     const REAL(model_plain_store_t) *plain = user;
     (void)slot;
     if (!plain->grads)
-        return gyre_fail(GYRE_ERR_INVALID, "a plain store without memory for gradients: forward only");
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "this store has no memory for gradients: it serves forward passes only");
     for (size_t i = 0; i < rows; i++)
         grad[i] = plain->grads + plain->params->row[first + i].grad;
     return GYRE_OK;

@@ -4,6 +4,7 @@ tools/run-tests documents the phases and the magic comments."""
 import collections
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,7 @@ PLAIN = Flavour("unit", "main", "build", "", 1, {})
 EMULATED = Flavour("emulated", "emulated", "build/emulated", "emulated/", 1, {})
 ADDRESS = Flavour("address", "address", "build/address", "address/", 4, ASAN)
 THREAD = Flavour("thread", "thread", "build/thread", "thread/", 4, TSAN)
+COVERAGE = Flavour("coverage", "coverage", "build/coverage", "coverage/", 4, {})
 ONE_THREAD = "/* one thread: TSan has nothing to see */"
 
 
@@ -159,6 +161,9 @@ class Catalogue:
     def phase_format(self):
         self.add("format", "format", [sys.executable, "tools/run-tests", "--check-format"], variant=None)
 
+    def phase_lint(self):
+        self.add("lint", "lint", [MAKE, "lint-quick"], variant=None, deadline=600, skip=other_linter())
+
     def phase_build(self):
         pass  # the variant itself
 
@@ -209,6 +214,10 @@ class Catalogue:
         self.units(THREAD)
         self.ranks(THREAD, [2])
 
+    def phase_coverage(self):
+        self.units(COVERAGE)
+        self.ranks(COVERAGE)
+
     def phase_fuzz(self):
         """What a target finds stays in build/fuzz/found, what it learns in build/fuzz/corpus."""
         found = BUILD / "fuzz/found"
@@ -227,8 +236,8 @@ class Catalogue:
 
 
 # In the order in which their tests start.
-PHASES = ["build", "layers", "words", "format", "unit", "ranks", "minimal", "emulated", "system", "address",
-          "thread", "fuzz"]
+PHASES = ["build", "layers", "words", "format", "lint", "unit", "ranks", "minimal", "emulated", "system", "address",
+          "thread", "coverage", "fuzz"]
 
 
 def builds_for(tests, options):
@@ -243,6 +252,7 @@ def builds_for(tests, options):
         Variant("address", "address", ["SANITIZE=address"], ["examples"], ["build/address/bin/ucx-run"],
                 label="build with ASan and UBSan"),
         Variant("thread", "thread", ["SANITIZE=thread"], [], label="build with TSan"),
+        Variant("coverage", "coverage", ["SANITIZE=coverage"], [], label="build with gcov's counters"),
         Variant("fuzz", "fuzz", [], ["fuzz"])]
     for variant in variants:
         mine = [t for t in tests if t.variant == variant.key and not t.skip]
@@ -273,6 +283,16 @@ def environment_of_builds():
     # What jobs measure of the machine is kept below build/, not in the user's home directory.
     environment["XDG_CACHE_HOME"] = str(BUILD / "cache")
     return environment
+
+
+def other_linter():
+    """Why these are not the linters whose findings were settled, or None: versions differ in what they find."""
+    for program, wanted in ("cppcheck", "Cppcheck 2.10"), ("shellcheck", "version: 0.9."):
+        if not shutil.which(program):
+            return f"{program} is not installed"
+        if wanted not in subprocess.check_output([program, "--version"], text=True):
+            return f"the sources are clean for '{wanted}', and here is another {program}"
+    return None
 
 
 def ask_make(goal):
