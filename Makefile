@@ -114,15 +114,16 @@ LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
 PLAIN_CPPFLAGS := $(CPPFLAGS)
+# -g1: reports name lines and functions; all that -g has would take a third longer to build
 ifeq ($(SANITIZE),address)
-ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
+ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1
 # Programs of gcc 13 and later crash on locals aligned to 64 bytes when ASan watches for uses after return (gcc's bug
 # 110027), which these versions do by default.
 ALL_CFLAGS += $(if $(filter gcc-%,$(COMPILER)),--param=asan-use-after-return=0)
 else ifeq ($(SANITIZE),undefined)
 ALL_CFLAGS += -fsanitize=undefined -fno-sanitize-recover=undefined -O1
 else ifeq ($(SANITIZE),thread)
-ALL_CFLAGS += -fsanitize=thread -O1
+ALL_CFLAGS += -fsanitize=thread -O1 -g1
 # UCX patches mmap and friends in every process that it is linked into, and libtsan then crashes when a thread
 # starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
 export UCX_MEM_EVENTS := no
@@ -180,7 +181,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
-PARTED    := $(shell grep -lE 'GYRE_(CUDA|VERBS)' -r --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
     $(wildcard tests/gpu/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
