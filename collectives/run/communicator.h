@@ -14,6 +14,7 @@
 
 #include "base/thread/bias.h"
 #include "base/clock.h"
+#include "collectives/run/device_ops.h"
 #include "collectives/run/oneshot.h"
 #include "collectives/run/plan.h"
 #include "collectives/run/team.h"
@@ -97,6 +98,7 @@ struct gyre_comm {
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
     struct coll_cuda *cuda;                    /* collectives/gpu/gpu.h; NULL: not used on a device so far */
+    const coll_device_ops_t *device_ops;       /* of collectives/gpu; NULL as long as cuda is */
     struct coll_bounce *bounces;               /* spare ones: collectives/run/bounce.h */
     gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
     coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
