@@ -135,7 +135,8 @@ static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args
                                                  : args->op == COLL_ALL_REDUCE && (pair || !small);
     if (share && !few && n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
         return COLL_SHARED;
-    /* All ranks of a cell add up a part each, then those of the cells do: half of binomial's time and less, by the simulator. */
+    /* All ranks of a cell add up a part each, then those of the cells do: 0.4 to 0.85 of
+     * binomial's time, by the simulator (docs/tuning.md). */
     if (args->op == COLL_REDUCE && facts->parts > 1 && n >= CELL_RANKS && n <= facts->cost.cores &&
         bytes / (size_t)n >= CELL_PART && coll_algo_serves(COLL_HIERARCHICAL, args->op, args))
         return COLL_HIERARCHICAL;
