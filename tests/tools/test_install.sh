@@ -126,6 +126,7 @@ mkdir "$W/pc"
 for package in $core; do
     ln -s "$(pkg-config --variable=pcfiledir "$package")/$package"*.pc "$W/pc"
 done
+# shellcheck disable=SC2086 # words
 run env -u PKG_CONFIG_PATH PKG_CONFIG_LIBDIR="$W/pc" $MAKE -n B="$W/alone" lib
 want "make lib without jansson, OpenBLAS and PCRE2" 0
 check "it asks for no more" test ! -e "$W/alone/config-tools.mk"
