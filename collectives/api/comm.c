@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
-#include "base/sized.h"
+#include "collectives/api/sized.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
 #include "collectives/schedules/generator.h"
@@ -373,7 +373,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     gyre_config_t c = GYRE_CONFIG_INITIALIZER;
     gyre_status_t st = GYRE_OK;
     if (config)
-        st = base_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
+        st = coll_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
     if (st == GYRE_OK && c.reserved != 0)
         st = gyre_fail(GYRE_ERR_INVALID,
                        "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
@@ -701,5 +701,5 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);
-    return base_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
+    return coll_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
 }
