@@ -1,4 +1,4 @@
-/* collectives/gpu/shots/peers.c: from a call's shape to the operation that the kernel of collectives/gpu/shots/peers.cu runs.
+/* collectives/gpu/shots/peers.c: from a call's shape to the operation that the kernel of rounds.h runs.
  *
  *     all_reduce       one shot: everybody publishes the vector and adds up all of them
  *                      two shots: the vector in n shards; rank r adds up shard r and publishes the sum; all take all
@@ -217,7 +217,7 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, 
     op->type = (uint8_t)s->type;
     op->redop = (uint8_t)s->redop;
     op->average = s->redop == GYRE_AVG;
-    op->divisor = (uint16_t)c->divisor;
+    op->divisor = (uint16_t)(c->divisor ? c->divisor : c->comm->n);
     op->scaled = (uint8_t)s->scaled;
     op->region = c->region;
     if (s->type == GYRE_INT8 || s->type == GYRE_INT16 || s->type == GYRE_INT32 || s->type == GYRE_INT64)

@@ -89,7 +89,7 @@ typedef struct {
     uint8_t first_phase, end_phase;
     uint8_t begins, ends; /* this launch is the operation's first, last */
     uint16_t n, rank;
-    uint16_t divisor;   /* of an average, if it is not n; else 0 */
+    uint16_t divisor;   /* of an average */
     uint16_t parts;     /* that this rank publishes; 0: none */
     uint16_t sum_slot;  /* part of every rank that is added up */
     uint16_t take_slot; /* part of every rank that is copied to `out` */
@@ -110,11 +110,15 @@ typedef struct {
 extern "C" {
 #endif
 
+/* 1: `type` and `redop` are values that device code has kernels for. Where they are not, a launch of a
+ * reduction returns cudaErrorInvalidValue. */
+int coll_cuda_can_add(const coll_cuda_op_t *op);
 /* Enqueues the operation on `blocks` blocks. */
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream);
 /* Has the driver load all kernels now: later it might wait for a kernel that waits for a peer. */
 cudaError_t coll_cuda_load(void);
-/* How many blocks of that kernel one multiprocessor of the current device holds at once. */
+cudaError_t coll_cuda_load_signals(void); /* part of it: signals.cu */
+/* How many blocks of any of those kernels one multiprocessor of the current device holds at once. */
 cudaError_t coll_cuda_blocks_held(int *blocks);
 /* Tells every peer that this rank reads in its arena no more. */
 cudaError_t coll_cuda_launch_goodbye(const coll_cuda_op_t *op, cudaStream_t stream);
