@@ -356,6 +356,24 @@ base_setting_t base_setting_nearest(const char *name)
     return best;
 }
 
+/* Ends the line with `text`, in lines of at most 60 columns that begin at column `indent`. */
+static void print_meaning(FILE *out, const char *text, size_t indent)
+{
+    enum { WIDTH = 60 };
+    while (strlen(text) > WIDTH) {
+        size_t end = WIDTH;
+        while (end > 0 && text[end] != ' ')
+            end--;
+        if (end == 0)
+            end = strcspn(text, " ");
+        if (text[end] == '\0')
+            break;
+        fprintf(out, "%.*s\n%*s", (int)end, text, (int)indent, "");
+        text += end + 1;
+    }
+    fprintf(out, "%s\n", text);
+}
+
 void base_settings_print(FILE *out)
 {
     base_setting_row_t table[SET_COUNT + 1] = {
@@ -375,8 +393,12 @@ void base_settings_print(FILE *out)
             width[c] = length > width[c] ? length : width[c];
         }
     }
-    for (size_t i = 0; i <= SET_COUNT; i++)
-        fprintf(out, "%-*s  %-*s  %-*s  %-*s  %-*s  %s\n", width[0], table[i].name, width[1], table[i].value,
-                width[2], table[i].standard, width[3], table[i].unit, width[4], table[i].source,
-                table[i].meaning);
+    size_t indent = 0;
+    for (size_t c = 0; c < 5; c++)
+        indent += (size_t)width[c] + 2;
+    for (size_t i = 0; i <= SET_COUNT; i++) {
+        fprintf(out, "%-*s  %-*s  %-*s  %-*s  %-*s  ", width[0], table[i].name, width[1], table[i].value,
+                width[2], table[i].standard, width[3], table[i].unit, width[4], table[i].source);
+        print_meaning(out, table[i].meaning, indent);
+    }
 }

@@ -437,11 +437,9 @@ int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err)
         if (n < 0 && errno == EINTR)
             continue;
         socklen_t len = sizeof(failed);
-        if (n < 0)
-            failed = errno;
-        else if (n == 0)
+        if (n == 0)
             failed = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
+        else if (n < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
             failed = errno;
     }
     if (failed == 0 && met_itself(fd)) {

@@ -2,6 +2,7 @@
  *
  * p ranks, v chunks per rank, m micro-batches, r this rank. In the pictures F, B, W are forward, backward (of the input) and
  * weight gradient; a number is a micro-batch. */
+#include "base/checked.h"
 #include "pipeline/schedules/generate.h"
 
 /* Where the next action goes, and how many of each (op, chunk) there were: micro-batches come in order, so the count
@@ -26,11 +27,6 @@ static void put_next(writer_t *w, pipe_op_t op, int chunk)
         put(w, op, chunk, micro_batch);
 }
 
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* GPipe (Huang et al. 2019): everything forward, then everything backward. Here the backward passes come in the order of
  * the forward ones, not in reverse: pipeline/schedules/schedule.h says why.
  *
@@ -48,7 +44,7 @@ static void gpipe(writer_t *w)
  * as there are stages behind this one, then one forward, one backward, then what is left backward. */
 static void one_forward_one_backward(writer_t *w, int rank)
 {
-    int m = w->shape->micro_batches, ahead = least(m, w->shape->ranks - rank - 1);
+    int m = w->shape->micro_batches, ahead = base_min_int(m, w->shape->ranks - rank - 1);
     for (int i = 0; i < ahead; i++)
         put(w, PIPE_FORWARD, 0, i);
     for (int i = 0; i < m; i++) {
@@ -81,7 +77,7 @@ static void interleaved(writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;
     int p = shape->ranks, v = shape->chunks, all = shape->micro_batches * v;
-    int ahead = least(all, 2 * (p - rank - 1) + (v - 1) * p);
+    int ahead = base_min_int(all, 2 * (p - rank - 1) + (v - 1) * p);
     for (int k = 0; k < ahead; k++)
         interleaved_forward(w, k);
     for (int k = 0; k < all; k++) {
@@ -102,7 +98,7 @@ static void interleaved(writer_t *w, int rank)
  *           r = 2         F0 B0 F1 B1 F2 B2 W0 F3 ... W1 W2 */
 static void zero_bubble_h1(writer_t *w, int rank)
 {
-    int m = w->shape->micro_batches, p = w->shape->ranks, ahead = least(m, p - rank);
+    int m = w->shape->micro_batches, p = w->shape->ranks, ahead = base_min_int(m, p - rank);
     for (int i = 0; i < ahead; i++)
         put(w, PIPE_FORWARD, 0, i);
     for (int i = 0; i < m; i++) {

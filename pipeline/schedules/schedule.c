@@ -1,5 +1,6 @@
 /* pipeline/schedules/schedule.c: names, shapes, where stages lie, what is promised; and the messages between the orders of computing
  * that pipeline/schedules/generate.c gives. */
+#include "base/checked.h"
 #include "pipeline/schedules/schedule.h"
 
 #include <stdio.h>
@@ -38,7 +39,8 @@ gyre_status_t pipe_kind_parse(const char *name, pipe_kind_t *kind)
             return GYRE_OK;
         }
     return gyre_fail(GYRE_ERR_INVALID,
-                     "no pipeline schedule \"%s\"; there are: gpipe, 1f1b, interleaved, zb-h1, zb-v", name);
+                     "there is no pipeline schedule \"%s\"; there are: gpipe, 1f1b, interleaved, zb-h1, zb-v",
+                     name);
 }
 
 int pipe_kind_chunks(pipe_kind_t kind)
@@ -73,7 +75,7 @@ static gyre_status_t check_chunks(const pipe_shape_t *s)
     if (s->kind == PIPE_INTERLEAVED && s->chunks < 2)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "the interleaved schedule wants 2 chunks per stage or more, not %d; with 1 it is 1f1b",
+            "the interleaved schedule needs 2 chunks per stage or more, not %d; with 1 it is 1f1b",
             s->chunks);
     if (s->kind == PIPE_ZB_V && s->chunks != 2)
         return gyre_fail(GYRE_ERR_INVALID, "the zb-v schedule has 2 chunks per rank, not %d", s->chunks);
@@ -92,20 +94,19 @@ static gyre_status_t check_groups(const pipe_shape_t *s)
     if (below > 0)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "the interleaved schedule wants micro-batches in groups of %d, the number of stages, "
-            "and %d is not a multiple: the nearest are %d and %d; 1f1b and zb-v take any number",
+            "the interleaved schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
+            "the nearest are %d and %d; 1f1b and zb-v take any number",
             p, m, below, below + p);
-    return gyre_fail(
-        GYRE_ERR_INVALID,
-        "the interleaved schedule wants micro-batches in groups of %d, the number of stages, and %d "
-        "are fewer: the nearest is %d; 1f1b and zb-v take any number",
-        p, m, p);
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "the interleaved schedule needs a multiple of %d micro-batches, the number of stages, "
+                     "not %d: the nearest is %d; 1f1b and zb-v take any number",
+                     p, m, p);
 }
 
 gyre_status_t pipe_shape_check(const pipe_shape_t *s)
 {
     if (!known(s->kind))
-        return gyre_fail(GYRE_ERR_INVALID, "pipeline schedule %d is none", (int)s->kind);
+        return gyre_fail(GYRE_ERR_INVALID, "pipeline schedule %d does not exist", (int)s->kind);
     if (s->ranks < 1 || s->ranks > MOST_RANKS)
         return gyre_fail(GYRE_ERR_INVALID, "a pipeline of %d ranks: there must be 1 to %d", s->ranks,
                          MOST_RANKS);
@@ -143,11 +144,6 @@ void pipe_place_of(const pipe_shape_t *shape, int stage, int *rank, int *chunk)
         *chunk = c;
 }
 
-static int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 int pipe_activation_bound(const pipe_shape_t *s, int rank)
 {
     int p = s->ranks, v = s->chunks, m = s->micro_batches;
@@ -157,13 +153,13 @@ int pipe_activation_bound(const pipe_shape_t *s, int rank)
     case PIPE_GPIPE:
         return m;
     case PIPE_1F1B:
-        return least(m, p - rank);
+        return base_min_int(m, p - rank);
     case PIPE_INTERLEAVED:
-        return least(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
+        return base_min_int(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
     case PIPE_ZB_H1:
-        return least(m, p);
+        return base_min_int(m, p);
     case PIPE_ZB_V:
-        return least(2 * m, 2 * p);
+        return base_min_int(2 * m, 2 * p);
     case PIPE_KIND_END:
         break;
     }
@@ -175,8 +171,8 @@ int pipe_weight_bound(const pipe_shape_t *s, int rank)
     if (s->forward_only || !pipe_kind_splits(s->kind))
         return 0;
     if (s->kind == PIPE_ZB_H1)
-        return least(s->micro_batches, rank + 1);
-    return least(2 * s->micro_batches, 2 * rank + 1);
+        return base_min_int(s->micro_batches, rank + 1);
+    return base_min_int(2 * s->micro_batches, 2 * rank + 1);
 }
 
 const char *pipe_action_text(const pipe_schedule_t *schedule, int rank, size_t index, char *text,
