@@ -44,8 +44,8 @@ static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epo
     }
 }
 
-/* This block tells its peers that it has come to sync number state->epoch + 1. What it wrote before is
- * seen by whoever waits for that: the barrier orders it before the release of the flags, on which the
+/* This block signals its peers that it has come to sync number state->epoch + 1. What it wrote before is
+ * seen by a peer that waits for that: the barrier orders it before the release of the flags, on which the
  * others' acquire and barrier follow. */
 static __device__ APART void tell(const coll_cuda_op_t &op, const state_t *state)
 {

@@ -146,7 +146,7 @@ struct places_t {
 };
 
 /* After a sync: where this operation reads of every rank, from the places that have come with the flags;
- * which 0: inputs, 1: outputs. Of a rank that told no place (who only receives) nothing is read. */
+ * which 0: inputs, 1: outputs. A rank that only receives sends no place: nothing is read of it. */
 static __device__ APART void find_places(const coll_cuda_op_t &op, const state_t *state, places_t *places,
                                          int which, size_t at)
 {

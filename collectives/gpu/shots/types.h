@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Switches are made of these rows and have no default: a type or reduction without a row is a warning
- * (-Wswitch), and for a value that is none of them the host launches nothing (launch.c). */
+ * (-Wswitch), and for any other value the host launches nothing (launch.c). */
 #ifndef COLLECTIVES_GPU_SHOTS_TYPES_H
 #define COLLECTIVES_GPU_SHOTS_TYPES_H
 
