@@ -14,7 +14,7 @@ typedef struct {
 typedef struct {
     topo_device_t facts;
     hwloc_obj_t obj;  /* the PCI device; the OS device if it is not on PCI. Owned by hwloc. */
-    int rank_of_name; /* how well the name in facts tells what it is; while collecting only */
+    int rank_of_name; /* how well the name in facts says what it is; while collecting only */
 } topo_attached_t;
 
 struct topo {

@@ -132,7 +132,7 @@ static __device__ __forceinline__ void gyre_ldmatrix_x4_trans(uint32_t r[4], con
                  : "memory");
 }
 
-/* ---- copies from global to shared memory that go on behind the thread's back --------------------------------- */
+/* ---- copies from global to shared memory that go on while the thread does other things ----------------------- */
 
 /* 16 bytes, both ends 16-byte aligned; the first `valid` of them (0 to 16) are read, the rest becomes zero. */
 static __device__ __forceinline__ void gyre_cp_async16(void *shared, const void *global, int valid = 16)
