@@ -1,22 +1,5 @@
-/* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the rest of this room
- * sees them. In a build without CUDA none.c answers.
- *
- *   collectives/gpu/call/enqueue.c        a call: checked, put behind the communicator's earlier ones, enqueued by one of the ways below
- *   collectives/gpu/shots/peers.c       ranks that map each other's memory: one kernel (collectives/gpu/shots/peers.cu)
- *   collectives/gpu/shots/registered.c  the program's buffers, registered and read by the peers directly
- *   collectives/gpu/call/choose.c      which calls run one of the host's schedules (ring, tree ...)
- *   collectives/gpu/plans/schedule.c    those, by one kernel (collectives/gpu/plans/schedule.cu)
- *   collectives/gpu/plans/lower.c       a host's schedule as that kernel's lists of actions
- *   collectives/gpu/through/staged.c      ranks that cannot: through pinned host memory
- *   collectives/gpu/through/proxy.c       the thread that runs the host's collectives and messages for them
- *   collectives/gpu/through/wire.c        long collectives between hosts, from device memory to device memory
- *   collectives/gpu/through/hosts.c       those of ranks that share hosts: within these and between
- *   collectives/gpu/mail/messages.c    messages, piece by piece
- *   collectives/gpu/mail/peer.c        messages between ranks that map each other's memory
- *   collectives/gpu/through/lent.c      large messages between hosts, from device memory to device memory
- *   collectives/gpu/call/setup.c       what a communicator needs for any of it, made together by its ranks
- *   collectives/gpu/call/team.c        communicators whose ranks are all in one process (team.h)
- *   collectives/gpu/call/guard.c       the thread that sees to it that no stream waits for ever */
+/* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the
+ * rest of collectives/ sees them. In a build without CUDA none.c answers. README.md lists the files. */
 #ifndef COLLECTIVES_GPU_GPU_H
 #define COLLECTIVES_GPU_GPU_H
 
