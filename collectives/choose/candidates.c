@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "collectives/run/communicator.h"
+#include "collectives/schedules/algorithms.h"
 
 enum {
     ONE_SHOT_MOST =
@@ -40,15 +41,15 @@ int coll_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
     int n = 0;
     for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++) {
         const coll_algo_t algo = (coll_algo_t)a;
-        if (!coll_algo_serves(algo, args->op, args) || (algo == COLL_HIERARCHICAL && parts == 1))
+        if (!coll_algo_serves(algo, args->op, args) || (coll_algo_is(algo, COLL_BY_PARTS) && parts == 1))
             continue;
-        const int forms = args->op == COLL_ALL_REDUCE && (algo == COLL_DIRECT || algo == COLL_BUTTERFLY);
+        const int forms = args->op == COLL_ALL_REDUCE && coll_algo_is(algo, COLL_TWO_FORMS);
         n = add(list, n, args, algo, forms ? 0 : -1, 0);
         if (forms && bytes <= ONE_SHOT_MOST)
             n = add(list, n, args, algo, 1, 0);
         const int pipelined =
             args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE_SCATTER || args->op == COLL_REDUCE;
-        for (int i = 0; pipelined && algo == COLL_DIRECT && bytes >= CHUNKS_FROM && i < 2; i++)
+        for (int i = 0; pipelined && coll_algo_is(algo, COLL_TRY_CHUNKS) && bytes >= CHUNKS_FROM && i < 2; i++)
             n = add(list, n, args, algo, forms ? 0 : -1, chunks[i]);
     }
     return n;
@@ -115,15 +116,36 @@ double coll_model_exchange_ns(const gyre_comm_t *comm, coll_op_t op, uint64_t by
     return work * crowd + (crowd > 1 ? cost.yield * n : 0); /* each must have run before the last can go on */
 }
 
-/* The algorithm that the model prefers to the rules' for calls of `bytes`, or AUTO. It compares those that are ahead anywhere
- * inside a host; schedules as long as the canonical ring's would cost more to predict than they could win. */
+/* 1 if the model may choose it. Its turn is not 0 if it is ahead anywhere inside a host; schedules as long as the canonical
+ * ring's would cost more to predict than they could win. */
+static int may_choose(const gyre_comm_t *comm, const coll_args_t *args, coll_algo_t algo)
+{
+    return !(coll_algo_is(algo, COLL_FLAT) && comm->n > FLAT_RANKS) &&
+           !(coll_algo_is(algo, COLL_BY_PARTS) && comm->parts < 2) && coll_algo_serves(algo, args->op, args);
+}
+
+/* Those that the model may choose in order of their turns. list: [COLL_ALGO_END]. Returns how many. */
+static int by_turn(const gyre_comm_t *comm, const coll_args_t *args, coll_algo_t *list)
+{
+    int n = 0;
+    for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++) {
+        if (coll_algo_turn(algo) == 0 || !may_choose(comm, args, algo))
+            continue;
+        int at = n++;
+        for (; at > 0 && coll_algo_turn(list[at - 1]) > coll_algo_turn(algo); at--)
+            list[at] = list[at - 1];
+        list[at] = algo;
+    }
+    return n;
+}
+
+/* The algorithm that the model prefers to the rules' for calls of `bytes`, or AUTO. Of two with the same time the one whose turn
+ * comes first. */
 static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes)
 {
     enum { ESIZE = 4 };
-    static const coll_algo_t wish[] = {COLL_SHARED, COLL_DIRECT, COLL_BUTTERFLY,   COLL_BINOMIAL,
-                                       COLL_TREE,   COLL_BRUCK,  COLL_HIERARCHICAL};
     double ours[2], best = MUCH_FASTER;
-    coll_algo_t found = COLL_ALGO_AUTO;
+    coll_algo_t found = COLL_ALGO_AUTO, list[COLL_ALGO_END];
     coll_args_t like = *args;
     coll_choice_t rule;
     like.count = (size_t)bytes / ESIZE / (coll_op_is_vector(args->op) ? 1 : (size_t)comm->n);
@@ -131,11 +153,10 @@ static coll_algo_t ask_model(const gyre_comm_t *comm, const coll_args_t *args, u
     const uint64_t chunk = (uint64_t)rule.chunk * ESIZE;
     for (int m = 0; m < 2; m++)
         ours[m] = coll_model_ns(comm, args, bytes, rule.algo, rule.one_shot, chunk, (coll_memory_t)m);
-    for (size_t i = 0; i < sizeof wish / sizeof *wish && ours[0] > 0 && ours[1] > 0; i++) {
-        const coll_algo_t algo = wish[i];
-        const int flat = algo == COLL_DIRECT || algo == COLL_SHARED;
-        if (algo == rule.algo || (flat && comm->n > FLAT_RANKS) ||
-            (algo == COLL_HIERARCHICAL && comm->parts < 2) || !coll_algo_serves(algo, args->op, args))
+    const int choices = ours[0] > 0 && ours[1] > 0 ? by_turn(comm, args, list) : 0;
+    for (int i = 0; i < choices; i++) {
+        const coll_algo_t algo = list[i];
+        if (algo == rule.algo)
             continue;
         double worst = 0;
         for (int m = 0; m < 2 && worst < best; m++) {
@@ -166,7 +187,7 @@ int coll_model_choose(gyre_comm_t *comm, const coll_args_t *args, uint64_t bytes
     if (*known == 1 || !coll_algo_serves((coll_algo_t)(*known - 2), args->op, args))
         return 0;
     choice->algo = (coll_algo_t)(*known - 2);
-    choice->one_shot = choice->one_shot && (choice->algo == COLL_DIRECT || choice->algo == COLL_BUTTERFLY);
+    choice->one_shot = choice->one_shot && coll_algo_is(choice->algo, COLL_TWO_FORMS);
     choice->why = COLL_WHY_MODEL;
     return 1;
 }

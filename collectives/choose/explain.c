@@ -8,6 +8,7 @@
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
 #include "collectives/run/joint.h"
+#include "collectives/schedules/algorithms.h"
 
 static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
 {
@@ -27,7 +28,7 @@ static void explain_why(const gyre_comm_t *comm, coll_explanation_t *x)
         form = line;
         break;
     case COLL_WHY_MODEL:
-        form = c->algo == COLL_HIERARCHICAL ? "model: by caches or NUMA nodes" : "model";
+        form = coll_algo_is(c->algo, COLL_BY_PARTS) ? "model: by caches or NUMA nodes" : "model";
         break;
     case COLL_WHY_RULE:
         form = x->exchange       ? "rule: fits the exchange"
@@ -52,7 +53,7 @@ static void find_second(const gyre_comm_t *comm, const coll_args_t *args, coll_m
         const coll_tune_line_t *l = &list[i];
         const int form = l->one_shot > 0;
         if ((!x->exchange && l->algo == x->choice.algo && form == x->choice.one_shot) || l->chunk ||
-            (l->algo == COLL_RING && comm->n > 16)) /* its schedule is long, and it is no runner-up there */
+            (coll_algo_is((coll_algo_t)l->algo, COLL_LONG) && comm->n > 16)) /* no runner-up there */
             continue;
         double ns = coll_model_ns(comm, args, x->bytes, (coll_algo_t)l->algo, form, x->chunk, memory);
         if (ns > 0 && (x->second_predicted == 0 || ns < x->second_predicted)) {

@@ -12,6 +12,7 @@
 #include "base/settings/settings.h"
 #include "collectives/choose/candidates.h"
 #include "collectives/run/communicator.h"
+#include "collectives/schedules/algorithms.h"
 #include "comm/peer_memory.h"
 
 enum {
@@ -57,11 +58,8 @@ gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out)
         if (!strcmp(name, "auto"))
             algo = COLL_ALGO_AUTO;
         else if (algo == COLL_ALGO_END)
-            return gyre_fail(
-                GYRE_ERR_NOT_FOUND,
-                "GYRE_ALGO: there is no algorithm \"%s\" (ring tree butterfly direct binomial bruck "
-                "pairwise hierarchical shared bine swing pat auto)",
-                name);
+            return gyre_fail(GYRE_ERR_NOT_FOUND, "GYRE_ALGO: there is no algorithm \"%s\" (%s auto)", name,
+                             coll_algo_names + 1);
         if (colon && strcmp(item, coll_op_name(args->op)))
             continue;
         if (algo == COLL_ALGO_AUTO || coll_algo_serves(algo, args->op, args)) {
@@ -170,7 +168,7 @@ static size_t default_chunk(const gyre_comm_t *comm, coll_algo_t algo)
         return set;
     if (comm->hosts < 2)
         return CHUNK_BYTES;
-    if (algo != COLL_HIERARCHICAL)
+    if (!coll_algo_is(algo, COLL_BY_PARTS))
         return HOSTS_CHUNK;
     return base_max_size(HOSTS_CHUNK / (size_t)comm->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
 }

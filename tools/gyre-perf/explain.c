@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/choose/candidates.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/gpu/gpu.h"
 
 /* The call's shape as collectives/api/calls.c makes it, so that the plan found is the one that ran. */
@@ -61,7 +62,7 @@ static void print_us(double us)
 static const char *form_of(const perf_case_t *c, const coll_explanation_t *x)
 {
     const int two =
-        c->coll->op == COLL_ALL_REDUCE && (x->choice.algo == COLL_DIRECT || x->choice.algo == COLL_BUTTERFLY);
+        c->coll->op == COLL_ALL_REDUCE && coll_algo_is(x->choice.algo, COLL_TWO_FORMS);
     return x->exchange ? "-" : two ? x->choice.one_shot ? "one_shot" : "blocks" : "-";
 }
 

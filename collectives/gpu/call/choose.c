@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/settings/settings.h"
+#include "collectives/schedules/algorithms.h"
 
 enum { LARGE = 1 << 20 }; /* bytes of a vector or block that a schedule may serve unnamed */
 
@@ -106,7 +107,7 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
         *algo = (coll_algo_t)c->comm->pin.algo;
     if (*algo == COLL_ALGO_AUTO)
         *algo = by_rule(c, s, longest, why);
-    else if (*algo == COLL_DIRECT || *algo == COLL_SHARED) /* what shots are */
+    else if (coll_algo_is(*algo, COLL_FLAT)) /* what shots are */
         *algo = COLL_ALGO_AUTO;
     if (*algo != COLL_ALGO_AUTO && !coll_algo_serves(*algo, s->op, &args)) {
         *algo = COLL_ALGO_AUTO;
