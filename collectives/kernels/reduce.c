@@ -188,7 +188,7 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
 {
     if (count == 0)
         return;
-    const kernel_reduce_fn *fn = kernels()->reduce[op == GYRE_AVG ? GYRE_SUM : op][type];
+    const kernel_reduce_fn *fn = kernels()->reduce[op][type];
     switch (k) {
     case 1:
         coll_kernel_copy(dst, srcs[0], count * gyre_type_size(type));

@@ -105,7 +105,12 @@ void perf_help(FILE *out)
         "  -f, --stepfactor N       multiplies from size to size instead\n"
         "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
         "                           bfloat16 float double, or all (float)\n"
-        "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
+        "  -o, --op OP              ",
+        out);
+    for (perf_op_t op = 0; op < PERF_OPS; op++)
+        fprintf(out, "%s%s", op ? " " : "", perf_op_name(op));
+    fputs(
+        ", or all (sum)\n"
         "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
         "  -n, --iters N            timed iterations (20)\n"
         "  -w, --warmup_iters N     iterations before them (5)\n"
