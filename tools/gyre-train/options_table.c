@@ -1,6 +1,7 @@
 /* tools/gyre-train/options_table.c: every option once, as flag, key of a config file and line of the help. A new one is a
  * field of train_options_t, a row here, and what it does. */
 #include "tools/gyre-train/options.h"
+#include "pipeline/schedules/kinds.h"
 
 const char *const train_group_names[TRAIN_GROUPS] = {
     [TRAIN_RECIPE] = "Recipe",
@@ -93,7 +94,7 @@ const train_row_t train_rows[] = {
     {TRAIN_PARALLELISM, "sequence-parallel", TRAIN_SWITCH, AT(sequence_parallel), "0", 0, 1, "",
      "norms and residual stream in shards over TP", TRAIN_FREE},
     {TRAIN_PARALLELISM, "schedule", TRAIN_CHOICE, AT(schedule), "1f1b", 0, 0,
-     "gpipe|1f1b|interleaved|zb-h1|zb-v", "of the pipeline", TRAIN_FREE},
+     pipe_kind_bars + 1, "of the pipeline", TRAIN_FREE},
     {TRAIN_PARALLELISM, "chunks", TRAIN_COUNT, AT(chunks), "0", 0, 64, "N",
      "stages per pipeline rank; 0: 2 for interleaved and zb-v, else 1", TRAIN_FREE},
     {TRAIN_PARALLELISM, "balance", TRAIN_CHOICE, AT(balance), "layers", 0, 0, "layers|embedding",
