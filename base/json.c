@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/error.h"
@@ -47,4 +48,11 @@ gyre_status_t base_json_write(const char *path, const json_t *value)
     }
     fputc('\n', file.out);
     return base_file_commit(&file);
+}
+
+json_t *base_json_hex(uint64_t value)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    return json_string(text);
 }

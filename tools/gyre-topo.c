@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gyre/version.h>
+
 #include "topo/topo.h"
 
 enum { EXIT_USAGE = 2, MOST_RANKS = 4096 };

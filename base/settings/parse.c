@@ -147,7 +147,7 @@ void base_setting_accepts(base_setting_kind_t kind, const char *unit, char *text
         snprintf(text, bytes, "a whole number (%s), such as 3", unit);
         break;
     case BASE_SETTING_SIZE:
-        snprintf(text, bytes, "a whole number (%s) such as 65536, or with K, M, G or T behind it such as 64K",
+        snprintf(text, bytes, "a whole number (%s) such as 65536, or with K, M, G or T after it such as 64K",
                  unit);
         break;
     case BASE_SETTING_SECONDS:

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "base/sized.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
 #include "collectives/schedules/algorithms.h"
@@ -120,7 +121,7 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
     if (mine != GYRE_OK)
         return mine;
     if (st == GYRE_OK && failed >= 0)
-        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator failed to make it",
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d could not make the new communicator",
                        failed);
     return st;
 }
@@ -258,14 +259,6 @@ void coll_comm_free(gyre_comm_t *comm)
     free(comm);
 }
 
-static gyre_status_t check_config(const gyre_config_t *config)
-{
-    if (config && (config->size < offsetof(gyre_config_t, init_timeout_s) || config->size > 4096))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_init: config.size is %zu; start from GYRE_CONFIG_INITIALIZER", config->size);
-    return GYRE_OK;
-}
-
 /* Takes apart what world_join put together; any part may be missing. */
 static void world_leave(comm_world_t *world, int graceful)
 {
@@ -378,12 +371,14 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (process.joined)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_init was called before; call gyre_finalize first");
     gyre_config_t c = GYRE_CONFIG_INITIALIZER;
-    gyre_status_t st = check_config(config);
-    if (st != GYRE_OK)
-        return st;
+    gyre_status_t st = GYRE_OK;
     if (config)
-        memcpy(&c, config, config->size < sizeof c ? config->size : sizeof c);
-    st = base_settings_load();
+        st = base_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
+    if (st == GYRE_OK && c.reserved != 0)
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
+    if (st == GYRE_OK)
+        st = base_settings_load();
     if (st != GYRE_OK)
         return st;
     const int newcomer = *base_setting_string(SET_JOIN) != '\0';
@@ -688,17 +683,13 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
 {
     if (!comm || !stats)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_stats: %s is NULL", comm ? "stats" : "comm");
-    if (stats->size < offsetof(gyre_comm_stats_t, bytes_sent))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_comm_stats: set stats.size to sizeof(gyre_comm_stats_t) first");
     gyre_comm_t *driven =
         (gyre_comm_t *)(uintptr_t)comm; /* reading takes a turn, too: the counters belong to the driver */
     comm_group_stats_t g = {0};
     coll_drive(driven);
     if (comm->group)
         comm_group_stats(comm->group, &g);
-    gyre_comm_stats_t s = {.size = stats->size,
-                           .operations = comm->operations,
+    gyre_comm_stats_t s = {.operations = comm->operations,
                            .bytes_sent = comm->traffic.bytes_sent,
                            .bytes_received = comm->traffic.bytes_received,
                            .messages_sent = comm->traffic.messages_sent,
@@ -711,6 +702,5 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);
-    memcpy(stats, &s, stats->size < sizeof s ? stats->size : sizeof s);
-    return GYRE_OK;
+    return base_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
 }

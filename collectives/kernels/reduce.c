@@ -56,7 +56,9 @@ static _Atomic(const kernel_table_t *) selected;
 
 static const kernel_table_t *find(const char *isa)
 {
-    int any = isa == NULL || strcmp(isa, "auto") == 0;
+    if (isa == NULL)
+        isa = "auto";
+    int any = strcmp(isa, "auto") == 0;
     for (size_t i = 0; i < sizeof available / sizeof *available; i++) {
         if ((any || strcmp(isa, available[i].table->name) == 0) && available[i].here())
             return available[i].table;

@@ -338,9 +338,9 @@ static int check_finished(check_t *c)
             const coll_step_t *s = &p->schedule->steps[step];
             for (uint32_t i = 0; i < s->ndep; i++)
                 if (!p->complete[p->schedule->deps[s->dep + i]])
-                    return coll_check_fail(c, r, step, "deadlock: waits for ever for step %u",
+                    return coll_check_fail(c, r, step, "deadlock: waits forever for step %u",
                                            p->schedule->deps[s->dep + i]);
-            return coll_check_fail(c, r, step, "deadlock: waits for ever for rank %d", s->peer);
+            return coll_check_fail(c, r, step, "deadlock: waits forever for rank %d", s->peer);
         }
     }
     for (size_t i = 0; i <= c->queue_mask; i++)

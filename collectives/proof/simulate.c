@@ -321,7 +321,7 @@ static int set_up(sim_t *s)
 
 static gyre_status_t stuck(const sim_t *s, const coll_args_t *args, coll_algo_t algo)
 {
-    const char *why = "waits for ever";
+    const char *why = "waits forever";
     int rank = s->wrong;
     if (rank >= 0)
         why = "receives a message of another length";
@@ -402,8 +402,8 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
                             size_t esize, coll_simulation_t *out)
 {
     if (network->ranks != args->n)
-        return gyre_fail(GYRE_ERR_INVALID, "a network of %d ranks, and a schedule of %d", network->ranks,
-                         args->n);
+        return gyre_fail(GYRE_ERR_INVALID, "simulation: the network has %d ranks, but the schedule %d",
+                         network->ranks, args->n);
     sim_t s = {.network = network, .esize = esize, .lookahead = network->least_latency, .calls = 1};
     coll_args_t apart = *args;
     apart.place = 0; /* nobody reaches another's memory */
@@ -428,7 +428,8 @@ gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, col
                            coll_memory_t memory, double in_cache, int calls, coll_simulation_t *out)
 {
     if (cost->cores < 1)
-        return gyre_fail(GYRE_ERR_INVALID, "a host of %d cores", cost->cores);
+        return gyre_fail(GYRE_ERR_INVALID, "simulation: a host must have 1 core or more, not %d",
+                         cost->cores);
     sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache, .calls = calls};
     s.crowded = args->n > cost->cores;
     s.fresh_input = args->in_place && (args->op == COLL_ALL_REDUCE || args->op == COLL_ALL_TO_ALL);

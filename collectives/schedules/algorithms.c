@@ -115,10 +115,11 @@ static gyre_status_t check_args(const coll_args_t *a)
     int blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER || a->op == COLL_ALL_TO_ALL ||
                  a->op == COLL_GATHER || a->op == COLL_SCATTER;
     if (a->n < 1 || a->rank < 0 || a->rank >= a->n || a->root < 0 || a->root >= a->n)
-        return gyre_fail(GYRE_ERR_INVALID, "schedule of %s: rank %d, root %d of %d ranks",
+        return gyre_fail(GYRE_ERR_INVALID, "schedule of %s: rank %d or root %d is out of range for %d ranks",
                          coll_op_name(a->op), a->rank, a->root, a->n);
     if (a->chunk == 0)
-        return gyre_fail(GYRE_ERR_INVALID, "schedule of %s: chunks of 0 elements", coll_op_name(a->op));
+        return gyre_fail(GYRE_ERR_INVALID, "schedule of %s: a chunk must have 1 element or more",
+                         coll_op_name(a->op));
     if ((blocks && (!a->counts || !a->displs)) || (a->op == COLL_ALL_TO_ALL && (!a->rcounts || !a->rdispls)))
         return gyre_fail(GYRE_ERR_INVALID, "schedule of %s: counts or displacements are missing",
                          coll_op_name(a->op));

@@ -47,7 +47,7 @@ static int store(comm_boot_t *boot, const char *key, const void *value, size_t b
 gyre_status_t comm_boot_put(comm_boot_t *boot, const char *key, const void *value, size_t bytes)
 {
     if (key == NULL || *key == '\0' || strlen(key) > KEY_MAX)
-        return gyre_fail(GYRE_ERR_INVALID, "a bootstrap key has 1 to %d bytes", KEY_MAX);
+        return gyre_fail(GYRE_ERR_INVALID, "a bootstrap key must have 1 to %d bytes", KEY_MAX);
     if (bytes > VALUE_MAX || (value == NULL && bytes > 0))
         return gyre_fail(GYRE_ERR_INVALID, "the value of bootstrap key \"%s\" (%zu bytes) exceeds %d", key,
                          bytes, VALUE_MAX);
@@ -233,7 +233,7 @@ gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, siz
                             base_time_t deadline)
 {
     if (key == NULL || *key == '\0' || strlen(key) > KEY_MAX || bytes == NULL)
-        return gyre_fail(GYRE_ERR_INVALID, "a bootstrap key has 1 to %d bytes", KEY_MAX);
+        return gyre_fail(GYRE_ERR_INVALID, "a bootstrap key must have 1 to %d bytes", KEY_MAX);
     pthread_mutex_lock(&boot->lock);
     gyre_status_t st = GYRE_OK;
     const boot_pair_t *pair = *find(boot, key);

@@ -190,7 +190,8 @@ void boot_socket_tune(int fd)
 {
     /* Not before GYRE_HEARTBEAT, whose beats notice more; without them as if it were its default. Two seconds at least: a
      * lost SYN is repeated after one. */
-    double limit = base_setting_seconds(SET_HEARTBEAT) > 0 ? base_setting_seconds(SET_HEARTBEAT) : 5;
+    double limit = base_setting_seconds(SET_HEARTBEAT);
+    limit = limit > 0 ? limit : base_setting_standard_seconds(SET_HEARTBEAT);
     limit = limit < 2 ? 2 : limit > 5e4 ? 5e4 : limit;
     int ms = (int)(limit * 1000), step = limit < 5 ? 1 : (int)(limit / 5); /* of keepalive: whole seconds */
     ms += ms < limit * 1000;
@@ -437,11 +438,9 @@ int boot_dial(const boot_addr_t *addr, base_time_t deadline, int *err)
         if (n < 0 && errno == EINTR)
             continue;
         socklen_t len = sizeof(failed);
-        if (n < 0)
-            failed = errno;
-        else if (n == 0)
+        if (n == 0)
             failed = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
+        else if (n < 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
             failed = errno;
     }
     if (failed == 0 && met_itself(fd)) {

@@ -191,7 +191,7 @@ gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_
 {
     const char *why;
     if (!comm_recorder_head_check(data, bytes, bytes, &why))
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is no flight recorder: %s", why);
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: %s", why);
     memcpy(head, data, sizeof(*head));
     tame(head->job, sizeof(head->job), 1);
     tame(head->host, sizeof(head->host), 1);
@@ -217,7 +217,7 @@ gyre_status_t comm_recorder_read(int fd, comm_recorder_head_t *head, comm_record
         return gyre_fail_quiet(GYRE_ERR_IO, "%s", strerror(errno));
     size_t bytes = info.st_size > 0 ? (size_t)info.st_size : 0, got = 0;
     if (!S_ISREG(info.st_mode) || bytes > most)
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is no flight recorder: %s",
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: %s",
                                S_ISREG(info.st_mode) ? "it is too large" : "it is no regular file");
     data = malloc(bytes > 0 ? bytes : 1);
     if (data == NULL)

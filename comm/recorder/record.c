@@ -67,10 +67,10 @@ static comm_recorder_slot_t *map_shared(int fd, int64_t index)
         return NULL;
     }
     if (index < 0 || index >= head.slots) {
-        log_warning(
-            "GYRE_RECORDER_FD is set but GYRE_LOCAL_RANK=%lld is none of its %d slots: calls are recorded in "
-            "this process only",
-            (long long)index, head.slots);
+        log_warning("GYRE_RECORDER_FD is set but GYRE_LOCAL_RANK=%lld is not one of its %d slots: calls are "
+                    "recorded in "
+                    "this process only",
+                    (long long)index, head.slots);
         return NULL;
     }
     size_t offset = COMM_RECORDER_HEAD + (size_t)index * sizeof(comm_recorder_slot_t);

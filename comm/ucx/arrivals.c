@@ -143,7 +143,7 @@ ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void
     }
     if (header.source < 0 || header.source >= ug->group->n || header.lane >= COMM_LANES ||
         header.bytes != bytes) {
-        log_warning("ucx: dropped a message with a header that cannot be");
+        log_warning("ucx: dropped a message with an invalid header");
         return UCS_OK;
     }
     if (header.number == UCX_WITHDRAWN) {

@@ -333,7 +333,7 @@ gyre_status_t comm_verbs_describe(int number, char *text, size_t bytes)
         return status;
     }
     if (number < 0 || number >= count)
-        status = gyre_fail_quiet(GYRE_ERR_INVALID, "there are %d rails", count);
+        status = gyre_fail_quiet(GYRE_ERR_INVALID, "no such rail: there are %d", count);
     else
         snprintf(text, bytes, "%s", rail[number].text);
     verbs_rails_close();

@@ -605,7 +605,8 @@ gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_li
     gyre_status_t status = comm_group_link(vg->group, peer, lane, &link);
 
     if (status == GYRE_OK && link->ops != &verbs_ops)
-        return gyre_fail_quiet(GYRE_ERR_INTERNAL, "rank %d reaches us over verbs and we it over %s", peer,
+        return gyre_fail_quiet(GYRE_ERR_INTERNAL,
+                               "rank %d reaches this rank over verbs, but this rank reaches it over %s", peer,
                                link->ops->name);
     if (status == GYRE_OK)
         *out = (verbs_link_t *)link;

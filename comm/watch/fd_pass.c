@@ -410,7 +410,7 @@ static gyre_status_t fetch_packet(comm_watch_fetch_t *fetch, unsigned char *data
                 fetch->since = 0; /* comes again, as if the answer had been given up */
             return n == 0 || n == LATER
                        ? fetch_lost(0)
-                       : gyre_fail(GYRE_ERR_FORMAT, "a local peer sent a packet of %zd bytes in place of %zu",
+                       : gyre_fail(GYRE_ERR_FORMAT, "a local peer sent a packet of %zd bytes instead of %zu",
                                    n, bytes);
         }
         if (errno == EAGAIN) {

@@ -273,8 +273,7 @@ static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
     uint64_t *steps = NULL;
     size_t count = 0;
     gyre_status_t status = model_snapshot_list(saver->folder, &steps, &count);
-    int level = base_log_limit;
-    base_log_set_level(BASE_LOG_NONE); /* whoever resumed has told what is no good */
+    int muted = base_log_mute(1); /* the resume has logged what is damaged */
     for (size_t i = count; status == GYRE_OK && i-- > 0;) {
         if (steps[i] > resumed || model_snapshot_check(saver->folder, steps[i]) != GYRE_OK)
             continue;
@@ -284,7 +283,7 @@ static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
         }
         saver->good[saver->goods++] = saver->newest = steps[i];
     }
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     free(steps);
     return status;
 }

@@ -56,7 +56,8 @@ gyre_status_t zero_file_create(optim_zero_t *zero)
         return no_file(plan->config.offload);
     int err = bytes ? posix_fallocate(zero->file, 0, (off_t)bytes) : 0; /* a full disk shows now */
     if (err)
-        return gyre_fail_errno(GYRE_ERR_IO, err, "offload: %zu bytes in %s", bytes, plan->config.offload);
+        return gyre_fail_errno(GYRE_ERR_IO, err, "offload: cannot reserve %zu bytes in %s", bytes,
+                               plan->config.offload);
     gyre_status_t status =
         zero_take(zero, OPTIM_MEMORY_OFFLOAD, plan->max_own * parts_of(zero) * sizeof(float), 0, &memory);
     zero->window = memory;
@@ -84,8 +85,8 @@ static gyre_status_t transfer(optim_zero_t *zero, size_t b, void *memory, size_t
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return gyre_fail_errno(GYRE_ERR_IO, n < 0 ? errno : EIO, "offload: %s of %zu bytes of %s in %s",
-                                   write ? "write" : "read", left,
+            return gyre_fail_errno(GYRE_ERR_IO, n < 0 ? errno : EIO,
+                                   "offload: cannot %s %zu bytes of %s in %s", write ? "write" : "read", left,
                                    zero->plan.params->row[zero->plan.bucket[b].row].name,
                                    zero->plan.config.offload);
         at += n;
@@ -359,7 +360,7 @@ gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *wh
                                     float *canonical)
 {
     if (row >= whole->rows)
-        return gyre_fail(GYRE_ERR_INVALID, "row %zu of %zu", row, whole->rows);
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: row %zu is out of range: there are %zu", row, whole->rows);
     if (whole->row[row].twin && whole->row[row].kind == MODEL_HEAD)
         row = model_params_find(whole, MODEL_WTE, 0);
     piece_t piece = {0};

@@ -285,10 +285,10 @@ static gyre_status_t read_objective(const char *where, const json_t *object, pip
         named += json_object_get(object, keys[i].key) != NULL;
     if (!json_object_get(object, "name") || (named != 0 && named != MODEL_INFILL_IDS) ||
         (named != 0 && r->objective.kind != MODEL_OBJECTIVE_INFILL))
-        return gyre_fail(
-            GYRE_ERR_FORMAT,
-            "%s: objective needs a name, and for infill all of mask_id, gmask_id, sop_id and eop_id or none",
-            where);
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: objective needs a name; infill takes mask_id, gmask_id, sop_id and eop_id, all "
+                         "four or none of them",
+                         where);
     if (r->objective.kind != MODEL_OBJECTIVE_CAUSAL && !r->model.prefix)
         return gyre_fail(GYRE_ERR_INVALID, "%s: objective.name is %s, but the model has no prefix masks",
                          where, objectives[r->objective.kind]);

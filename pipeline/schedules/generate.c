@@ -2,6 +2,7 @@
  *
  * p ranks, v chunks per rank, m micro-batches, r this rank. In the pictures F, B, W are forward, backward (of the input) and
  * weight gradient; a number is a micro-batch. */
+#include "base/checked.h"
 #include "pipeline/schedules/generate.h"
 
 static void put(pipe_writer_t *w, pipe_op_t op, int chunk, int micro_batch)
@@ -16,11 +17,6 @@ static void put_next(pipe_writer_t *w, pipe_op_t op, int chunk)
     int micro_batch = w->done[op][chunk]++;
     if (micro_batch < w->shape->micro_batches)
         put(w, op, chunk, micro_batch);
-}
-
-static int least(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 /* GPipe (Huang et al. 2019): everything forward, then everything backward. Here the backward passes come in the order of
@@ -47,7 +43,7 @@ int pipe_held_gpipe(const pipe_shape_t *s, int rank)
  * as there are stages behind this one, then one forward, one backward, then what is left backward. */
 void pipe_order_1f1b(pipe_writer_t *w, int rank)
 {
-    int m = w->shape->micro_batches, ahead = least(m, w->shape->ranks - rank - 1);
+    int m = w->shape->micro_batches, ahead = base_min_int(m, w->shape->ranks - rank - 1);
     for (int i = 0; i < ahead; i++)
         put(w, PIPE_FORWARD, 0, i);
     for (int i = 0; i < m; i++) {
@@ -59,7 +55,7 @@ void pipe_order_1f1b(pipe_writer_t *w, int rank)
 
 int pipe_held_1f1b(const pipe_shape_t *s, int rank)
 {
-    return least(s->micro_batches, s->ranks - rank);
+    return base_min_int(s->micro_batches, s->ranks - rank);
 }
 
 /* The k-th of a rank's m*v passes in Megatron-LM's order: groups of p micro-batches go through all chunks, the next
@@ -85,7 +81,7 @@ void pipe_order_interleaved(pipe_writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;
     int p = shape->ranks, v = shape->chunks, all = shape->micro_batches * v;
-    int ahead = least(all, 2 * (p - rank - 1) + (v - 1) * p);
+    int ahead = base_min_int(all, 2 * (p - rank - 1) + (v - 1) * p);
     for (int k = 0; k < ahead; k++)
         interleaved_forward(w, k);
     for (int k = 0; k < all; k++) {
@@ -100,7 +96,7 @@ void pipe_order_interleaved(pipe_writer_t *w, int rank)
 int pipe_held_interleaved(const pipe_shape_t *s, int rank)
 {
     int p = s->ranks, v = s->chunks;
-    return least(s->micro_batches * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
+    return base_min_int(s->micro_batches * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
 }
 
 /* ZB-H1 (Qi et al. 2023, section 2.1): 1F1B whose backward passes leave the weight gradients for later. Rank r is r weight
@@ -112,7 +108,7 @@ int pipe_held_interleaved(const pipe_shape_t *s, int rank)
  *           r = 2         F0 B0 F1 B1 F2 B2 W0 F3 ... W1 W2 */
 void pipe_order_zb_h1(pipe_writer_t *w, int rank)
 {
-    int m = w->shape->micro_batches, p = w->shape->ranks, ahead = least(m, p - rank);
+    int m = w->shape->micro_batches, p = w->shape->ranks, ahead = base_min_int(m, p - rank);
     for (int i = 0; i < ahead; i++)
         put(w, PIPE_FORWARD, 0, i);
     for (int i = 0; i < m; i++) {
@@ -129,12 +125,12 @@ void pipe_order_zb_h1(pipe_writer_t *w, int rank)
 int pipe_held_zb_h1(const pipe_shape_t *s, int rank)
 {
     (void)rank;
-    return least(s->micro_batches, s->ranks);
+    return base_min_int(s->micro_batches, s->ranks);
 }
 
 int pipe_left_zb_h1(const pipe_shape_t *s, int rank)
 {
-    return least(s->micro_batches, rank + 1);
+    return base_min_int(s->micro_batches, rank + 1);
 }
 
 static void put_all_three(pipe_writer_t *w, int chunk)
@@ -184,12 +180,12 @@ void pipe_order_zb_v(pipe_writer_t *w, int rank)
 int pipe_held_zb_v(const pipe_shape_t *s, int rank)
 {
     (void)rank;
-    return least(2 * s->micro_batches, 2 * s->ranks);
+    return base_min_int(2 * s->micro_batches, 2 * s->ranks);
 }
 
 int pipe_left_zb_v(const pipe_shape_t *s, int rank)
 {
-    return least(2 * s->micro_batches, 2 * rank + 1);
+    return base_min_int(2 * s->micro_batches, 2 * rank + 1);
 }
 
 /* Evaluation: the forward passes in the order that fits where the stages lie. Along a V, chunk 1 of micro-batch 0

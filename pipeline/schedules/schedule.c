@@ -1,5 +1,6 @@
 /* pipeline/schedules/schedule.c: names, shapes, where stages lie, what is promised; and the messages between the orders of computing
  * that pipeline/schedules/generate.c gives. */
+#include "base/checked.h"
 #include "pipeline/schedules/schedule.h"
 
 #include <stdio.h>
@@ -51,7 +52,8 @@ gyre_status_t pipe_kind_parse(const char *name, pipe_kind_t *kind)
             *kind = (pipe_kind_t)k;
             return GYRE_OK;
         }
-    return gyre_fail(GYRE_ERR_INVALID, "no pipeline schedule \"%s\"; there are: %s", name, pipe_kind_list + 2);
+    return gyre_fail(GYRE_ERR_INVALID, "there is no pipeline schedule \"%s\"; there are: %s", name,
+                     pipe_kind_list + 2);
 }
 
 int pipe_kind_chunks(pipe_kind_t kind)
@@ -86,7 +88,7 @@ static gyre_status_t check_chunks(const pipe_shape_t *s)
     const pipe_kind_row_t *row = &kinds[s->kind];
     if (row->any_chunks && s->chunks < row->chunks)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "the %s schedule wants %d chunks per stage or more, not %d; with 1 it is 1f1b", row->name,
+                         "the %s schedule needs %d chunks per stage or more, not %d; with 1 it is 1f1b", row->name,
                          row->chunks, s->chunks);
     if (!row->any_chunks && row->chunks > 1 && s->chunks != row->chunks)
         return gyre_fail(GYRE_ERR_INVALID, "the %s schedule has %d chunks per rank, not %d", row->name, row->chunks,
@@ -105,19 +107,19 @@ static gyre_status_t check_groups(const pipe_shape_t *s)
         return GYRE_OK;
     if (below > 0)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "the %s schedule wants micro-batches in groups of %d, the number of stages, "
-                         "and %d is not a multiple: the nearest are %d and %d; 1f1b and zb-v take any number",
+                         "the %s schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
+                         "the nearest are %d and %d; 1f1b and zb-v take any number",
                          kinds[s->kind].name, p, m, below, below + p);
     return gyre_fail(GYRE_ERR_INVALID,
-                     "the %s schedule wants micro-batches in groups of %d, the number of stages, and %d "
-                     "are fewer: the nearest is %d; 1f1b and zb-v take any number",
+                     "the %s schedule needs a multiple of %d micro-batches, the number of stages, "
+                     "not %d: the nearest is %d; 1f1b and zb-v take any number",
                      kinds[s->kind].name, p, m, p);
 }
 
 gyre_status_t pipe_shape_check(const pipe_shape_t *s)
 {
     if (!known(s->kind))
-        return gyre_fail(GYRE_ERR_INVALID, "pipeline schedule %d is none", (int)s->kind);
+        return gyre_fail(GYRE_ERR_INVALID, "pipeline schedule %d does not exist", (int)s->kind);
     if (s->ranks < 1 || s->ranks > MOST_RANKS)
         return gyre_fail(GYRE_ERR_INVALID, "a pipeline of %d ranks: there must be 1 to %d", s->ranks,
                          MOST_RANKS);

@@ -5,6 +5,7 @@
  *   under a sanitizer     all of 1 to 9, for the memory that generators and checker touch
  *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
  * deadline: 300 (a busy machine of two cores) */
+/* takes: 20 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

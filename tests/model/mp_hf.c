@@ -14,6 +14,7 @@
 #include "model/network/stage/plain_store.h"
 #include "base/random.h"
 #include "tests/support/mp.h"
+#include "tests/model/f64/f64.h"
 
 enum { LONGEST = 64 };
 

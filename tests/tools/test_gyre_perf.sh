@@ -91,10 +91,10 @@ run "$PERF" all_reduce -b 8 -e 8 -J "$W/none/perf.json"
 want "no place for the JSON" 3 'none/perf.json'
 
 # --- ranks that disagree: an error that says so, not a hang ---
-run "$UCX_RUN" -n 2 sh -c "exec $PERF all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"
+run "$UCX_RUN" -n 2 sh -c "exec '$PERF' all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"
 want "different counts" 3 'gyre\[[01]\] error: .*all_reduce'
 check "each rank says it once" [ "$(grep -cE '^gyre.*all_reduce' "$W/err")" -le 2 ]
-GYRE_LOG=none run "$UCX_RUN" -n 2 sh -c "exec $PERF all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"
+GYRE_LOG=none run "$UCX_RUN" -n 2 sh -c "exec '$PERF' all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"
 want "different counts, with a silent library" 3 'gyre-perf: rank [01]: .*all_reduce'
 check "each rank says it once" [ "$(grep -cE '^gyre.*all_reduce' "$W/err")" -le 2 ]
 check "soon" [ "$ms" -lt 15000 ]

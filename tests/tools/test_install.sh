@@ -31,12 +31,41 @@ while read -r name; do
     check "$name has a manual page" test -s "$page"
     target=$(sed -n 's/^\.so //p' "$page")
     [ -z "$target" ] || page=$at/share/man/$target
-    check "the page of $name has it in its synopsis" grep -qE "\b(${name/#gyre_i/gyre_i?})\(" "$page"
+    check "the page of $name has it in its synopsis" grep -q "\b$name(" "$page"
 done <"$W/listed"
 for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
     man --version 2>/dev/null | grep -q '^man ' || break
     check "man $name" bash -c 'MANPATH=$0 MANPAGER=cat man "$1" 2>/dev/null | grep -q "$1"' "$at/share/man" $name
 done
+
+# The version is one: headers, Makefile, pkg-config, manual pages, changelog.
+version=$(sed -n 's/^#define GYRE_VERSION  *"\(.*\)"$/\1/p' "$at/include/gyre/version.h")
+check "the header has a version" test -n "$version"
+check "the pkg-config file has it" grep -qx "Version: $version" "$at/lib/pkgconfig/gyre.pc"
+check "ucx-run has it" bash -c '"$0" --version | grep -qF " $1"' "$at/bin/ucx-run" "$version"
+check "the changelog begins with it" [ "$(grep -m1 '^## ' CHANGELOG.md | cut -d' ' -f2)" = "$version" ]
+for page in "$at"/share/man/man[17]/*.[17] "$man3"/*.3; do
+    grep -q '^\.so ' "$page" && continue
+    check "the footer of ${page##*/}" grep -qE "^\.TH .*\"Gyre $version\"|^\.Os Gyre $version\$" "$page"
+done
+
+# What manual pages and headers refer to is installed, and so is what the installed documents link to.
+doc=$at/share/doc/gyre
+for name in $(grep -rhoE '\b(docs|examples)/[A-Za-z0-9_./-]*[A-Za-z0-9]' "$at/share/man" "$at/include/gyre" | sort -u); do
+    check "$name, which a manual page or a header names" test -e "$doc/$name"
+done
+check "a recipe" test -s "$at/share/gyre/recipes/llama-7b.json"
+python3 - "$doc" >"$W/broken" <<'END'
+import os, re, sys
+for folder, _, files in os.walk(sys.argv[1]):
+    for name in files:
+        text = open(os.path.join(folder, name), errors="replace").read() if name.endswith(".md") else ""
+        for target in re.findall(r"\]\(([^)#\s]+)", re.sub(r"(?s)```.*?```", "", text)):
+            if "://" not in target and not os.path.exists(os.path.join(folder, target)):
+                print(f"{os.path.join(folder, name)}: {target}")
+END
+# raw results and the sources of tests stay in the source tree
+check "links in installed documents" bash -c '! grep -vE ": (\.\./)*(bench/results|tests)/" "$0"' "$W/broken"
 
 cat >"$W/hello.c" <<'END'
 #include <gyre/gyre.h>
@@ -74,13 +103,6 @@ out_is "three ranks" "3
 run ${CC:-gcc} -o "$W/hello-static" "$W/hello.c" $(flags --cflags) "$at/lib/libgyre.a" \
     $(pkg-config --libs $(flags --print-requires-private)) $(sed -n 's/^Libs.private: //p' "$at/lib/pkgconfig/gyre.pc")
 want "it links statically" 0
-# The manual's example is a program, too.
-sed -n '/^\.SH EXAMPLE/,/^\.fi/p' "$man3/gyre_buckets_create.3" | sed -n "s/^    //p" >"$W/buckets.c"
-# shellcheck disable=SC2046
-run ${CC:-gcc} -Wall -Wextra -Werror -o "$W/buckets" "$W/buckets.c" $(flags --cflags --libs)
-want "the example of gyre_buckets_create(3) compiles" 0
-run "$at/bin/ucx-run" -n 2 --timeout 20 "$W/buckets"
-want "the example of gyre_buckets_create(3) runs" 0
 unset LD_LIBRARY_PATH
 run "$W/hello-static"
 out_is "the static one runs" 1
@@ -94,5 +116,7 @@ fi
 run $MAKE uninstall PREFIX=/opt/gyre DESTDIR="$D"
 want "make uninstall" 0
 check "nothing is left" test -z "$(find "$D" ! -type d)"
-check "no directory of ours is left" test ! -e "$at/include/gyre"
+for directory in include/gyre share/gyre share/doc/gyre; do
+    check "no $directory is left" test ! -e "$at/$directory"
+done
 finish

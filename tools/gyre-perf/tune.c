@@ -272,7 +272,7 @@ static int drop_lines(coll_tune_t *tune, const coll_tune_line_t *measured)
     tune->nlines = n;
     if (wider)
         printf(
-            "# %d line%s of the file for more than these ranks, hosts or sizes stay%s, behind the new ones\n",
+            "# %d line%s of the file for more than these ranks, hosts or sizes stay%s, after the new ones\n",
             wider, wider == 1 ? "" : "s", wider == 1 ? "s" : "");
     return 0;
 }
@@ -543,7 +543,7 @@ int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
     int code = perf_flags_parse(
         argc, argv, flags, sizeof flags / sizeof *flags,
         "usage: gyre-perf --tune[=FILE] [COLLECTIVE...] [options]      under ucx-run -n N, or alone\n"
-        "Measures this machine anew, and with several ranks which algorithm is fastest for each collective "
+        "Measures this machine again, and with several ranks which algorithm is fastest for each collective "
         "(or those\n"
         "named) and size. Writes the numbers and choose lines for this number of ranks to the tuning cache, "
         "or to FILE\n"

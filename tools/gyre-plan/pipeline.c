@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <gyre/version.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "pipeline/schedules/check.h"
@@ -29,7 +31,7 @@ static const char help[] =
     "Makes a pipeline schedule, proves it (order, messages, no deadlock, memory), runs it in virtual time "
     "and prints "
     "a chart\n"
-    "with a line per rank, the bubble beside the formula of the paper, and what each rank holds at most. "
+    "with a line per rank, the bubble next to the formula of the paper, and what each rank holds at most. "
     "With all: one "
     "line\n"
     "per schedule.\n"

@@ -18,9 +18,8 @@ static const char recipe_help[] =
     "  --recipe FILE           a published run (examples/recipes/), or one of yours; flags win over it\n"
     "  --scale tiny            the same for 8 local ranks: every feature, small sizes\n"
     "  --layers N --hidden N --heads N --ffn N --vocab N --seq N\n"
-    "                          another size of the model: heads of the same number per k and v, the MLP as "
-    "wide\n"
-    "                          beside hidden, unless given\n"
+    "                          another size of the model; key-value heads and the width of the MLP in\n"
+    "                          proportion, unless given\n"
     "  --global-batch N --grad-sequences N --balance layers|embedding\n"
     "  --dtype fp32|bf16|fp16 --grad-dtype fp32|bf16|fp16\n";
 
@@ -33,9 +32,8 @@ static const char machine_help[] =
     "  --intra GBS --inter GBS --efficiency PART --overhead MS --overlap PART\n"
     "                          bytes that a rank sends inside a node and to others (GB/s), the part of the "
     "peak that\n"
-    "                          products achieve, milliseconds per layer and micro-batch besides, the part of "
-    "the\n"
-    "                          messages between replicas that passes behind computing\n";
+    "                          products achieve, milliseconds more per layer and micro-batch, the part of the\n"
+    "                          messages between replicas that is hidden by computing\n";
 
 static const char layout_help[] =
     "Layout\n"

@@ -16,7 +16,7 @@
 enum { MOST_CHUNKS = 8, LARGEST_MICRO = 16, SHOWN_REFUSED = 16 };
 
 static const char help[] =
-    "usage: gyre-plan search --recipe FILE --gpus N [flags]\n"
+    "usage: gyre-plan search [--recipe FILE] [--gpus N] [flags]\n"
     "\n"
     "Tries every layout of the recipe's model and batch on N accelerators: tensor, pipeline and data "
     "parallelism, micro-\n"
@@ -29,7 +29,7 @@ static const char help[] =
     "                          tried, as 1f1b takes as long and holds less\n"
     "  --top N                 layouts to print (default 10)\n"
     "  --reserve GIB           what driver, libraries and allocator take (default: the machine's)\n"
-    "  --extra N               bytes per parameter that the software keeps besides (default 0)\n"
+    "  --extra N               further bytes per parameter of the software (default 0)\n"
     "  --bucket-bytes N        of a gradient bucket (default 26214400)\n"
     "  --json FILE             also writes all of it there\n"
     "  -h, --help              this text\n"
@@ -109,7 +109,7 @@ static int fastest(search_t *s, pipe_recipe_t *r, tried_t *tried)
     found_t best = {.time.step = -1.0};
     plan_base_layout(r, &base);
     for (int zero = 0; zero <= (r->layout.dp > 1 ? 3 : 0); zero++)
-        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0); sequence++)
+        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0); sequence++)
             for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
                 plan_memory_t memory = {0};
                 plan_time_t time;

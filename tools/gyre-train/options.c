@@ -280,7 +280,7 @@ static int parse_flag(int argc, char **argv, int *i, train_options_t *options, i
     if (!value && ++*i < argc)
         value = argv[*i];
     if (!value)
-        return complain(speak, "--", row->name, " wants a value behind it");
+        return complain(speak, "--", row->name, " needs a value");
     if (!set(options, row, value)) {
         int n = snprintf(why, sizeof why, " ");
         wanted(row, why + n, sizeof why - (size_t)n - 40);

@@ -35,7 +35,7 @@ gyre_status_t train_ramp_read(const train_options_t *options, optim_ramp_t *out)
         !number(&text, '\0', MOST_SEQUENCES, &over) || start < 1 || increment < 1)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "--batch-rampup %s: wants START:INCREMENT:SEQUENCES, the first two from 1 to --batch "
+            "--batch-rampup %s is not START:INCREMENT:SEQUENCES, the first two from 1 to --batch "
             "(%llu), such as %llu:%llu:1000",
             options->batch_rampup, (unsigned long long)options->batch,
             (unsigned long long)(options->batch + 1) / 2,

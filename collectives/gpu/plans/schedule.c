@@ -249,7 +249,7 @@ static gyre_status_t attempt(maker_t *m, size_t chunk, size_t chunks, uint32_t *
         m->lanes = lanes;
         if (m->c->resident < lanes)
             return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
-                                   "it needs %d blocks, and kernels that wait have %d here", lanes,
+                                   "it needs %d blocks, but kernels that wait have only %d here", lanes,
                                    m->c->resident);
     }
     *depth = find_depth(m, slot, tmp_at);
@@ -342,8 +342,8 @@ static gyre_status_t take_slab(coll_cuda_t *c, size_t bytes, int kept, slab_t **
             return GYRE_OK;
         }
     if (c->comm->team)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "a schedule of %zu bytes is longer than its team reckoned",
-                         bytes);
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "a schedule of %zu bytes is longer than the room its team has for it", bytes);
     slab_t *slab = calloc(1, sizeof *slab);
     if (!slab)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for programs");

@@ -207,15 +207,17 @@ static int free_index(const coll_cuda_t *c)
 static gyre_status_t export_own(const gyre_cuda_registration_t *r, base_device_handle_t *own)
 {
     if (base_device_export(r->begin, own) != GYRE_OK)
-        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
-                               "comm_register_cuda: the memory at %p cannot be shared (it must come from "
-                               "cudaMalloc): %s",
-                               (void *)r->begin, gyre_last_error());
+        return gyre_fail_quiet(
+            GYRE_ERR_UNSUPPORTED,
+            "gyre_comm_register_cuda: the memory at %p cannot be shared (it must come from "
+            "cudaMalloc): %s",
+            (void *)r->begin, gyre_last_error());
     return own->bytes >= r->bytes
                ? GYRE_OK
-               : gyre_fail(GYRE_ERR_INVALID,
-                           "comm_register_cuda: %zu bytes from %p on are more than the allocation's %llu",
-                           r->bytes, (void *)r->begin, (unsigned long long)own->bytes);
+               : gyre_fail(
+                     GYRE_ERR_INVALID,
+                     "gyre_comm_register_cuda: %zu bytes from %p on are more than the allocation's %llu",
+                     r->bytes, (void *)r->begin, (unsigned long long)own->bytes);
 }
 
 /* handles: [n + 1], the last for this rank's own. */
@@ -223,8 +225,8 @@ static gyre_status_t export_here(const gyre_cuda_registration_t *r, int n, base_
 {
     *handles = calloc((size_t)n + 1, sizeof **handles);
     if (!*handles)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note the buffers of %d ranks",
-                         n);
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "gyre_comm_register_cuda: no memory to note the buffers of %d ranks", n);
     return export_own(r, *handles + n);
 }
 
@@ -238,23 +240,24 @@ static gyre_status_t describe_here(const coll_cuda_t *c, void *buffer, size_t by
     gyre_cuda_registration_t *r;
     base_device_handle_t unused;
     if (!out)
-        return gyre_fail(GYRE_ERR_INVALID, "comm_register_cuda: registration is NULL");
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_register_cuda: registration is NULL");
     if (!buffer || bytes == 0)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "comm_register_cuda: there is nothing to register: %zu bytes at %p", bytes, buffer);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_register_cuda: the range is empty: %zu bytes at %p",
+                         bytes, buffer);
     if (of.kind != BASE_CUDA || of.index != c->device)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "comm_register_cuda: %p is not in the memory of CUDA device %d, on which this "
+                         "gyre_comm_register_cuda: %p is not in the memory of CUDA device %d, on which this "
                          "communicator works",
                          buffer, c->device);
     if (index < 0)
-        return gyre_fail(GYRE_ERR_NO_MEMORY,
-                         "comm_register_cuda: a communicator has room for %d registrations: register larger "
-                         "pieces of memory",
-                         (int)COLL_CUDA_REGISTERED);
+        return gyre_fail(
+            GYRE_ERR_NO_MEMORY,
+            "gyre_comm_register_cuda: a communicator has room for %d registrations: register larger "
+            "pieces of memory",
+            (int)COLL_CUDA_REGISTERED);
     r = calloc(1, sizeof *r);
     if (!r)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note a buffer");
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_register_cuda: no memory to note a buffer");
     *r = (gyre_cuda_registration_t){.index = index, .begin = buffer, .bytes = bytes};
     *out = r;
     return handles ? export_here(r, n, handles) : export_own(r, &unused);
@@ -292,8 +295,8 @@ static gyre_status_t map(coll_cuda_t *c, gyre_cuda_registration_t *r, const base
         if (peer != comm->rank)
             st = base_device_import((base_device_t){BASE_CUDA, c->device}, &handles[peer], &at);
         if (st != GYRE_OK)
-            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "comm_register_cuda: rank %d's buffer: %s", peer,
-                                   gyre_last_error());
+            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "gyre_comm_register_cuda: rank %d's buffer: %s",
+                                   peer, gyre_last_error());
         r->at[peer] = at;
         row[peer] = (uint64_t)(uintptr_t)at;
     }
@@ -347,22 +350,22 @@ gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t by
                                       gyre_cuda_registration_t **registration)
 {
     int before;
-    gyre_status_t st = coll_check_comm("comm_register_cuda", comm);
+    gyre_status_t st = coll_check_comm("gyre_comm_register_cuda", comm);
     if (st == GYRE_OK && base_device_count(BASE_CUDA) == 0)
-        st = gyre_fail(GYRE_ERR_UNSUPPORTED, "comm_register_cuda: no CUDA device: %s",
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_comm_register_cuda: no CUDA device: %s",
                        base_device_why_not(BASE_CUDA));
     if (st == GYRE_OK && coll_group_open())
-        st = gyre_fail(GYRE_ERR_INVALID, "comm_register_cuda cannot be part of a group");
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_register_cuda cannot be part of a group");
     if (st == GYRE_OK && !comm->cuda) {
         const base_device_t of = base_device_of(buffer);
         st = of.kind == BASE_CUDA ? coll_cuda_prepare(comm, of.index) : gyre_comm_prepare_cuda(comm);
     }
     if (st == GYRE_OK && comm->cuda->path != COLL_CUDA_PEERS)
-        st =
-            gyre_fail(GYRE_ERR_UNSUPPORTED,
-                      "comm_register_cuda: operations of this communicator are staged through the host (%s): "
-                      "nobody would read the memory",
-                      comm->cuda->why);
+        st = gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "gyre_comm_register_cuda: operations of this communicator are staged through the host (%s): "
+            "no peer would read the memory",
+            comm->cuda->why);
     if (st == GYRE_OK)
         st = coll_cuda_enter(comm->cuda, &before);
     if (st != GYRE_OK)
@@ -381,11 +384,12 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     for (at = c ? &c->registered : NULL; at && *at && *at != registration; at = &(*at)->next)
         ;
     if (!registration || !at || !*at)
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
-                                     "comm_deregister_cuda: %p is no registration of this communicator",
-                                     (void *)registration));
+        return coll_refuse(gyre_fail(
+            GYRE_ERR_INVALID, "gyre_comm_deregister_cuda: %p is not a registration of this communicator",
+            (void *)registration));
     if (coll_group_open())
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "comm_deregister_cuda cannot be part of a group"));
+        return coll_refuse(
+            gyre_fail(GYRE_ERR_INVALID, "gyre_comm_deregister_cuda cannot be part of a group"));
     *at = registration->next;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     coll_cuda_wait_for_streams(
@@ -394,7 +398,7 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     free(registration);
     if (entered == GYRE_OK)
         coll_cuda_exit(c, before);
-    gyre_status_t st = coll_check_comm("comm_deregister_cuda", comm);
+    gyre_status_t st = coll_check_comm("gyre_comm_deregister_cuda", comm);
     if (st == GYRE_OK && !comm->team)
         st = coll_cuda_agree(c, entered); /* and nobody has it mapped */
     return st == GYRE_OK ? st : coll_refuse(st);

@@ -287,7 +287,7 @@ static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
         "       ucx-run -n 2 gyre-perf bucket --model bloom --bucket-bytes 256K,1M,4M,25M\n"
         "Reduces the gradients of a model through buckets (gyre/bucket.h) of different sizes, against one "
         "large\n"
-        "all_reduce of all of them and one per tensor, and beside a stand-in for the backward pass.\n",
+        "all_reduce of all of them, with one per tensor, and during a stand-in for the backward pass.\n",
         "Every rank needs memory for the model, once.\n", stdout, &word, why, bytes);
     o->plan.compute_s = o->compute_ms * 1e-3;
     o->common.progress_thread = o->progress_thread ? 1 : -1;

@@ -1,4 +1,4 @@
-/* model/network/stage/f32.c: stages in float: the ones that train. */
+/* model/network/stage/unit.c: the stage as one translation unit, so that its parts are static functions. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "base/random.h"
 #include "model/network/stage/stage.h"
 
-#define MODEL_REAL_BITS 32
 #include "model/kernels/real.h"
 #include "model/network/stage/types.inc"
 
