@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 
 enum {
