@@ -45,7 +45,7 @@ struct comm_reach {
  * group exists. */
 int comm_reach_all(const comm_group_t *group)
 {
-    if (group->n < 2 || group->hosts > 1 || !group->seg.base || comm_shuns_memory(group->transport))
+    if (group->n < 2 || group->hosts > 1 || !group->seg.base || comm_group_shuns_memory(group))
         return 0;
     for (int r = 0; r < group->n; r++) {
         if (!group->cards[r].reaches)

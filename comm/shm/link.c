@@ -7,7 +7,7 @@
  *   bulk     any other: in fragments through the ring, so that both copies overlap.
  * For window and cma the sender waits for a bit in the ring's control line that the receiver flips when it is done
  * with the message. GYRE_SHM_COPY narrows the choice. */
-#include "comm/link.h"
+#include "comm/shm/link.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -403,15 +403,12 @@ static void shm_close(comm_link_t *link)
     free(link);
 }
 
-static const comm_link_ops_t shm_ops = {"shm",       shm_send,       shm_recv, shm_recv_view,
-                                        shm_release, shm_their_call, NULL,     shm_close};
-
 uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way)
 {
     return ((const shm_link_t *)link)->ways[way];
 }
 
-gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
+static gyre_status_t shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     const char *copy = base_setting_string(SET_SHM_COPY);
     int us = group->seg.local, them = group->local_of[peer], automatic = strcmp(copy, "auto") == 0;
@@ -420,7 +417,7 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
 
     if (!shm)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
-    shm->base = (comm_link_t){&shm_ops, group, peer, lane, sizeof *shm};
+    shm->base = (comm_link_t){&comm_shm, group, peer, lane, sizeof *shm};
     shm->bell = comm_segment_bell(seg, them);
     shm->peer_pid = group->cards[peer].pid;
     ring_tx_open(&shm->tx, comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
@@ -438,3 +435,15 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
     *out = &shm->base;
     return GYRE_OK;
 }
+
+const comm_transport_ops_t comm_shm = {
+    .name = "shm",
+    .scope = COMM_ON_HOST,
+    .send = shm_send,
+    .recv = shm_recv,
+    .recv_view = shm_recv_view,
+    .release = shm_release,
+    .their_call = shm_their_call,
+    .connect = shm_connect,
+    .close = shm_close,
+};
