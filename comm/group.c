@@ -31,13 +31,14 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
     group->cell_of = calloc(n, sizeof *group->cell_of);
     group->local_of = calloc(n, sizeof *group->local_of);
     group->links = calloc(n * COMM_LANES, sizeof *group->links);
-    group->private_bytes = sizeof *group + n * (4 * sizeof(int) + COMM_LANES * sizeof(void *));
+    group->peer_memory = calloc(n, sizeof(void *));
+    group->private_bytes = sizeof *group + n * (4 * sizeof(int) + (COMM_LANES + 1) * sizeof(void *));
     if (group->n > 1) {
         group->cards = calloc(n, sizeof *group->cards);
         group->private_bytes += n * sizeof *group->cards;
     }
     if (!group->world_ranks || !group->host_of || !group->cell_of || !group->local_of || !group->links ||
-        (n > 1 && !group->cards))
+        !group->peer_memory || (n > 1 && !group->cards))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     memcpy(group->world_ranks, world_ranks, n * sizeof *world_ranks);
     return GYRE_OK;
@@ -165,12 +166,12 @@ static void close_links(comm_group_t *group)
     }
     if (group->network_state)
         group->network->leave(group);
-    comm_reach_free(group);
+    comm_peer_memory_free(group);
 }
 
 void comm_group_let_go(comm_group_t *group)
 {
-    comm_reach_close(group);
+    comm_peer_memory_close(group);
     if (group->network_state && group->network->let_go)
         group->network->let_go(group);
 }
@@ -189,6 +190,7 @@ void comm_group_destroy(comm_group_t *group)
         comm_watch_off_trouble(group->world->watch, group);
     close_links(group);
     comm_segment_close(&group->seg);
+    free(group->peer_memory);
     free(group->links);
     free(group->cards);
     free(group->local_of);

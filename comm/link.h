@@ -120,9 +120,9 @@ struct comm_group {
     long switches;      /* involuntary ones of the waiting thread, at the last look */
     _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
     int on_trouble;     /* 1: registered with the watcher */
-    struct comm_reach *reach;            /* comm/peer_memory.c; NULL: nothing was reached yet */
-    const comm_transport_ops_t *network; /* joins ranks that share no memory; NULL: no rank needs it */
-    void *network_state;                 /* its own */
+    struct comm_peer_memory **peer_memory; /* [n] comm/peer_memory.h; NULLs until used */
+    const comm_transport_ops_t *network;   /* joins ranks that share no memory; NULL: no rank needs it */
+    void *network_state;                   /* its own */
     _Atomic size_t private_bytes; /* a network's callback in another thread may allocate for this group */
     uint64_t connections;
 };
@@ -141,7 +141,7 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gath
 void comm_cells_divide(comm_group_t *group);
 void comm_cells_take(comm_group_t *group);
 
-void comm_reach_free(comm_group_t *group);
+void comm_peer_memory_free(comm_group_t *group);
 
 /* 1: a death or an abort has ended the group. Leaves the last error alone. */
 int comm_group_failed(const comm_group_t *group);

@@ -127,7 +127,7 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size
  * here: above, two ranks on cores of their own reach into each other's memory instead. */
 static int exchange_pays(const gyre_comm_t *comm, const coll_args_t *args, size_t esize)
 {
-    if (comm->n != 2 || comm_group_cores(comm->group) < 2 || !comm_reach_all(comm->group))
+    if (comm->n != 2 || comm_group_cores(comm->group) < 2 || !comm_peer_memory_all(comm->group))
         return 1;
     switch (args->op) {
     case COLL_ALL_REDUCE:
