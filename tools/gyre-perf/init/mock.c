@@ -265,14 +265,15 @@ static void print_row(const row_t *r)
 
 static void print_columns(int starts)
 {
-    printf("# gyre-perf %s: init, mock ranks: threads of one process that speak the bootstrap's protocol "
-           "over loopback\n"
-           "# medians of %d starts; all ranks share this machine's cores, so ms grow with the work of all of "
-           "them together\n"
-           "# conns: mean and most of a rank. state: bytes of a rank after joining, median and most, and most "
-           "after the\n"
-           "# exchange. rounds: up and down the tree that was built. msgs: mean and most of a rank\n",
-           gyre_version(), starts);
+    printf(
+        "# gyre-perf %s: init, mock ranks: threads of one process that speak the bootstrap's protocol "
+        "over loopback\n"
+        "# medians of %d starts; all ranks share this machine's cores, so ms grow with the work of all of "
+        "them together\n"
+        "# conns: mean and most of a rank. state: bytes of a rank after joining, median and most, and most "
+        "after the\n"
+        "# exchange. rounds: up and down the tree that was built. msgs: mean and most of a rank\n",
+        gyre_version(), starts);
     printf("# %5s  %12s  %29s  %6s  %25s  %25s  %25s\n", "", "conns", "state (B)", "", "join", "exchange",
            "barrier");
     printf("# %5s  %6s  %4s  %7s  %9s  %9s  %6s", "ranks", "mean", "most", "median", "most", "cards",
