@@ -113,7 +113,7 @@ static int two_wanted(ranks_t *self)
             got[k] = comm_peer_memory_map(memory, &all[1].place[k], BYTES, &at[k]);
         RANKS_CHECK(self, kill(all[1].pid, SIGCONT) == 0);
         RANKS_CHECK(self, got[0] == GYRE_IN_PROGRESS && got[1] == GYRE_IN_PROGRESS);
-        for (int turn = 0; got[0] == GYRE_IN_PROGRESS || got[1] == GYRE_IN_PROGRESS; turn++)
+        for (int turn = 1; got[0] == GYRE_IN_PROGRESS || got[1] == GYRE_IN_PROGRESS; turn++)
             got[turn % 2] = comm_peer_memory_map(memory, &all[1].place[turn % 2], BYTES, &at[turn % 2]);
         for (int k = 0; k < 2; k++)
             RANKS_CHECK(self, got[k] == GYRE_OK && ranks_wrong(at[k], BYTES, (unsigned)k) == -1);
