@@ -37,7 +37,4 @@ int topo_smallest_around(hwloc_topology_t hwloc, hwloc_obj_type_t type, hwloc_co
 /* The bridge above `obj` that another device shares too and that is no host bridge: its PCIe switch; or NULL. */
 hwloc_obj_t topo_switch_of(const topo_t *topo, int device);
 
-/* Bytes in words, "480 MiB", into text; returns text. */
-const char *topo_bytes_text(uint64_t bytes, char *text, size_t size);
-
 #endif

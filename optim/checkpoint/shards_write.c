@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/formats/weights.h"
 #include "model/formats/safetensors.h"
 #include "optim/checkpoint/shards.h"

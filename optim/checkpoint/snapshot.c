@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 
 #define FORMAT      "gyre-training-checkpoint"

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "topo/orders/order.h"
+#include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
 
 typedef struct {
