@@ -7,7 +7,7 @@
  *     gyre-tune 1
  *     signature d627e6a485ac1d03
  *     cost line 55.2                                        # ns, see cost.h
- *     choose all_reduce ranks 2-8 bytes 8K-1M algo direct chunk 256K     # overrides the model
+ *     choose all_reduce ranks 2-8 bytes 8K-1M algo direct chunk 256K     # overrides the rules
  *
  * `signature` is of the machine and the build: a cached file with another one is measured anew. A file that GYRE_TUNE
  * names counts whatever its signature is, and what it does not say comes from the machine's own numbers. */
