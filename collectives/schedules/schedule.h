@@ -1,7 +1,7 @@
 /* collectives/schedules/schedule.h: a collective algorithm is a pure function that returns data.
  *
  * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into channels.
- * The checker (collectives/proof/check.h) proves schedules, the executor (collectives/executor.h) runs them, and nobody else needs to
+ * The checker (collectives/proof/check/check.h) proves schedules, the executor (collectives/run/executor.c) runs them, and nobody else needs to
  * know how an algorithm works. A new algorithm is one new generator and one row in collectives/schedules/algorithms.c.
  *
  * Meaning of a schedule

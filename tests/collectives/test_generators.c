@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/proof/check.h"
+#include "collectives/proof/check/check.h"
 #include "tests/support/schedules.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
