@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "collectives/schedules/algorithms.h"
 
 enum {
     ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
@@ -60,11 +61,8 @@ gyre_status_t coll_forced(const char *setting, const coll_args_t *args, coll_alg
         if (!strcmp(name, "auto"))
             algo = COLL_ALGO_AUTO;
         else if (algo == COLL_ALGO_END)
-            return gyre_fail(
-                GYRE_ERR_NOT_FOUND,
-                "GYRE_ALGO: there is no algorithm \"%s\" (ring tree butterfly direct binomial bruck "
-                "pairwise hierarchical shared bine swing pat auto)",
-                name);
+            return gyre_fail(GYRE_ERR_NOT_FOUND, "GYRE_ALGO: there is no algorithm \"%s\" (%s auto)", name,
+                             coll_algo_names + 1);
         if (colon && strcmp(item, coll_op_name(args->op)))
             continue;
         if (algo == COLL_ALGO_AUTO || coll_algo_serves(algo, args->op, args)) {
@@ -218,7 +216,7 @@ static size_t default_chunk(const coll_facts_t *facts, coll_algo_t algo)
         return facts->chunk;
     if (facts->hosts < 2)
         return CHUNK_BYTES;
-    if (algo != COLL_HIERARCHICAL)
+    if (!coll_algo_is(algo, COLL_BY_PARTS))
         return HOSTS_CHUNK;
     return base_max_size(HOSTS_CHUNK / (size_t)facts->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
 }

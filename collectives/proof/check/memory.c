@@ -5,6 +5,7 @@
  * complete, which only a step that depends on it (or comes after one that does) may rely on: that its message
  * was received does not prove it, since a receiver may read the memory later (views). */
 #include "collectives/proof/check/internal.h"
+#include "collectives/schedules/algorithms.h"
 
 static cell_t *cells_at(proc_t *p, coll_ref_t ref)
 {
@@ -81,7 +82,7 @@ int coll_check_shape(check_t *c, int rank, uint32_t step)
         if (p->schedule->deps[s->dep + i] >= p->schedule->nsteps)
             return coll_check_fail(c, rank, step, "depends on step %u, which does not exist",
                                    p->schedule->deps[s->dep + i]);
-    if (p->schedule->algo == COLL_SHARED && message && !coll_check_announcement(c, rank, step))
+    if (coll_algo_is(p->schedule->algo, COLL_REACHES) && message && !coll_check_announcement(c, rank, step))
         return 0;
     if (s->kind == COLL_STEP_JOINT)
         return s->at.buf == COLL_OUT ||

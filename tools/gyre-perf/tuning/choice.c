@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
+#include "collectives/schedules/algorithms.h"
 
 enum {
     ONE_SHOT_MOST =
@@ -38,15 +39,16 @@ int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
     int n = 0;
     for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++) {
         const coll_algo_t algo = (coll_algo_t)a;
-        if (!coll_algo_serves(algo, args->op, args) || (algo == COLL_HIERARCHICAL && parts == 1))
+        if (!coll_algo_serves(algo, args->op, args) || (coll_algo_is(algo, COLL_BY_PARTS) && parts == 1))
             continue;
-        const int forms = args->op == COLL_ALL_REDUCE && (algo == COLL_DIRECT || algo == COLL_BUTTERFLY);
+        const int forms = args->op == COLL_ALL_REDUCE && coll_algo_is(algo, COLL_TWO_FORMS);
         n = add(list, n, args, algo, forms ? 0 : -1, 0);
         if (forms && bytes <= ONE_SHOT_MOST)
             n = add(list, n, args, algo, 1, 0);
         const int pipelined =
             args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE_SCATTER || args->op == COLL_REDUCE;
-        for (int i = 0; pipelined && algo == COLL_DIRECT && bytes >= CHUNKS_FROM && i < 2; i++)
+        for (int i = 0; pipelined && coll_algo_is(algo, COLL_TRY_CHUNKS) && bytes >= CHUNKS_FROM && i < 2;
+             i++)
             n = add(list, n, args, algo, forms ? 0 : -1, chunks[i]);
     }
     return n;
@@ -122,10 +124,10 @@ static void explain_why(const gyre_comm_t *comm, perf_choice_t *x)
         form = line;
         break;
     case COLL_WHY_RULE:
-        form = x->exchange                    ? "rule: fits the exchange"
-               : comm->hosts > 1              ? "rule for several hosts"
-               : c->algo == COLL_HIERARCHICAL ? "rule: by caches or NUMA nodes"
-                                              : "rule for one host";
+        form = x->exchange                            ? "rule: fits the exchange"
+               : comm->hosts > 1                      ? "rule for several hosts"
+               : coll_algo_is(c->algo, COLL_BY_PARTS) ? "rule: by caches or NUMA nodes"
+                                                      : "rule for one host";
         break;
     }
     if (c->line && c->why != COLL_WHY_LINE)
@@ -145,7 +147,7 @@ static void find_second(const gyre_comm_t *comm, const coll_cost_t *cost, const 
         const coll_tune_line_t *l = &list[i];
         const int form = l->one_shot > 0;
         if ((!x->exchange && l->algo == x->choice.algo && form == x->choice.one_shot) || l->chunk ||
-            (l->algo == COLL_RING && comm->n > 16)) /* its schedule is long, and it is no runner-up there */
+            (coll_algo_is((coll_algo_t)l->algo, COLL_LONG) && comm->n > 16)) /* no runner-up there */
             continue;
         double ns = model_ns(comm, cost, args, x->bytes, (coll_algo_t)l->algo, form, x->chunk, memory);
         if (ns > 0 && (x->second_predicted == 0 || ns < x->second_predicted)) {

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "collectives/schedules/algorithms.h"
 #include "collectives/gpu/gpu.h"
 #include "tools/gyre-perf/tuning/choice.h"
 
@@ -60,8 +61,7 @@ static void print_us(double us)
 /* Only all_reduce has two forms; what is cut into segments says so. */
 static const char *form_of(const perf_case_t *c, const perf_choice_t *x)
 {
-    const int two =
-        c->coll->op == COLL_ALL_REDUCE && (x->choice.algo == COLL_DIRECT || x->choice.algo == COLL_BUTTERFLY);
+    const int two = c->coll->op == COLL_ALL_REDUCE && coll_algo_is(x->choice.algo, COLL_TWO_FORMS);
     return x->exchange ? "-" : two ? x->choice.one_shot ? "one_shot" : "blocks" : "-";
 }
 
