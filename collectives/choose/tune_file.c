@@ -1,7 +1,8 @@
-/* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and writing it.
+/* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and
+ * writing it.
  *
- * One statement a line, words with blanks between, # begins a comment. Unknown words are errors, not ignored: a typing
- * mistake in an override would else look as if it did nothing. */
+ * One statement a line, words with blanks between, # begins a comment. Unknown words are errors, not
+ * ignored: a typing mistake in an override would else look as if it did nothing. */
 #include "collectives/choose/tune.h"
 
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 /* collectives/schedules/schedule.h: a collective algorithm is a pure function that returns data.
  *
- * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into channels.
- * The checker (collectives/proof/check.h) proves schedules, the executor (collectives/executor.h) runs them, and nobody else needs to
- * know how an algorithm works. A new algorithm is one new generator and one row in collectives/schedules/algorithms.def.
+ * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into
+ * channels. The checker (collectives/proof/check/check.h) proves schedules, the executor
+ * (collectives/run/executor.c) runs them, and nobody else needs to know how an algorithm works. A new
+ * algorithm is one new generator and one row in collectives/schedules/algorithms.def.
  *
  * Meaning of a schedule
  *  - Steps of one channel start in list order. SEND is posted and goes on in the background; RECV, COPY and
@@ -168,8 +169,9 @@ void coll_add_sync_send(coll_builder_t *b, int channel, int peer); /* zero bytes
 void coll_add_sync_recv(coll_builder_t *b, int channel, int peer);
 /* Reserves `count` elements of TMP (64-byte aligned for every type when offsets are multiples of 64). */
 coll_ref_t coll_tmp(coll_builder_t *b, size_t count);
-/* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier, possibly unfinished SEND
- * reads (in any channel, in-place aliasing taken into account). Then hands the schedule over and frees b. */
+/* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier,
+ * possibly unfinished SEND reads (in any channel, in-place aliasing taken into account). Then hands the
+ * schedule over and frees b. */
 gyre_status_t coll_builder_finish(coll_builder_t *b, coll_algo_t algo, coll_schedule_t *out);
 
 #endif

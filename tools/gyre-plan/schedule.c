@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/text/json.h"
-#include "collectives/proof/simulate.h"
+#include "collectives/proof/simulate/simulate.h"
 #include "collectives/choose/tune.h"
 #include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
