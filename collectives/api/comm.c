@@ -616,7 +616,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     return GYRE_OK;
 }
 
-/* Plans and what the model said were made for other choices. The caller is driving; INVALID while operations are under way. */
+/* Plans were made for other choices. The caller is driving; INVALID while operations are under way. */
 static gyre_status_t forget_choices(gyre_comm_t *comm)
 {
     if (!coll_comm_idle(comm) || comm->open)
@@ -624,7 +624,6 @@ static gyre_status_t forget_choices(gyre_comm_t *comm)
     uint64_t built = comm->plans.built;
     coll_plan_cache_free(&comm->plans);
     comm->plans.built = built;
-    memset(comm->modelled, 0, sizeof comm->modelled);
     return GYRE_OK;
 }
 

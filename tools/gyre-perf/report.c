@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
 

@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tools/gyre-plan/plan.h"
 
 static const char recipe_help[] =
