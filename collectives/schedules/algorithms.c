@@ -11,7 +11,7 @@ typedef struct {
     const char *name;
     coll_generator_t *generate;
     unsigned ops;     /* served always */
-    unsigned uniform; /* served where all ranks know that all counts are equal */
+    unsigned uniform; /* served if all ranks know that all counts are equal */
 } algorithm_t;
 
 static const algorithm_t algorithms[COLL_ALGO_END] = {
@@ -102,7 +102,7 @@ static gyre_status_t check_args(const coll_args_t *a)
     return GYRE_OK;
 }
 
-/* One rank alone: what it has is the result. Reductions still pass their one FINAL step. */
+/* One rank alone: its input is the result. Reductions still pass their one FINAL step. */
 static void generate_alone(coll_builder_t *b, const coll_args_t *args)
 {
     coll_ref_t in = coll_in(0);
