@@ -48,6 +48,8 @@ enum {
     VERBS_STRIPE_LEAST = 64 << 10, /* bytes of a rendezvous that are worth a stripe */
 };
 
+typedef struct comm_verbs_group comm_verbs_group_t;
+
 /* --- rails --- */
 
 /* Where a port is reached; travels. */
@@ -286,7 +288,7 @@ struct comm_verbs_group {
     int stripes_wanted; /* per rail */
     int connecting;     /* links that are not ready */
     int control_due;
-    uint32_t turns; /* of comm_verbs_progress */
+    uint32_t turns; /* of verbs_progress */
     int leaving;
     int let_go;    /* 1: its queue pairs were put out of use (quiesce.c) */
     int watched;   /* links whose peers know that we watch */
@@ -305,6 +307,29 @@ struct comm_verbs_group {
     base_time_t ud_next_try; /* not brought up again before */
     base_time_t next_hello;  /* no link needs one before */
 };
+
+/* The group's part of verbs; NULL before it was prepared. */
+static inline comm_verbs_group_t *verbs_of(const comm_group_t *group)
+{
+    return group->network_state;
+}
+
+/* What the table of comm/transports.c asks of a group's transport (comm/link.h); the row is in link.c. */
+extern const comm_transport_ops_t comm_verbs;
+void verbs_introduce(uint32_t word[COMM_SAID_WORDS]);
+gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                            base_time_t deadline);
+void verbs_leave(comm_group_t *group);
+void verbs_progress(comm_group_t *group);
+void verbs_arm(comm_group_t *group);
+void verbs_sleep(comm_group_t *group, int ms);
+void verbs_let_go(comm_group_t *group);
+int verbs_unanswered(const comm_group_t *group, char *text, size_t bytes);
+gyre_status_t verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
+                         comm_lent_t *out);
+void verbs_reclaim(comm_group_t *group);
+gyre_status_t verbs_describe(int number, char *text, size_t bytes);
+int verbs_try_device(base_device_t device, char *text, size_t bytes);
 
 /* group.c */
 /* Returns how many completions there were. */
@@ -325,7 +350,7 @@ gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t 
  * these are not all of them in their order, somewhere. UNSUPPORTED with `quiet` (rank 0 has warned), else TRANSPORT: there are
  * ranks that do not reach each other over any. */
 gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
-                              comm_all_gather_fn exchange, void *user, base_time_t deadline, int *change);
+                              comm_all_gather_fn all_gather, void *user, base_time_t deadline, int *change);
 void verbs_try_close(verbs_try_t *try);
 /* What this rank goes by: 1, and its name and the rails of the planes, *rails of them, 0 if there are none. 0: nothing was tried. */
 int verbs_try_known(const comm_world_t *world, uint64_t *name, int *rails, uint8_t rail[VERBS_RAILS]);

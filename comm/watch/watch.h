@@ -19,7 +19,8 @@
 
 typedef struct comm_watch comm_watch_t;
 
-/* Takes over `boot`'s connections; comm_boot_get/fence/all_gather/barrier still work and go through the thread. */
+/* Takes over `boot`'s connections; comm_boot_all_gather/share/barrier still work and go through the
+ * thread. */
 gyre_status_t comm_watch_start(comm_boot_t *boot, comm_watch_t **out);
 /* Makes sure that there is a thread: a job of one rank has none until it needs one. */
 gyre_status_t comm_watch_ensure(comm_watch_t *watch);

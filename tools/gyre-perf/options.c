@@ -232,9 +232,7 @@ static int one_of(const char *word, const char *const *words)
 /* One option with its argument; 0 if the argument will not do. */
 static int take(int option, const char *arg, perf_options_t *o)
 {
-    static const char *const transports[] = {"auto", "shm", "ucx", "verbs", NULL}, *const orders[] = {
-                                                                                       "canonical", "fast",
-                                                                                       NULL};
+    static const char *const orders[] = {"canonical", "fast", NULL};
     int one;
     switch (option) {
     case 't':
@@ -296,7 +294,7 @@ static int take(int option, const char *arg, perf_options_t *o)
         return 1;
     case OPT_TRANSPORT:
         o->transport = arg;
-        return one_of(arg, transports);
+        return one_of(arg, perf_transports());
     case OPT_ORDER:
         o->order = arg;
         o->both_orders = strcmp(arg, "canonical,fast") == 0 || strcmp(arg, "fast,canonical") == 0;
