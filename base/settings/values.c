@@ -28,7 +28,7 @@ static const row_t rows[SET_COUNT] = {
 #undef SETTING
 };
 
-/* The environment as it was: "NAME=VALUE" strings behind one another. */
+/* The environment as it was: "NAME=VALUE" strings one after another. */
 typedef struct {
     size_t count, bytes;
     char *text; /* [bytes] */
@@ -54,7 +54,7 @@ static struct {
 static struct warned {
     struct warned *next;
     const char *name;
-} * warned; /* unknown names told of already */
+} * warned; /* unknown names that were logged already */
 
 /* ---- the environment ------------------------------------------------------------------------------------ */
 
@@ -227,7 +227,7 @@ static gyre_status_t read_environment(void)
     return fresh->status;
 }
 
-/* Tells an old complaint again to a thread that may not have heard it. */
+/* Repeats an old error on a thread that may not have got it. */
 static gyre_status_t answer(const snapshot_t *snapshot)
 {
     return snapshot->status == GYRE_OK ? GYRE_OK
@@ -340,6 +340,14 @@ base_setting_row_t base_setting_row(base_setting_t id)
         value = "(hidden)"; /* what is printed ends up in bug reports */
     return (base_setting_row_t){rows[id].name,    rows[id].kind, rows[id].standard, rows[id].unit,
                                 rows[id].meaning, value,         now->sources[id]};
+}
+
+double base_setting_standard_seconds(base_setting_t id)
+{
+    base_setting_value_t value;
+    const int ok = (unsigned)id < SET_COUNT && rows[id].kind == BASE_SETTING_SECONDS &&
+                   base_setting_parse(rows[id].kind, rows[id].unit, rows[id].standard, &value);
+    return ok ? value.seconds : 0.0; /* tests/base/test_settings.c parses all defaults */
 }
 
 base_setting_t base_setting_nearest(const char *name)

@@ -15,7 +15,7 @@
 #include "collectives/api/sized.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
-#include "collectives/schedules/generator.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/choose/tune.h"
 #include "comm/memory/memory.h"
 
@@ -149,7 +149,7 @@ static void find_parts(gyre_comm_t *comm)
     comm->even_parts = 1;
     for (int p = 0; p < comm->parts && comm->even_parts; p++)
         comm->even_parts = size_of_part(comm->part_of, comm->n, p) * comm->parts == comm->n;
-    comm->part_places = coll_hierarchical_places(comm->part_of, comm->n, comm->parts);
+    comm->part_places = coll_places_by_parts(comm->part_of, comm->n, comm->parts);
 }
 
 /* No deadline, or one beyond a century: so far off that nothing adds up to an overflow. */
@@ -616,7 +616,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     return GYRE_OK;
 }
 
-/* Plans and what the model said were made for other choices. The caller is driving; INVALID while operations are under way. */
+/* Plans were made for other choices. The caller is driving; INVALID while operations are under way. */
 static gyre_status_t forget_choices(gyre_comm_t *comm)
 {
     if (!coll_comm_idle(comm) || comm->open)
@@ -624,7 +624,6 @@ static gyre_status_t forget_choices(gyre_comm_t *comm)
     uint64_t built = comm->plans.built;
     coll_plan_cache_free(&comm->plans);
     comm->plans.built = built;
-    memset(comm->modelled, 0, sizeof comm->modelled);
     return GYRE_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "pipeline/schedules/kinds.h"
 
 #define GIB 1073741824.0
 enum { MOST_CHUNKS = 8, LARGEST_MICRO = 16 };
@@ -78,7 +79,8 @@ static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
     plan_found_t best = {.time.step = -1.0};
     plan_base_layout(r, &base);
     for (int zero = 0; zero <= (r->layout.dp > 1 ? 3 : 0); zero++)
-        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0); sequence++)
+        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0);
+             sequence++)
             for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
                 plan_memory_t memory = {0};
                 plan_time_t time;
@@ -119,13 +121,12 @@ static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule
     return fastest(s, r, tried);
 }
 
-/* GPipe is left out: 1F1B takes as long and holds less. */
 static int try_kind(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t kind, tried_t *tried)
 {
     const size_t pp = r->layout.pp;
     if (pp == 1 ? kind != PIPE_1F1B : s->one_schedule && kind != s->recipe.layout.schedule)
         return 1;
-    if (kind != PIPE_INTERLEAVED)
+    if (!pipe_kind_row(kind)->any_chunks)
         return try_schedule(s, r, kind, (size_t)pipe_kind_chunks(kind), tried);
     for (size_t chunks = 2; chunks <= MOST_CHUNKS; chunks++)
         if ((chunks == 2 || r->model.layers % (chunks * pp) == 0) && !try_schedule(s, r, kind, chunks, tried))
@@ -156,8 +157,8 @@ static int try_split(plan_search_t *s, size_t tp, size_t pp, size_t dp)
     for (size_t micro = leaf; micro <= LARGEST_MICRO * leaf && (micro == leaf || micro * dp <= r.batch.batch);
          micro *= 2) {
         r.layout.micro_batch = micro;
-        for (pipe_kind_t k = PIPE_1F1B; k < PIPE_KIND_END; k++)
-            if (!try_kind(s, &r, k, &tried))
+        for (pipe_kind_t k = 0; k < PIPE_KIND_END; k++)
+            if (!pipe_kind_row(k)->dominated && !try_kind(s, &r, k, &tried))
                 return 0;
     }
     if (!tried.any)

@@ -7,7 +7,7 @@
 #include <gyre/train.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "collectives/api/sized.h"
 #include "comm/boot/bootstrap.h"

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "pipeline/train/run.h"
+#include "pipeline/schedules/kinds.h"
 
 /* The first size, but the last one, that is no whole number of rounds of the pipeline's ranks in micro-batches of `micro` sequences
  * (0: by itself); *found: how many micro-batches. 0: there is none. */
@@ -30,7 +31,7 @@ gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config
     size_t found, asked = config->layout.micro_batch, other, leaf = base_max_size(1, config->batch.leaf),
                   micro = asked;
     size_t size =
-        config->layout.schedule == PIPE_INTERLEAVED ? uneven_size(ramp, config, ranks, asked, &found) : 0;
+        pipe_kind_row(config->layout.schedule)->grouped ? uneven_size(ramp, config, ranks, asked, &found) : 0;
     if (size == 0)
         return GYRE_OK;
     char way[128] = "--schedule 1f1b --chunks 1";
@@ -45,8 +46,9 @@ gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config
         snprintf(way, sizeof way, "--micro-batch %zu, or --schedule 1f1b --chunks 1", micro);
     return gyre_fail(GYRE_ERR_INVALID,
                      "--batch-rampup: with %zu of %zu sequences the longest share has %zu micro-batch%s, and "
-                     "interleaved needs a multiple of pp %zu: take %s",
-                     size, ramp->batch, found, found == 1 ? "" : "es", layout.pp, way);
+                     "%s needs a multiple of pp %zu: take %s",
+                     size, ramp->batch, found, found == 1 ? "" : "es",
+                     pipe_kind_name(config->layout.schedule), layout.pp, way);
 }
 
 size_t train_ramp_idle(const optim_batch_t *batch, size_t dp)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/tools/test_install.sh: make install and uninstall below a DESTDIR; a program built with pkg-config
-# against what was installed; the library's exported symbols.
+# against what was installed; the library's exported symbols; libgyre alone, without what tools and training need.
 # deadline: 300
 . "$(dirname "$0")/../support/lib.sh"
 MAKE=${MAKE:-make}
@@ -132,4 +132,34 @@ check "nothing is left" test -z "$(find "$D" ! -type d)"
 for directory in include/gyre share/gyre share/doc/gyre; do
     check "no $directory is left" test ! -e "$at/$directory"
 done
+
+# libgyre alone: pkg-config knows no other package here, so set-up and make must not ask for one.
+core='hwloc ucx libsodium libxxhash'
+mkdir "$W/pc"
+for package in $core; do
+    ln -s "$(pkg-config --variable=pcfiledir "$package")/$package"*.pc "$W/pc"
+done
+# shellcheck disable=SC2086 # words
+run env -u PKG_CONFIG_PATH PKG_CONFIG_LIBDIR="$W/pc" $MAKE -n B="$W/alone" lib
+want "make lib without jansson, OpenBLAS and PCRE2" 0
+check "it asks for no more" test ! -e "$W/alone/config-tools.mk"
+check "it links libgyre" grep -q -- '-o .*/libgyre\.so' "$W/out"
+check "and with nothing else" bash -c '! grep -qE "jansson|openblas|pcre2|libgyre-" "$0"' "$W/out"
+run $MAKE install-lib PREFIX=/opt/gyre DESTDIR="$D"
+want "make install-lib" 0
+for file in include/gyre/gyre.h lib/libgyre.so lib/libgyre.a share/man/man3/gyre_all_reduce.3; do
+    check "$file is installed with libgyre" [ -e "$at/$file" ]
+done
+check "nothing of libgyre-train is installed" test -z "$(find "$at" -name '*train*')"
+check "no tool is installed" test -z "$(find "$at/bin" -mindepth 1)"
+check "gyre.pc asks for these alone" [ "$(flags --print-requires-private | xargs)" = "$core" ]
+check "libgyre needs no more" bash -c '! readelf -d "$0" | grep -E "NEEDED.*(jansson|openblas|pcre2)"' "$at/lib/libgyre.so"
+# shellcheck disable=SC2046
+run ${CC:-gcc} -Wall -Wextra -Werror -o "$W/hello" "$W/hello.c" $(flags --cflags --libs)
+want "a program compiles against libgyre alone" 0
+run env LD_LIBRARY_PATH="$at/lib" "$W/hello"
+out_is "it runs" 1
+run $MAKE uninstall PREFIX=/opt/gyre DESTDIR="$D"
+want "make uninstall of libgyre" 0
+check "nothing of it is left" test -z "$(find "$D" ! -type d)"
 finish

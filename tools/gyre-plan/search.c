@@ -4,6 +4,7 @@
 #include "pipeline/plan/search.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/recipe.h"
+#include "pipeline/schedules/kinds.h"
 
 #define GIB 1073741824.0
 enum { SHOWN_REFUSED = 16 };
@@ -18,7 +19,8 @@ static const char help[] =
     "estimates of gyre-plan time and memory, and why splits were refused.\n"
     "\n"
     "  --gpus N                accelerators (default: the recipe's)\n"
-    "  --schedule NAME         only this one: 1f1b interleaved zb-h1 zb-v\n"
+    "  --schedule NAME         only this one, of those that gyre-plan pipeline --help lists; gpipe is not\n"
+    "                          tried, as 1f1b takes as long and holds less\n"
     "  --top N                 layouts to print (default 10)\n"
     "  --reserve GIB           what driver, libraries and allocator take (default: the machine's)\n"
     "  --extra N               further bytes per parameter of the software (default 0)\n"
@@ -44,7 +46,7 @@ static void print_found(size_t place, const plan_found_t *f)
     char schedule[48];
     if (l->pp == 1)
         snprintf(schedule, sizeof schedule, "-");
-    else if (l->chunks > 1 && l->schedule == PIPE_INTERLEAVED)
+    else if (l->chunks > 1 && pipe_kind_row(l->schedule)->any_chunks)
         snprintf(schedule, sizeof schedule, "%s x %zu", pipe_kind_name(l->schedule), l->chunks);
     else
         snprintf(schedule, sizeof schedule, "%s", pipe_kind_name(l->schedule));

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "pipeline/config/table.h"
 #include "tools/gyre-train/options.h"
 
