@@ -146,6 +146,14 @@ int train_config_defaults(train_config_t *options)
     return 1;
 }
 
+optim_batch_t train_config_batch(const train_config_t *options)
+{
+    return (optim_batch_t){.batch = options->batch,
+                           .leaf = options->grad_sequences,
+                           .groups = options->groups,
+                           .equal = options->variant};
+}
+
 /* ---- from JSON --------------------------------------------------------------------------------------------------- */
 
 /* A number or a truth value as the text that a flag would have. 0: it is neither. */
