@@ -83,10 +83,6 @@ double coll_cost_get(const coll_cost_t *cost, const coll_cost_field_t *field);
 gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t *out, char *boot);
 /* Writes it. Whether that went well is for the caller to ask (ferror). */
 void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot);
-/* "8K" where it is even, else "1000". text: [24]. */
-const char *coll_bytes_text(uint64_t bytes, char *text);
-/* Parses "256K"; 0 if malformed. */
-int coll_bytes_parse(const char *text, uint64_t *bytes);
 
 /* ---- tune.c ---- */
 void coll_tune_builtin(coll_tune_t *out);

@@ -16,7 +16,5 @@ gyre_status_t topo_print_ranks(const topo_t *topo, int ranks, FILE *out);
 gyre_status_t topo_ring_of_cores(const topo_t *topo, int ranks, const int *cores, int *order);
 /* A drawing of the machine; ranks > 0: also of where they would be bound, of the ring and trees over them. */
 gyre_status_t topo_svg(const topo_t *topo, int ranks, const char *path);
-/* Bytes in words, "480 MiB", into text; returns text. */
-const char *topo_bytes_text(uint64_t bytes, char *text, size_t size);
 
 #endif

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "base/settings/size.h"
+
 typedef struct {
     const topo_t *topo;
     box_t *boxes; /* enough for all: counted before */
@@ -82,7 +84,7 @@ static int l3_of(const topo_core_t *core)
 
 static void add_caches(builder_t *b, box_t *parent, int first, int end)
 {
-    char size[32];
+    char size[BASE_SIZE_TEXT];
     for (int at = first, next; at < end; at = next) {
         next = run_end(b->topo, at, end, l3_of);
         int l3 = l3_of(&b->topo->cores[at].facts);
@@ -90,7 +92,7 @@ static void add_caches(builder_t *b, box_t *parent, int first, int end)
         if (l3 >= 0) {
             hwloc_obj_t cache = hwloc_get_obj_by_type(b->topo->hwloc, HWLOC_OBJ_L3CACHE, (unsigned)l3);
             snprintf(box->title, sizeof box->title, "L3 %d", l3);
-            topo_bytes_text(cache->attr->cache.size, size, sizeof size);
+            base_size_about((double)cache->attr->cache.size, size);
             snprintf(box->note, sizeof box->note, "%s", size);
         }
         for (int core = at; core < next; core++)
@@ -101,7 +103,7 @@ static void add_caches(builder_t *b, box_t *parent, int first, int end)
 
 static void add_numa_nodes(builder_t *b, box_t *parent, int first, int end)
 {
-    char size[32];
+    char size[BASE_SIZE_TEXT];
     for (int at = first, next; at < end; at = next) {
         next = run_end(b->topo, at, end, numa_of);
         int numa = numa_of(&b->topo->cores[at].facts);
@@ -109,7 +111,7 @@ static void add_numa_nodes(builder_t *b, box_t *parent, int first, int end)
         if (numa >= 0) {
             hwloc_obj_t node = hwloc_get_obj_by_type(b->topo->hwloc, HWLOC_OBJ_NUMANODE, (unsigned)numa);
             snprintf(box->title, sizeof box->title, "NUMA node %d", numa);
-            topo_bytes_text(node->attr->numanode.local_memory, size, sizeof size);
+            base_size_about((double)node->attr->numanode.local_memory, size);
             snprintf(box->note, sizeof box->note, "%s", size);
         }
         add_caches(b, box, at, next);

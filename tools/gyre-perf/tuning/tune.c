@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
+#include "base/settings/size.h"
 #include "collectives/run/communicator.h"
 #include "collectives/run/joint.h"
 #include "comm/boot/bootstrap.h"
@@ -212,10 +213,10 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
 
 static void name_of(const coll_tune_line_t *l, char *text, size_t bytes)
 {
-    char chunk[24];
+    char chunk[BASE_SIZE_TEXT];
     snprintf(text, bytes, "%s%s%s%s", coll_algo_name((coll_algo_t)l->algo),
              l->one_shot > 0 ? " one_shot" : "", l->chunk ? " " : "",
-             l->chunk ? coll_bytes_text(l->chunk, chunk) : "");
+             l->chunk ? base_size_text(l->chunk, chunk) : "");
 }
 
 static void own_name(const cell_t *cell, char *text, size_t bytes)
@@ -343,7 +344,7 @@ static int add_lines(tuner_t *t, coll_op_t op, const cell_t *cells, int count)
 
 static void print_cell(const tuner_t *t, const cell_t *cell)
 {
-    char size[24], name[48], own[48], second[64] = "-";
+    char size[BASE_SIZE_TEXT], name[48], own[48], second[64] = "-";
     int runner = -1;
     for (int i = 0; i < cell->n; i++)
         if (i != cell->best && cell->us[i][0] > 0 && (runner < 0 || cell->ratio[i] < cell->ratio[runner]))
@@ -357,7 +358,7 @@ static void print_cell(const tuner_t *t, const cell_t *cell)
     else if (runner > 0)
         name_of(&cell->what[runner], second, sizeof second);
     printf("%-14s  %8s  %-22s  %9.2f  %9.2f  %-8s  %-28s  %9.2f  %9.2f\n", t->c.coll->name,
-           coll_bytes_text(cell->bytes, size), name, cell->us[cell->best][0], cell->us[cell->best][1],
+           base_size_text(cell->bytes, size), name, cell->us[cell->best][0], cell->us[cell->best][1],
            cell->best ? "line" : "own", second, runner < 0 ? 0.0 : cell->us[runner][0],
            runner < 0 ? 0.0 : cell->us[runner][1]);
     fflush(stdout);
