@@ -4,16 +4,22 @@
 #
 # What the machine has is found by itself and reported in one line each. Everything made lies under $(B).
 #
-# Set-up comes first: build/config.mk is included below and holds what pkg-config says; its rule runs tools/setup,
+# Set-up comes first: $(S)/config.mk is included below and holds what pkg-config says; its rule runs tools/setup,
 # which installs what is missing, and make then starts over with the answers. So the first `make` of a fresh clone on
 # a fresh machine works in one go.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# All cores, unless a -j says otherwise: one on the command line wins by itself, one in the environment has to be looked
+# for, and `make clean all` wants its goals one after the other.
+ifeq ($(MAKELEVEL)$(filter clean,$(MAKECMDGOALS))$(filter j% -j% --jobs%,$(shell echo "$$MAKEFLAGS")),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-VERSION  := 0.1.0
+# the version's one place is the header; docs/abi.md says when SOVERSION changes
+VERSION  := $(shell sed -n 's/^.define GYRE_VERSION  *"\(.*\)"/\1/p' include/gyre/version.h)
 SOVERSION := 0
 PREFIX   ?= /usr/local
 DESTDIR  ?=
@@ -26,29 +32,54 @@ Q        := $(if $(filter 0,$(V)),@,)
 SANITIZE ?=
 , := ,
 B        := build$(if $(SANITIZE),/$(SANITIZE))
+# Another build with the same flags but other parts (CUDA, VERBS): `make B=build/x SHARE=build CUDA=0` takes from there
+# the objects of all sources that do not ask which parts there are.
+SHARE    := $(B)
+# What all builds share, set-up's answers first: with `make B=DIR` nothing is written next to the sources.
+S        := $(if $(findstring command,$(origin B)),$(SHARE),build)
 
 # ---- set-up: what must be installed -------------------------------------------------------------
-PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
+# libgyre needs the first; tools need jansson, training both others, too.
+PKGS_CORE  := hwloc ucx libsodium libxxhash
+PKGS_JSON  := jansson
 PKGS_TRAIN := openblas libpcre2-8
-SETUP_STAMP := build/setup.done
-SETUP_CHECK_STAMP := build/setup-check.done
-SETUP_FUZZ_STAMP := build/setup-fuzz.done
-SETUP_PYTHON_STAMP := build/setup-python.done
-SETUP_LAUNCH_STAMP := build/setup-launch.done
-SETUP_VERBS_STAMP := build/setup-verbs.done
-SETUP_HOSTS_STAMP := build/setup-hosts.done
-SETUP_BUNDLE_STAMP := build/setup-bundle.done
+SETUP_STAMP := $(S)/setup.done
+SETUP_LIB_STAMP := $(S)/setup-lib.done
+SETUP_CHECK_STAMP := $(S)/setup-check.done
+SETUP_FUZZ_STAMP := $(S)/setup-fuzz.done
+SETUP_PYTHON_STAMP := $(S)/setup-python.done
+SETUP_LAUNCH_STAMP := $(S)/setup-launch.done
+SETUP_VERBS_STAMP := $(S)/setup-verbs.done
+SETUP_HOSTS_STAMP := $(S)/setup-hosts.done
+SETUP_BUNDLE_STAMP := $(S)/setup-bundle.done
 # Goals that need neither packages nor a compiler.
-ifneq ($(filter-out clean help uninstall format,$(or $(MAKECMDGOALS),all)),)
-include build/config.mk
+ifneq ($(filter-out clean help uninstall format check-fresh,$(or $(MAKECMDGOALS),all)),)
+include $(S)/config.mk
+# These goals want libgyre alone, and what it needs.
+LIB_ALONE := $(if $(filter-out lib install-lib clean help uninstall,$(or $(MAKECMDGOALS),all)),,1)
+ifndef LIB_ALONE
+include $(S)/config-tools.mk
+endif
 # The answers are one compiler's: another one is asked anew.
 ifneq ($(strip $(CONFIG_CC)),$(strip $(CC)))
-build/config.mk: FORCE
+$(S)/config.mk: FORCE
 endif
+endif
+
+# ---- what is asked for wrongly: one line each, with the command that helps ---------------------------------------------
+ifneq ($(word 2,$(B)),)
+$(error B='$(B)': the name of a build folder has no spaces (the sources may lie in a folder with spaces))
+endif
+# $(call needs,PROGRAM,PACKAGE): set-up saw it, or it is not among what set-up looks for
+needs = $(if $(shell command -v '$(1)'),,$(error $(1) is missing; to install it: sudo apt-get install $(2)))
+package_of = $(if $(filter gcc g++ cc,$(notdir $(1))),build-essential,$(notdir $(1)))
+# COMPILER comes from config.mk: without it set-up runs first.
+ifneq ($(COMPILER),)
+$(call needs,$(lastword $(CC)),$(call package_of,$(lastword $(CC))))
 endif
 
 # `make check` makes all its builds by itself; a variable on its command line would bend every one of them.
-ifneq ($(filter check check-long,$(MAKECMDGOALS)),)
+ifneq ($(filter check check-quick check-long,$(MAKECMDGOALS)),)
 ifneq ($(SANITIZE),)
 $(error make check already covers address and thread; for another build: make SANITIZE=$(SANITIZE) tests)
 endif
@@ -65,6 +96,12 @@ CUDA  ?= $(HAVE_CUDA)
 VERBS ?= $(HAVE_VERBS)
 NO_CUDA  := no toolkit found: GPU memory is off
 NO_VERBS := no rdma-core headers found
+ifeq ($(CUDA)$(HAVE_CUDA),10)
+$(error CUDA=1: no toolkit in CUDA_HOME='$(CUDA_HOME)'; name it with CUDA_HOME=DIR, or: sudo apt-get install nvidia-cuda-toolkit)
+endif
+ifeq ($(VERBS)$(HAVE_VERBS),10)
+$(error VERBS=1: no headers of rdma-core; to install them: sudo apt-get install libibverbs-dev)
+endif
 ifeq ($(HAVE_CUDA),1)
 NO_CUDA  := as asked; the toolkit is in $(CUDA_HOME)
 endif
@@ -77,24 +114,34 @@ OPT      ?= -O3 -g
 # Warnings are errors with the compilers that we have seen; a newer one knows warnings that we have not.
 WERROR   ?= $(if $(filter gcc-9 gcc-10 gcc-11 gcc-12,$(COMPILER)),1,0)
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(filter 1,$(WERROR)),-Werror)
-CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude -DGYRE_VERSION='"$(VERSION)"'
+CPPFLAGS := -D_GNU_SOURCE -I. -Iinclude
 CFLAGS   ?=
 ALL_CFLAGS := -std=c17 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread -fno-math-errno -ffp-contract=off $(CFLAGS)
 LDFLAGS  ?=
 LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
+# of tools and tests; LIBS begins with --as-needed, so a program gets jansson only if it uses it
+TOOL_LIBS = $(LIBS) $(JSON_LIBS)
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
+PLAIN_CPPFLAGS := $(CPPFLAGS)
+# -g1: reports name lines and functions; all that -g has would take a third longer to build
 ifeq ($(SANITIZE),address)
-ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
+ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1
+# Programs of gcc 13 and later crash on locals aligned to 64 bytes when ASan watches for uses after return (gcc's bug
+# 110027), which these versions do by default.
+ALL_CFLAGS += $(if $(filter gcc-%,$(COMPILER)),--param=asan-use-after-return=0)
 else ifeq ($(SANITIZE),undefined)
 ALL_CFLAGS += -fsanitize=undefined -fno-sanitize-recover=undefined -O1
 else ifeq ($(SANITIZE),thread)
-ALL_CFLAGS += -fsanitize=thread -O1
+ALL_CFLAGS += -fsanitize=thread -O1 -g1
 # UCX patches mmap and friends in every process that it is linked into, and libtsan then crashes when a thread
 # starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
 export UCX_MEM_EVENTS := no
+else ifeq ($(SANITIZE),coverage)
+# make coverage; counters of threads must not lose counts
+ALL_CFLAGS += --coverage -fprofile-update=atomic -O1
 else ifneq ($(SANITIZE),)
-$(error SANITIZE=$(SANITIZE) is not one of address, thread, undefined)
+$(error SANITIZE=$(SANITIZE) is not one of address, thread, undefined, coverage)
 endif
 ifeq ($(CUDA),1)
 CPPFLAGS += -DGYRE_CUDA=1 -isystem $(CUDA_HOME)/include
@@ -115,19 +162,25 @@ endif
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math
+CFLAGS_tests/model/f64/kernels := -fno-trapping-math
 
 # ---- sources: a room is a folder; everything in it, and in the folders below it, is built -----------------
 # $(call sources,ROOMS,SUFFIX)
 sources = $(foreach d,$(1) $(addsuffix /*,$(1)) $(addsuffix /*/*,$(1)),$(wildcard $(d)/*.$(2)))
 CORE_ROOMS  := base topo comm collectives
+# of these, rooms that libgyre does without (tools/check-layers holds it to that): for tools and tests alone, libgyre-proof,
+PROOF_ROOMS := topo/orders topo/drawing topo/network collectives/proof
+# and what needs jansson, which libgyre-train has
+TEXT_ROOMS  := base/text
 TRAIN_ROOMS := model optim pipeline
 # comm/verbs/ and its tests are part of a build with verbs only
 WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/test_verbs%.c)
 # tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
 WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
-CORE_SRC    := $(filter-out $(WITHOUT),$(call sources,$(CORE_ROOMS),c))
-TRAIN_SRC   := $(call sources,$(TRAIN_ROOMS),c)
+CORE_SRC    := $(filter-out $(WITHOUT) $(addsuffix /%,$(PROOF_ROOMS) $(TEXT_ROOMS)),$(call sources,$(CORE_ROOMS),c))
+PROOF_SRC   := $(call sources,$(PROOF_ROOMS),c)
+TRAIN_SRC   := $(call sources,$(TEXT_ROOMS) $(TRAIN_ROOMS),c)
 ifeq ($(CUDA),1)
 CORE_CU     := $(call sources,$(CORE_ROOMS),cu)
 TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
@@ -138,13 +191,23 @@ TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
 MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
+F64_SRC     := $(wildcard tests/model/f64/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
 
+# Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
+# that they do not ask.
+PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+    $(wildcard tests/gpu/*.c)
+ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+else
+obj = $(patsubst %.c,$(B)/obj/%.o,$(filter $(PARTED),$(1))) $(patsubst %.c,$(SHARE)/obj/%.o,$(filter-out $(PARTED),$(1)))
+endif
 # nvcc's objects are the same in an instrumented build, and take long
-CU_B  := $(if $(SANITIZE),build,$(B))
+CU_B  := $(if $(SANITIZE),$(S),$(B))
 cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
+PROOF_OBJ := $(call obj,$(PROOF_SRC))
 TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
 TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
@@ -160,10 +223,13 @@ EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
+LIB_PROOF := $(B)/lib/libgyre-proof.a
+# what tools and tests are linked with: they may look inside
+ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format demo bench bench-peers bench-train install uninstall FORCE
-all: report lib tools examples
-lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib uninstall FORCE
+all: report lib $(LIB_TRAIN) tools examples
+lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
 tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS)
 examples: $(EXAMPLES)
@@ -173,16 +239,31 @@ report:
 	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), ($(NO_VERBS)))"
 	@$(if $(SANITIZE),echo "SANITIZE=$(SANITIZE)",true)
 
-# Everything is built anew when the flags change.
-BUILT_WITH := $(CC) $(COMPILER) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) $(LIBS)
-$(B)/flags: FORCE
+# Everything is built anew when the flags change; what asks for the parts, also when those do.
+BUILT_WITH := $(CC) $(COMPILER) $(PLAIN_CPPFLAGS) $(ALL_CFLAGS)
+PARTS_WITH := $(CPPFLAGS) $(LDFLAGS) $(LIBS)
+$(SHARE)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(BUILT_WITH)' | cmp -s - $@ || echo '$(BUILT_WITH)' > $@
+	@echo '$(BUILT_WITH)' | cmp -s - $@ || { echo '#pragma GCC poison GYRE_CUDA GYRE_VERBS' >$(@D)/no-parts.h; \
+	    echo '$(BUILT_WITH)' > $@; }
+$(B)/flags-parts: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PARTS_WITH)' | cmp -s - $@ || echo '$(PARTS_WITH)' > $@
+$(patsubst %.c,$(B)/obj/%.o,$(PARTED)): $(B)/flags-parts
 
-$(B)/obj/%.o: %.c $(B)/flags | $(SETUP_STAMP)
+define COMPILE
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(CFLAGS_$*) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(call FLAGS_OF,$<) -MMD -MP -c $< -o $@
+endef
+FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) \
+    $(if $(filter $(1),$(CORE_SRC)),,$(TOOLS_CFLAGS)) $(ALL_CFLAGS) $(CFLAGS_$(1:.c=))
+$(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
+	$(COMPILE)
+ifneq ($(SHARE),$(B))
+$(SHARE)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
+	$(COMPILE)
+endif
 
 # CUDA sources. Contraction is off: results are those of the CPU, bit for bit; a file whose products may fuse says so
 # with CUFLAGS_<file> := --fmad=true. Nothing of libstdc++ is linked: what nvcc's stubs keep in statics is the same value
@@ -203,7 +284,7 @@ CUFLAGS_model/gpu/attention/f32   := --fmad=true
 $(CU_B)/cuflags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
-$(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_STAMP)
+$(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_LIB_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
 	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
@@ -225,13 +306,17 @@ $(LIB_TRAIN): $(TRAIN_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# Tools, tests and examples link the static library: they may look inside.
+$(LIB_PROOF): $(PROOF_OBJ)
+	@mkdir -p $(@D)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(LIB_TRAIN) $(LIB_A)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) \
-	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(ARCHIVES) \
+	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
@@ -258,15 +343,18 @@ FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
 FUZZ_WITH_PARTS     := config log tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
-$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
-LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
-$(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
+# gradient checks run the model in double
+F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage mp_hf)
+$(F64_TESTS): $(call obj,$(F64_SRC))
+$(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
+LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
+    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
+$(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(LINK_TEST)
 
-$(B)/examples/%: $(B)/obj/examples/%.o $(LIB_A)
+$(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
@@ -277,10 +365,11 @@ E_FLAGS      := -std=gnu++17 -O2 -g -Wall -Wextra -Wshadow -Wno-unknown-pragmas 
     -fno-math-errno -ffp-contract=off -pthread
 e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
-E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(LIBS))
+E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
 E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,gpu_kernels gpu_peers)
-E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a $(LIBS_TRAIN) $(E_LIBS)
+E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS)
@@ -307,13 +396,13 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E_ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$$(E_LINK) -o $$@
 endef
 $(foreach t,$(E_TOOLS),$(eval $(call E_TOOL_RULE,$(t))))
-$(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+$(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) $(E_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
@@ -338,11 +427,11 @@ $(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o
 	    { echo "$*: other programs in tests/gpu/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
 	$(Q)objcopy --redefine-sym main=$*_main $< $@
 $(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
-    $(LIB_TRAIN) $(LIB_A) tests/gpu/many.c
+    $(ARCHIVES) tests/gpu/many.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
-	    $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(LIBS) -lcmocka -o $@
+	    $(ARCHIVES) $(LIBS_TRAIN) $(TOOL_LIBS) -lcmocka -o $@
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 tests: $(B)/tests/gpu/many
@@ -357,7 +446,7 @@ endif
 
 # ---- fuzzing: the targets again, with clang's libFuzzer, below build/fuzz (docs/security.md) ------------------------------
 FUZZ_CC     ?= clang
-FUZZ_DIR    := build/fuzz
+FUZZ_DIR    := $(S)/fuzz
 FUZZ_CFLAGS := -std=c17 -O1 -g -fPIC -pthread -fno-omit-frame-pointer -fno-math-errno -ffp-contract=off \
     -fsanitize=address,undefined -fno-sanitize-recover=undefined
 fuzz_obj = $(patsubst %.c,$(FUZZ_DIR)/obj/%.o,$(1))
@@ -366,26 +455,81 @@ FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
 $(FUZZ_DIR)/obj/%.o: %.c | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(TOOLS_CFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
 
-$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC))
+$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC))
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(FUZZ_PARTS_$(t)))))
 $(FUZZ_BINS): $(FUZZ_DIR)/%: $(FUZZ_DIR)/obj/tests/fuzz/%.o $(FUZZ_DIR)/libgyre.a
 	@echo "  LD    $@"
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(LIBS) -o $@
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(TOOL_LIBS) -o $@
 
 fuzz: $(FUZZ_BINS)
-$(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
+$(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
+
+# ---- for readers and their tools: compile_commands.json, make lint, make coverage, make check-fresh ------------------------
+.PHONY: lint lint-quick coverage check-fresh
+SETUP_LINT_STAMP := $(S)/setup-lint.done
+SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
+# Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
+COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
+    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
+    $(wildcard tools/*.c tools/*/*.c bench/*.c)))
+
+# What clangd asks for. Written anew at each request, since the sources are what the wildcards find.
+compile_commands.json: $(SHARE)/flags FORCE
+	@$(file >$@,[)$(foreach s,$(COMPILED),$(file >>$@,{"directory": "$(CURDIR)"$(,) "file": "$(s)"$(,) "command": \
+	    "$(subst ",\",$(CC) $(call FLAGS_OF,$(s))) -c $(s)"}$(if $(filter $(s),$(lastword $(COMPILED))),,$(,))))$(file >>$@,])
+	@echo "  JSON  $@"
+
+# Each file once per change of it, of a header (its object is then newer) or of the rules.
+LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples),$(COMPILED))
+LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
+SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
+LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
+lint: lint-quick $(LINTED:%.c=$(B)/lint/%.tidy)
+lint-quick: $(B)/lint/cppcheck $(B)/lint/tidy | $(SETUP_LINT_STAMP)
+	@echo "  SHELLCHECK"
+	$(Q)shellcheck $(SCRIPTS)
+# clang-tidy twice: what it sees in the text of all files at once, in seconds; and, in `make lint` alone, its analyzer, which
+# walks the paths through one file at a time.
+LINT_PLAIN = $(filter-out -Werror -mprefer-vector-width=512,$(CPPFLAGS) -std=c17) -Wno-everything
+$(B)/lint/tidy: $(LINTED) $(LINT_HEADERS) .clang-tidy | $(SETUP_LINT_STAMP)
+	@mkdir -p $(@D)
+	@echo "  TIDY  without analyzer"
+	$(Q)printf '%s\n' $(LINTED) | xargs -P "$$(nproc)" -n 16 sh -c 'clang-tidy --quiet "--checks=-clang-analyzer-*" "$$@" -- \
+	    $(subst ','\'',$(LINT_PLAIN)) 2>$@.$$$$; failed=$$?; \
+	    grep -v " generated[.]" $@.$$$$; rm -f $@.$$$$; exit $$failed' tidy
+	@touch $@
+$(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
+	@mkdir -p $(@D)
+	@echo "  TIDY  $*.c"
+	$(Q)clang-tidy --quiet $*.c -- $(if $(filter base/error,$*),,-include tools/lint.h) $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
+	$(Q)mv $@.new $@
+$(B)/lint/cppcheck: $(LINTED) $(LINT_HEADERS) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
+	@mkdir -p $(B)/lint/cppcheck.cache
+	@echo "  CPPCHECK"
+	$(Q)cppcheck -q -j2 --cppcheck-build-dir=$(B)/lint/cppcheck.cache --std=c11 --language=c --enable=warning,performance,portability \
+	    --error-exitcode=1 --inline-suppr --suppressions-list=tools/cppcheck.txt -D__linux__ -D__x86_64__ \
+	    $(filter -D% -I%,$(CPPFLAGS)) $(LINTED)
+	@touch $@
+
+# Runs the tests anew: counters of the last time are removed first. ONLY=WORD: tests whose name contains it.
+COVERAGE  := $(S)/coverage
+coverage: $(SETUP_COVERAGE_STAMP)
+	@mkdir -p $(COVERAGE) && find $(COVERAGE) -name '*.gcda' -delete
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests coverage $(if $(ONLY),-k '$(ONLY)'); failed=$$?; \
+	    /usr/bin/python3 tools/coverage $(COVERAGE) $(CORE_ROOMS) $(TRAIN_ROOMS) tools && exit $$failed
 
 # ---- what people ask for ---------------------------------------------------------------------------------
 help:
 	@echo "make               libgyre, libgyre-train, the tools and examples, under build/"
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
-	@echo "make check-long    the same with the long sweeps, and each fuzz target for a minute"
+	@echo "make check-quick   layers, words, format, the fast unit tests and programs of two ranks: within a minute"
+	@echo "make check-long    the same as make check with the long sweeps, and each fuzz target for a minute"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
 	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in at most eight minutes (ONLY=\"WORD ...\")"
@@ -397,14 +541,22 @@ help:
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
+	@echo "make check-fresh   SUITE=bookworm|trixie: the README's two commands, and a user's build, on a fresh Debian in a folder (root)"
+	@echo "make lint          clang-tidy, cppcheck and shellcheck over what changed since they last ran; lint-quick: without"
+	@echo "                   clang-tidy's analyzer, as make check does"
+	@echo "make coverage      build/coverage/html/index.html: lines that unit tests and programs of several ranks run; a line per room"
+	@echo "make compile_commands.json           for clangd and other tools that read C"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
 	@echo "make bench-peers   Gyre beside Open MPI, MPICH and Gloo (RANKS=\"2 4 8\" COLLECTIVES= SIZES= BUFFERS="
 	@echo "                   CONTENDERS= ROUNDS= TIME= DEADLINE= GIVE_UP= LIMITS=0), in the same run; tables, JSON, plots in build/bench/"
+	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
 	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
 	@echo "make format        lays the sources out with clang-format"
+	@echo "make words         checks the words of documents, manual pages, help and error texts"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
-	@echo "make lib, tools, tests, examples     parts of it"
+	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it"
+	@echo "make tools, tests, examples          parts of the build"
 	@echo "make clean         removes build/"
 	@echo
 	@echo "CUDA=0|1 VERBS=0|1          without or with that part (default: what the machine has)"
@@ -414,9 +566,16 @@ help:
 
 # Not by the name $(MAKE), which `make -n` would run.
 check: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests
+check-quick: $(SETUP_CHECK_STAMP)
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests --quick
 check-long: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 bash tools/run-tests
+	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
+# What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
+left-out:
+	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard tests/*/test_*.c tests/*/mp_*.c))
+formatted:
+	@echo $(FORMATTED)
 
 check-hosts: all $(B)/tests/hosts/rank $(SETUP_HOSTS_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/hosts/check $(ONLY)
@@ -441,8 +600,15 @@ check-layouts: all $(SETUP_PYTHON_STAMP)
 check-verbs: tools tests $(SETUP_VERBS_STAMP)
 	@B='$(B)' bash tests/verbs/check $(PARTS)
 
+# Without a GPU it compiles no CUDA, unless asked to; what it compiles is that of the whole build.
+ifeq ($(origin CUDA)$(CUDA)$(wildcard /dev/nvidiactl),file1)
+demo:
+	+@$(MAKE) B='$(B)/no-gpu' SHARE='$(B)' CUDA=0 NO_CUDA='there is no GPU' all
+	@B='$(B)/no-gpu' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
+else
 demo: all
-	@B='$(B)' DATA='$(DATA)' bash tools/demo
+	@B='$(B)' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
+endif
 
 # The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
 bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
@@ -464,7 +630,7 @@ $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
 BENCH_DIR  := $(B)/bench
 BENCH_LOOP := $(call obj,bench/peers_loop.c)
 PEER_PROGRAMS := $(addprefix $(BENCH_DIR)/peers-,openmpi mpich gloo)
-SETUP_PEERS_STAMP := build/setup-peers.done
+SETUP_PEERS_STAMP := $(S)/setup-peers.done
 
 $(BENCH_DIR)/peers-gyre: $(BENCH_LOOP) $(call obj,bench/backend_gyre.c) $(LIB_A)
 	@mkdir -p $(@D)
@@ -496,10 +662,19 @@ BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RA
 bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
 	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
 
+# The README's plot and table; RESULTS: a folder of bench/results, or else the one that it names.
+.PHONY: readme-results
+readme-results: $(SETUP_PYTHON_STAMP)
+	@/usr/bin/python3 bench/readme.py $(RESULTS)
+
 FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
+	$(call needs,$(CLANG_FORMAT),clang-format)
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
+
+words:
+	$(Q)sh tools/check-words
 
 # ---- install ---------------------------------------------------------------------------------------------
 HEADERS  := $(wildcard include/gyre/*.h)
@@ -508,13 +683,18 @@ man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 # NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
 MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
-INSTALLED = $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+# The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
+DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
+    tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
+RECIPES   := $(wildcard examples/recipes/*.json)
+INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
+INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
-install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
-	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig bin share/man/man1 share/man/man3 share/man/man7)
+install-lib: $(LIB_SO) $(LIB_A)
+	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig share/man/man3)
 	$(Q)install -m 644 $(HEADERS) '$(TO)'/include/gyre/
 	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
@@ -523,47 +703,75 @@ install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
 	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
 	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
 	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
+	$(Q)install -m 644 $(filter %.3,$(MAN_PAGES)) '$(TO)'/share/man/man3/
+	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	@echo "libgyre, its headers and manual are installed under $(TO)"
+
+install: install-lib $(TOOL_BINS)
+	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
-	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
-	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
+	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
+	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
+	$(Q)ln -sfn ../../../gyre/recipes '$(TO)'/share/doc/gyre/examples/recipes
 	@echo "installed under $(TO)"
 
 uninstall:
 	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
-	$(Q)rmdir '$(TO)'/include/gyre 2>/dev/null || true
+	$(Q)for d in include/gyre share/gyre share/doc/gyre; do \
+	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
 	@echo "removed from $(TO)"
 
 # ---- set-up --------------------------------------------------------------------------------------------
 $(SETUP_STAMP): tools/setup
 	@mkdir -p $(@D)
-	@sh tools/setup build
+	@sh tools/setup build '$(S)'
 	@touch $@
+
+# Where more than libgyre is built one look finds all that is missing.
+ifdef LIB_ALONE
+$(SETUP_LIB_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup lib '$(S)'
+	@touch $@
+else
+$(SETUP_LIB_STAMP): $(SETUP_STAMP)
+	@touch $@
+endif
 
 $(SETUP_CHECK_STAMP): tools/setup
 	@mkdir -p $(@D)
-	@sh tools/setup check
+	@sh tools/setup check '$(S)'
 	@touch $@ $(SETUP_STAMP)
 
 # The other modes of tools/setup: each has its stamp build/setup-MODE.done.
-$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP): \
-build/setup-%.done: tools/setup
+$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP) $(SETUP_LINT_STAMP) $(SETUP_COVERAGE_STAMP): \
+$(S)/setup-%.done: tools/setup
 	@mkdir -p $(@D)
-	@sh tools/setup $*
+	@sh tools/setup $* '$(S)'
 	@touch $@
 
 # Written under another name first: half a file must not be read by the next make.
-build/config.mk: Makefile $(SETUP_STAMP)
-	@$(CC) --version >/dev/null 2>&1 || { echo "make: the compiler CC='$(CC)' does not run" >&2; exit 1; }
+$(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
+	@sh tools/setup $(if $(LIB_ALONE),lib,build) '$(S)' # the stamp is older than what was removed since
+	@$(CC) --version >/dev/null 2>&1 || { echo "make: the compiler CC='$(CC)' does not run; to install it: sudo apt-get install" \
+	    "$(call package_of,$(lastword $(CC)))" >&2; exit 1; }
 	@{ cflags=$$(pkg-config --cflags $(PKGS_CORE)) && libs=$$(pkg-config --libs $(PKGS_CORE)) && \
-	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
-	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && echo "TRAIN_LIBS := $$train" && \
+	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && \
 	  if $(CC) --version | grep -q clang; then name=clang; else name=gcc; fi && \
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
+$(S)/config-tools.mk: Makefile $(SETUP_STAMP)
+	@{ cflags=$$(pkg-config --cflags $(PKGS_JSON)) && json=$$(pkg-config --libs $(PKGS_JSON)) && \
+	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
+	  echo "TOOLS_CFLAGS := $$cflags" && echo "JSON_LIBS := $$json" && echo "TRAIN_LIBS := $$train"; \
+	} > $@.new && mv $@.new $@
+
 clean:
+	$(if $(filter build,$(S)),,$(error make clean removes build/ alone; for this one: rm -r '$(B)'))
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(B)/obj $(if $(SANITIZE),build/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

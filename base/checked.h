@@ -16,6 +16,11 @@ static inline size_t base_min_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
+static inline int base_min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 static inline size_t base_max_size(size_t a, size_t b)
 {
     return a > b ? a : b;

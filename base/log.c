@@ -12,6 +12,7 @@
 
 int base_log_limit = BASE_LOG_WARNING;
 static _Atomic int log_rank = -1;
+static _Thread_local int thread_muted;
 
 /* Below PIPE_BUF, so that a line into a pipe stays whole; room for gyre_fail's longest text. */
 #define LINE_BYTES 2304
@@ -25,6 +26,13 @@ static const char *level_name(base_log_level_t level)
 void base_log_set_level(base_log_level_t level)
 {
     __atomic_store_n(&base_log_limit, (int)level, __ATOMIC_RELAXED);
+}
+
+int base_log_mute(int muted)
+{
+    int before = thread_muted;
+    thread_muted = muted;
+    return before;
 }
 
 void base_log_set_rank(int rank)
@@ -58,6 +66,8 @@ static size_t clip(int wanted, size_t room)
 
 void base_log_write(base_log_level_t level, const char *format, ...)
 {
+    if (thread_muted)
+        return;
     int saved = errno;
     char line[LINE_BYTES];
     size_t room = sizeof(line) - 1; /* one byte is kept for the newline */

@@ -1,5 +1,6 @@
-/* base/version.c: which Gyre this is. The Makefile says it once, as GYRE_VERSION. */
-#include <gyre/comm.h>
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/version.c: the library's version as text. */
+#include <gyre/version.h>
 
 const char *gyre_version(void)
 {

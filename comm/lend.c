@@ -49,7 +49,7 @@ gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *b
     else
         status = lend(group, device, base, bytes, out);
     if (status == GYRE_OK && !out->works && (want == COMM_RDMA_DMABUF || want == COMM_RDMA_PEERMEM))
-        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "GYRE_CUDA_RDMA=%s cannot be: %s",
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "GYRE_CUDA_RDMA=%s is not possible: %s",
                                base_setting_string(SET_CUDA_RDMA), out->why);
     return status;
 }

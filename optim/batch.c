@@ -57,19 +57,18 @@ gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
     const optim_batch_t b = optim_batch_complete(batch);
     size_t leaves = b.batch / b.leaf;
     if (b.leaf > 1 && (b.batch % b.leaf != 0 || (leaves < ranks && b.batch >= ranks)))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a batch of %zu sequences with %zu to a gradient (--grad-sequences) %s: take "
+                         "--grad-sequences %zu (other bits), or a batch of %zu",
+                         b.batch, b.leaf,
+                         b.batch % b.leaf != 0 ? "does not divide evenly"
+                                               : "has fewer gradients than there are data-parallel ranks",
+                         optim_batch_nearest_leaf(batch, ranks), nearest_batch(batch, ranks));
+    if (leaves % b.groups != 0)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "a batch of %zu sequences, of which %zu at a time make one gradient (--grad-sequences), "
-            "%s: take --grad-sequences %zu (other bits), or a batch of %zu",
-            b.batch, b.leaf,
-            b.batch % b.leaf != 0 ? "is no whole number of them"
-                                  : "has fewer of them than there are data-parallel ranks",
-            optim_batch_nearest_leaf(batch, ranks), nearest_batch(batch, ranks));
-    if (leaves % b.groups != 0)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "a batch of %zu %s cannot be %zu equal groups: take a batch of %zu sequences",
-                         leaves, b.leaf > 1 ? "gradients (--grad-sequences)" : "sequences", b.groups,
-                         nearest_batch(batch, ranks));
+            "a batch of %zu %s does not divide into %zu equal groups: take a batch of %zu sequences", leaves,
+            b.leaf > 1 ? "gradients (--grad-sequences)" : "sequences", b.groups, nearest_batch(batch, ranks));
     if (b.batch < ranks)
         return gyre_fail(
             GYRE_ERR_INVALID,

@@ -20,7 +20,7 @@ gyre_status_t optim_ramp_check(const optim_ramp_t *r)
         return GYRE_OK;
     if (r->start > r->batch)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "the batch begins with %zu sequences, which is more than %zu, its end", r->start,
+                         "the batch begins with %zu sequences, which is more than its end, %zu", r->start,
                          r->batch);
     size_t way = r->batch - r->start;
     if (r->increment == 0 || r->increment > way || way % r->increment != 0) {
@@ -33,18 +33,19 @@ gyre_status_t optim_ramp_check(const optim_ramp_t *r)
             r->start, r->batch, r->increment, nearest);
     }
     if (r->leaf > 1 && (r->start % r->leaf != 0 || r->increment % r->leaf != 0))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "the batch grows from %zu sequences by %zu at a time, but each gradient takes %zu "
+                         "(--grad-sequences): take multiples of %zu for both",
+                         r->start, r->increment, r->leaf, r->leaf);
+    if (way / r->increment >= MOST_SIZES)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "the batch grows from %zu sequences by %zu at a time, but %zu at a time make one gradient "
-            "(--grad-sequences): take multiples of %zu for both",
-            r->start, r->increment, r->leaf, r->leaf);
-    if (way / r->increment >= MOST_SIZES)
-        return gyre_fail(GYRE_ERR_INVALID, "a batch that has %zu sizes: take a larger increment than %zu",
-                         way / r->increment + 1, r->increment);
+            "the batch would have %zu sizes, which is too many: take a larger increment than %zu",
+            way / r->increment + 1, r->increment);
     return GYRE_OK;
 }
 
-/* Sequences behind which the batch has another size than `i`, the number of a size but the last: the least whole number that is
+/* Sequences after which the batch has another size than `i`, the number of a size but the last: the least whole number that is
  * no less than (i + 1) over / growths. */
 static uint64_t end_of(const optim_ramp_t *r, size_t i, size_t growths)
 {

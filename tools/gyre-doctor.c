@@ -6,7 +6,7 @@
 
 #include <gyre/gyre.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "tools/gyre-doctor/job.h"
 #include "tools/gyre-doctor/report.h"
@@ -18,10 +18,9 @@ static const char help[] =
     "Prints what this machine has, what Gyre will use, what is missing and how to get it.\n"
     "With --job: what the ranks of a job are doing, who waits for whom, and who is to blame.\n"
     "\n"
-    "  --job ID     a live job of this host, or one whose flight recorder lies below --record (ucx-run "
-    "--record);\n"
-    "               the beginning of the id will do\n"
-    "  --job FILE   the flight recorder in FILE, when everybody is dead\n"
+    "  --job ID     a running job of this host, or one with a flight recorder below --record\n"
+    "               (ucx-run --record); the beginning of the id is enough\n"
+    "  --job FILE   the flight recorder in FILE, after all processes ended\n"
     "  --job        lists the jobs that it finds\n"
     "  --record DIR where flight recorders are (default: GYRE_RECORD)\n"
     "  --settings   list every setting instead: value, default, unit, where the value came from, meaning\n"

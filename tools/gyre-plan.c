@@ -3,20 +3,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <gyre/version.h>
+
 #include "tools/gyre-plan/plan.h"
 
 static const char help[] =
     "usage: gyre-plan schedule --collective NAME --algo NAME|all --ranks N --topology NAME|FILE [options]\n"
     "       gyre-plan pipeline --schedule NAME|all --stages P --micro-batches M [options]\n"
     "       gyre-plan memory|time [--recipe FILE] [options]\n"
-    "       gyre-plan search --recipe FILE --gpus N [options]\n"
+    "       gyre-plan search [--recipe FILE] [--gpus N] [options]\n"
     "\n"
     "  schedule   runs the schedule of a collective in virtual time over a network: time, bandwidth, bytes "
     "per link,\n"
     "             the hottest link\n"
     "  pipeline   proves and times a pipeline schedule: a chart, the bubble, what each rank holds\n"
     "  memory     what the ranks of a training run hold, by kind, stage by stage\n"
-    "  time       how long its step takes, TFLOP/s, MFU, what it sends; beside measured runs\n"
+    "  time       how long its step takes, TFLOP/s, MFU, what it sends; next to measured runs\n"
     "  search     the layouts of a model on N accelerators, the fastest first, and why others do not work\n"
     "\n"
     "  gyre-plan QUESTION --help has its options\n"

@@ -25,7 +25,7 @@ static const char help[] =
     "                         tokenizer.json (byte-level BPE), merges.txt, a .tiktoken file named after its "
     "pattern\n"
     "  --out FILE             the token file; it is replaced as a whole, when all is done\n"
-    "  --eot                  put the tokenizer's end of text behind each document\n"
+    "  --eot                  put the tokenizer's end of text after each document\n"
     "  --jsonl                each line of INPUT is a JSON object with one document\n"
     "  --key NAME             of the document in it (text)\n"
     "  --threads N            that encode (as many as there are cores)\n"

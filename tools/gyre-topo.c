@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topo/topo.h"
+#include <gyre/version.h>
+
+#include "topo/drawing/drawing.h"
 
 enum { EXIT_USAGE = 2, MOST_RANKS = 4096 };
 

@@ -10,11 +10,10 @@ int main(int argc, char **argv)
 {
     base_device_prepare_process();
     train_options_t options;
-    int speak = comm_identity_rank_hint() == 0, level = base_log_limit;
-    if (!speak) /* all ranks get the same command line: its errors need telling once */
-        base_log_set_level(BASE_LOG_NONE);
+    int speak = comm_identity_rank_hint() == 0;
+    int muted = base_log_mute(!speak); /* all ranks get the same command line: rank 0 logs its errors */
     int status = train_options_parse(argc, argv, &options, speak);
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     if (status < 0 && options.device && base_device_count(BASE_CUDA) == 0) {
         if (speak)
             fprintf(stderr, "gyre-train: --device cuda: %s\n", base_device_why_not(BASE_CUDA));

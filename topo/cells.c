@@ -41,7 +41,8 @@ gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *m
 {
     static const hwloc_obj_type_t types[] = {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_NUMANODE};
     if (!topo || ranks < 1 || !masks || words < 1 || !cells || !count)
-        return gyre_fail(GYRE_ERR_INVALID, "topo_cells: no topology, no place for the answer, or %d ranks",
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "topo_cells: a pointer is NULL, or the number of ranks (%d) or of words is below 1",
                          ranks);
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     int *places = malloc((size_t)ranks * sizeof *places), missing = 1;

@@ -101,7 +101,7 @@ static int driver_is_loaded(void)
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (driver == NULL)
         return 0;
-    dlclose(driver); /* only looked: whoever loaded it keeps it */
+    dlclose(driver); /* only looked: the part that loaded it keeps it */
     base_cuda_seen();
     return 1;
 }
@@ -121,7 +121,7 @@ int base_cuda_of(const void *ptr, int *index)
     return 1;
 }
 
-/* A CUDA error of a call, told with its arguments, in our words. */
+/* The text for a CUDA error of a call, with its arguments. */
 static gyre_status_t in_words(cudaError_t rc, int index, const char *format, va_list list, char *text,
                               size_t bytes)
 {
@@ -199,7 +199,7 @@ static CUcontext context_of(int index)
         return known;
     if (contexts.get(&device, index) != CUDA_SUCCESS || contexts.retain(&fresh, device) != CUDA_SUCCESS)
         return NULL;
-    /* two threads at once retain it twice: it is kept for ever all the same */
+    /* two threads at once retain it twice: it is kept forever all the same */
     return atomic_compare_exchange_strong(&contexts.of[index], &none, fresh) ? fresh : none;
 }
 
@@ -224,7 +224,7 @@ void base_cuda_leave(int index, int before)
 {
     CUcontext ours;
     if (before == BASE_DEVICE_PUSHED)
-        (void)contexts.pop(&ours); /* on top, as whoever pushed above it has left */
+        (void)contexts.pop(&ours); /* on top: what was pushed above it has been popped */
     else if (before != index)
         cudaSetDevice(before); /* it was current a moment ago */
 }
@@ -348,7 +348,8 @@ gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes)
     cudaError_t rc = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (rc == cudaErrorHostMemoryAlreadyRegistered) {
         cudaGetLastError();
-        status = gyre_fail(GYRE_ERR_INVALID, "CUDA device %d: cudaHostRegister(%p, %zu bytes): pinned before",
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "CUDA device %d: cudaHostRegister(%p, %zu bytes): the memory is pinned already",
                            index, ptr, bytes);
     } else if (rc != cudaSuccess) {
         status = failed(rc, index, "cudaHostRegister(%p, %zu bytes)", ptr, bytes);
@@ -595,7 +596,8 @@ gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_even
                          !from->timed || !to->timed ? "was created without time" : "was never recorded");
     cudaError_t rc = cudaEventElapsedTime(&value, from->event, to->event);
     if (rc == cudaErrorNotReady)
-        return gyre_fail(GYRE_ERR_INVALID, "time between events of CUDA device %d: not reached yet",
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "time between events of CUDA device %d: the device has not reached them yet",
                          from->index);
     if (rc != cudaSuccess)
         return failed(rc, from->index, "cudaEventElapsedTime");
@@ -615,13 +617,13 @@ gyre_status_t base_cuda_range(const void *ptr, void **begin, size_t *bytes)
     gyre_status_t status = base_cuda_driver("cuMemGetAddressRange", &function);
     if (status != GYRE_OK)
         return gyre_fail_quiet(
-            status, "asking which allocation %p lies in: the CUDA driver has no cuMemGetAddressRange", ptr);
+            status, "the allocation of %p is unknown: the CUDA driver has no cuMemGetAddressRange", ptr);
     CUresult (*address_range)(CUdeviceptr *, size_t *, CUdeviceptr);
     memcpy(&address_range, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
     CUresult rc = address_range(&base, &size, (CUdeviceptr)ptr);
     if (rc != CUDA_SUCCESS)
         return gyre_fail_quiet(GYRE_ERR_INVALID,
-                               "cuMemGetAddressRange(%p): error %d: no allocation of CUDA's", ptr, (int)rc);
+                               "cuMemGetAddressRange(%p): error %d: it is not memory of CUDA", ptr, (int)rc);
     *begin = (void *)base;
     *bytes = size;
     return GYRE_OK;

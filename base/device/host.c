@@ -120,7 +120,7 @@ gyre_status_t base_device_memory(base_device_t device, size_t *free_bytes, size_
         return base_cuda_memory(device.index, free_bytes, total);
     long page = sysconf(_SC_PAGESIZE), left = sysconf(_SC_AVPHYS_PAGES), all = sysconf(_SC_PHYS_PAGES);
     if (page <= 0 || left < 0 || all < 0)
-        return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "asking for the size of memory");
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot read the size of memory (sysconf)");
     if (free_bytes != NULL)
         *free_bytes = (size_t)left * (size_t)page;
     if (total != NULL)
@@ -173,7 +173,7 @@ gyre_status_t base_pin(base_device_t device, void *ptr, size_t bytes)
 {
     gyre_status_t status = check(device, "pin");
     if (status == GYRE_OK && (ptr == NULL || bytes == 0))
-        status = gyre_fail(GYRE_ERR_INVALID, "pin of %zu bytes at %p: nothing to pin", bytes, ptr);
+        status = gyre_fail(GYRE_ERR_INVALID, "pin of %zu bytes at %p: the range is empty", bytes, ptr);
     return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_pin(device.index, ptr, bytes) : status;
 }
 
@@ -311,7 +311,8 @@ gyre_status_t base_event_record(base_event_t *event, base_stream_t *stream)
 {
     if (event->device.kind != stream->device.kind || event->device.index != stream->device.index)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "event record: an event of %s device %d in a stream of %s device %d",
+                         "event record: the event is of %s device %d, the stream of %s device %d: both must "
+                         "be of one device",
                          event->cuda != NULL ? "CUDA" : "host", event->device.index,
                          stream->cuda != NULL ? "CUDA" : "host", stream->device.index);
     if (event->cuda != NULL)
@@ -345,7 +346,7 @@ gyre_status_t base_event_wait(base_event_t *event)
 gyre_status_t base_event_elapsed_ms(base_event_t *from, base_event_t *to, double *ms)
 {
     if (from->device.kind != to->device.kind || from->device.index != to->device.index)
-        return gyre_fail(GYRE_ERR_INVALID, "time between events of two devices");
+        return gyre_fail(GYRE_ERR_INVALID, "time between events: they are of different devices");
     if (from->cuda != NULL)
         return base_cuda_event_elapsed_ms(from->cuda, to->cuda, ms);
     if (!from->timed || !to->timed || from->at == 0 || to->at == 0)

@@ -22,7 +22,7 @@ typedef struct import {
     unsigned char handle[64];
     int index;
     char *begin;
-    uint64_t bytes; /* of the mapping, as far as anybody has told */
+    uint64_t bytes; /* of the mapping, as far as a caller has given them */
     int users;
 } import_t;
 
@@ -62,7 +62,7 @@ gyre_status_t base_device_export(const void *ptr, base_device_handle_t *handle)
     size_t bytes;
     int index;
     if (!base_cuda_of(ptr, &index))
-        return gyre_fail_quiet(GYRE_ERR_INVALID, "device export of %p: it is no memory of a CUDA device",
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "device export of %p: it is not memory of a CUDA device",
                                ptr);
     gyre_status_t status = identities();
     if (status == GYRE_OK)
@@ -167,7 +167,7 @@ gyre_status_t base_device_unimport(void *ptr)
         /* memory of this process was never mapped */
         return base_cuda_of(ptr, &index)
                    ? GYRE_OK
-                   : gyre_fail_quiet(GYRE_ERR_INVALID, "device unimport of %p: it is no import", ptr);
+                   : gyre_fail_quiet(GYRE_ERR_INVALID, "device unimport of %p: it was not imported", ptr);
     }
     if (--import->users == 0) {
         *at = import->next;

@@ -7,8 +7,9 @@
 #include <strings.h>
 
 #include "base/checked.h"
+#include "base/settings/size.h"
 
-/* Decimal digits at `text`; *end is behind them. 0 if there is none or they do not fit. */
+/* Decimal digits at `text`; *end is after them. 0 if there is none or they do not fit. */
 static int digits(const char *text, uint64_t *value, const char **end)
 {
     uint64_t sum = 0;
@@ -37,22 +38,7 @@ static int parse_int(const char *text, int64_t *number)
 static int parse_size(const char *text, int64_t *number)
 {
     uint64_t value;
-    const char *end;
-    if (!digits(text, &value, &end))
-        return 0;
-    if (*end != '\0') {
-        const char *suffix = strchr("kKmMgGtT", *end);
-        if (suffix == NULL)
-            return 0;
-        int shift = 10 * (1 + (int)(suffix - "kKmMgGtT") / 2);
-        if (value > (UINT64_MAX >> shift))
-            return 0;
-        value <<= shift;
-        end++;
-        if (strcasecmp(end, "iB") != 0 && strcasecmp(end, "B") != 0 && *end != '\0')
-            return 0;
-    }
-    if (value > INT64_MAX)
+    if (!base_size_parse(text, &value) || value > INT64_MAX)
         return 0;
     *number = (int64_t)value;
     return 1;
@@ -147,7 +133,7 @@ void base_setting_accepts(base_setting_kind_t kind, const char *unit, char *text
         snprintf(text, bytes, "a whole number (%s), such as 3", unit);
         break;
     case BASE_SETTING_SIZE:
-        snprintf(text, bytes, "a whole number (%s) such as 65536, or with K, M, G or T behind it such as 64K",
+        snprintf(text, bytes, "a whole number (%s) such as 65536, or with K, M, G or T after it such as 64K",
                  unit);
         break;
     case BASE_SETTING_SECONDS:
@@ -165,7 +151,7 @@ void base_setting_accepts(base_setting_kind_t kind, const char *unit, char *text
 size_t base_setting_distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
-    size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST); /* what differs behind that is not a slip */
+    size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST); /* what differs after that is not a slip */
     size_t rows[3][LONGEST + 1];
     size_t *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= nb; j++)

@@ -28,7 +28,7 @@ static const row_t rows[SET_COUNT] = {
 #undef SETTING
 };
 
-/* The environment as it was: "NAME=VALUE" strings behind one another. */
+/* The environment as it was: "NAME=VALUE" strings one after another. */
 typedef struct {
     size_t count, bytes;
     char *text; /* [bytes] */
@@ -54,7 +54,7 @@ static struct {
 static struct warned {
     struct warned *next;
     const char *name;
-} * warned; /* unknown names told of already */
+} * warned; /* unknown names that were logged already */
 
 /* ---- the environment ------------------------------------------------------------------------------------ */
 
@@ -227,7 +227,7 @@ static gyre_status_t read_environment(void)
     return fresh->status;
 }
 
-/* Tells an old complaint again to a thread that may not have heard it. */
+/* Repeats an old error on a thread that may not have got it. */
 static gyre_status_t answer(const snapshot_t *snapshot)
 {
     return snapshot->status == GYRE_OK ? GYRE_OK
@@ -342,6 +342,14 @@ base_setting_row_t base_setting_row(base_setting_t id)
                                 rows[id].meaning, value,         now->sources[id]};
 }
 
+double base_setting_standard_seconds(base_setting_t id)
+{
+    base_setting_value_t value;
+    const int ok = (unsigned)id < SET_COUNT && rows[id].kind == BASE_SETTING_SECONDS &&
+                   base_setting_parse(rows[id].kind, rows[id].unit, rows[id].standard, &value);
+    return ok ? value.seconds : 0.0; /* tests/base/test_settings.c parses all defaults */
+}
+
 base_setting_t base_setting_nearest(const char *name)
 {
     base_setting_t best = (base_setting_t)0;
@@ -354,6 +362,24 @@ base_setting_t base_setting_nearest(const char *name)
         }
     }
     return best;
+}
+
+/* Ends the line with `text`, in lines of at most 60 columns that begin at column `indent`. */
+static void print_meaning(FILE *out, const char *text, size_t indent)
+{
+    enum { WIDTH = 60 };
+    while (strlen(text) > WIDTH) {
+        size_t end = WIDTH;
+        while (end > 0 && text[end] != ' ')
+            end--;
+        if (end == 0)
+            end = strcspn(text, " ");
+        if (text[end] == '\0')
+            break;
+        fprintf(out, "%.*s\n%*s", (int)end, text, (int)indent, "");
+        text += end + 1;
+    }
+    fprintf(out, "%s\n", text);
 }
 
 void base_settings_print(FILE *out)
@@ -375,8 +401,12 @@ void base_settings_print(FILE *out)
             width[c] = length > width[c] ? length : width[c];
         }
     }
-    for (size_t i = 0; i <= SET_COUNT; i++)
-        fprintf(out, "%-*s  %-*s  %-*s  %-*s  %-*s  %s\n", width[0], table[i].name, width[1], table[i].value,
-                width[2], table[i].standard, width[3], table[i].unit, width[4], table[i].source,
-                table[i].meaning);
+    size_t indent = 0;
+    for (size_t c = 0; c < 5; c++)
+        indent += (size_t)width[c] + 2;
+    for (size_t i = 0; i <= SET_COUNT; i++) {
+        fprintf(out, "%-*s  %-*s  %-*s  %-*s  %-*s  ", width[0], table[i].name, width[1], table[i].value,
+                width[2], table[i].standard, width[3], table[i].unit, width[4], table[i].source);
+        print_meaning(out, table[i].meaning, indent);
+    }
 }

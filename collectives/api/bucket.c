@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
+#include "collectives/api/sized.h"
 #include "collectives/run/communicator.h"
 #include "comm/memory/memory.h"
 
@@ -108,15 +109,8 @@ static void fill_buckets(gyre_buckets_t *b, size_t total)
     }
 }
 
-static gyre_status_t check_config(gyre_comm_t *comm, const gyre_buckets_config_t *c, size_t tensors,
-                                  const size_t *counts, gyre_buckets_t **out)
+static gyre_status_t check_config(gyre_comm_t *comm, const gyre_buckets_config_t *c, size_t tensors)
 {
-    if (!comm || !c || !out || (tensors && !counts))
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_create: comm, config, counts or out is NULL");
-    if (c->size != sizeof *c)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_buckets_create: config.size is %zu, not sizeof(config) = %zu", c->size,
-                         sizeof *c);
     if (gyre_type_size(c->type) == 0)
         return gyre_fail(GYRE_ERR_TYPE, "gyre_buckets_create: %d is not a type", (int)c->type);
     if ((int)c->op.kind < 0 || (int)c->op.kind >= GYRE_REDOP_COUNT ||
@@ -136,15 +130,21 @@ static gyre_status_t check_config(gyre_comm_t *comm, const gyre_buckets_config_t
 gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t *config, size_t tensors,
                                   const size_t *counts, gyre_buckets_t **out)
 {
-    gyre_status_t st = check_config(comm, config, tensors, counts, out);
+    gyre_buckets_config_t c = {0};
+    if (!comm || !config || !out || (tensors && !counts))
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_create: comm, config, counts or out is NULL");
+    gyre_status_t st = coll_sized_read(&c, sizeof c, offsetof(gyre_buckets_config_t, bucket_bytes), config,
+                                       "gyre_buckets_create");
+    if (st == GYRE_OK)
+        st = check_config(comm, &c, tensors);
     if (st != GYRE_OK)
         return st;
     gyre_buckets_t *b = calloc(1, sizeof *b);
     if (!b)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_buckets_create: no memory");
     b->comm = comm;
-    b->config = *config;
-    b->esize = gyre_type_size(config->type);
+    b->config = c;
+    b->esize = gyre_type_size(c.type);
     b->tensors = tensors;
     if (!b->config.bucket_bytes)
         b->config.bucket_bytes = (size_t)base_setting_int(SET_BUCKET_BYTES);
@@ -203,7 +203,8 @@ size_t gyre_buckets_count(const gyre_buckets_t *b)
 gyre_status_t gyre_buckets_get(const gyre_buckets_t *b, size_t index, gyre_bucket_t *out)
 {
     if (!b || !out || index >= b->nbuckets)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_get: no bucket %zu", index);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_get: a pointer is NULL, or there is no bucket %zu",
+                         index);
     *out = b->buckets[index].view;
     return GYRE_OK;
 }
@@ -241,7 +242,8 @@ static gyre_status_t progress(gyre_buckets_t *b, base_time_t entered)
 gyre_status_t gyre_buckets_ready(gyre_buckets_t *b, size_t tensor)
 {
     if (!b || tensor >= b->tensors)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready: there is no tensor %zu", tensor);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready: buckets is NULL, or there is no tensor %zu",
+                         tensor);
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_ready cannot be part of a group");
     if (b->ready[tensor])

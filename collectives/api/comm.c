@@ -12,9 +12,10 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "collectives/api/sized.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
-#include "collectives/schedules/generator.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/choose/tune.h"
 #include "comm/memory/memory.h"
 
@@ -120,7 +121,7 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
     if (mine != GYRE_OK)
         return mine;
     if (st == GYRE_OK && failed >= 0)
-        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator failed to make it",
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d could not make the new communicator",
                        failed);
     return st;
 }
@@ -148,7 +149,7 @@ static void find_parts(gyre_comm_t *comm)
     comm->even_parts = 1;
     for (int p = 0; p < comm->parts && comm->even_parts; p++)
         comm->even_parts = size_of_part(comm->part_of, comm->n, p) * comm->parts == comm->n;
-    comm->part_places = coll_hierarchical_places(comm->part_of, comm->n, comm->parts);
+    comm->part_places = coll_places_by_parts(comm->part_of, comm->n, comm->parts);
 }
 
 /* No deadline, or one beyond a century: so far off that nothing adds up to an overflow. */
@@ -256,14 +257,6 @@ void coll_comm_free(gyre_comm_t *comm)
     free(comm->own_count);
     free(comm->p2p);
     free(comm);
-}
-
-static gyre_status_t check_config(const gyre_config_t *config)
-{
-    if (config && (config->size < offsetof(gyre_config_t, init_timeout_s) || config->size > 4096))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_init: config.size is %zu; start from GYRE_CONFIG_INITIALIZER", config->size);
-    return GYRE_OK;
 }
 
 /* Takes apart what world_join put together; any part may be missing. */
@@ -378,12 +371,14 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (process.joined)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_init was called before; call gyre_finalize first");
     gyre_config_t c = GYRE_CONFIG_INITIALIZER;
-    gyre_status_t st = check_config(config);
-    if (st != GYRE_OK)
-        return st;
+    gyre_status_t st = GYRE_OK;
     if (config)
-        memcpy(&c, config, config->size < sizeof c ? config->size : sizeof c);
-    st = base_settings_load();
+        st = coll_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
+    if (st == GYRE_OK && c.reserved != 0)
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
+    if (st == GYRE_OK)
+        st = base_settings_load();
     if (st != GYRE_OK)
         return st;
     const int newcomer = *base_setting_string(SET_JOIN) != '\0';
@@ -621,7 +616,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     return GYRE_OK;
 }
 
-/* Plans and what the model said were made for other choices. The caller is driving; INVALID while operations are under way. */
+/* Plans were made for other choices. The caller is driving; INVALID while operations are under way. */
 static gyre_status_t forget_choices(gyre_comm_t *comm)
 {
     if (!coll_comm_idle(comm) || comm->open)
@@ -629,7 +624,6 @@ static gyre_status_t forget_choices(gyre_comm_t *comm)
     uint64_t built = comm->plans.built;
     coll_plan_cache_free(&comm->plans);
     comm->plans.built = built;
-    memset(comm->modelled, 0, sizeof comm->modelled);
     return GYRE_OK;
 }
 
@@ -688,17 +682,13 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
 {
     if (!comm || !stats)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_stats: %s is NULL", comm ? "stats" : "comm");
-    if (stats->size < offsetof(gyre_comm_stats_t, bytes_sent))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_comm_stats: set stats.size to sizeof(gyre_comm_stats_t) first");
     gyre_comm_t *driven =
         (gyre_comm_t *)(uintptr_t)comm; /* reading takes a turn, too: the counters belong to the driver */
     comm_group_stats_t g = {0};
     coll_drive(driven);
     if (comm->group)
         comm_group_stats(comm->group, &g);
-    gyre_comm_stats_t s = {.size = stats->size,
-                           .operations = comm->operations,
+    gyre_comm_stats_t s = {.operations = comm->operations,
                            .bytes_sent = comm->traffic.bytes_sent,
                            .bytes_received = comm->traffic.bytes_received,
                            .messages_sent = comm->traffic.messages_sent,
@@ -711,6 +701,5 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);
-    memcpy(stats, &s, stats->size < sizeof s ? stats->size : sizeof s);
-    return GYRE_OK;
+    return coll_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
 }

@@ -71,9 +71,8 @@ gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t byte
     if (!comm || !text)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: %s is NULL", comm ? "text" : "comm");
     if (comm->team)
-        return gyre_fail(
-            GYRE_ERR_UNSUPPORTED,
-            "gyre_comm_address: the communicator's ranks are all in this process, which nobody can join");
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_comm_address: the communicator's ranks are all in this "
+                                               "process, which no other process can join");
     gyre_status_t st = comm_watch_ensure(comm->world->watch);
     return st == GYRE_OK ? comm_boot_where(comm->world->boot, text, bytes) : st;
 }

@@ -1,7 +1,9 @@
-/* collectives/kernels/isa.h: what one instruction set's build of the kernels hands to collectives/kernels/reduce.c.
+/* collectives/kernels/isa.h: the table that one instruction set's build of the kernels gives to
+ * collectives/kernels/reduce.c.
  *
- * Private to the kernels. Each kernels_<isa>.c fills one table from collectives/kernels/template.h, compiled with that set's
- * own -m flags; nothing in such a file may run before kernels.c found that the machine can. */
+ * Private to the kernels. Each of the files avx2.c, avx512.c, neon.c and scalar.c fills one table from
+ * template.h, compiled with that set's own -m flags. Nothing in such a file may run before reduce.c has found
+ * that the machine has the set. */
 #ifndef COLLECTIVES_KERNELS_ISA_H
 #define COLLECTIVES_KERNELS_ISA_H
 
@@ -18,11 +20,10 @@ typedef void (*kernel_divide_fn)(void *buf, size_t count, int n);
 
 /* The numbers of sources that have a straight-line kernel; others are put together from these. */
 typedef enum { KERNEL_OF_2 = 0, KERNEL_OF_3, KERNEL_OF_4, KERNEL_OF_8, KERNEL_ARITIES } kernel_arity_t;
-enum { KERNEL_OPS = GYRE_MAX + 1 }; /* SUM PROD MIN MAX */
 
 typedef struct {
     const char *name;
-    kernel_reduce_fn reduce[KERNEL_OPS][GYRE_TYPE_COUNT][KERNEL_ARITIES];
+    kernel_reduce_fn reduce[GYRE_REDOP_COUNT][GYRE_TYPE_COUNT][KERNEL_ARITIES];
     kernel_scale_fn scale[GYRE_TYPE_COUNT];
     kernel_divide_fn divide[GYRE_TYPE_COUNT];
 } kernel_table_t;

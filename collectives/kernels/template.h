@@ -1,6 +1,6 @@
 /* collectives/kernels/template.h: the bodies of the reduction kernels, once for every instruction set.
  *
- * Included by one kernels_<isa>.c, which first defines
+ * Included by avx2.c, avx512.c, neon.c and scalar.c, each of which first defines
  *   KERNEL_TABLE   the table to define      KERNEL_NAME   its name, a string
  * and, where the set has instructions for halves, how to work on KERNEL_HALF_WIDTH of them at once:
  *   kernel_half_v                a vector of that many floats, with + * and / on it
@@ -307,10 +307,12 @@ static void divide_f16(void *buf, size_t count, int n)
 
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
-    .reduce = {[GYRE_SUM] = SHARED_ROWS(sum),
-               [GYRE_PROD] = SHARED_ROWS(prod),
-               [GYRE_MIN] = ORDERED_ROWS(min),
-               [GYRE_MAX] = ORDERED_ROWS(max)},
+    .reduce =
+        {
+#define REDOP(id, name, kernels) [GYRE_##id] = kernels,
+#include "base/redops.def"
+#undef REDOP
+        },
     .scale = {scale_8, scale_8, scale_16, scale_16, scale_32, scale_32, scale_64, scale_64, scale_f16,
               scale_b16, scale_f32, scale_f64},
     .divide = {divide_i8, divide_u8, divide_i16, divide_u16, divide_i32, divide_u32, divide_i64, divide_u64,

@@ -110,9 +110,10 @@ static gyre_status_t gather_sources(gyre_request_t *r, coll_segment_t *g, size_t
     for (int i = 1; i < n; i++) {
         int peer = rank + i < n ? rank + i : rank + i - n;
         const struct coll_joint_peer *p = &g->joint[peer];
-        from[peer] = p->in + at;
-        if (p->in)
+        if (p->in) {
+            from[peer] = p->in + at;
             continue;
+        }
         char *to = room + (size_t)(i - 1) * stride;
         gyre_status_t status = comm_peer_memory_read(p->memory, &p->said.in, at, to, bytes);
         if (status != GYRE_OK)

@@ -12,8 +12,10 @@
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
 #include "collectives/run/oneshot.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/schedules/generator.h"
 #include "collectives/run/joint.h"
+#include "comm/peer_memory.h"
 
 static uint64_t shape_key(const coll_shape_t *s, int n)
 {
@@ -144,6 +146,24 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
     return args;
 }
 
+coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
+{
+    const int cores = comm_group_cores(comm->group);
+    coll_facts_t facts = {.hosts = comm->hosts,
+                          .parts = comm->parts,
+                          .reach = comm_peer_memory_all(comm->group),
+                          .chunk = (size_t)base_setting_int(SET_CHUNK),
+                          .algo = base_setting_string(SET_ALGO),
+                          .tune = comm->tune,
+                          .pin = comm->pin.op ? &comm->pin : NULL};
+    if (comm->tune)
+        facts.cost = comm->tune->cost;
+    else
+        coll_cost_builtin(&facts.cost);
+    facts.cost.cores = cores < facts.cost.cores ? cores : facts.cost.cores;
+    return facts;
+}
+
 /* Arguments of the segment that starts `from` elements into every block and takes at most `len` of each. */
 static gyre_status_t segment_args(const gyre_comm_t *comm, const coll_plan_t *p, size_t from, size_t len,
                                   base_arena_t *arena, coll_args_t *out)
@@ -192,7 +212,7 @@ static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size
         st = gyre_fail(st, "%s has no %s for this call", coll_op_name(p->shape.op), coll_algo_name(p->algo));
     if (st == GYRE_OK)
         st = coll_segment_compile(&schedule, p->esize, out);
-    if (st == GYRE_OK && p->algo == COLL_SHARED && comm->n > 1) {
+    if (st == GYRE_OK && coll_algo_is(p->algo, COLL_REACHES) && comm->n > 1) {
         out->joint_room = coll_joint_room(&args) * p->esize;
         st = coll_joint_prepare(comm, args.count * p->esize, out);
         if (st != GYRE_OK)
@@ -277,7 +297,8 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         coll_args_t args = coll_plan_args(comm, &p->shape);
         if (!coll_op_is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = coll_longest_block(&p->shape, comm->n);
-        st = coll_select(comm, &args, p->esize, coll_oneshot_serves(comm, &p->shape, p->esize), &choice);
+        const coll_facts_t facts = coll_comm_facts(comm);
+        st = coll_select(&facts, &args, p->esize, coll_oneshot_serves(comm, &p->shape, p->esize), &choice);
     }
     if (st == GYRE_OK) {
         p->algo = choice.algo;

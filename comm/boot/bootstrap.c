@@ -170,7 +170,7 @@ static gyre_status_t step_merge(comm_boot_t *boot, const boot_edge_t *edge, step
     if (step->kind == STEP_GATHER)
         expected = (size_t)(boot_tree_end(edge->place, boot->members_n) - edge->place) * step->bytes;
     if (bytes != expected)
-        return gyre_fail(GYRE_ERR_FORMAT, "bootstrap %s: rank %d sent %zu bytes in place of %zu",
+        return gyre_fail(GYRE_ERR_FORMAT, "bootstrap %s: rank %d sent %zu bytes instead of %zu",
                          kind_name(step->kind), edge->rank, bytes, expected);
     if (!boot_buf_add(&step->data, data, bytes))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap %s: no memory for %zu bytes", kind_name(step->kind),
@@ -263,7 +263,7 @@ gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t b
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap all-gather");
     pthread_mutex_unlock(&boot->lock);
     if (st == GYRE_OK && step.data.to != total)
-        st = gyre_fail(GYRE_ERR_FORMAT, "bootstrap all-gather: %zu bytes came in place of %zu", step.data.to,
+        st = gyre_fail(GYRE_ERR_FORMAT, "bootstrap all-gather: %zu bytes came instead of %zu", step.data.to,
                        total);
     if (st == GYRE_OK && total > 0)
         memcpy(all, step.data.data, total);

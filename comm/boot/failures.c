@@ -19,7 +19,7 @@ static void flood(comm_boot_t *boot, boot_type_t type, const unsigned char *head
     for (int i = 0; i < boot->edges_n; i++)
         if (&boot->edges[i] != from && boot->edges[i].open &&
             boot_edge_send(boot, &boot->edges[i], type, frame, head_bytes + text_bytes) != GYRE_OK)
-            log_error("bootstrap: rank %d could not be told of it", boot->edges[i].rank);
+            log_error("bootstrap: rank %d could not be sent the news", boot->edges[i].rank);
 }
 
 /* Copies a text that came over the wire: bounded, ended, and printable. */
@@ -134,7 +134,7 @@ static void note_death(comm_boot_t *boot, int rank, const char *how, int silent,
     if (from == NULL)
         log_warning("rank %d died: %s", rank, how);
     else
-        log_info("rank %d died: %s (told by rank %d)", rank, how, from->rank);
+        log_info("rank %d died: %s (reported by rank %d)", rank, how, from->rank);
     trouble(boot);
     unsigned char head[8];
     boot_put32(head, (uint32_t)rank);

@@ -193,9 +193,10 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
         deadline == BASE_TIME_NEVER ? deadline : deadline + (base_time_t)(MARGIN_SECONDS * 1e9);
     st = comm_boot_share(boot, st, data, room, &bytes, later);
     if (st == GYRE_OK && bytes != room)
-        st =
-            gyre_fail(GYRE_ERR_MISMATCH, "gyre_comm_grow: rank %d wants %d newcomers, rank %d another number",
-                      boot->rank, wanted, boot_member(boot, 0));
+        st = gyre_fail(
+            GYRE_ERR_MISMATCH,
+            "gyre_comm_grow: rank %d passed %d newcomers, rank %d another number: pass the same on all ranks",
+            boot->rank, wanted, boot_member(boot, 0));
     if (st == GYRE_OK) {
         pthread_mutex_lock(&boot->lock);
         int leads = boot->place == 0;
@@ -313,7 +314,7 @@ gyre_status_t comm_boot_newcomer(comm_identity_t *who)
     if (strlen(secret) != 64 ||
         sodium_hex2bin(who->secret, sizeof(who->secret), secret, 64, NULL, &bytes, NULL) != 0 || bytes != 32)
         return gyre_fail(GYRE_ERR_AUTH,
-                         "GYRE_JOIN wants the GYRE_SECRET (64 hex digits) of the job that is to be joined");
+                         "GYRE_JOIN needs GYRE_SECRET (64 hex digits), the secret of the job to join");
     snprintf(who->root, sizeof(who->root), "%s", base_setting_string(SET_JOIN));
     snprintf(who->job, sizeof(who->job), "%s", *job != '\0' ? job : "job");
     snprintf(who->source, sizeof(who->source), "GYRE_JOIN");

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 
 enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
@@ -22,7 +23,8 @@ enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD 
 
 base_time_t boot_patience(const comm_boot_t *boot)
 {
-    return boot->silence > 0 ? boot->silence : 5000 * MS;
+    return boot->silence > 0 ? boot->silence
+                             : (base_time_t)(base_setting_standard_seconds(SET_HEARTBEAT) * 1e9);
 }
 
 int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)
@@ -113,7 +115,7 @@ void boot_visitor_dismiss(comm_boot_t *boot, boot_visitor_t *visitor, boot_type_
         return;
     }
     if (boot_conn_send(&visitor->conn, word, text, strlen(text)) != GYRE_OK)
-        log_warning("bootstrap: rank %d cannot be told: %s", visitor->rank, text);
+        log_warning("bootstrap: cannot send rank %d an answer: %s", visitor->rank, text);
     visitor->state = VISITOR_RETIRED;
     visitor->deadline = base_now() + RETIRED_NS;
 }
@@ -468,7 +470,7 @@ static base_time_t visitor_beat(comm_boot_t *boot, boot_visitor_t *visitor, base
         char how[BOOT_TEXT];
         snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - visitor->heard) * 1e-9);
         if (boot_conn_send(&visitor->conn, BOOT_EXPELLED, how, strlen(how)) != GYRE_OK)
-            log_warning("bootstrap: rank %d cannot be told that it was given up", visitor->rank);
+            log_warning("bootstrap: rank %d cannot be sent the news that it counts as dead", visitor->rank);
         visitor_lost(boot, visitor, how, 1);
         return BASE_TIME_NEVER;
     }

@@ -34,7 +34,7 @@ static void tell_view(comm_boot_t *boot, boot_visitor_t *visitor)
 {
     if (boot_conn_send(&visitor->conn, BOOT_VIEW, boot->view.data + boot->view.from,
                        boot_buf_len(&boot->view)) != GYRE_OK)
-        log_warning("bootstrap: rank %d cannot be told the new membership", visitor->rank);
+        log_warning("bootstrap: cannot send rank %d the new membership", visitor->rank);
     boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
 }
 
@@ -60,7 +60,7 @@ static void tell_deaths(comm_boot_t *boot, boot_visitor_t *visitor)
             continue;
         size_t bytes = boot_death_pack(death, frame);
         if (boot_conn_send(&visitor->conn, death->left ? BOOT_LEFT : BOOT_DEAD, frame, bytes) != GYRE_OK)
-            log_warning("bootstrap: rank %d cannot be told of the death of rank %d", visitor->rank,
+            log_warning("bootstrap: cannot send rank %d the news that rank %d is dead", visitor->rank,
                         death->rank);
     }
 }
@@ -452,8 +452,8 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
     if (boot->places != NULL && size > boot->places_n)
         return gyre_fail(
             GYRE_ERR_ABORTED,
-            "rank %d missed a gyre_comm_grow: the job has gone on with rank(s) %d to %d, and nobody "
-            "told it where they are; it must end, and may come back as a newcomer (GYRE_JOIN)",
+            "rank %d missed a gyre_comm_grow: the job has gone on with rank(s) %d to %d, and it does not "
+            "know where they are; it must end, and may come back as a newcomer (GYRE_JOIN)",
             boot->rank, boot->places_n, size - 1);
     int *members = malloc((size_t)n * sizeof(*members));
     if (members == NULL)

@@ -123,9 +123,6 @@ struct comm_boot {
     _Atomic uint32_t trouble; /* deaths and aborts noted so far; read without the lock */
 };
 
-/* A rank without connections; comm_boot_leave frees it. NULL: no memory. */
-comm_boot_t *boot_new(const comm_identity_t *who);
-
 int boot_tree_parent(int place);                         /* -1 for place 0 */
 int boot_tree_end(int place, int n);                     /* one past the last place of the subtree */
 int boot_tree_children(int place, int n, int *children); /* [31]; how many */

@@ -1,5 +1,6 @@
-/* comm/launch/environment.c: identities that launchers write into variables and nothing else: no channel carries a secret, so one must be
- * given (GYRE_SECRET), but where the ranks meet on loopback. */
+/* comm/launch/environment.c: identities that launchers write into variables and nothing else. Such a launcher
+ * has no channel that could carry a secret. A secret must therefore be given (GYRE_SECRET), unless the ranks
+ * meet on loopback. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,12 +71,12 @@ gyre_status_t identity_from_ompi(comm_identity_t *out)
     if (identity_has("OMPI_COMM_WORLD_LOCAL_SIZE"))
         st = identity_number("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", COMM_RANKS_MAX, &local);
     if (st == GYRE_OK && local != out->size)
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "OMPI_COMM_WORLD_RANK says who this is, but without libpmix.so.2 not where rank 0 can be met on "
-            "other hosts: install it on all hosts (Debian: libpmix2), or pass mpirun -x GYRE_ROOT=host:port "
-            "-x "
-            "GYRE_SECRET");
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "OMPI_COMM_WORLD_RANK gives the rank, but without libpmix.so.2 the address of rank "
+                         "0 on other hosts is unknown: install it on all hosts (Debian: libpmix2), or pass "
+                         "mpirun -x GYRE_ROOT=host:port "
+                         "-x "
+                         "GYRE_SECRET");
     if (st == GYRE_OK)
         st = port_from(number_from(out->job), &port);
     if (st == GYRE_OK)

@@ -218,8 +218,8 @@ static gyre_status_t make_window(reg_t *reg)
     if (status == GYRE_ERR_UNSUPPORTED) {
         char why[300];
         snprintf(why, sizeof why, "%s", gyre_last_error());
-        return gyre_fail(status, "gyre_mem_register: %zu bytes at %p cannot be made shareable: %s",
-                         reg->bytes, (void *)reg->base, why);
+        return gyre_fail(status, "gyre_mem_register: %zu bytes at %p cannot be shared: %s", reg->bytes,
+                         (void *)reg->base, why);
     }
     if (status == GYRE_OK)
         status = share_pages(pages, bytes, &fd, &control);
@@ -277,10 +277,10 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes)
     reg_t *reg, **other;
 
     if (!ptr || bytes == 0)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_register: %zu bytes at %p is nothing to register", bytes,
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_register: the range is empty: %zu bytes at %p", bytes,
                          ptr);
     if ((uintptr_t)ptr + bytes + mem_page() < (uintptr_t)ptr)
-        return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_register: %zu bytes at %p go around the end of memory",
+        return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_register: %zu bytes at %p exceed the address space",
                          bytes, ptr);
     reg = calloc(1, sizeof *reg);
     if (!reg)

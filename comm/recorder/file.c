@@ -1,7 +1,7 @@
 /* comm/recorder/file.c: see file.h.
  *
- * Writers map the file, so two things must hold that a plain file does not give: its blocks are there before anyone
- * writes (posix_fallocate; otherwise a full disk is SIGBUS), and nobody shrinks it (a memfd is sealed; a file is ours,
+ * Writers map the file. That needs two things that a plain file does not give. Its blocks exist before anyone
+ * writes (posix_fallocate; otherwise a full disk is SIGBUS). Nobody shrinks it (a memfd is sealed; a file has
  * mode 0600). Readers use read(2), never a mapping. */
 #include "comm/recorder/file.h"
 
@@ -49,7 +49,7 @@ static int make_file(const char *dir, const char *job, const char *host, const c
     snprintf(name, sizeof(name), "gyre-%s.%s%s%s.rec", job, host, *part != '\0' ? "." : "", part);
     plain(name);
     if (asprintf(&full, "%s/%s", dir, name) < 0)
-        return -1; /* the memfd will say that there is no memory */
+        return -1; /* the memfd will fail with "no memory" */
     const char *step = "be made";
     int fd = open(full, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int err = fd < 0 ? errno : 0;
@@ -191,7 +191,7 @@ gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_
 {
     const char *why;
     if (!comm_recorder_head_check(data, bytes, bytes, &why))
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is no flight recorder: %s", why);
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: %s", why);
     memcpy(head, data, sizeof(*head));
     tame(head->job, sizeof(head->job), 1);
     tame(head->host, sizeof(head->host), 1);
@@ -217,7 +217,7 @@ gyre_status_t comm_recorder_read(int fd, comm_recorder_head_t *head, comm_record
         return gyre_fail_quiet(GYRE_ERR_IO, "%s", strerror(errno));
     size_t bytes = info.st_size > 0 ? (size_t)info.st_size : 0, got = 0;
     if (!S_ISREG(info.st_mode) || bytes > most)
-        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is no flight recorder: %s",
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "it is not a flight recorder: %s",
                                S_ISREG(info.st_mode) ? "it is too large" : "it is no regular file");
     data = malloc(bytes > 0 ? bytes : 1);
     if (data == NULL)

@@ -1,17 +1,23 @@
 /* gyre/collectives.h: the collective operations, blocking, non-blocking and grouped.
  *
- * Counts are in elements of `type`. Buffers hold elements at their natural alignment or at any other; they
- * may be in any host memory. A zero count is allowed and then pointers may be NULL. Buffers must not overlap
- * except in the in-place form that each call names.
+ * n is the number of ranks of `comm`, `rank` the number of the calling rank. Counts and displacements are
+ * in elements of `type`. Buffers may lie at any address, in host memory or on the communicator's CUDA
+ * device (gyre/cuda.h). With a zero count, pointers may be NULL. Buffers must not overlap except in the
+ * in-place form that each call names. Arrays of counts and displacements may be changed or freed after the
+ * call returns.
  *
- * Each call `gyre_x(...)` blocks. `gyre_ix(..., &request)` starts the same operation and returns at once; the
- * buffers belong to Gyre until gyre_wait or gyre_test says it is finished. Between gyre_group_start and
- * gyre_group_end calls are collected and started together; blocking ones are finished when gyre_group_end
- * returns.
+ * Each call `gyre_x(...)` blocks. `gyre_ix(..., &request)` starts the same operation and returns at once;
+ * the buffers belong to Gyre until gyre_wait, gyre_wait_all or gyre_test reports that it has finished.
+ * Calls between gyre_group_start and gyre_group_end are collected and started together; the blocking ones
+ * have finished when gyre_group_end returns.
  *
- * A call that fails in the middle of its work, and kills its communicator, gives its buffers back all the same. Over shared memory and verbs
- * nobody, no rank and no adapter, reads or writes them once the error is told; over UCX that is so once the communicator was
- * destroyed or shrunk (docs/transports.md). Their contents are undefined.
+ * Errors. The call is refused before anything is sent, and `comm` stays usable: INVALID, TYPE, OVERFLOW,
+ * OVERLAP, UNSUPPORTED, NO_MEMORY. The other ranks still wait for the matching call of this rank. The
+ * communicator is dead, and each later call on it returns the same status: MISMATCH, PEER_DEAD, TIMEOUT,
+ * ABORTED, TRANSPORT, SYSTEM. A call that fails so gives its buffers back; the contents of `recv` are
+ * undefined. Over shared memory and verbs, no rank and no adapter reads or writes the buffers after the
+ * call has returned the error. Over UCX that holds after the communicator was destroyed or shrunk
+ * (docs/transports.md).
  *
  * Results follow one canonical order over the ranks and depend on inputs and n alone (docs/contract.md). */
 #ifndef GYRE_COLLECTIVES_H
@@ -23,9 +29,10 @@
 extern "C" {
 #endif
 
+/* An operation under way. Made by gyre_ix(..., &request); freed by gyre_wait, gyre_wait_all or gyre_test. */
 typedef struct gyre_request gyre_request_t;
 
-/* recv[i] = reduction over ranks of send[i]. In place: send == recv. */
+/* send, recv: [count]. recv[i] = reduction over the ranks of send[i]. In place: send == recv. */
 GYRE_API gyre_status_t gyre_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                        gyre_redop_t op, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iall_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -36,8 +43,8 @@ GYRE_API gyre_status_t gyre_reduce_scatter(const void *send, void *recv, size_t 
                                            gyre_redop_t op, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_ireduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
                                             gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request);
-/* counts: [n], the same on all ranks. Block r lies at the sum of the counts before it.
- * In place: recv == send + that sum. */
+/* counts: [n], the same on all ranks. Block r of send has counts[r] elements and lies at offset[r] =
+ * counts[0] + ... + counts[r - 1]. recv: [counts[rank]]. In place: recv == send + offset[rank]. */
 GYRE_API gyre_status_t gyre_reduce_scatterv(const void *send, void *recv, const size_t *counts,
                                             gyre_type_t type, gyre_redop_t op, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_ireduce_scatterv(const void *send, void *recv, const size_t *counts,
@@ -49,57 +56,64 @@ GYRE_API gyre_status_t gyre_all_gather(const void *send, void *recv, size_t coun
                                        gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iall_gather(const void *send, void *recv, size_t count, gyre_type_t type,
                                         gyre_comm_t *comm, gyre_request_t **request);
-/* counts, displs: [n], the same on all ranks; block r lands at recv + displs[r]; displs NULL: packed.
- * send: [counts[rank]]. In place: send == recv + displs[rank]. */
+/* counts, displs: [n], the same on all ranks. send: [counts[rank]]. Block r lands at recv + displs[r]; displs
+ * NULL: the blocks lie back to back. In place: send == recv + displs[rank]. */
 GYRE_API gyre_status_t gyre_all_gatherv(const void *send, void *recv, const size_t *counts,
                                         const size_t *displs, gyre_type_t type, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iall_gatherv(const void *send, void *recv, const size_t *counts,
                                          const size_t *displs, gyre_type_t type, gyre_comm_t *comm,
                                          gyre_request_t **request);
 
-/* recv on every rank = send of `root`. send may be NULL except at root. In place: send == recv. */
+/* send (root only; NULL elsewhere is allowed), recv: [count]. recv of every rank = send of `root`.
+ * In place: send == recv. */
 GYRE_API gyre_status_t gyre_broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                       gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_ibroadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                        gyre_comm_t *comm, gyre_request_t **request);
 
-/* recv (at root only; may be NULL elsewhere) = reduction. In place at root: send == recv. */
+/* send, recv (root only; NULL elsewhere is allowed): [count]. recv[i] at root = reduction over the ranks of
+ * send[i]. In place at root: send == recv. */
 GYRE_API gyre_status_t gyre_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                    gyre_redop_t op, int root, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_ireduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                     gyre_redop_t op, int root, gyre_comm_t *comm, gyre_request_t **request);
 
-/* recv (root only): [n * count]. In place at root: send == recv + root * count. */
+/* send: [count]; recv (root only): [n * count]. In place at root: send == recv + root * count. */
 GYRE_API gyre_status_t gyre_gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                    gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_igather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                     gyre_comm_t *comm, gyre_request_t **request);
-/* Each rank sends send_count; at root counts, displs: [n] (ignored elsewhere; displs NULL: packed). */
+/* send: [send_count]. counts, displs (root only): [n]; counts[r] is the send_count of rank r, whose block
+ * lands at recv + displs[r]; displs NULL: the blocks lie back to back. In place at root: send == recv +
+ * displs[root]. */
 GYRE_API gyre_status_t gyre_gatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
                                     const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_igatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
                                      const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
                                      gyre_request_t **request);
 
-/* send (root only): [n * count]. In place at root: recv == send + root * count. */
+/* send (root only): [n * count]; recv: [count]. In place at root: recv == send + root * count. */
 GYRE_API gyre_status_t gyre_scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                     gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iscatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                      gyre_comm_t *comm, gyre_request_t **request);
-/* At root counts, displs: [n] (ignored elsewhere; displs NULL: packed). Each rank receives recv_count. */
+/* recv: [recv_count]. counts, displs (root only): [n]; counts[r] is the recv_count of rank r, whose block
+ * starts at send + displs[r]; displs NULL: the blocks lie back to back. In place at root: recv == send +
+ * displs[root]. */
 GYRE_API gyre_status_t gyre_scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
                                      size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iscatterv(const void *send, const size_t *counts, const size_t *displs,
                                       void *recv, size_t recv_count, gyre_type_t type, int root,
                                       gyre_comm_t *comm, gyre_request_t **request);
 
-/* Block p of send goes to block `rank` of p's recv. send, recv: [n * count]. In place: send == recv. */
+/* send, recv: [n * count]. Block p of send goes to block `rank` of the recv of rank p. In place: send ==
+ * recv. */
 GYRE_API gyre_status_t gyre_all_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
                                        gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iall_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
                                         gyre_comm_t *comm, gyre_request_t **request);
-/* All four arrays: [n]; displs NULL: packed. send_counts[p] here must equal p's recv_counts[this rank].
- * Out of place only. */
+/* The four arrays: [n]; displs NULL: the blocks lie back to back. send_counts[p] of rank r equals
+ * recv_counts[r] of rank p. There is no in-place form. */
 GYRE_API gyre_status_t gyre_all_to_allv(const void *send, const size_t *send_counts,
                                         const size_t *send_displs, void *recv, const size_t *recv_counts,
                                         const size_t *recv_displs, gyre_type_t type, gyre_comm_t *comm);
@@ -108,12 +122,14 @@ GYRE_API gyre_status_t gyre_iall_to_allv(const void *send, const size_t *send_co
                                          const size_t *recv_displs, gyre_type_t type, gyre_comm_t *comm,
                                          gyre_request_t **request);
 
-/* No rank leaves before all have entered. */
+/* No rank returns before all ranks have called it. */
 GYRE_API gyre_status_t gyre_barrier(gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request);
 
-/* Point to point. Messages between two ranks match in the order of their calls; count and type must be equal
- * on both sides. peer == rank is allowed (non-blocking or grouped). Independent of the collectives' order. */
+/* Point to point; buffer: [count]. Messages between two ranks match in the order of the calls. Both sides
+ * pass the same count and type: else MISMATCH. peer == rank is allowed in non-blocking or grouped calls.
+ * Messages and collectives do not wait for each other. A blocking send may wait for its receive: ranks
+ * that send to each other use gyre_isend or a group. */
 GYRE_API gyre_status_t gyre_send(const void *buffer, size_t count, gyre_type_t type, int peer,
                                  gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_isend(const void *buffer, size_t count, gyre_type_t type, int peer,
@@ -122,15 +138,23 @@ GYRE_API gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, i
 GYRE_API gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                                   gyre_request_t **request);
 
-/* Blocks until `*request` is finished, frees it and sets *request = NULL. */
+/* Blocks until *request has finished, frees it and sets *request = NULL. Returns the status of the
+ * operation; OK if *request is NULL. INVALID, and the request stays: it is part of a group that has not
+ * ended. */
 GYRE_API gyre_status_t gyre_wait(gyre_request_t **request);
+/* requests: [count]. gyre_wait for each of them. Waits for all, also after an error; returns the first
+ * error. */
 GYRE_API gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests);
-/* GYRE_OK: finished, freed, *request = NULL. GYRE_IN_PROGRESS: not yet. */
+/* Does not block. IN_PROGRESS: not finished, *request stays. Else the request was freed and *request =
+ * NULL; the value is the status of the operation. OK if *request is NULL. */
 GYRE_API gyre_status_t gyre_test(gyre_request_t **request);
-/* Moves all started operations of `comm` a step without blocking. */
+/* Advances the started operations of `comm`, and of other communicators with non-blocking operations, without
+ * blocking. Returns the error that killed `comm`, or OK. */
 GYRE_API gyre_status_t gyre_progress(gyre_comm_t *comm);
 
-/* Per thread; they nest. An error in a collected call is returned by the call and again by the end. */
+/* A group belongs to the calling thread; groups nest, and the outermost gyre_group_end starts the calls.
+ * If a call of the group was refused, that call returns the error, gyre_group_end returns it again, and no
+ * call of the group is started. INVALID: gyre_group_end without gyre_group_start. */
 GYRE_API gyre_status_t gyre_group_start(void);
 GYRE_API gyre_status_t gyre_group_end(void);
 

@@ -1,12 +1,16 @@
 /* gyre/comm.h: communicators: a group of ranks that call collectives together.
  *
- * A communicator is used by one thread at a time. Different communicators may be used by different threads
- * at once and never wait for each other. Collectives of one communicator run in the order of their calls,
- * which must be the same on all its ranks. */
+ * One thread at a time makes calls on a communicator, but for gyre_comm_abort, gyre_comm_error and
+ * gyre_comm_stats, which any thread may call at any time. Different threads may use different
+ * communicators at once. Collectives of one communicator run in the order of their calls, which must be
+ * the same on all its ranks.
+ *
+ * Short names of errors stand for GYRE_ERR_... of gyre/status.h. Outputs are set on success only. */
 #ifndef GYRE_COMM_H
 #define GYRE_COMM_H
 
 #include <gyre/types.h>
+#include <gyre/version.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,8 +18,9 @@ extern "C" {
 
 typedef struct gyre_comm gyre_comm_t;
 
-/* Options of gyre_init; set every field through GYRE_CONFIG_INITIALIZER, then change some. `size` lets the
- * struct grow without breaking programs that were built against an older header. */
+/* Options of gyre_init. Initialise it with GYRE_CONFIG_INITIALIZER, then change fields. `size` lets the
+ * struct grow without breaking programs that were built with an older header (docs/abi.md). The strings are
+ * read during gyre_init only. */
 typedef struct {
     size_t size;           /* sizeof(gyre_config_t) */
     int rank;              /* -1: from the environment */
@@ -25,65 +30,87 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
+    int reserved;          /* 0 */
 } gyre_config_t;
-#define GYRE_CONFIG_INITIALIZER                                 \
-    {                                                           \
-        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1 \
+#define GYRE_CONFIG_INITIALIZER                                    \
+    {                                                              \
+        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1, 0 \
     }
 
-/* Joins the job and returns the communicator of all its ranks. Identity comes from `config`, else from
- * GYRE_RANK / GYRE_SIZE / GYRE_ROOT, else from the launcher: PMIx, PMI-1, Open MPI's, Slurm's or torchrun's variables,
- * a Kubernetes Indexed Job (docs/launching.md), else this process is alone (rank 0 of 1). `config` may be NULL. Call it once per process; again only after
- * gyre_finalize. Errors: BOOTSTRAP, AUTH, TIMEOUT, INVALID. */
+/* Joins the job and returns the communicator of all its ranks, which gyre_finalize frees. `config` may be
+ * NULL. Call it once per process; again only after gyre_finalize. The rank comes from the first of:
+ * `config`; GYRE_RANK, GYRE_SIZE and GYRE_ROOT; the launcher (PMIx, PMI-1, the variables of Open MPI,
+ * Slurm, torchrun or a Kubernetes Indexed Job; docs/launching.md). With none of these the process is rank
+ * 0 of 1. Errors; the process is then in no job: INVALID; BOOTSTRAP: rank 0 cannot be reached, or its port
+ * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
-/* Waits until all ranks are done with `world`, then leaves the job. Every other communicator must have been
- * destroyed. After an error on `world` it does not wait. INVALID, and nothing happens, while requests were not waited for.
- * NULL is allowed. */
+/* Waits until all ranks call it, then leaves the job and frees `world`. Destroy every other communicator
+ * before. After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not the
+ * job's communicator, requests of it were not waited for, or a group is open. NULL is allowed. */
 GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 
-/* Collective over `comm`: ranks with the same `color` form a new communicator, ordered by (key, rank). A
- * negative color gives *out = NULL. The new one takes no part of the old one's resources. */
+/* Collective over `comm`. Ranks with the same `color` form a new communicator, ordered by (key, rank); a
+ * rank with a negative color gets *out = NULL. The new communicator shares no resources with `comm`; the
+ * caller frees it with gyre_comm_destroy. Errors: those of gyre_all_gather. ABORTED: another rank could
+ * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
-/* Frees a communicator made by gyre_comm_split. Not collective. INVALID, and nothing is freed, while requests of it were
- * not waited for. If it has failed, buffers of its operations are no longer read or written afterwards; over UCX that may take
- * until peers call Gyre again, at most a quarter of an operation's deadline (docs/transports.md). */
+/* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
+ * gyre_comm_grow replaced. NULL is allowed. Not collective. INVALID, and nothing is freed: it is the job's
+ * communicator, requests of it were not waited for, or a group is open. After it returns, no peer reads or
+ * writes buffers of failed operations. For a communicator that failed over UCX, this may wait until peers
+ * call Gyre again, at most a quarter of an operation's deadline (docs/transports.md). */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
-/* Ends every operation of `comm` on all its ranks with GYRE_ERR_ABORTED; `reason` travels with it. Does not
- * block. */
+/* Ends `comm` on all its ranks. One rank is enough, also while another thread of it waits in a call on
+ * `comm`. Operations under way end with ABORTED, here at once and on other ranks within milliseconds;
+ * `reason` (NULL is allowed) is part of their error texts. Every later call on `comm` returns ABORTED, or
+ * the error that came first. Free `comm` with gyre_comm_destroy or gyre_finalize as usual. Not collective.
+ * It waits while a peer still reads or writes a buffer of these operations: usually for milliseconds, at
+ * most about 2 s. */
 GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
 
-/* Goes on without the dead: collective over the ranks of the job that are left, each of which calls it once an operation has
- * failed (with PEER_DEAD, or with TIMEOUT for a rank that hangs). comm: the job's communicator: that of gyre_init, or the newest of
- * gyre_comm_shrink or gyre_comm_grow. They agree on who is left, even while more die, and *newcomm, of exactly these in the
- * order of their old ranks, becomes the job's communicator, for gyre_finalize in the end. All operations of `comm` have
- * failed then, on all ranks; it is to be destroyed with gyre_comm_destroy. Communicators made by gyre_comm_split stay as
- * they are: those without a dead rank work on.
+/* Goes on without dead ranks. Collective over the ranks of the job that are left; each calls it after an
+ * operation has failed with PEER_DEAD, or with TIMEOUT for a rank that hangs. comm: the job's
+ * communicator, which is that of gyre_init or the newest of gyre_comm_shrink and gyre_comm_grow.
  *
- * A rank that does not call it within the operation's deadline (timeout_s) is left behind and finds its communicators
- * aborted. Where ranks are merely silent, behind a cut network perhaps, the larger part goes on and the smaller gets
- * PEER_DEAD (GYRE_QUORUM). ABORTED: the others went on without this rank. TIMEOUT after three deadlines. docs/failures.md. */
+ * The ranks agree on who is left, even while more die. *newcomm has exactly these ranks in the order of
+ * their old ranks. It becomes the job's communicator, the one for gyre_finalize. All operations of `comm`
+ * have failed then, on all ranks; free it with gyre_comm_destroy. Communicators of gyre_comm_split that
+ * have no dead rank still work.
+ *
+ * A rank that does not call it within the operation's deadline (timeout_s) is left out, and its
+ * communicators are aborted. If ranks are silent but not known to be dead (a cut network), the larger part
+ * goes on, and the smaller gets PEER_DEAD (GYRE_QUORUM). ABORTED: the others went on without this rank.
+ * TIMEOUT: no agreement within three deadlines. See docs/failures.md. */
 GYRE_API gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm);
 
-/* Lets new processes in: collective over all ranks of the job, with its communicator (as for gyre_comm_shrink), which must work.
- * `newcomers` processes, started by whatever means with GYRE_JOIN set to gyre_comm_address and with the job's GYRE_SECRET and
- * GYRE_JOB, call gyre_init, which lasts until they are let in here, and get the same communicator of all as *newcomm; they
- * come behind the old ranks in it. It becomes the job's communicator; `comm` works on and is to be destroyed with
- * gyre_comm_destroy some time. Waits for the newcomers until the deadline of an operation: TIMEOUT, and nothing has changed.
- * PEER_DEAD: a rank or a newcomer died meanwhile; gyre_comm_shrink goes on without it. */
+/* Lets new processes into the job. Collective over all ranks of the job, with the job's communicator (as
+ * for gyre_comm_shrink), which must not have failed. Start `newcomers` processes by any means, with
+ * GYRE_JOIN set to the text of gyre_comm_address and with the job's GYRE_SECRET and GYRE_JOB. Their
+ * gyre_init waits for this call and returns the same communicator as *newcomm; the newcomers' ranks follow
+ * the old ones.
+ *
+ * *newcomm becomes the job's communicator. `comm` still works; free it with gyre_comm_destroy. TIMEOUT,
+ * and nothing has changed: the newcomers did not come within the deadline of an operation. PEER_DEAD: a
+ * rank or a newcomer died meanwhile; gyre_comm_shrink goes on without it. */
 GYRE_API gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_comm_t **newcomm);
-/* Where newcomers to the job are let in, "host:port", for their GYRE_JOIN. The same on all ranks, in other words perhaps; another one
- * once the lowest rank has died. text: [bytes], 128 are enough. */
+/* Writes the address at which newcomers join, "host:port", the value of their GYRE_JOIN. text: [bytes];
+ * 128 bytes are enough. All ranks give the same place, perhaps under different names. The address changes
+ * when the lowest rank has died: ask again after gyre_comm_shrink. INVALID: an argument is NULL, or the
+ * text is too small. */
 GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes);
 
-/* The error that killed `comm`, or GYRE_OK. Cheap: one load. */
+/* The error that killed `comm`, or OK. One load, from any thread. It reports what this process has met in
+ * a call on `comm`, gyre_progress among them: an error of another rank shows here after the next such
+ * call. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
 
+/* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */
 GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);
 GYRE_API int gyre_comm_size(const gyre_comm_t *comm);
-/* Rank and number of ranks among those of `comm` that share this rank's host. */
+/* The same among the ranks of `comm` on this rank's host. */
 GYRE_API int gyre_comm_local_rank(const gyre_comm_t *comm);
 GYRE_API int gyre_comm_local_size(const gyre_comm_t *comm);
 
@@ -101,23 +128,27 @@ typedef struct {
     uint64_t connections;   /* links to peers made so far */
     double wait_seconds;    /* time spent waiting for peers */
 } gyre_comm_stats_t;
+/* Fills *stats up to the size that the caller set in stats->size. INVALID if that is too small. */
 GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats);
 
-/* Memory that local peers can load and store directly: zero-copy for every transport that can. Page-aligned,
- * zeroed. Usable like any other memory; may be allocated before gyre_init. */
+/* Memory that ranks on the same host read and write directly, so that collectives on it save a copy.
+ * Page-aligned and zeroed. It is used like any other memory, may be allocated before gyre_init, and
+ * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. Errors: INVALID, OVERFLOW,
+ * NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
-/* Makes [ptr, ptr + bytes), say of malloc, as good as memory of gyre_mem_alloc until gyre_mem_deregister(ptr): its pages,
- * from 64 KiB on, are replaced by shared ones with the same contents at the same addresses. For buffers that live long; it costs a
- * copy. Never required. During both calls no other thread may use those pages (also beside the range: the first and
- * the last page count whole); in between the range must stay mapped: deregister before free. Children of fork share the pages.
- * INVALID: ptr is NULL, bytes is 0, or the range overlaps one that is registered. UNSUPPORTED, and nothing has changed:
- * memory that is not private, anonymous and writable (files, huge pages, a stack), or that is locked or kept from
- * children (as memory that an RDMA or CUDA library has pinned). */
+/* Makes [ptr, ptr + bytes) of malloc or mmap as good as memory of gyre_mem_alloc, until
+ * gyre_mem_deregister(ptr). It replaces the pages of the range, if it has 64 KiB or more, by shared pages
+ * with the same contents at the same addresses. It costs a copy and is never required; use it for buffers
+ * that live long.
+ *
+ * During both calls no other thread may use these pages, the first and the last page as a whole. Between
+ * the calls the range must stay mapped: deregister it before free(). Children of fork share the pages.
+ * INVALID: ptr is NULL, bytes is 0, or the range overlaps a registered one. UNSUPPORTED, and nothing has
+ * changed: the memory is not private, anonymous and writable (files, huge pages, a stack), is locked, or
+ * is kept from children (as memory that an RDMA or CUDA library has pinned). */
 GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
 GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
-
-GYRE_API const char *gyre_version(void);
 
 #ifdef __cplusplus
 }

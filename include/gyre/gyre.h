@@ -8,5 +8,6 @@
 #include <gyre/cuda.h>
 #include <gyre/status.h>
 #include <gyre/types.h>
+#include <gyre/version.h>
 
 #endif

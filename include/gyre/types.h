@@ -28,16 +28,16 @@ typedef enum {
 #define GYRE_TYPE_COUNT 12
 
 /* Integer sums and products wrap. 16-bit floats are combined in fp32 and rounded (to nearest even) once per
- * combination. min and max propagate NaN and put -0 below +0. avg is the sum divided by the number of ranks
- * (integers: truncated towards zero). */
+ * combination. min and max propagate NaN and order -0 before +0. avg is the sum divided by n (integers:
+ * truncated towards zero). */
 typedef enum { GYRE_SUM = 0, GYRE_PROD = 1, GYRE_MIN = 2, GYRE_MAX = 3, GYRE_AVG = 4 } gyre_redop_kind_t;
 #define GYRE_REDOP_COUNT 5
 
-/* A reduction: one of the kinds above, and for sums that the user scales a factor that multiplies this
- * rank's input before it is added (the ranks' factors may differ). Build it with the macros below. */
+/* A reduction: a kind, and for scaled sums a factor that multiplies this rank's input before it is added.
+ * The ranks' factors may differ. Make one with the macros below. */
 typedef struct {
     gyre_redop_kind_t kind;
-    int scaled;   /* 0: `scale` is ignored. 1: only with GYRE_SUM. */
+    int scaled;   /* 0: `scale` is ignored. 1: GYRE_SUM only. */
     double scale; /* converted to the type's compute type: fp32 for 16-bit floats; integers: truncated */
 } gyre_redop_t;
 
@@ -51,7 +51,8 @@ typedef struct {
 
 /* Bytes of one element; 0 for an unknown type. */
 GYRE_API size_t gyre_type_size(gyre_type_t type);
-/* nccl-tests' names: int8 uint8 ... half bfloat16 float double. "unknown" for an unknown type. */
+/* The names of nccl-tests: int8 uint8 ... half bfloat16 float double; sum prod min max avg. "unknown" for
+ * any other value. Static storage. */
 GYRE_API const char *gyre_type_name(gyre_type_t type);
 GYRE_API const char *gyre_redop_name(gyre_redop_kind_t kind);
 

@@ -168,7 +168,7 @@ gyre_status_t model_blend_create(const char *const *weights, size_t sources, mod
     for (size_t s = 0; s < sources; s++)
         if (!parse(weights[s], &weight[s]))
             return gyre_fail(GYRE_ERR_INVALID,
-                             "'%s' is no weight: give a decimal number above 0 of at most %d digits",
+                             "'%s' is not a weight: give a decimal number above 0 of at most %d digits",
                              weights[s], DIGITS);
     model_blend_t *blend = calloc(1, sizeof *blend);
     if (!blend || !(blend->share = calloc(sources, sizeof *blend->share)))

@@ -52,7 +52,7 @@ static gyre_status_t map(int fd, const char *path, model_tokens_file_t *file)
     if (fstat(fd, &info) != 0)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
     if (!S_ISREG(info.st_mode))
-        return gyre_fail(GYRE_ERR_INVALID, "%s is no file: name a token file", path);
+        return gyre_fail(GYRE_ERR_INVALID, "%s is not a file: name a token file", path);
     if (info.st_size == 0)
         return gyre_fail(GYRE_ERR_FORMAT, "%s is empty: name a file with tokens", path);
     file->bytes = (size_t)info.st_size;
@@ -446,10 +446,10 @@ static gyre_status_t verify_file(const model_tokens_t *tokens, size_t number)
     const unsigned char *data = file->map + tokens_u64(file->map + TOKENS_AT_DATA);
     size_t bytes = (size_t)tokens_u64(file->map + TOKENS_AT_COUNT) * model_tokens_width(file->type);
     if (base_hash64(data, bytes, 0) != file->hash[0])
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "%s: the checksum of its tokens is wrong: the file is damaged; write it anew with "
-                         "gyre-tokenize",
-                         file->path);
+        return gyre_fail(
+            GYRE_ERR_FORMAT,
+            "%s: the checksum of its tokens is wrong: the file is damaged; write it again with gyre-tokenize",
+            file->path);
     if (base_hash64(file->documents, (size_t)(file->document_count + 1) * 8, 0) != file->hash[1])
         return gyre_fail(GYRE_ERR_FORMAT, "%s: the checksum of its documents is wrong: the file is damaged",
                          file->path);

@@ -39,7 +39,7 @@ gyre_status_t tokens_open_llmc(model_tokens_t *tokens, const char *path)
     if (kind < 0)
         return gyre_fail(
             GYRE_ERR_FORMAT,
-            "%s is no shard of llm.c: it does not begin with a header of %d bytes and 20240520 1 "
+            "%s is not a shard of llm.c: it does not begin with a header of %d bytes and 20240520 1 "
             "(GPT-2) or 20240801 7 (Llama 3); --data-format names another format",
             path, LLMC_HEADER);
     uint32_t count = tokens_u32(file->map + 8);
@@ -74,8 +74,8 @@ gyre_status_t tokens_open_nanogpt(model_tokens_t *tokens, const char *path)
                          "%s begins with the header of a file of format %s: leave --data-format nanogpt out",
                          path, model_tokens_format_name(other));
     if (file->bytes % 2 != 0)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s has %zu bytes, which is no whole number of 16-bit tokens", path,
-                         file->bytes);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s has %zu bytes, which is not a whole number of 16-bit tokens",
+                         path, file->bytes);
     file->type = MODEL_TOKENS_U16;
     return tokens_append(tokens, number, file->map, file->bytes / 2);
 }
@@ -111,14 +111,14 @@ static gyre_status_t read_index(const model_tokens_file_t *file, index_t *index,
     if (file->bytes < MEGATRON_HEADER || memcmp(h, MEGATRON_MAGIC, 9) != 0)
         return gyre_fail(
             GYRE_ERR_FORMAT,
-            "%s is no index of Megatron: it does not begin with MMIDIDX and a header of %d bytes", file->path,
-            MEGATRON_HEADER);
+            "%s is not an index of Megatron: it does not begin with MMIDIDX and a header of %d bytes",
+            file->path, MEGATRON_HEADER);
     if (tokens_u64(h + 9) != 1)
         return gyre_fail(GYRE_ERR_FORMAT, "%s is of version %" PRIu64 "; this program reads version 1",
                          file->path, tokens_u64(h + 9));
     if (h[17] >= MEGATRON_TYPES || !megatron_type[h[17]].known)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: byte 17 says type %u, which is none of tokens", file->path,
-                         h[17]);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: byte 17 says type %u, which is not a type of tokens",
+                         file->path, h[17]);
     uint64_t sequences = tokens_u64(h + 18), documents = tokens_u64(h + 26);
     uint64_t room = file->bytes - MEGATRON_HEADER;
     if (sequences > room / 12 || documents > (room - 12 * sequences) / 8 || documents == 0)
@@ -128,7 +128,7 @@ static gyre_status_t read_index(const model_tokens_file_t *file, index_t *index,
                          file->path, sequences, documents, file->bytes);
     uint64_t rest = room - 12 * sequences - 8 * documents;
     if (rest != 0 && rest != sequences) /* modes */
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: %" PRIu64 " bytes are left behind its tables", file->path,
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %" PRIu64 " bytes are left after its tables", file->path,
                          rest);
     index->sequences = sequences;
     index->documents = documents;

@@ -21,7 +21,7 @@ static gyre_status_t check_extents(const model_tokens_file_t *file, uint64_t cou
     if (tokens_u64(h + TOKENS_AT_SIZE) != file->bytes)
         return gyre_fail(GYRE_ERR_FORMAT,
                          "%s has %zu bytes, but its header speaks of %" PRIu64
-                         ": it was cut off or added to; write it anew with gyre-tokenize",
+                         ": it was cut off or added to; write it again with gyre-tokenize",
                          file->path, file->bytes, tokens_u64(h + TOKENS_AT_SIZE));
     if (!base_mul((size_t)count, width, &bytes) || !base_add((size_t)documents, 1, &entries) ||
         !base_mul(entries, 8, &table_bytes) || data < TOKENS_GYRE_HEADER || data > file->bytes ||
@@ -45,7 +45,7 @@ static gyre_status_t check_header(const model_tokens_file_t *file)
     if (file->bytes < TOKENS_GYRE_HEADER || memcmp(h, TOKENS_GYRE_MAGIC, 8) != 0)
         return gyre_fail(
             GYRE_ERR_FORMAT,
-            "%s is no token file of Gyre: it does not begin with \\x89GYT and a header of %d bytes; "
+            "%s is not a token file of Gyre: it does not begin with \\x89GYT and a header of %d bytes; "
             "gyre-tokenize writes one, --data-format names another format",
             file->path, TOKENS_GYRE_HEADER);
     if (tokens_u64(h + TOKENS_AT_HEADER_HASH) != base_hash64(h, TOKENS_AT_HEADER_HASH, 0))
@@ -60,7 +60,8 @@ static gyre_status_t check_header(const model_tokens_file_t *file)
         (bits == 16 && vocab > 65536) || (eot != UINT64_MAX && eot >= vocab) ||
         h[TOKENS_AT_NAME + MODEL_TOKENS_NAME - 1] != 0)
         return gyre_fail(GYRE_ERR_FORMAT,
-                         "%s: tokens of %" PRIu32 " bits of a vocabulary of %" PRIu64 " cannot be",
+                         "%s: the header is invalid: tokens of %" PRIu32 " bits, a vocabulary of %" PRIu64
+                         " ids",
                          file->path, bits, vocab);
     return GYRE_OK;
 }
@@ -133,8 +134,10 @@ gyre_status_t model_tokens_create(const char *path, const model_tokens_header_t 
 {
     if (header->vocab == 0 || header->vocab > TOKENS_VOCAB_MOST ||
         (header->eot >= 0 && (uint64_t)header->eot >= header->vocab))
-        return gyre_fail(GYRE_ERR_INVALID, "a token file with %zu ids and end of text %" PRId64 " cannot be",
-                         header->vocab, header->eot);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a token file needs a vocabulary of 1 to %zu ids, not %zu, and an end of text in "
+                         "it, not %" PRId64,
+                         (size_t)TOKENS_VOCAB_MOST, header->vocab, header->eot);
     model_tokens_writer_t *writer = calloc(1, sizeof *writer);
     if (writer)
         writer->hash = base_hash_begin();
@@ -162,7 +165,7 @@ gyre_status_t model_tokens_create(const char *path, const model_tokens_header_t 
         base_file_abandon(&writer->file);
         free_writer(writer);
         return gyre_fail(GYRE_ERR_INVALID,
-                         "%s is no file: a token file cannot be written to a pipe or device", path);
+                         "%s is not a file: a token file cannot be written to a pipe or device", path);
     }
     unsigned char zeros[TOKENS_GYRE_HEADER] = {0};
     fwrite(zeros, 1, sizeof zeros, writer->file.out); /* an error stays: finish tells it */

@@ -135,7 +135,8 @@ gyre_status_t model_safetensors_open(const char *path, model_safetensors_file_t 
     if (!(out->path = strdup(path)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     else if (fstat(out->fd, &info) != 0 || !S_ISREG(info.st_mode) || (size_t)info.st_size < sizeof(uint64_t))
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: it is no file of 8 bytes or more",
+        status = gyre_fail(GYRE_ERR_FORMAT,
+                           "%s is not a safetensors file: it has less than 8 bytes or is not a regular file",
                            path);
     if (status == GYRE_OK) {
         out->bytes = (size_t)info.st_size;

@@ -170,7 +170,7 @@ static gyre_status_t find_shape(const file_t *file, const char *name, size_t sha
     for (size_t d = 0; d < 2; d++) {
         json_int_t extent = json_integer_value(json_array_get(extents, d));
         if (json_array_size(extents) != 2 || extent <= 0)
-            return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is no matrix", name, file->path);
+            return gyre_fail(GYRE_ERR_FORMAT, "%s in %s is not a matrix", name, file->path);
         shape[d] = (size_t)extent;
     }
     return GYRE_OK;
@@ -187,7 +187,7 @@ static gyre_status_t find_heads(const file_t *file, size_t *heads)
     size_t digits = text ? strspn(text, "0123456789") : 0;
     if (digits == 0 || text[digits] || digits > 9 || (*heads = strtoul(text, NULL, 10)) == 0)
         return gyre_fail(GYRE_ERR_FORMAT,
-                         "n_head in the metadata of %s is no number of attention heads: %.30s", file->path,
+                         "n_head in the metadata of %s is not a number of attention heads: %.30s", file->path,
                          text ? text : "not a string");
     return GYRE_OK;
 }

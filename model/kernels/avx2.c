@@ -3,12 +3,6 @@
 
 #if MODEL_HAVE_X86_TARGETS
 #pragma GCC target("avx2")
-#define MODEL_REAL_BITS 32
-#define MODEL_TABLE     model_table_f32_avx2
-#include "model/kernels/instance.inc"
-#undef MODEL_REAL_BITS
-#undef MODEL_TABLE
-#define MODEL_REAL_BITS 64
-#define MODEL_TABLE     model_table_f64_avx2
+#define MODEL_TABLE model_table_f32_avx2
 #include "model/kernels/instance.inc"
 #endif

@@ -3,12 +3,6 @@
 
 #if MODEL_HAVE_X86_TARGETS
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")
-#define MODEL_REAL_BITS 32
-#define MODEL_TABLE     model_table_f32_avx512
-#include "model/kernels/instance.inc"
-#undef MODEL_REAL_BITS
-#undef MODEL_TABLE
-#define MODEL_REAL_BITS 64
-#define MODEL_TABLE     model_table_f64_avx512
+#define MODEL_TABLE model_table_f32_avx512
 #include "model/kernels/instance.inc"
 #endif

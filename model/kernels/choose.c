@@ -48,20 +48,6 @@ const model_kernels_t_f32 *model_kernels_f32(model_isa_t isa)
     return &model_table_f32_base;
 }
 
-const model_kernels_t_f64 *model_kernels_f64(model_isa_t isa)
-{
-    isa = resolve(isa);
-    if (!machine_has(isa))
-        return NULL;
-#if MODEL_HAVE_X86_TARGETS
-    if (isa == MODEL_ISA_AVX512)
-        return &model_table_f64_avx512;
-    if (isa == MODEL_ISA_AVX2)
-        return &model_table_f64_avx2;
-#endif
-    return &model_table_f64_base;
-}
-
 /* ---- numbers that operators are given ------------------------------------------------------------------------- */
 
 double model_alibi_slope(size_t h, size_t H)
@@ -92,16 +78,6 @@ void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t l
 uint32_t model_dropout_below(double probability)
 {
     return (uint32_t)(probability * 4294967296.0);
-}
-
-void model_rope_table_f64(double *turn, size_t T, size_t half, double theta)
-{
-    for (size_t t = 0; t < T; t++)
-        for (size_t i = 0; i < half; i++) {
-            double angle = (double)t * pow(theta, -(double)i / (double)half);
-            turn[2 * t * half + i] = cos(angle);
-            turn[(2 * t + 1) * half + i] = sin(angle);
-        }
 }
 
 void model_rope_table_f32(float *turn, size_t T, size_t half, double theta)

@@ -1,4 +1,4 @@
-/* model/kernels/instances.h: the instances of the kernels, one pair of tables per instruction set (private to model/).
+/* model/kernels/instances.h: the instances of the kernels, one table per instruction set (private to model/).
  *
  * GCC compiles a file's functions for another target after a pragma; other compilers and processors build the
  * base instance only. */
@@ -17,10 +17,8 @@
 #endif
 
 extern const model_kernels_t_f32 model_table_f32_base;
-extern const model_kernels_t_f64 model_table_f64_base;
 #if MODEL_HAVE_X86_TARGETS
 extern const model_kernels_t_f32 model_table_f32_avx2, model_table_f32_avx512;
-extern const model_kernels_t_f64 model_table_f64_avx2, model_table_f64_avx512;
 #endif
 
 #endif

@@ -1,4 +1,5 @@
-/* model/kernels/kernels.h: the arithmetic of the model, for float and double, for several instruction sets.
+/* model/kernels/kernels.h: the arithmetic of the model in float, for several instruction sets. tests/model/f64 compiles the same
+ * sources for double, for gradient checks.
  *
  * The operators are ours (*.inc here, compiled once per type and instruction set); matrix products are the
  * BLAS's. No operator contracts a*b+c into a fused multiply-add and every sum has a fixed number of lanes, so all
@@ -37,16 +38,11 @@ void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t l
                        uint32_t key[4]);
 uint32_t model_dropout_below(double probability);
 
-#define MODEL_REAL_BITS 32
 #include "model/kernels/real.h"
 #include "model/kernels/table.inc"
-#undef MODEL_REAL_BITS
-#define MODEL_REAL_BITS 64
-#include "model/kernels/real.h"
-#include "model/kernels/table.inc"
-#undef MODEL_REAL_BITS
 #undef real
 #undef real_bits_t
 #undef REAL
+#undef REAL_TYPE
 
 #endif

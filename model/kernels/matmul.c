@@ -76,10 +76,3 @@ void model_matmul_f32(int trans_a, int trans_b, size_t M, size_t N, size_t K, fl
                      lda, b, ld, beta, C + m * ldc + n, ldc);
     }
 }
-
-void model_matmul_f64(int trans_a, int trans_b, size_t M, size_t N, size_t K, double alpha, const double *A,
-                      size_t lda, const double *B, size_t ldb, double beta, double *C, size_t ldc)
-{
-    cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-                (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
-}

@@ -1,8 +1,11 @@
 /* model/kernels/real.h: one source for float and double.
  *
- * Define MODEL_REAL_BITS as 32 or 64 and include this; then `real` is the element type and REAL(name) the name
- * of its instance (name_f32, name_f64). It has no guard: it may be included again after the bits have changed.
- * Training runs in float; gradient checks run the same lines in double. */
+ * `real` is the element type and REAL(name) the name of its instance (name_f32, name_f64). The library is compiled for float;
+ * gradient checks (tests/model/f64) compile the same lines for double and define MODEL_REAL_BITS as 64. No guard: it may be
+ * included again after MODEL_REAL_BITS has changed. */
+#ifndef MODEL_REAL_BITS
+#define MODEL_REAL_BITS 32
+#endif
 #undef real
 #undef real_bits_t
 #undef REAL

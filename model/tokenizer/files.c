@@ -37,7 +37,7 @@ static size_t unletter(const char *word, size_t length, unsigned char *out, size
     size_t count = 0, step;
     for (size_t i = 0; i < length; i += step, count++) {
         uint32_t letter;
-        step = tokenizer_utf8((const unsigned char *)word + i, length - i, &letter);
+        step = base_utf8_decode((const unsigned char *)word + i, length - i, &letter);
         int byte = step > 0 ? tokenizer_unletter(letter) : -1;
         if (byte < 0 || count == room)
             return 0;
@@ -95,7 +95,7 @@ static gyre_status_t each_merge(model_tokenizer_t *tokenizer, const char *path, 
         if (!parse_merge(line, length, &merge))
             return gyre_fail(
                 GYRE_ERR_FORMAT,
-                "%s: line %zu is no merge of two tokens in GPT-2's letters ('%.*s'): is it a merges.txt?",
+                "%s: line %zu is not a merge of two tokens in GPT-2's letters ('%.*s'): is it a merges.txt?",
                 path, number, (int)(length < 40 ? length : 40), line);
         if (!ranks)
             status = tokenizer_add(tokenizer, path, 256 + *count, merge.bytes, merge.all, 0);

@@ -6,6 +6,7 @@
 #ifndef MODEL_TOKENIZER_INTERNAL_H
 #define MODEL_TOKENIZER_INTERNAL_H
 
+#include "base/utf8.h"
 #include "model/tokenizer/tokenizer.h"
 
 #define TOKENIZER_IDS    ((size_t)1 << 22) /* more are no vocabulary but an error */
@@ -56,9 +57,6 @@ struct model_tokenizer {
 /* The alphabet in which GPT-2's files write bytes: a byte is this code point (below 0x144), and back; -1: none. */
 uint32_t tokenizer_letter(unsigned byte);
 int tokenizer_unletter(uint32_t letter);
-
-/* One code point of UTF-8 (RFC 3629) at text[0 .. bytes), its length; 0: it is none. */
-size_t tokenizer_utf8(const unsigned char *text, size_t bytes, uint32_t *out);
 
 /* Token `id` has these bytes. FORMAT: it has others, or is out of range; `path` is for the message. */
 gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size_t id, const void *bytes,

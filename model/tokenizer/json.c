@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/tokenizer/internal.h"
 
 /* What is refused: KEY is VALUE, and why. */
@@ -130,7 +130,7 @@ static int to_bytes(const char *word, size_t length, unsigned char *out, size_t 
     *count = 0;
     for (size_t i = 0, step; i < length; i += step) {
         uint32_t letter;
-        step = tokenizer_utf8((const unsigned char *)word + i, length - i, &letter);
+        step = base_utf8_decode((const unsigned char *)word + i, length - i, &letter);
         int byte = step > 0 ? tokenizer_unletter(letter) : -1;
         if (byte < 0 || *count == room)
             return 0;
@@ -194,21 +194,20 @@ static gyre_status_t read_vocab(model_tokenizer_t *tokenizer, const char *path, 
     json_t *value;
     gyre_status_t status = GYRE_OK;
     if (!json_is_object(vocab) || json_object_size(vocab) == 0)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: model.vocab is no object of tokens and ids", path);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: model.vocab is not an object of tokens and ids", path);
     json_object_foreach(vocab, word, value)
     {
         unsigned char bytes[4096];
         size_t id, count;
         if (!is_id(value, &id))
-            return gyre_fail(GYRE_ERR_FORMAT, "%s: the id of token '%.80s' is none", path, word);
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: token '%.80s' has no valid id", path, word);
         if (id < tokenizer->vocab && tokenizer->token[id].there && tokenizer->token[id].special)
             continue; /* an added one: its content is text, not letters */
         if (!to_bytes(word, strlen(word), bytes, sizeof bytes, &count))
-            return gyre_fail(
-                GYRE_ERR_INVALID,
-                "%s: token '%.80s' is not written in the letters of byte-level BPE, and is no added "
-                "token: no other kind of vocabulary is supported",
-                path, word);
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s: token '%.80s' is not written in the letters of byte-level BPE, and is not "
+                             "an added token: no other kind of vocabulary is supported",
+                             path, word);
         if ((status = tokenizer_add(tokenizer, path, id, bytes, count, 0)) != GYRE_OK)
             return status;
     }
@@ -244,7 +243,7 @@ static gyre_status_t read_merge(model_tokenizer_t *tokenizer, const char *path, 
 static gyre_status_t read_merges(model_tokenizer_t *tokenizer, const char *path, const json_t *merges)
 {
     if (!json_is_array(merges) || json_array_size(merges) > TOKENIZER_MERGES)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: model.merges is no list of pairs", path);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: model.merges is not a list of pairs", path);
     gyre_status_t status = tokenizer_merges(tokenizer, json_array_size(merges));
     for (size_t i = 0; status == GYRE_OK && i < json_array_size(merges); i++)
         status = read_merge(tokenizer, path, i, json_array_get(merges, i));
@@ -270,7 +269,7 @@ static gyre_status_t read_all(model_tokenizer_t *tokenizer, const char *path, co
     const json_t *model = json_object_get(all, "model");
     json_t *vocab = json_object_get(model, "vocab");
     if (!json_is_object(model))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s has no model: it is no tokenizer.json", path);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s has no model: it is not a tokenizer.json", path);
     gyre_status_t status = check_model(path, model);
     if (status == GYRE_OK)
         status = check_rest(path, all);
@@ -298,7 +297,7 @@ gyre_status_t tokenizer_read_json(model_tokenizer_t *tokenizer, const char *path
         return status;
     status = json_is_object(all)
                  ? read_all(tokenizer, path, all)
-                 : gyre_fail(GYRE_ERR_FORMAT, "%s is no tokenizer.json: it is no object", path);
+                 : gyre_fail(GYRE_ERR_FORMAT, "%s is not a tokenizer.json: it is not an object", path);
     json_decref(all);
     return status;
 }

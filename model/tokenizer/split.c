@@ -139,7 +139,7 @@ gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, c
         unsigned char text[200] = "";
         pcre2_get_error_message(error, text, sizeof text);
         free(copy);
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: its pattern '%.200s' is none: %s", path, pattern,
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: its pattern '%.200s' is invalid: %s", path, pattern,
                          (char *)text);
     }
     (void)pcre2_jit_compile(code,
@@ -253,10 +253,10 @@ static size_t valid_run(const unsigned char *text, size_t bytes, size_t *bad)
 {
     size_t run = 0, length;
     uint32_t c;
-    while (run < bytes && (length = text[run] < 0x80 ? 1 : tokenizer_utf8(text + run, bytes - run, &c)) > 0)
+    while (run < bytes && (length = text[run] < 0x80 ? 1 : base_utf8_decode(text + run, bytes - run, &c)) > 0)
         run += length;
     *bad = 0;
-    while (run == 0 && *bad < bytes && tokenizer_utf8(text + *bad, bytes - *bad, &c) == 0)
+    while (run == 0 && *bad < bytes && base_utf8_decode(text + *bad, bytes - *bad, &c) == 0)
         ++*bad;
     return run;
 }

@@ -37,32 +37,6 @@ int tokenizer_unletter(uint32_t letter)
     return -1;
 }
 
-size_t tokenizer_utf8(const unsigned char *text, size_t bytes, uint32_t *out)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (bytes == 0)
-        return 0;
-    uint32_t c = text[0];
-    size_t length = c < 0x80                ? 1
-                    : c >= 0xC2 && c < 0xE0 ? 2
-                    : c >= 0xE0 && c < 0xF0 ? 3
-                    : c >= 0xF0 && c < 0xF5 ? 4
-                                            : 0;
-    if (length == 0 || length > bytes)
-        return 0;
-    if (length > 1)
-        c &= 0x7Fu >> length;
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xC0) != 0x80)
-            return 0;
-        c = c << 6 | (text[i] & 0x3Fu);
-    }
-    if (c < least[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
-        return 0;
-    *out = c;
-    return length;
-}
-
 /* ---- vocabulary --------------------------------------------------------------------------------------------------- */
 
 gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size_t id, const void *bytes,
@@ -152,11 +126,10 @@ gyre_status_t tokenizer_index(model_tokenizer_t *tokenizer, const char *path)
         unsigned char byte = (unsigned char)b;
         tokenizer->byte_id[b] = tokenizer_lookup(tokenizer, &byte, 1);
         if (tokenizer->byte_id[b] == TOKENIZER_NONE)
-            return gyre_fail(
-                GYRE_ERR_FORMAT,
-                "%s: byte 0x%02x has no token, so there are texts that cannot be encoded: this is no "
-                "byte-level vocabulary",
-                path, b);
+            return gyre_fail(GYRE_ERR_FORMAT,
+                             "%s: byte 0x%02x has no token, so there are texts that cannot be encoded: it is "
+                             "not a byte-level vocabulary",
+                             path, b);
     }
     return GYRE_OK;
 }
@@ -202,7 +175,7 @@ gyre_status_t tokenizer_merge(model_tokenizer_t *tokenizer, const char *path, ui
     uint64_t pair = (uint64_t)left << 32 | right;
     size_t at = pair_slot(tokenizer, pair);
     if (tokenizer->pair_rank[at] != TOKENIZER_NONE)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: merge %zu has come before", path, tokenizer->merges + 1);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: merge %zu stands there twice", path, tokenizer->merges + 1);
     tokenizer->pair[at] = pair;
     tokenizer->pair_rank[at] = (uint32_t)tokenizer->merges;
     tokenizer->merged[tokenizer->merges++] = id;
@@ -227,7 +200,7 @@ static gyre_status_t read_file(const char *path, char **text, size_t *bytes)
     char *all = NULL;
     size_t got = 0;
     if (fstat(fileno(in), &info) != 0 || !S_ISREG(info.st_mode))
-        status = gyre_fail(GYRE_ERR_INVALID, "%s is no file: name a tokenizer's file", path);
+        status = gyre_fail(GYRE_ERR_INVALID, "%s is not a file: name a tokenizer's file", path);
     else if (!(all = malloc((size_t)info.st_size + 1)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
     else if ((got = fread(all, 1, (size_t)info.st_size, in)) != (size_t)info.st_size)
@@ -294,7 +267,7 @@ static gyre_status_t read_kind(model_tokenizer_t *tokenizer, const char *path, c
         status = tokenizer_read_merges(tokenizer, path, text, bytes);
     } else
         status = gyre_fail(GYRE_ERR_FORMAT,
-                           "%s is no .tiktoken file: its first line is not base64 and a number", path);
+                           "%s is not a .tiktoken file: its first line is not base64 and a number", path);
     free(text);
     return status;
 }

@@ -65,8 +65,8 @@ static int is_good(const optim_saver_t *saver, uint64_t step)
     return 0;
 }
 
-/* Behind a new good checkpoint: the oldest goes, and so does whatever is older than the new one and no good. Nothing
- * depends on them any more, so what cannot be removed is told and left. */
+/* After a new good checkpoint: the oldest goes, and so does what is older than the new one and no good. Nothing
+ * depends on them any more, so what cannot be removed is logged and left. */
 static void forget_old(optim_saver_t *saver)
 {
     uint64_t *steps = NULL;
@@ -273,8 +273,7 @@ static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
     uint64_t *steps = NULL;
     size_t count = 0;
     gyre_status_t status = model_snapshot_list(saver->folder, &steps, &count);
-    int level = base_log_limit;
-    base_log_set_level(BASE_LOG_NONE); /* whoever resumed has told what is no good */
+    int muted = base_log_mute(1); /* the resume has logged what is damaged */
     for (size_t i = count; status == GYRE_OK && i-- > 0;) {
         if (steps[i] > resumed || model_snapshot_check(saver->folder, steps[i]) != GYRE_OK)
             continue;
@@ -284,7 +283,7 @@ static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
         }
         saver->good[saver->goods++] = saver->newest = steps[i];
     }
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     free(steps);
     return status;
 }

@@ -1,4 +1,4 @@
-/* optim/checkpoint/shards.c: the files of a checkpoint as its index tells of them: checking them, and finding any range in them. */
+/* optim/checkpoint/shards.c: the files of a checkpoint by its index: checking them, and finding any range in them. */
 #include "optim/checkpoint/shards.h"
 
 #include <errno.h>
@@ -14,11 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/formats/weights.h"
-
-static gyre_status_t too_long(const char *folder)
-{
-    return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
-}
+#include "optim/checkpoint/path.h"
 
 /* ---- taking an index apart --------------------------------------------------------------------------------- */
 
@@ -283,7 +279,7 @@ gyre_status_t model_shards_sizes(const model_shards_t *shards, const char *folde
     for (size_t f = 0; f < shards->files; f++) {
         const file_t *file = &shards->file[f];
         if (!file_path(folder, file, path))
-            return too_long(folder);
+            return checkpoint_path_too_long(folder);
         if (stat(path, &info) != 0)
             return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
                                    "cannot open %s", path);
@@ -300,8 +296,8 @@ gyre_status_t model_shards_verify(const model_shards_t *shards, const char *fold
     for (size_t f = index; f < shards->files; f += of) {
         const file_t *file = &shards->file[f];
         model_file_sum_t sum = {0};
-        gyre_status_t status =
-            file_path(folder, file, path) ? model_checkpoint_sum(path, &sum) : too_long(folder);
+        gyre_status_t status = file_path(folder, file, path) ? model_checkpoint_sum(path, &sum)
+                                                             : checkpoint_path_too_long(folder);
         if (status == GYRE_OK && sum.bytes != file->bytes)
             status = gyre_fail(GYRE_ERR_FORMAT, "%s has %llu bytes instead of %llu", path,
                                (unsigned long long)sum.bytes, (unsigned long long)file->bytes);
@@ -317,7 +313,7 @@ gyre_status_t model_shards_verify(const model_shards_t *shards, const char *fold
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-/* The first stored range that ends behind element `first` of `row`. */
+/* The first stored range that ends after element `first` of `row`. */
 static size_t find_range(const model_shards_t *shards, size_t row, size_t first)
 {
     size_t low = 0, high = shards->ranges;
@@ -385,7 +381,7 @@ static gyre_status_t read_file(const char *folder, const file_t *file, const pie
 {
     char path[PATH_MAX];
     if (!file_path(folder, file, path))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",

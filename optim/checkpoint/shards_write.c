@@ -1,4 +1,4 @@
-/* optim/checkpoint/shards_write.c: one rank's ranges as a file, and the entry that tells of it. */
+/* optim/checkpoint/shards_write.c: one rank's ranges as a file, and its entry. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +8,11 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/formats/weights.h"
 #include "model/formats/safetensors.h"
 #include "optim/checkpoint/shards.h"
+#include "optim/checkpoint/path.h"
 
 #define ENTRY_LIMIT (64 << 20) /* bytes of a shard-N.done */
 
@@ -37,18 +38,6 @@ static int shard_path(const char *folder, size_t writer, const char *ending, cha
 {
     int n = snprintf(path, PATH_MAX, "%s/shard-%05zu.%s", folder, writer, ending);
     return n > 0 && n < PATH_MAX;
-}
-
-static gyre_status_t too_long(const char *folder)
-{
-    return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
-}
-
-static json_t *hex(uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
-    return json_string(text);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------ */
@@ -96,9 +85,9 @@ static json_t *make_entry(const char *path, const model_file_sum_t *sum, size_t 
     for (size_t i = 0; i < ranges; i++)
         bad |= json_array_append_new(list, json_pack("[I, I, I]", (json_int_t)number[range[i].row],
                                                      (json_int_t)range[i].first, (json_int_t)range[i].count));
-    json_t *entry =
-        json_pack("{s:s, s:I, s:o, s:I, s:o}", "name", strrchr(path, '/') + 1, "bytes",
-                  (json_int_t)sum->bytes, "xxh3", hex(sum->hash), "data", (json_int_t)data, "ranges", list);
+    json_t *entry = json_pack("{s:s, s:I, s:o, s:I, s:o}", "name", strrchr(path, '/') + 1, "bytes",
+                              (json_int_t)sum->bytes, "xxh3", base_json_hex(sum->hash), "data",
+                              (json_int_t)data, "ranges", list);
     if (entry && bad) {
         json_decref(entry);
         entry = NULL;
@@ -118,20 +107,21 @@ static gyre_status_t write_shard(const char *folder, size_t writer, const model_
         if (range[i].row >= whole->rows || number[range[i].row] == MODEL_NONE)
             status = gyre_fail(GYRE_ERR_INVALID, "row %zu is not stored in checkpoints", range[i].row);
     if (status == GYRE_OK && !shard_path(folder, writer, "safetensors", path))
-        status = too_long(folder);
+        status = checkpoint_path_too_long(folder);
     if (status == GYRE_OK)
         status = write_file(path, whole, range, ranges, &sum, &data);
     json_t *entry = status == GYRE_OK ? make_entry(path, &sum, data, number, range, ranges) : NULL;
     if (status == GYRE_OK && !entry)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the entry of %s", path);
     if (status == GYRE_OK)
-        status = shard_path(folder, writer, "done", path) ? base_json_write(path, entry) : too_long(folder);
+        status = shard_path(folder, writer, "done", path) ? base_json_write(path, entry)
+                                                          : checkpoint_path_too_long(folder);
     json_decref(entry);
     free(number);
     return status;
 }
 
-/* What cannot be told is found out by waiting. */
+/* What cannot be sent is found out by waiting. */
 void model_shard_fail(const char *folder, size_t writer)
 {
     char path[PATH_MAX];
@@ -156,7 +146,7 @@ gyre_status_t model_shard_entry(const char *folder, size_t writer, json_t **entr
     char path[PATH_MAX], why[512] = "";
     struct stat info;
     if (!shard_path(folder, writer, "done", path))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     if (stat(path, &info) == 0) {
         if (info.st_size > ENTRY_LIMIT)
             return gyre_fail(GYRE_ERR_FORMAT, "%s is not the entry of a shard", path);

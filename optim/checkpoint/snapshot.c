@@ -1,5 +1,6 @@
 /* optim/checkpoint/snapshot.c: checkpoints of a run: written whole or not at all, checked when read. */
 #include "optim/checkpoint/snapshot.h"
+#include "optim/checkpoint/path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 
 #define FORMAT      "gyre-training-checkpoint"
@@ -27,17 +28,6 @@
 #define ABANDONED_S 3600         /* nothing was written in there for so long: nobody writes there any more */
 
 /* ---- names ---------------------------------------------------------------------------------------------- */
-
-static int join(char *path, size_t bytes, const char *folder, const char *name)
-{
-    int n = snprintf(path, bytes, "%s/%s", folder, name);
-    return n > 0 && (size_t)n < bytes;
-}
-
-static gyre_status_t too_long(const char *folder)
-{
-    return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
-}
 
 int model_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes)
 {
@@ -52,7 +42,7 @@ void model_snapshot_id(char *id, size_t bytes)
     snprintf(id, bytes, "%s-%ld", host, (long)getpid());
 }
 
-/* A hidden name beside it that no other writer uses. */
+/* A hidden name next to it that no other writer uses. */
 static int hidden_path(const char *folder, uint64_t step, const char *what, const char *id, char *path)
 {
     int n =
@@ -68,7 +58,7 @@ static int own_hidden_path(const char *folder, uint64_t step, const char *what, 
     return hidden_path(folder, step, what, id, path);
 }
 
-/* The step that a name stands for; -1: it is none of ours. */
+/* The step that a name stands for; -1: the name is not a checkpoint's. */
 static int64_t step_of(const char *name)
 {
     const char *digits = name + 5;
@@ -79,7 +69,7 @@ static int64_t step_of(const char *name)
 
 /* ---- folders -------------------------------------------------------------------------------------------- */
 
-/* Names are safe on disk behind this. Some file systems cannot sync folders: there is nothing to be done then. */
+/* Names are safe on disk after this. Some file systems cannot sync folders: there is nothing to be done then. */
 static gyre_status_t sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -100,7 +90,7 @@ static int remove_folder(const char *path)
     for (struct dirent *entry; (entry = readdir(folder));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        if (!join(file, sizeof file, path, entry->d_name))
+        if (!checkpoint_path_join(file, path, entry->d_name))
             err = ENAMETOOLONG;
         else if (unlink(file) != 0 && errno != ENOENT)
             err = errno;
@@ -152,7 +142,7 @@ static gyre_status_t move_away(const char *folder, uint64_t step, char *hidden)
     char path[PATH_MAX];
     if (!model_snapshot_path(folder, step, path, sizeof path) ||
         !own_hidden_path(folder, step, "old", hidden))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     (void)remove_folder(hidden); /* of an attempt that failed half-way */
     if (rename(path, hidden) != 0)
         return errno == ENOENT
@@ -186,13 +176,6 @@ static uint64_t index_hash(const json_t *index)
     free(text);
     json_decref(rest);
     return hash;
-}
-
-static json_t *hex(uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
-    return json_string(text);
 }
 
 /* A list, an element a line: it may have thousands. */
@@ -303,8 +286,8 @@ static gyre_status_t open_index(const char *at, uint64_t step, json_t **out)
 {
     char path[PATH_MAX];
     json_t *index = NULL;
-    if (!join(path, sizeof path, at, INDEX))
-        return too_long(at);
+    if (!checkpoint_path_join(path, at, INDEX))
+        return checkpoint_path_too_long(at);
     gyre_status_t status = read_index(path, &index);
     if (status != GYRE_OK)
         return status;
@@ -342,9 +325,9 @@ static gyre_status_t open_folder(const char *at, uint64_t step, model_snapshot_t
     model_snapshot_t *snapshot = calloc(1, sizeof *snapshot);
     if (!snapshot)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", at);
-    int fits = join(path, sizeof path, at, INDEX);
+    int fits = checkpoint_path_join(path, at, INDEX);
     snprintf(snapshot->at, sizeof snapshot->at, "%s", at);
-    gyre_status_t status = fits ? open_index(at, step, &snapshot->index) : too_long(at);
+    gyre_status_t status = fits ? open_index(at, step, &snapshot->index) : checkpoint_path_too_long(at);
     if (status == GYRE_OK)
         status = model_shards_parse(snapshot->index, path, &snapshot->shards);
     if (status == GYRE_OK)
@@ -361,7 +344,7 @@ gyre_status_t model_snapshot_open(const char *folder, uint64_t step, model_snaps
 {
     char at[PATH_MAX];
     if (!model_snapshot_path(folder, step, at, sizeof at))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     return open_folder(at, step, out);
 }
 
@@ -420,7 +403,7 @@ gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char
         return gyre_fail(GYRE_ERR_INVALID, "step %llu: checkpoints know steps below %llu",
                          (unsigned long long)step, (unsigned long long)MODEL_SNAPSHOT_STEPS);
     if (!hidden_path(folder, step, what, id, made))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     if (mkdir(made, 0777) != 0 && errno != EEXIST) /* another rank was first */
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
     return GYRE_OK;
@@ -442,7 +425,7 @@ static gyre_status_t make_index(const char *path, uint64_t step, const model_par
                          (json_int_t)step, "rows", rows, "files", files, "run", (json_t *)run)
              : NULL;
     uint64_t hash = index ? index_hash(index) : 0;
-    gyre_status_t status = hash != 0 && json_object_set_new(index, "xxh3", hex(hash)) == 0
+    gyre_status_t status = hash != 0 && json_object_set_new(index, "xxh3", base_json_hex(hash)) == 0
                                ? GYRE_OK
                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", path);
     if (status == GYRE_OK)
@@ -456,14 +439,14 @@ static gyre_status_t make_index(const char *path, uint64_t step, const model_par
     return GYRE_OK;
 }
 
-/* Last: a checkpoint without it is none. */
+/* Last: without it, it is not a checkpoint. */
 static gyre_status_t complete(const char *made, uint64_t step, const model_params_t *whole, json_t *files,
                               const json_t *run)
 {
     char path[PATH_MAX];
     json_t *index = NULL;
-    if (!join(path, sizeof path, made, INDEX))
-        return too_long(made);
+    if (!checkpoint_path_join(path, made, INDEX))
+        return checkpoint_path_too_long(made);
     gyre_status_t status = make_index(path, step, whole, files, run, &index);
     if (status == GYRE_OK)
         status = write_index(path, index);
@@ -477,7 +460,7 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
 {
     char path[PATH_MAX], old[PATH_MAX];
     if (!model_snapshot_path(folder, step, path, sizeof path))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     if (rename(made, path) != 0) {
         if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
             return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
@@ -515,7 +498,7 @@ static time_t last_change(const char *path)
     DIR *folder = opendir(path);
     time_t newest = 0;
     for (struct dirent *entry; folder && (entry = readdir(folder));) /* "." among them */
-        if (join(file, sizeof file, path, entry->d_name) && strcmp(entry->d_name, "..") != 0 &&
+        if (checkpoint_path_join(file, path, entry->d_name) && strcmp(entry->d_name, "..") != 0 &&
             stat(file, &info) == 0 && info.st_mtime > newest)
             newest = info.st_mtime;
     if (folder)
@@ -568,11 +551,10 @@ static int restore(const char *folder, const char *path, const char *name)
     uint64_t step = strtoull(digits, NULL, 10);
     if (!model_snapshot_path(folder, step, place, sizeof place) || lstat(place, &info) == 0)
         return 0;
-    int level = base_log_limit;
-    base_log_set_level(BASE_LOG_NONE); /* most are half-written, and nobody's loss */
+    int muted = base_log_mute(1); /* most are half-written: not an error */
     int whole =
         open_folder(path, step, &snapshot) == GYRE_OK && model_snapshot_verify(snapshot, 0, 1) == GYRE_OK;
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     model_snapshot_close(snapshot);
     return whole && rename(path, place) == 0;
 }
@@ -586,7 +568,7 @@ void model_snapshot_sweep(const char *folder, const char *id, const char *except
         size_t length = strlen(entry->d_name);
         if (strncmp(entry->d_name, HIDDEN, sizeof HIDDEN - 1) == 0 && length > n + sizeof HIDDEN &&
             strcmp(entry->d_name + length - n, id) == 0 && entry->d_name[length - n - 1] == '-' &&
-            join(path, sizeof path, folder, entry->d_name) && (!except || strcmp(path, except) != 0))
+            checkpoint_path_join(path, folder, entry->d_name) && (!except || strcmp(path, except) != 0))
             (void)remove_folder(path);
     }
     if (all)
@@ -597,7 +579,7 @@ gyre_status_t model_snapshot_probe(const char *folder, const char *id)
 {
     char path[PATH_MAX];
     if (!hidden_path(folder, 0, "probe", id, path))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
     return GYRE_OK;
@@ -620,12 +602,12 @@ gyre_status_t model_snapshot_prepare(const char *folder)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
     for (struct dirent *entry; (entry = readdir(all));)
         if (strncmp(entry->d_name, HIDDEN, sizeof HIDDEN - 1) == 0 &&
-            join(path, sizeof path, folder, entry->d_name) && is_abandoned(path, entry->d_name) &&
+            checkpoint_path_join(path, folder, entry->d_name) && is_abandoned(path, entry->d_name) &&
             !restore(folder, path, entry->d_name))
             (void)remove_folder(path); /* what cannot be removed harms nobody */
     closedir(all);
     if (!own_hidden_path(folder, 0, "try", path))
-        return too_long(folder);
+        return checkpoint_path_too_long(folder);
     if (mkdir(path, 0777) != 0)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
     (void)rmdir(path);

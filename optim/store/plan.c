@@ -13,9 +13,10 @@
 static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t rank)
 {
     if (c->stage < 0 || c->stage > 3)
-        return gyre_fail(GYRE_ERR_INVALID, "ZeRO stage %d: there are 0, 1, 2 and 3", c->stage);
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: stage %d is out of range 0..3", c->stage);
     if (ranks < 1 || rank >= ranks)
-        return gyre_fail(GYRE_ERR_INVALID, "rank %zu of %zu data-parallel ranks", rank, ranks);
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: rank %zu is out of range for %zu data-parallel ranks", rank,
+                         ranks);
     if (c->precision != MODEL_FLOAT32 && c->precision != MODEL_BFLOAT16 && c->precision != MODEL_FLOAT16)
         return gyre_fail(GYRE_ERR_INVALID, "%d is not a precision", (int)c->precision);
     if (c->grad16 && c->precision == MODEL_FLOAT32)
@@ -24,7 +25,7 @@ static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t ra
     return c->precision == MODEL_FLOAT16 ? optim_scaler_check(&c->scaler) : GYRE_OK;
 }
 
-/* 1 if row r, behind `count` elements of an open bucket, begins a new one. */
+/* 1 if row r, after `count` elements of an open bucket, begins a new one. */
 static int begins(const zero_plan_t *plan, size_t r, size_t count)
 {
     const model_param_t *row = plan->params->row;

@@ -162,8 +162,9 @@ static gyre_status_t check_rows(const optim_zero_t *zero, size_t first, size_t r
     if (rows > 0 && first < params->rows && rows <= params->rows - first &&
         params->row[first].layer == params->row[first + rows - 1].layer)
         return GYRE_OK;
-    return gyre_fail(GYRE_ERR_INVALID, "%s of rows %zu .. + %zu: not rows of one unit of the %zu here", what,
-                     first, rows, params->rows);
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "ZeRO: %s of %zu rows from row %zu on: they are not rows of one unit (%zu rows here)",
+                     what, rows, first, params->rows);
 }
 
 /* The rows' weights are there; *held: their unit's buffer, or NULL: they lie in zero->weights. */
@@ -183,7 +184,7 @@ static gyre_status_t hold(optim_zero_t *zero, size_t first, size_t rows, size_t 
     if ((status = begin_entry(zero, first, 1, &entry)) != GYRE_OK)
         return status;
     if (entry->users++ > 0)
-        return gyre_fail(GYRE_ERR_INVALID, "acquire of %s: its unit is in use",
+        return gyre_fail(GYRE_ERR_INVALID, "acquire of %s: its unit is in use already",
                          plan->params->row[first].name);
     if (!entry->filled && (status = fill(zero, entry)) != GYRE_OK)
         return status;
@@ -244,7 +245,7 @@ gyre_status_t zero_store_forget(optim_zero_t *zero)
     for (size_t i = 0; i < zero->entries; i++) {
         zero_entry_t *entry = &zero->entry[i];
         if (entry->users)
-            return gyre_fail(GYRE_ERR_INVALID, "weights are to change while the model uses %s",
+            return gyre_fail(GYRE_ERR_INVALID, "weights cannot change while the model uses %s",
                              zero->plan.params->row[entry->first].name);
         for (size_t r = 0; r < entry->requests; r++) {
             gyre_status_t one = zero->on->wait(zero, &entry->request[r]);
@@ -276,7 +277,8 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
     if (rows == 0)
         return GYRE_OK;
     if (first >= params->rows || rows > params->rows - first)
-        return gyre_fail(GYRE_ERR_INVALID, "rows %zu .. + %zu of %zu", first, rows, params->rows);
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: %zu rows from row %zu on are out of range: there are %zu",
+                         rows, first, params->rows);
     gyre_status_t status = down && zero->plan.config.share == 0 ? zero_buckets_nothing(zero) : GYRE_OK;
     if (!zero->plan.gathers)
         return status;
@@ -314,7 +316,8 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
         return status;
     size_t i = zero->seen[first], share = plan->config.share;
     if (i >= share)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: a gradient of sequence %zu, and this rank's share is %zu",
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s: gradient of sequence %zu, but this rank's share is %zu sequences",
                          row[first].name, i, share);
     float *stack = i + 1 < share ? optim_stack_place(zero->stack, i) : NULL;
     int direct = !plan->config.grad16 && (i + 1 == share || plan->pool == 0);
@@ -364,7 +367,7 @@ static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size
     return status;
 }
 
-/* The first row behind `first`, below `end`, that cannot be joined in one call with those before it; *count: their elements. Sums go
+/* The first row after `first`, below `end`, that cannot be joined in one call with those before it; *count: their elements. Sums go
  * element by element, so where they are cut changes no bit, but on a device every call is a launch, once per sequence. */
 static size_t run_of(const optim_zero_t *zero, size_t first, size_t end, size_t *count)
 {
@@ -387,7 +390,7 @@ static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
     (void)slot;
     for (size_t r = first, end, count; status == GYRE_OK && r < first + rows; r = end) {
         if (!zero->placed[r])
-            return gyre_fail(GYRE_ERR_INVALID, "%s is ready, and was given no place", row[r].name);
+            return gyre_fail(GYRE_ERR_INVALID, "%s is ready, but was given no place", row[r].name);
         size_t i = zero->seen[r];
         end = run_of(zero, r, first + rows, &count);
         if (i + 1 == zero->plan.config.share)

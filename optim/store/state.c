@@ -1,8 +1,8 @@
 /* optim/store/state.c: fp32 weights and moments as ranges of rows, in memory or in a file, for updates, checkpoints, export.
  *
- * The file (ZeRO-Infinity's idea: Rajbhandari et al. 2021) has no name, so nothing is left behind. Bucket by bucket its state is
- * read into one window, updated and written back, while the kernel reads the next bucket's ahead and writes the one
- * before behind. */
+ * The file (ZeRO-Infinity's idea: Rajbhandari et al. 2021) has no name, so nothing stays. Bucket by bucket its state is
+ * read into one window, updated and written back, while the kernel reads the next bucket's ahead and still writes
+ * the one before. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -56,7 +56,8 @@ gyre_status_t zero_file_create(optim_zero_t *zero)
         return no_file(plan->config.offload);
     int err = bytes ? posix_fallocate(zero->file, 0, (off_t)bytes) : 0; /* a full disk shows now */
     if (err)
-        return gyre_fail_errno(GYRE_ERR_IO, err, "offload: %zu bytes in %s", bytes, plan->config.offload);
+        return gyre_fail_errno(GYRE_ERR_IO, err, "offload: cannot reserve %zu bytes in %s", bytes,
+                               plan->config.offload);
     gyre_status_t status =
         zero_take(zero, OPTIM_MEMORY_OFFLOAD, plan->max_own * parts_of(zero) * sizeof(float), 0, &memory);
     zero->window = memory;
@@ -84,8 +85,8 @@ static gyre_status_t transfer(optim_zero_t *zero, size_t b, void *memory, size_t
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return gyre_fail_errno(GYRE_ERR_IO, n < 0 ? errno : EIO, "offload: %s of %zu bytes of %s in %s",
-                                   write ? "write" : "read", left,
+            return gyre_fail_errno(GYRE_ERR_IO, n < 0 ? errno : EIO,
+                                   "offload: cannot %s %zu bytes of %s in %s", write ? "write" : "read", left,
                                    zero->plan.params->row[zero->plan.bucket[b].row].name,
                                    zero->plan.config.offload);
         at += n;
@@ -297,7 +298,7 @@ static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_
     gyre_status_t status = zero_weights_wait(zero, b);
     if (status != GYRE_OK)
         return status;
-    if (zero->file >= 0 && zero_half(zero)) /* behind the moments (zero_state_open) */
+    if (zero->file >= 0 && zero_half(zero)) /* after the moments (zero_state_open) */
         return transfer(zero, b, out, bytes, file_at(zero, b) + (off_t)((2 * k->own + at) * sizeof(float)),
                         0);
     const float *weight =
@@ -359,7 +360,7 @@ gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *wh
                                     float *canonical)
 {
     if (row >= whole->rows)
-        return gyre_fail(GYRE_ERR_INVALID, "row %zu of %zu", row, whole->rows);
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: row %zu is out of range: there are %zu", row, whole->rows);
     if (whole->row[row].twin && whole->row[row].kind == MODEL_HEAD)
         row = model_params_find(whole, MODEL_WTE, 0);
     piece_t piece = {0};

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "optim/store/internal.h"
 
-/* Beside the words of the exact sum: ranks that found replicas apart. */
+/* With the words of the exact sum: ranks that found replicas apart. */
 enum { WORD_DRIFTED = OPTIM_EXACT_WORDS, WORDS };
 
 static gyre_status_t check_complete(const optim_zero_t *zero)
@@ -14,7 +14,7 @@ static gyre_status_t check_complete(const optim_zero_t *zero)
     for (size_t r = 0; r < params->rows; r++)
         if (zero->seen[r] != zero->plan.config.share)
             return gyre_fail(GYRE_ERR_INVALID,
-                             "the step ends, and %s has the gradients of %zu of %zu sequences",
+                             "the step ends, but %s has the gradients of only %zu of %zu sequences",
                              params->row[r].name, zero->seen[r], zero->plan.config.share);
     return GYRE_OK;
 }
@@ -132,7 +132,8 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
         return gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift);
     if (word[WORD_DRIFTED])
         return gyre_fail(GYRE_ERR_MISMATCH,
-                         "replicas of weights have drifted apart; the %llu ranks that hold them name them",
+                         "replicas of weights have drifted apart; the error texts of the %llu ranks that "
+                         "hold them name them",
                          (unsigned long long)word[WORD_DRIFTED]);
     scale /= optim_zero_loss_scale(zero);
     step->norm = sqrt(optim_exact_value(word)) * scale;

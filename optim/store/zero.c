@@ -146,7 +146,8 @@ static gyre_status_t take_tables(optim_zero_t *zero)
     const zero_plan_t *plan = &zero->plan;
     size_t rows = plan->params->rows + 1, buckets = plan->buckets + 1, units = plan->units + 1, shards;
     if (!base_mul(buckets, plan->ranks, &shards))
-        return gyre_fail(GYRE_ERR_OVERFLOW, "%zu buckets over %zu ranks", plan->buckets, plan->ranks);
+        return gyre_fail(GYRE_ERR_OVERFLOW, "ZeRO: %zu buckets over %zu ranks are more than memory can hold",
+                         plan->buckets, plan->ranks);
     zero->run = calloc(buckets, sizeof *zero->run);
     zero->shards = calloc(shards, sizeof *zero->shards);
     zero->pool = calloc(buckets, sizeof *zero->pool);
@@ -177,7 +178,7 @@ static gyre_status_t check_groups(const optim_zero_t *zero)
             "group of the two must be given");
     if (!partner && zero->groups.tied)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "a group for tied rows is given, and none of them has its twin elsewhere");
+                         "a group for tied rows is given, but no tied row has its twin on another rank");
     return GYRE_OK;
 }
 

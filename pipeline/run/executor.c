@@ -58,7 +58,7 @@ static gyre_status_t check_config(gyre_comm_t *comm, const pipe_shape_t *shape,
 {
     if (gyre_comm_size(comm) != shape->ranks)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "a pipeline schedule of %d ranks wants a communicator of as many, not of %d",
+                         "a pipeline schedule of %d ranks needs a communicator of as many ranks, not of %d",
                          shape->ranks, gyre_comm_size(comm));
     if (!config->call.forward || (!shape->forward_only && !config->call.backward))
         return gyre_fail(GYRE_ERR_INVALID, "a pipeline executor needs the callbacks forward and backward");
@@ -67,7 +67,8 @@ static gyre_status_t check_config(gyre_comm_t *comm, const pipe_shape_t *shape,
                          "the %s schedule splits backward passes: it needs the callback backward_weight",
                          pipe_kind_name(shape->kind));
     if (gyre_type_size(config->type) == 0 || gyre_type_size(config->grad_type) == 0)
-        return gyre_fail(GYRE_ERR_TYPE, "a pipeline's boundary tensors have no such type: %d, gradients %d",
+        return gyre_fail(GYRE_ERR_TYPE,
+                         "a pipeline's boundary tensors need a type, not %d for values and %d for gradients",
                          (int)config->type, (int)config->grad_type);
     for (int i = 0; config->counts && i < shape->micro_batches; i++)
         if (config->counts[i] > config->count)
@@ -304,7 +305,7 @@ static gyre_status_t call_back(pipe_executor_t *e, const pipe_step_t *step)
     case PIPE_BACKWARD_WEIGHT:
         return e->call.backward_weight(e->user, a->chunk, a->micro_batch, last);
     default:
-        return gyre_fail(GYRE_ERR_INTERNAL, "pipeline action %d does not compute", (int)a->op);
+        return gyre_fail(GYRE_ERR_INTERNAL, "pipeline action %d is not one that computes", (int)a->op);
     }
 }
 

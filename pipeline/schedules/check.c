@@ -70,8 +70,8 @@ static gyre_status_t check_names(const view_t *v)
     if ((unsigned)a->op >= PIPE_OP_END || a->chunk < 0 || a->chunk >= shape->chunks || a->micro_batch < 0 ||
         a->micro_batch >= shape->micro_batches)
         return gyre_fail_quiet(GYRE_ERR_INTERNAL,
-                               "rank %d, action %zu: no such action: op %d, chunk %d, micro-batch %d",
-                               v->rank, v->i, (int)a->op, a->chunk, a->micro_batch);
+                               "rank %d, action %zu does not exist: op %d, chunk %d, micro-batch %d", v->rank,
+                               v->i, (int)a->op, a->chunk, a->micro_batch);
     if (expected(shape, v->rank, a->chunk, a->op) == 0)
         return wrong(v, "this schedule has no such action on this chunk");
     if (*done(v, a->op, a->chunk) != a->micro_batch) {
@@ -86,7 +86,7 @@ static gyre_status_t check_names(const view_t *v)
         pipe_place_of(shape, pipe_target_stage(shape, v->rank, a), &peer, NULL);
     if (pipe_op_receives(a->op))
         pipe_place_of(shape, pipe_source_stage(shape, v->rank, a), &peer, NULL);
-    return a->peer == peer ? GYRE_OK : wrong(v, "that is not where the stage beside this one lies");
+    return a->peer == peer ? GYRE_OK : wrong(v, "the neighbouring stage is not on that rank");
 }
 
 static int went_backward(const view_t *v, int chunk)
@@ -109,7 +109,7 @@ static gyre_status_t check_input(const view_t *v)
                    : wrong(v, "its input was not received before");
     return (forward ? *done(v, PIPE_FORWARD, chunk) : went_backward(v, chunk)) > a->micro_batch
                ? GYRE_OK
-               : wrong(v, "its input, of the stage beside it on this rank, was not made before");
+               : wrong(v, "its input, of the neighbouring stage on this rank, was not made before");
 }
 
 static gyre_status_t check_before(const view_t *v)
@@ -133,7 +133,7 @@ static gyre_status_t check_before(const view_t *v)
             (a->op == PIPE_SEND_ACT ? last->op == PIPE_FORWARD
                                     : last->op == PIPE_BACKWARD || last->op == PIPE_BACKWARD_INPUT))
             return GYRE_OK;
-        return wrong(v, "it does not stand right behind the action that makes what it sends");
+        return wrong(v, "it does not stand right after the action that makes what it sends");
     default:
         return GYRE_OK;
     }

@@ -37,7 +37,7 @@ static size_t *where_at(const builder_t *b, pipe_op_t op, int chunk, int micro_b
 static gyre_status_t nowhere(const builder_t *b, size_t i)
 {
     char text[160];
-    return gyre_fail_quiet(GYRE_ERR_INTERNAL, "%s: what it needs is made or used nowhere on this rank",
+    return gyre_fail_quiet(GYRE_ERR_INTERNAL, "%s: no action of this rank makes or uses what it needs",
                            pipe_action_text(b->schedule, b->rank, i, text, sizeof text));
 }
 

@@ -97,10 +97,10 @@ gyre_status_t model_sample(const model_params_t *whole, const float *weights, co
 {
     const model_config_t *config = &whole->config;
     if (*length < 1 || !(how->temperature >= 0.0) || !isfinite(how->temperature))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "sampling needs a prompt (it has %zu tokens) and a temperature of 0 or "
-                         "more (it is %g)",
-                         *length, how->temperature);
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "sampling needs a prompt of 1 token or more, not %zu, and a temperature of 0 or more, not %g",
+            *length, how->temperature);
     model_plain_store_t_f32 plain = {.params = whole, .weights = weights};
     const model_store_t_f32 store = model_plain_store_f32(&plain);
     const model_tp_t alone = {.size = 1};

@@ -406,7 +406,8 @@ static gyre_status_t take_sequences(pipe_train_t *train)
     const model_config_t *shape = &train->whole->config;
     int placed = shape->prefix && shape->pos == MODEL_POS_ROPE;
     if (!base_mul(micro, train->whole->config.seq, &tokens))
-        return gyre_fail(GYRE_ERR_OVERFLOW, "micro-batches of %zu sequences of %zu tokens", micro,
+        return gyre_fail(GYRE_ERR_OVERFLOW,
+                         "micro-batches of %zu sequences of %zu tokens are more than memory can hold", micro,
                          train->whole->config.seq);
     train->sequence = calloc(micro, sizeof *train->sequence);
     train->tokens = calloc(tokens, sizeof *train->tokens);

@@ -48,6 +48,8 @@ static void defaults_are_of_their_kind(void **state)
         assert_int_equal(strncmp(row.name, "GYRE_", 5), 0);
         assert_true(base_setting_parse(row.kind, row.unit, row.standard, &value));
         assert_string_equal(base_setting_string((base_setting_t)i), row.standard);
+        if (row.kind == BASE_SETTING_SECONDS)
+            assert_true(base_setting_standard_seconds((base_setting_t)i) == value.seconds);
         assert_string_equal(row.source, "default");
         assert_true(base_setting_is_default((base_setting_t)i));
         assert_int_equal(base_setting_nearest(row.name), i);
@@ -287,6 +289,20 @@ static void an_empty_environment(void **state)
     assert_null(path);
 }
 
+/* Joins the lines of a meaning: a line break and the spaces that begin the next line become one space. */
+static void unwrap(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        *to++ = *from;
+        if (from[0] != '\n' || from[1] != ' ')
+            continue;
+        to[-1] = ' ';
+        from += strspn(from + 1, " ");
+    }
+    *to = '\0';
+}
+
 static void print_lists_all_and_hides_the_secret(void **state)
 {
     (void)state;
@@ -297,6 +313,9 @@ static void print_lists_all_and_hides_the_secret(void **state)
     FILE *out = open_memstream(&text, &bytes);
     base_settings_print(out);
     fclose(out);
+    for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        assert_in_range(end - line, 1, 220);
+    unwrap(text);
     for (int i = 0; i < SET_COUNT; i++) {
         base_setting_row_t row = base_setting_row((base_setting_t)i);
         char start[80];

@@ -1,6 +1,7 @@
 /* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each algorithm, and says
  * where; and accepts and rejects hand-made ones for the right reason. Schedules are broken at every place: of 2 to 5 ranks,
  * under a sanitizer of 3 and 4, with TEST_LONG=1 (make check-long) of 7 and 8, too. */
+/* takes: 8 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/proof/check.h"
+#include "collectives/proof/check/check.h"
 #include "tests/support/schedules.h"
 
 /* ---- breaking generated schedules
@@ -394,7 +395,7 @@ static void test_receives_cross(void **state)
         coll_add_sync_recv(p.b[r], 0, !r);
         coll_add_sync_send(p.b[r], 0, !r);
     }
-    expect_why(&p, "deadlock: waits for ever for rank 1");
+    expect_why(&p, "deadlock: waits forever for rank 1");
 }
 
 static void test_barrier_one_way(void **state)

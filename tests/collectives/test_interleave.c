@@ -2,6 +2,7 @@
  * sharing nothing with the checker's run: channels of all ranks take turns at random, a message is copied
  * when it is posted, when it is received or as late as the first step that may use it (as with a view), and a
  * SEND is told complete later still. The result must not depend on any of that. */
+/* takes: 3 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

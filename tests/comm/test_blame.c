@@ -1,4 +1,5 @@
 /* tests/comm/test_blame.c: who keeps a job waiting: the chain of waits is followed through the ranks' watchers. */
+/* takes: 5 */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* tests/comm/test_join.c: what goes wrong while a job joins: strangers, wrong secrets, wrong numbers, missing ranks. */
+/* takes: 12 */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

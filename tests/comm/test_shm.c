@@ -1,4 +1,5 @@
 /* tests/comm/test_shm.c: messages between ranks of one host, each way of copying forced and verified. */
+/* takes: 6 */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

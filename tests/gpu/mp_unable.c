@@ -1,5 +1,5 @@
 /* ranks: 2 3 */
-/* tests/gpu/mp_unable.c: one rank cannot start the thread that guards streams, when all have mapped each other's memory. All are told, and
+/* tests/gpu/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped each other's memory. All are told, and
  * however often it is tried, it takes no more. A program of its own, as pthread_create is the test's here. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ int main(void)
         MP_CHECK(gyre_comm_prepare_cuda(comm) == GYRE_ERR_SYSTEM, "rank %d: was prepared: %s", rank,
                  gyre_last_error());
         no_guard = 0;
-        MP_CHECK(strstr(gyre_last_error(), "the thread that guards streams") != NULL, "rank %d: told: %s",
+        MP_CHECK(strstr(gyre_last_error(), "the thread that watches streams") != NULL, "rank %d: told: %s",
                  rank, gyre_last_error());
         MP_OK(gyre_barrier(world)); /* ranks may share the device */
         CUDA(cudaMemGetInfo(&after, &all));

@@ -179,7 +179,7 @@ static void errors_name_the_call(void **state)
     assert_int_equal(base_device_free(cuda, memory), GYRE_OK);
     SAYS(base_device_free(cuda, memory), GYRE_ERR_INVALID, "cudaFree(", "invalid argument");
     SAYS(base_device_alloc((base_device_t){BASE_CUDA, 99}, 8, &memory), GYRE_ERR_NOT_FOUND, "99");
-    RECORDS(base_device_export(&memory, &handle), GYRE_ERR_INVALID, "no memory of a CUDA device");
+    RECORDS(base_device_export(&memory, &handle), GYRE_ERR_INVALID, "it is not memory of a CUDA device");
     assert_int_equal(base_device_driver("cuNoSuchFunction", &function), GYRE_ERR_UNSUPPORTED);
     assert_int_equal(base_device_driver("cuStreamWaitValue32", &function), GYRE_OK);
     assert_non_null(function);

@@ -660,7 +660,7 @@ static void what_cannot_be(void **state)
     refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 0, comm, job.streams[0]), GYRE_ERR_INVALID,
             "to oneself");
     refused(gyre_comm_split(comm, 0, 0, &split), GYRE_ERR_UNSUPPORTED, "gyre_cuda_comms_create");
-    refused(gyre_comm_address(comm, text, sizeof text), GYRE_ERR_UNSUPPORTED, "nobody can join");
+    refused(gyre_comm_address(comm, text, sizeof text), GYRE_ERR_UNSUPPORTED, "no other process can join");
     refused(gyre_comm_shrink(comm, &split), GYRE_ERR_INVALID, "gyre_comm_shrink");
     refused(gyre_comm_grow(comm, 1, &split), GYRE_ERR_INVALID, "gyre_comm_grow");
     refused(gyre_finalize(comm), GYRE_ERR_INVALID, "gyre_comm_destroy");

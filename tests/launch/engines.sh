@@ -139,7 +139,7 @@ done
 name="torchrun, 1 host x 3"
 if wanted "$name"; then
     DEADLINE=120 run 0 "$HERE/torchrun" --no_python --nproc_per_node 3 "${perf[@]}"
-    if [ $rc = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 3 1; fi
+    if [ "$rc" = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 3 1; fi
 fi
 name="torchrun, 2 hosts x 2, GYRE_SECRET"
 if wanted "$name"; then
@@ -148,14 +148,14 @@ if wanted "$name"; then
     GYRE_SECRET=$secret timeout -k 5 120 "$NETHOSTS" exec 1 -- "${torch[@]}" --node_rank 1 "${perf[@]}" >"$W/out.1" 2>&1 &
     DEADLINE=120 GYRE_SECRET=$secret run 0 "${torch[@]}" --node_rank 0 "${perf[@]}"
     wait $!
-    if [ $rc = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 4 2; fi
+    if [ "$rc" = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 4 2; fi
 fi
 # One torchrun per host, started by srun: SLURM_PROCID and the rest number the torchruns.
 name="torchrun under srun, 2 hosts x 2, GYRE_SECRET"
 if wanted "$name"; then
     GYRE_SECRET=$(new_secret) DEADLINE=120 run 0 srun --mpi=pmix -N2 --ntasks-per-node=1 sh -c \
         "exec $HERE/torchrun --no_python --nproc_per_node 2 --nnodes 2 --node_rank \$SLURM_PROCID --master_addr $H0 --master_port 29600 ${perf[*]}"
-    if [ $rc = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 4 2; fi
+    if [ "$rc" = 77 ]; then skip "$name" "$(cat "$W/out")"; else right "$name" 4 2; fi
 fi
 name="torchrun's variables, 3 hosts x 2, GYRE_SECRET"
 if wanted "$name"; then
@@ -179,7 +179,7 @@ fi
 # ---- PMIx's types, as comm/launch/pmix.h declares them ----
 name="comm/launch/pmix.h agrees with pmix.h"
 if wanted "$name"; then
-    rc=0 ms=0
+    rc=0
     # shellcheck disable=SC2046 # words
     gcc -std=gnu17 -fsyntax-only -I. -Iinclude $(pkg-config --cflags pmix) "$HERE/pmix_layout.c" >"$W/out" 2>"$W/err" || rc=$?
     want "$name" 0

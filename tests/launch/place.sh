@@ -4,7 +4,7 @@
 "$NETHOSTS" hostfile openmpi 2 | sed 's/$/ max_slots=4 # as Open MPI writes it/' >"$W/hosts.slots"
 "$NETHOSTS" hostfile mpich 2 >"$W/hosts.colons"
 for kind in ssh slurm openmpi hydra; do
-    launch=("$UCX_RUN" --launcher $kind)
+    launch=("$UCX_RUN" --launcher "$kind")
     [ $kind != slurm ] || launch=(salloc -Q -N3 --ntasks-per-node=2 "${launch[@]}")
     # Each rank and its host, in the order of the ranks.
     # shellcheck disable=SC2016 # the ranks' words

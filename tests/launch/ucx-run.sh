@@ -196,7 +196,7 @@ for kind in openmpi hydra; do
         name="ucx-run --launcher $kind: standard input to $to"
         lines=$([ $kind = openmpi ] && echo 50000 || echo 500)
         # shellcheck disable=SC2016
-        ! wanted "$name" || input_to "$name" $to 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; [ $R = 0 ] || [ -z "${PMI_RANK-}" ] || exec </dev/null; echo $R $(cat | cksum)' $lines
+        ! wanted "$name" || input_to "$name" $to 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; [ $R = 0 ] || [ -z "${PMI_RANK-}" ] || exec </dev/null; echo $R $(cat | cksum)' "$lines"
     done
     # shellcheck disable=SC2016
     files_of "ucx-run --launcher $kind: --output-filename" $kind 'R=${PMI_RANK-$OMPI_COMM_WORLD_RANK}; echo out $R; echo err $R >&2'
@@ -246,7 +246,7 @@ for kind in fork ssh slurm; do
     name="ucx-run ($kind): a dead rank of a collective is named by the survivors, too"
     if wanted "$name"; then
         # shellcheck disable=SC2016
-        run 0 "${over[@]}" sh -c "[ \$RANK != 1 ] || (sleep 4; kill -9 \$\$) & exec $PERF all_reduce -b 64K -e 64K -n 100000000 -c 0"
+        run 0 "${over[@]}" sh -c "[ \$RANK != 1 ] || (sleep 4; kill -9 \$\$) & exec '$PERF' all_reduce -b 64K -e 64K -n 100000000 -c 0"
         want "$name" 137 'rank 1 .*SIGKILL' 'rank 1 died'
     fi
     name="ucx-run ($kind): no such program"
@@ -399,7 +399,7 @@ for kind in ssh slurm; do
     declare -n over=over_$kind
     name="ucx-run ($kind): a host cut off silently is the culprit, not its victims"
     if wanted "$name"; then
-        begin gyre-launch-cut-$$ 3 "${over[@]}" sh -c ": >$W/here.\$RANK; exec $PERF all_reduce -b 64K -e 64K -n 100000000 -c 0"
+        begin gyre-launch-cut-$$ 3 "${over[@]}" sh -c ": >$W/here.\$RANK; exec '$PERF' all_reduce -b 64K -e 64K -n 100000000 -c 0"
         sleep 1 # they are in the middle of it
         now
         "$NETHOSTS" cut 2

@@ -9,11 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/formats/hf.h"
 #include "model/network/stage/plain_store.h"
 #include "base/random.h"
 #include "tests/support/mp.h"
+#include "tests/model/f64/f64.h"
 
 enum { LONGEST = 64 };
 

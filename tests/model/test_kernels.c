@@ -11,6 +11,7 @@
 
 #include "model/kernels/kernels.h"
 #include "tests/support/gradient.h"
+#include "tests/model/f64/f64.h"
 
 static const model_kernels_t_f64 *k;
 

@@ -11,6 +11,7 @@
 
 #include "model/kernels/kernels.h"
 #include "base/random.h"
+#include "tests/model/f64/f64.h"
 
 #define N 20000
 

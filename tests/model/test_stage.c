@@ -11,6 +11,7 @@
 
 #include "model/network/stage/plain_store.h"
 #include "base/random.h"
+#include "tests/model/f64/f64.h"
 
 #define EPS 1e-5
 #define TOL 1e-7

@@ -163,7 +163,8 @@ static void own_damaged(void **state)
     }
     for (size_t cut = 1; cut < size; cut += 7) {
         put("b.gyt", bytes, size - cut);
-        refuse("b.gyt", MODEL_TOKENS_GYRE, GYRE_ERR_FORMAT, size - cut < 256 ? "no token file" : "cut off");
+        refuse("b.gyt", MODEL_TOKENS_GYRE, GYRE_ERR_FORMAT,
+               size - cut < 256 ? "not a token file" : "cut off");
     }
     put("b.gyt", "", 0);
     refuse("b.gyt", MODEL_TOKENS_GYRE, GYRE_ERR_FORMAT, "empty");
@@ -175,14 +176,14 @@ static void own_damaged(void **state)
     } lie[] = {{16, UINT64_MAX / 2, "do not fit"},
                {24, UINT64_MAX, "do not fit"},
                {24, 1 << 20, "do not fit"},
-               {32, 0, "cannot be"},
-               {32, 65537, "cannot be"},
+               {32, 0, "the header is invalid"},
+               {32, 65537, "the header is invalid"},
                {40, 1 << 20, "do not fit"},
                {48, UINT64_MAX, "do not fit"},
-               {80, 65536, "cannot be"},
+               {80, 65536, "the header is invalid"},
                {8, 2, "version 2"},
                {16, 6, "end at 7"},
-               {232, UINT64_MAX, "cannot be"}};
+               {232, UINT64_MAX, "the header is invalid"}};
     for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
         unsigned char changed[512];
         memcpy(changed, bytes, size);
@@ -273,7 +274,7 @@ static void llmc(void **state)
     put_llmc("llmc/x_002.bin", 20240520, 1, UINT32_MAX, sample, 2);
     refuse("llmc/x_002.bin", MODEL_TOKENS_AUTO, GYRE_ERR_FORMAT, "cut off");
     put_llmc("llmc/x_002.bin", 20240520, 2, 2, sample, 2);
-    refuse("llmc/x_002.bin", MODEL_TOKENS_LLMC, GYRE_ERR_FORMAT, "no shard");
+    refuse("llmc/x_002.bin", MODEL_TOKENS_LLMC, GYRE_ERR_FORMAT, "not a shard");
     unlink(at("llmc/x_002.bin"));
     assert_int_equal(rename(at("llmc/x_000.bin"), at("llmc/x_train_000.bin")), 0);
     assert_int_equal(rename(at("llmc/x_001.bin"), at("llmc/x_val_000.bin")), 0);

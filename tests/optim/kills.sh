@@ -36,7 +36,7 @@ echo "random moments: SEED=$SEED"
 fresh
 deaths=0
 ends=0
-while [ $deaths -lt $moments ]; do
+while [ $deaths -lt "$moments" ]; do
     layout=${layouts[RANDOM % ${#layouts[@]}]}
     # shellcheck disable=SC2086 # a list of options
     setsid "$UCX_RUN" -n $((${layout%% *})) --timeout 25 --kill-grace 1 "$TRAIN" "${RUN[@]}" ${layout#* } \

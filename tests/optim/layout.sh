@@ -126,7 +126,7 @@ refuse "heads" "hidden 128 is not divisible by heads 3: take heads 2 or 4" --hea
 refuse "unknown option" "no option --layer: the nearest is --layers;" --layer 3
 refuse "unknown option, near none" "no option --colour;" --colour red
 refuse "not one of the words" "--progress wants one of auto.bar.lines.none, not 'bars'" --progress bars
-refuse "no value" "--layers wants a value" --layers
+refuse "no value" "--layers needs a value" --layers
 refuse "malformed number" "--layers wants a whole number from 1 to 4096, not '2x'" --layers 2x
 refuse "negative" "--batch wants a whole number from 1" --batch -4
 refuse "not finite" "--lr wants a number" --lr nan
@@ -173,13 +173,13 @@ run "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" --data "$W/text" "${SMALL[@]}" --lr 10
 want "a run of two that blows up" 1 "no longer finite.*--lr"
 check "told once" [ "$(grep -c 'no longer finite' "$W/err")" = 1 ]
 cp "$W/text" "$W/text.0"
-run "$UCX_RUN" -n 2 sh -c "exec $TRAIN --report none --data $W/text.\$GYRE_RANK"
+run "$UCX_RUN" -n 2 sh -c "exec '$TRAIN' --report none --data $W/text.\$GYRE_RANK"
 want "a text that rank 1 lacks" 2 "\[1\].*$W/text.1"
 
 # ranks that are told different things: refused before the first collective that would not fit, and by name
 apart() { # NAME PATTERN OPTION-OF-RANK-0 OPTION-OF-RANK-1
     run "$UCX_RUN" -n 2 --timeout 30 sh -c \
-        "if [ \$GYRE_RANK = 0 ]; then o='$3'; else o='$4'; fi; exec $TRAIN ${SMALL[*]} --data $W/text \$o"
+        "if [ \$GYRE_RANK = 0 ]; then o='$3'; else o='$4'; fi; exec '$TRAIN' ${SMALL[*]} --data $W/text \$o"
     want "ranks with different $1" 2 "$2"
     check "$1: told once" [ "$(grep -cE -- "$2" "$W/err")" = 1 ]
     check "$1: nobody died" bash -c "! grep -qE 'died|dead|lost|abort' '$W/err'"
@@ -191,7 +191,7 @@ apart "--eval-every" "--eval-every is 5 on rank 0, but 7 on rank 1" "--seed 1" "
 apart "--data" "--data is $W/text .*but $W/text.other .* on rank 1" "--seed 1" "--data $W/text.other"
 apart "--trace" "--trace is .* on rank 0, but not given on rank 1" "--trace $W/apart.trace" "--seed 1"
 cp "$W/text" "$W/text.1"
-run "$UCX_RUN" -n 2 --timeout 60 sh -c "exec $TRAIN ${SMALL[*]} --steps 1 --data $W/text.\$GYRE_RANK \
+run "$UCX_RUN" -n 2 --timeout 60 sh -c "exec '$TRAIN' ${SMALL[*]} --steps 1 --data $W/text.\$GYRE_RANK \
     --log $W/own.\$GYRE_RANK.jsonl --progress none"
 want "names of files may differ" 0
 

@@ -60,13 +60,13 @@ check "no step was made twice" [ "$(grep -c '"step"' "$W/log")" = 60 ]
 # A launcher that starts the job anew means --resume, for what this launch itself has written. Each is told apart by its id.
 for launcher in GYRE_RESTART/GYRE_LAUNCH TORCHELASTIC_RESTART_COUNT/TORCHELASTIC_RUN_ID SLURM_RESTART_COUNT/SLURM_JOB_ID; do
     count=${launcher%/*} id=${launcher#*/}
-    run env $count=1 $id=other "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+    run env "$count"=1 "$id"=other "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
     want "started anew by $count, but another launch" 2 "holds the checkpoints of a run .*this launch has not written them"
-    run env $count=1 $id=none "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
+    run env "$count"=1 "$id"=none "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
     want "started anew by $count, which has no id" 2 "this launch has not written them"
-    run env $count=0 $id=mine "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}" --resume
+    run env "$count"=0 "$id"=mine "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}" --resume
     want "started by $count" 0
-    run env $count=1 $id=mine "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}"
+    run env "$count"=1 "$id"=mine "$TRAIN" "${MODEL[@]}" --log "$W/log" "${KEEP[@]}"
     want "started anew by $count" 0
     check "started anew by $count: it goes on" grep -q '"resumed":60' "$W/log"
 done
@@ -127,7 +127,7 @@ spoil() { # NAME PATTERN COMMAND...: runs COMMAND in the newest checkpoint
     fresh
     cp -a "$W/good" "$CK"
     cp "$W/good.log" "$W/log"
-    (cd "$CK/step-000000000040" && eval "$@")
+    (cd "$CK/step-000000000040" && eval "$*")
     train 2 "${KEEP[@]}" --resume
     want "$name" 0 "$pattern" "the checkpoint of step 40 in $CK is not used"
     check "$name: told once" [ "$(grep -c 'is not used' "$W/err")" = 1 ]
@@ -252,12 +252,12 @@ kinds="kill exit disagree"
 [ -z "${TEST_LONG:-}" ] || kinds="$kinds crash stop stuck"
 for kind in $kinds; do
     fresh
-    run env GYRE_FAULT=1:128:$kind GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
+    run env GYRE_FAULT=1:128:"$kind" GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
         "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 15
     want "$kind" 0
     same "$kind"
     check "$kind: it went on behind a checkpoint" grep -q '"resumed":[45]' "$W/log"
-    if [ $kind != disagree ]; then # then the ranks' own states are in doubt: the last checkpoint is not
+    if [ "$kind" != disagree ]; then # then the ranks' own states are in doubt: the last checkpoint is not
         check "$kind: rank 0 wrote one when it heard of it" grep -qE '"resumed":(4[6-9]|5[0-9])' "$W/log"
         check "$kind: and says what to do" \
             grep -q "the newest checkpoint in $CK is of step [0-9]*: the same command with --resume" "$W/err"

@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "model/formats/weights.h"
 #include "model/network/stage/plain_store.h"
@@ -304,7 +304,7 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
     }
     if (job->batch.leaf > 1) {
         CHECK(pipe_train_resize(train, job->batch.leaf + 1) == GYRE_ERR_INVALID);
-        CHECK(strstr(gyre_last_error(), "is no whole number of them: take --grad-sequences") != NULL);
+        CHECK(strstr(gyre_last_error(), "does not divide evenly: take --grad-sequences") != NULL);
     }
     double loss = 0.0, each[EVALUATED];
     CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, &loss) == GYRE_OK);

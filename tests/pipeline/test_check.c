@@ -96,10 +96,11 @@ static void test_messages(void **state)
     pipe_schedule_t *s = make(PIPE_1F1B, 3, 1, 4);
     size_t i = find(s, 1, PIPE_SEND_ACT, 0, 0);
     move(s, 1, i, i + 1);
-    refused(s, "send-act of chunk 0 (stage 1), micro-batch 0, to rank 2", "right behind");
+    refused(s, "send-act of chunk 0 (stage 1), micro-batch 0, to rank 2", "right after");
     s = make(PIPE_1F1B, 3, 1, 4);
     s->action[1][i].peer = 0;
-    refused(s, "send-act of chunk 0 (stage 1), micro-batch 0, to rank 0", "not where the stage beside");
+    refused(s, "send-act of chunk 0 (stage 1), micro-batch 0, to rank 0",
+            "the neighbouring stage is not on that rank");
     /* both lists are sound, but the two kinds of messages between one pair of ranks are taken in another order than
      * they are sent */
     s = make(PIPE_INTERLEAVED, 2, 2, 4);

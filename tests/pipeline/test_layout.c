@@ -77,7 +77,7 @@ static void gradients_of_several(void **state)
         {&odd,
          {.dp = 1, .micro_batch = 4},
          1,
-         "is no whole number of them",
+         "does not divide evenly",
          "take --grad-sequences 3 (other bits), or a batch of 20"},
     };
     for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {

@@ -1,4 +1,5 @@
 # tests/support/lib.sh: what the shell tests share; sourced. Needs $B, the build directory (default ./build).
+# shellcheck shell=bash disable=SC2034 # variables for the tests
 # A test calls `check NAME COMMAND...` or `bad "text"`, and ends with `finish`.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -21,7 +22,12 @@ check() {
     checks=$((checks + 1))
     "$@" || bad "$name"
 }
+# skip REASON: the rest of the test cannot run here; a check that failed before is a failure all the same
 skip() {
+    if [ "$errors" != 0 ]; then
+        echo "$*, after $errors failed checks"
+        exit 1
+    fi
     echo "$*"
     exit 77
 }

@@ -1,10 +1,23 @@
 #!/bin/bash
 # tests/system/failures.sh: kill -9 of one rank of 4 during gyre-perf: the others print an error that names it, the job
-# is gone within 2 s, nothing is left in /dev/shm, /tmp or the process table.
+# is gone within 2 s, nothing is left in /dev/shm, TMPDIR or the process table.
 # deadline: 180
+# alone: 1, for it measures how soon survivors notice
+# Others may leave files in /dev/shm meanwhile, so the test has one of its own: root's mount namespace, or a user
+# namespace where those are permitted.
+if [ "${1:-}" != inside ]; then
+    space=(unshare -m)
+    [ "$(id -u)" = 0 ] || space=(unshare -rm)
+    mounts='mount -t tmpfs none /dev/shm'
+    if "${space[@]}" sh -c "$mounts" 2>/dev/null; then
+        exec "${space[@]}" bash -c "$mounts && exec bash \"\$0\" inside" "$0"
+    fi
+    echo "no tmpfs may be mounted here (${space[*]}): what stays in /dev/shm is not checked"
+fi
 . "$(dirname "$0")/../support/lib.sh"
 mkdir "$W/tmp"
-snapshot() { ls -A /dev/shm /tmp 2>/dev/null | grep -iE 'gyre|ucx' | sort; }
+OWN_SHM=${1:-}
+left_in_shm() { [ -z "$OWN_SHM" ] || ls -A /dev/shm; }
 pids_of() { # LAUNCHER: its ranks, in order of rank
     local dir stat
     for dir in /proc/[0-9]*; do
@@ -24,7 +37,6 @@ measuring() {
 
 victim_of() { # RANK TRANSPORT
     local rank=$1 transport=$2 from victim pids
-    snapshot >"$W/before"
     TMPDIR=$W/tmp "$UCX_RUN" -n 4 --timeout 60 "$PERF" all_reduce -b 4K -e 64K -f 2 -n 1000000 -w 5 -c 0 --transport "$transport" \
         >"$W/out" 2>"$W/err" &
     launcher=$!
@@ -50,8 +62,7 @@ victim_of() { # RANK TRANSPORT
         check "process $pid is gone" test ! -e "/proc/$pid"
     done
     check "nothing in TMPDIR" test -z "$(ls -A "$W/tmp")"
-    snapshot >"$W/after"
-    check "nothing new in /dev/shm or /tmp" test -z "$(comm -13 "$W/before" "$W/after")"
+    check "nothing in /dev/shm" test -z "$(left_in_shm)"
     [ "$errors" = 0 ] || sed 's/^/    err: /' "$W/err" | head -30
 }
 victim_of 2 shm

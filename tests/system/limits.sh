@@ -39,6 +39,7 @@ wait "$holder" 2>/dev/null
 # By hand, without a launcher, and under torchrun's names.
 by_hand() { # NAME ENV-OF-RANK-0 ENV-OF-RANK-1
     local name=$1 first
+    # shellcheck disable=SC2086 # words
     env $2 timeout 30 "$PERF" all_reduce "${sweep[@]}" >"$W/out0" 2>"$W/err0" &
     first=$!
     # shellcheck disable=SC2086 # words

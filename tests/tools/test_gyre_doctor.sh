@@ -43,7 +43,10 @@ check "it is written all the same" json '[s["value"] for s in d["settings"] if s
 # --- settings ---
 GYRE_CHUNK=64K GYRE_SECRET=0123456789abcdef run "$D" --settings
 want "--settings" 0
-check "one line for each and a heading" [ "$(wc -l <"$W/out")" = $((1 + $(grep -c '^SETTING(' base/settings/table.def))) ]
+check "a heading" grep -qE '^NAME +VALUE +DEFAULT +UNIT +SOURCE +MEANING$' "$W/out"
+check "one row for each" [ "$(grep -c '^GYRE_' "$W/out")" = "$(grep -c '^SETTING(' base/settings/table.def)" ]
+check "meanings are wrapped" [ "$(awk '!/^GYRE_SECRET/ && length > 165' "$W/out" | wc -l)" = 0 ]
+check "and lines of a meaning are in its column" [ "$(grep -c '^ ' "$W/out")" -gt 10 ]
 check "value, default and source" grep -qE '^GYRE_CHUNK +64K +0 +bytes +environment ' "$W/out"
 check "defaults" grep -qE '^GYRE_TIMEOUT +300 +300 +s +default ' "$W/out"
 check "the secret is not shown" sh -c '! grep -q 0123456789abcdef "$1"' - "$W/out"

@@ -92,7 +92,7 @@ check "no file stays" [ -z "$(ls "$W/rec")" ]
 run "$DOCTOR" --job nosuchjob
 want "no such job" 1 "no job 'nosuchjob'"
 run "$DOCTOR" --job /etc/passwd
-want "no recorder" 1 'is no flight recorder'
+want "no recorder" 1 'is not a flight recorder'
 run "$DOCTOR" --job "$W/nosuchfile"
 want "no file" 1 'No such file'
 

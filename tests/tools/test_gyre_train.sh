@@ -36,7 +36,7 @@ want "a bar that is asked for" 0 "\[#+\] step 9/9"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --progress none
 check "nothing if asked" [ ! -s "$W/err" ]
 if command -v script >/dev/null; then
-    run script -qec "TERM=xterm $TRAIN ${SMALL[*]} --steps 5 --report none" /dev/null
+    run script -qec "TERM=xterm '$TRAIN' ${SMALL[*]} --steps 5 --report none" /dev/null
     check "a bar on a terminal" grep -q $'\r\033\[K\[#*\]* *step 5/5' "$W/out"
 fi
 
@@ -179,7 +179,7 @@ PY
 run "$TRAIN" "${GROWS[@]}" --batch-rampup 2:4:20
 want "a batch that cannot grow so" 2 "cannot grow from 2 to 8 sequences by 4 at a time: take an increment of 3"
 run "$TRAIN" "${GROWS[@]}" --batch-rampup 2:x:20
-want "no ramp" 2 "--batch-rampup 2:x:20: wants START:INCREMENT:SEQUENCES"
+want "no ramp" 2 "--batch-rampup 2:x:20 is not START:INCREMENT:SEQUENCES"
 run "$UCX_RUN" -n 2 "$TRAIN" --data "$W/text" --layers 4 --hidden 32 --heads 4 --seq 16 --pp 2 --schedule interleaved --chunks 2 \
     --batch 16 --micro-batch 4 --grad-sequences 2 --batch-rampup 12:4:20
 want "a batch whose micro-batches are no whole rounds" 2 "with 12 of 16 .* has 3 micro-batches, .*: take --micro-batch 2, or"

@@ -10,7 +10,7 @@ TRAIN=$B/bin/gyre-train
 printf '{"model_type": "glm", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
 "vocab_size": 260, "max_position_embeddings": 32, "hidden_act": "geglu"}' >"$W/glm.json"
 sed 's/260/256/' "$W/glm.json" >"$W/narrow.json"
-SMALL=(--model "$W/glm.json" --data 3:README.md,1:docs/data.md --sampling epoch --batch 4 --leaves 2 --lr 0.01 --warmup 1
+SMALL=(--model "$W/glm.json" --data "3:README.md,1:docs/data.md" --sampling epoch --batch 4 --leaves 2 --lr 0.01 --warmup 1
     --eval-every 3 --eval-sequences 3 --report none --sample-tokens 0)
 
 # Losses and norms of the log, to the last bit.
@@ -73,7 +73,7 @@ want "an id too high" 2 "id 260 for blank infilling: the vocabulary is 0..259"
 run "$TRAIN" "${SMALL[@]}" --steps 1 --objective prefix --infill-ids 256,257,258,259
 want "ids of nothing" 2 "--infill-ids is for --objective infill only"
 run "$TRAIN" "${SMALL[@]}" --model "$W/narrow.json" --steps 1
-want "no room for ids" 2 "needs 4 ids beside the data's 256, but the model has 256 in all: give it 260"
+want "no room for ids" 2 "needs 4 ids in addition to the data's 256, but the model has 256 in all: give it 260"
 run "$TRAIN" --steps 1 --objective infill --report none
 want "a causal model" 2 "--objective infill needs a model with prefix masks"
 finish

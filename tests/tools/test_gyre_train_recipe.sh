@@ -36,7 +36,7 @@ want "by a config file" 0
 is "and its keys win" tp=1 pp=1 clip=7 precision=bf16 balance=layers
 is "the batch grows, and so many sequences are more steps" batch=8 batch-rampup=4:4:80 warmup=20 lr-decay=210 steps=1
 run "$TRAIN" --config "$W/config" --pp 1 --batch 6 "${TINY[@]:2}"
-want "another batch" 0 "--batch 6: it does not grow; .*bloom-176b.json grows from 4 sequences to 8: give --batch-rampup 4:2:[0-9]+ to"
+want "another batch" 0 "--batch 6: a batch of constant size replaces that of .*bloom-176b.json, which grows from 4 to 8 sequences: give --batch-rampup 4:2:[0-9]+ to"
 KEEPS=$(grep -oE -m 1 "rampup [0-9:]+" "$W/err")
 is "does not grow" batch=6 batch-rampup=None warmup=14 lr-decay=267
 run "$TRAIN" --config "$W/config" --pp 1 --batch 6 --batch-rampup "${KEEPS#* }" "${TINY[@]:2}"
@@ -44,7 +44,7 @@ want "with what keeps it growing" 0
 is "grows" batch=6 batch-rampup="${KEEPS#* }"
 check "nothing is said" bash -c '! grep -q "does not grow" "$1"' - "$W/err"
 run "$TRAIN" --config "$W/config" --pp 1 --batch 4 "${TINY[@]:2}"
-want "a batch that cannot grow" 0 "--batch 4: it does not grow; .*--batch-rampup none"
+want "a batch that cannot grow" 0 "--batch 4: a batch of constant size replaces that of .*--batch-rampup none"
 run "$TRAIN" --config "$W/config" --pp 1 --batch 6 --batch-rampup none "${TINY[@]:2}"
 want "one that shall not" 0
 check "nothing is said of that" bash -c '! grep -q "does not grow" "$1"' - "$W/err"
@@ -55,6 +55,7 @@ printf '{"model": {"model_type": "glm", "hidden_size": 32, "num_hidden_layers": 
 "objective": {"name": "infill", "mask_id": 290, "gmask_id": 291, "sop_id": 292, "eop_id": 293}}' >"$W/infills"
 INFILLS=(--recipe "$W/infills" "${TINY[@]:2}")
 for objective in recipe infill auto; do
+    # shellcheck disable=SC2046 # two words or none
     run "$TRAIN" "${INFILLS[@]}" $([ $objective = recipe ] || echo --objective $objective)
     want "a recipe that infills: $objective" 0
     is "its ids: $objective" objective=infill infill-ids=290,291,292,293
@@ -69,9 +70,9 @@ is "no ids" objective=prefix infill-ids=None
 run "$UCX_RUN" -n 2 "$TRAIN" --recipe $RECIPES/glm-130b.json "${TINY[@]}"
 want "too few ranks" 2 "tp 2 x pp 2 x dp 2 does not make 2 ranks; the nearest that works on 2 ranks: --tp 1 --pp 1 --dp 2"
 run "$TRAIN" --scale tiny
-want "a scale of nothing" 2 "--scale is that of a --recipe: name its file"
+want "a scale of nothing" 2 "--scale needs a --recipe: name its file"
 run "$TRAIN" --recipe $RECIPES/llama-7b.json --layers 3
-want "another shape" 2 "--layers beside --recipe: .*llama-7b.json says what the model is"
+want "another shape" 2 "--layers and --recipe exclude each other: .*llama-7b.json describes the model"
 run "$TRAIN" --recipe "$W/none.json"
 want "no file" 2 "none.json"
 printf '{"model": {"model_type": "gpt2"}, "layuot": {}}' >"$W/slip"

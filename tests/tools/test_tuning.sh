@@ -122,7 +122,7 @@ GYRE_TUNE=$W run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -n 1
 want "GYRE_TUNE that is a folder" 3 "GYRE_TUNE: cannot read the tuning file $W " 'GYRE_TUNE= without a value' 'Is a directory'
 run "$PERF" all_reduce --tune
 want "--tune behind a collective" 2 '--tune comes first'
-run "$UCX_RUN" -n 2 sh -c "[ \$GYRE_RANK = 0 ] || export GYRE_TUNE=$W/nowhere; exec $PERF all_reduce -b 8 -e 8 -n 1"
+run "$UCX_RUN" -n 2 sh -c "[ \$GYRE_RANK = 0 ] || export GYRE_TUNE=$W/nowhere; exec '$PERF' all_reduce -b 8 -e 8 -n 1"
 want "only rank 0's counts" 0
 
 # --- gyre-doctor ---

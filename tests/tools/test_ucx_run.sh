@@ -402,6 +402,7 @@ want "a bad port range" 2 'GYRE_PORT_RANGE'
 "$R" -n 2 sleep 30 >"$W/out" 2>"$W/err" &
 launcher=$!
 # How often ucx-run, what guards it and the ranks have gone to sleep so far; nothing while one of them cannot be read.
+# shellcheck disable=SC2046 # words
 naps() { cat $(printf '/proc/%s/status ' "$launcher" $(pgrep -P "$launcher")) 2>/dev/null | awk '/^voluntary_ctxt/ { n++; sum += $2 } END { if (n >= 4) print sum }'; }
 quiet() { # for a whole second, once all have started
     local before

@@ -163,7 +163,7 @@ uint64_t perf_check_range(const perf_case_t *c, int rep, int in_place, int is_se
     if (wrong)
         fprintf(
             stderr,
-            "gyre-perf: rank %d: %s %s: %" PRIu64 " bytes beside the %s buffer of %zu bytes were changed\n",
+            "gyre-perf: rank %d: %s %s: %" PRIu64 " bytes next to the %s buffer of %zu bytes were changed\n",
             c->rank, c->coll->name, gyre_type_name(c->type), wrong, is_send ? "send" : "receive", c->bytes);
     for (size_t i = 0, end = 0; i < c->bytes / c->elem; i = end) {
         kind_t kind = kind_of(&r, i, &end);

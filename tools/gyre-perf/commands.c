@@ -16,9 +16,9 @@ const perf_command_t perf_commands[] = {
     {"latency", "every call timed singly: histogram, tail, jitter", perf_latency_main},
     {"bucket", "a model's tensors through buckets: against one all_reduce, one each, and computing",
      perf_bucket_main},
-    {"overlap", "non-blocking collectives beside computing: how much of them is hidden", perf_overlap_main},
+    {"overlap", "how much of a non-blocking collective is hidden by computing", perf_overlap_main},
     {"recover", "a rank dies: time until the others know, are a job again, have a result", perf_recover_main},
-    {"--tune", "measures the machine and the algorithms anew; --tune=FILE", perf_tune_main},
+    {"--tune", "measures the machine and the algorithms again; --tune=FILE", perf_tune_main},
 };
 const int perf_command_count = sizeof perf_commands / sizeof *perf_commands;
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/settings/size.h"
 
 enum {
     OPT_ALGO = 256,
@@ -93,19 +93,23 @@ static void list_algos(const perf_coll_t *coll, char *text, size_t bytes)
 
 void perf_help(FILE *out)
 {
+    fputs("usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
+          "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
+          "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
+          "Measures a collective over a range of sizes and checks every element of its results.\n"
+          "\n"
+          "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
+          "  -e, --maxbytes SIZE      last size (32M)\n"
+          "  -i, --stepbytes SIZE     added from size to size (1M)\n"
+          "  -f, --stepfactor N       multiplies from size to size instead\n"
+          "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
+          "                           bfloat16 float double, or all (float)\n"
+          "  -o, --op OP              ",
+          out);
+    for (perf_op_t op = 0; op < PERF_OPS; op++)
+        fprintf(out, "%s%s", op ? " " : "", perf_op_name(op));
     fputs(
-        "usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
-        "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
-        "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
-        "Measures a collective over a range of sizes and checks every element of its results.\n"
-        "\n"
-        "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
-        "  -e, --maxbytes SIZE      last size (32M)\n"
-        "  -i, --stepbytes SIZE     added from size to size (1M)\n"
-        "  -f, --stepfactor N       multiplies from size to size instead\n"
-        "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
-        "                           bfloat16 float double, or all (float)\n"
-        "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
+        ", or all (sum)\n"
         "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
         "  -n, --iters N            timed iterations (20)\n"
         "  -w, --warmup_iters N     iterations before them (5)\n"
@@ -126,13 +130,13 @@ void perf_help(FILE *out)
         "                           both: side by side, interleaved, with what the first one costs\n"
         "      --inplace 0|1|both   which halves of the table to measure (both)\n"
         "      --cold               buffers are flushed from every cache before each iteration\n"
-        "      --explain            in place of the usual table: what was chosen for each size and why, the\n"
+        "      --explain            instead of the table: what was chosen for each size and why, the\n"
         "                           predicted time, the next best, and how the measured time compares\n"
         "      --streams K          the operation on K communicators at once; bandwidth of all (1)\n"
         "      --memory host|cuda   where buffers are: cuda: on the device with the rank's local number "
         "(host)\n"
         "      --register           with --memory cuda: buffers are registered, and read by peers directly\n"
-        "  -g, --ngpus N            N ranks in this one process, on a GPU each, in turns on those there are "
+        "  -g, --ngpus N            N ranks in this one process, each on a GPU, round robin over the GPUs "
         "(1)\n"
         "  -t 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
         "                           accepted for scripts written for nccl-tests, without effect: no "
@@ -160,20 +164,10 @@ void perf_help(FILE *out)
 
 int perf_parse_size(const char *text, size_t *bytes)
 {
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
+    uint64_t value;
+    if (!base_size_parse(text, &value) || value > SIZE_MAX)
         return 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    unsigned shift = *end == 'k' || *end == 'K'   ? 10
-                     : *end == 'm' || *end == 'M' ? 20
-                     : *end == 'g' || *end == 'G' ? 30
-                                                  : 0;
-    if (shift)
-        end++;
-    if (errno || *end || value > SIZE_MAX >> shift)
-        return 0;
-    *bytes = (size_t)value << shift;
+    *bytes = (size_t)value;
     return 1;
 }
 

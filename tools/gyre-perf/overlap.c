@@ -285,7 +285,7 @@ static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
         {0, "polls", PERF_FLAG_INT, &o->polls, 1, 1 << 20, "N",
          "calls of gyre_progress while computing, if polled (16)", NULL},
         {0, "progress", PERF_FLAG_TEXT, &o->progress, 0, 0, "none|polled|thread|all",
-         "who moves the collective while the rank computes: nobody, the rank\n"
+         "who advances the collective while the rank computes: none, the rank\n"
          "between pieces of its work, a progress thread, or one after the other (all)",
          regimes},
     };
@@ -303,7 +303,7 @@ static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
     int code = perf_flags_parse(
         argc, argv, flags, sizeof flags / sizeof *flags,
         "usage: gyre-perf overlap [COLLECTIVE...|all] [options]      (all_reduce)\n"
-        "Measures how much of a non-blocking collective goes on beside computing.\n",
+        "Measures how much of a non-blocking collective is hidden by computing.\n",
         "overlap = 1 - (overall - compute) / pure: pure is the collective alone, compute the computing\n"
         "alone, overall the two together. Sizes are those of the larger buffer.\n",
         stdout, &word, why, bytes);

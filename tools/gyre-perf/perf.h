@@ -46,7 +46,14 @@ extern const int perf_coll_count;
 const perf_coll_t *perf_coll_find(const char *name);
 
 /* ---- reductions ---- */
-typedef enum { PERF_SUM = 0, PERF_PROD, PERF_MIN, PERF_MAX, PERF_AVG, PERF_MULSUM, PERF_OPS } perf_op_t;
+/* The library's kinds, and a scaled sum. */
+typedef enum {
+#define REDOP(id, name, kernels) PERF_##id,
+#include "base/redops.def"
+#undef REDOP
+    PERF_MULSUM,
+    PERF_OPS
+} perf_op_t;
 const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
 
 /* ---- the command line ---- */

@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tools/gyre-plan/plan.h"
 
 static const char recipe_help[] =
@@ -18,9 +18,8 @@ static const char recipe_help[] =
     "  --recipe FILE           a published run (examples/recipes/), or one of yours; flags win over it\n"
     "  --scale tiny            the same for 8 local ranks: every feature, small sizes\n"
     "  --layers N --hidden N --heads N --ffn N --vocab N --seq N\n"
-    "                          another size of the model: heads of the same number per k and v, the MLP as "
-    "wide\n"
-    "                          beside hidden, unless given\n"
+    "                          another size of the model; key-value heads and the width of the MLP in\n"
+    "                          proportion, unless given\n"
     "  --global-batch N --grad-sequences N --balance layers|embedding\n"
     "  --dtype fp32|bf16|fp16 --grad-dtype fp32|bf16|fp16\n";
 
@@ -33,15 +32,19 @@ static const char machine_help[] =
     "  --intra GBS --inter GBS --efficiency PART --overhead MS --overlap PART\n"
     "                          bytes that a rank sends inside a node and to others (GB/s), the part of the "
     "peak that\n"
-    "                          products achieve, milliseconds per layer and micro-batch besides, the part of "
+    "                          products achieve, milliseconds more per layer and micro-batch, the part of "
     "the\n"
-    "                          messages between replicas that passes behind computing\n";
+    "                          messages between replicas that is hidden by computing\n";
 
 static const char layout_help[] =
     "Layout\n"
     "  --dp N --tp N --pp N --schedule NAME --chunks N --zero 0..3 --sequence-parallel 0|1 --micro-batch N\n"
     "  --recompute none|selective|full\n"
-    "                          other degrees, and so on; schedules: gpipe 1f1b interleaved zb-h1 zb-v\n";
+    "                          other degrees, and so on; schedules:"
+#define KIND(id, stem, name, ...) " " name
+#include "pipeline/schedules/kinds.def"
+#undef KIND
+    "\n";
 
 typedef enum { COUNT, REAL_, TEXT, CHOICE, SWITCH } kind_t;
 typedef struct {

@@ -13,7 +13,7 @@ static const char help[] = "usage: gyre-plan time [--recipe FILE] [flags]\n"
                            "tokens per second, and what a rank of\n"
                            "the busiest stage sends in each group. With --rows it prints the estimate of "
                            "each row of a table of measured runs\n"
-                           "beside the measurement.\n"
+                           "next to the measurement.\n"
                            "\n"
                            "  --rows TABLE            measured runs (docs/data/bloom-sweep.txt is one): a "
                            "line of column names, which are flags\n"
@@ -43,7 +43,7 @@ static json_t *machine_json(const plan_machine_t *m)
 
 static void print_machine(const plan_machine_t *m)
 {
-    printf("on %s: peak %.1f TFLOP/s, products at %.3f of it, %.4g ms per layer and micro-batch besides; "
+    printf("on %s: peak %.1f TFLOP/s, products at %.3f of it, %.4g ms more per layer and micro-batch; "
            "%.4g GB/s inside "
            "a node of %d, %.4g to others\n",
            m->name, m->peak / 1e12, m->efficiency, m->overhead * 1e3, m->intra / 1e9, m->per_node,

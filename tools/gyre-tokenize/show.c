@@ -24,11 +24,11 @@ gyre_status_t tokenize_info(const tokenize_options_t *options)
     if (tokens->documents > 0)
         printf("documents   %" PRIu64 "\n", tokens->documents);
     else
-        printf("documents   not told by this format\n");
+        printf("documents   not in this format\n");
     if (tokens->vocab > 0)
         printf("vocabulary  %zu\n", tokens->vocab);
     else
-        printf("vocabulary  not told by this format\n");
+        printf("vocabulary  not in this format\n");
     if (*tokens->tokenizer)
         printf("tokenizer   %s\n", tokens->tokenizer);
     if (tokens->tokenizer_hash)

@@ -108,15 +108,14 @@ gyre_status_t train_resume_from_owner(const train_parts_t *parts, const model_sn
 {
     held_t held = {0};
     float *memory = malloc(MODEL_RANGE_PARTS * PIECE * sizeof *memory);
-    gyre_status_t status = memory
-                               ? parts->ranges.visit(parts->ranges.user, TRAIN_STATE_HELD, note_range, &held)
-                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to receive a checkpoint");
+    gyre_status_t status = memory ? optim_checkpoint_visit(parts->zero, OPTIM_STATE_HELD, note_range, &held)
+                                  : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to receive a checkpoint");
     int well = 0;
     status = train_all_well(parts, status, &well);
     if (well)
         status = pass_all(parts, snapshot, owner, &held, memory);
     if (status == GYRE_OK && well)
-        status = parts->ranges.visit(parts->ranges.user, TRAIN_STATE_LOAD, give_range, &held);
+        status = optim_checkpoint_visit(parts->zero, OPTIM_STATE_LOAD, give_range, &held);
     release(&held);
     free(memory);
     return status;

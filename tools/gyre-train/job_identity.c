@@ -72,7 +72,7 @@ static void write_note(const char *folder)
         status = base_file_commit(&file);
     }
     if (status != GYRE_OK)
-        log_warning("%s is not written: a launcher that starts this run anew must be given --resume", path);
+        log_warning("%s is not written: a launcher that restarts this run must be given --resume", path);
 }
 
 /* 1: a launcher has started anew what wrote to the folder. *counted: one has started something anew. */

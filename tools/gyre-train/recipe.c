@@ -123,15 +123,16 @@ void train_recipe_tell(const train_options_t *o)
     size_t way = o->batch > p->ramp_start ? (size_t)o->batch - p->ramp_start : 0;
     size_t increment = p->ramp_step < way ? p->ramp_step : way;
     if (way == 0) {
-        log_warning("--batch %zu: it does not grow; that of %s grows from %zu sequences to %zu "
-                    "(--batch-rampup none: so it is meant)",
+        log_warning("--batch %zu: a batch of constant size replaces that of %s, which grows from %zu to %zu "
+                    "sequences (--batch-rampup none silences this)",
                     (size_t)o->batch, o->recipe, p->ramp_start, recipe.batch.batch);
         return;
     }
     while (way % increment != 0)
         increment--;
-    log_warning("--batch %zu: it does not grow; that of %s grows from %zu sequences to %zu: give "
-                "--batch-rampup %zu:%zu:%zu to let it (none: so it is meant)",
+    log_warning("--batch %zu: a batch of constant size replaces that of %s, which grows from %zu to %zu "
+                "sequences: give "
+                "--batch-rampup %zu:%zu:%zu to let it grow, or none to silence this",
                 (size_t)o->batch, o->recipe, p->ramp_start, recipe.batch.batch, p->ramp_start, increment,
                 p->ramp_over);
 }
@@ -142,8 +143,8 @@ static gyre_status_t check_contradictions(const train_options_t *o)
     static const char *const others[] = {"model", "load", "layers", "hidden", "heads", "vocab"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (train_options_given(o, others[i]))
-            return gyre_fail(GYRE_ERR_INVALID, "--%s beside --recipe: %s says what the model is", others[i],
-                             o->recipe);
+            return gyre_fail(GYRE_ERR_INVALID, "--%s and --recipe exclude each other: %s describes the model",
+                             others[i], o->recipe);
     return GYRE_OK;
 }
 
@@ -151,7 +152,7 @@ gyre_status_t train_recipe_apply(train_options_t *o)
 {
     pipe_recipe_t recipe;
     if (!o->recipe && train_options_given(o, "scale"))
-        return gyre_fail(GYRE_ERR_INVALID, "--scale is that of a --recipe: name its file");
+        return gyre_fail(GYRE_ERR_INVALID, "--scale needs a --recipe: name its file");
     if (!o->recipe)
         return GYRE_OK;
     gyre_status_t status = check_contradictions(o);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "model/network/hf_config.h"
 #include "tools/gyre-train/train.h"
 
@@ -357,32 +358,14 @@ train_step_t train_record_total(const train_record_t *record)
     return total;
 }
 
-/* Bytes of the UTF-8 sequence at p, at most `left`; 0 if it is not one (overlong forms and surrogates are not). */
-static size_t utf8_length(const unsigned char *p, size_t left)
-{
-    size_t n = p[0] < 0x80                   ? 1
-               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-               : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-               : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                             : 0;
-    if (n == 0 || n > left)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 char *train_readable(const unsigned char *bytes, size_t count)
 {
     char *text = malloc(3 * count + 1), *to = text;
     if (!text)
         return NULL;
     for (size_t i = 0; i < count;) {
-        size_t n = utf8_length(bytes + i, count - i);
+        uint32_t letter;
+        size_t n = base_utf8_decode(bytes + i, count - i, &letter);
         int control =
             n == 1 && ((bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') || bytes[i] == 0x7f);
         control |= n == 2 && bytes[i] == 0xc2 && bytes[i + 1] < 0xa0;

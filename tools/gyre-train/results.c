@@ -178,7 +178,7 @@ void train_print_start(const train_run_t *run)
         printf("--leaves 1 is faster on a GPU; its bits are then not those of --tp 2 and more\n");
     tell_gradients(run);
     if (run->resumed)
-        printf("going on behind step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
+        printf("going on after step %llu, from the checkpoint in %s\n", (unsigned long long)run->next,
                run->options->checkpoint);
     else if (run->resuming)
         printf("no checkpoint in %s yet: beginning with step 1\n", run->options->checkpoint);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "model/network/hf_config.h"
 #include "optim/checkpoint/snapshot.h"
@@ -19,13 +20,6 @@
 _Static_assert(MODEL_SNAPSHOT_STEPS < (uint64_t)1 << 40, "a step and a rank share 63 bits");
 
 /* ---- what the index says of the run ------------------------------------------------------------------------- */
-
-static json_t *hex(uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return json_string(text);
-}
 
 /* As text: exact, and JSON has no word for NaN. */
 static json_t *real(double value)
@@ -49,7 +43,7 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
                   "gyre-train " GYRE_VERSION, "blas", model_matmul_kind(), "ranks", (json_int_t)state->ranks,
                   "seconds", real(state->seconds), "progress", real(state->progress), "first_val",
                   real(state->first_val), "final_val", real(state->final_val), "options", options, "data",
-                  "bytes", (json_int_t)parts->data->bytes, "xxh3", hex(parts->data->hash));
+                  "bytes", (json_int_t)parts->data->bytes, "xxh3", base_json_hex(parts->data->hash));
     json_t *model = NULL;
     bad |= !run || model_config_to_json(&parts->params->config, &model) != GYRE_OK ||
            json_object_set_new(run, "model", model) != 0;
@@ -151,7 +145,7 @@ static gyre_status_t get_real(const json_t *run, const char *name, const char *a
     char *end = NULL;
     double value = text ? strtod(text, &end) : 0.0;
     if (!text || end == text || *end)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s is no number", at, name);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s is not a number", at, name);
     *out = value;
     return GYRE_OK;
 }
@@ -165,7 +159,7 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
         status = get_real(run, name[i], at, field[i]);
     json_int_t ranks = json_integer_value(json_object_get(run, "ranks"));
     if (status == GYRE_OK && (ranks < 1 || !(state->seconds >= 0.0) || !isfinite(state->seconds)))
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds cannot be", at);
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
     state->ranks = (uint64_t)ranks;
     return status;
 }
@@ -270,16 +264,15 @@ static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, ui
 static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int *well)
 {
     const char *folder = parts->options->checkpoint;
-    int level = base_log_limit;
     uint64_t hash;
     gyre_status_t mine = GYRE_OK;
     if (!model_snapshot_path(folder, found->step, found->at, sizeof found->at))
         mine = gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
-    if (gyre_comm_rank(parts->comm) != found->owner)
-        base_log_set_level(BASE_LOG_NONE); /* who does not see it need not */
+    int muted =
+        base_log_mute(gyre_comm_rank(parts->comm) != found->owner); /* a rank need not see the folder */
     if (mine == GYRE_OK)
         (void)model_snapshot_open(folder, found->step, &found->snapshot);
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     gyre_status_t status = pass_run(parts, found, &hash, &mine);
     if (status != GYRE_OK)
         return status;
@@ -341,13 +334,13 @@ static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *
 {
     enum { TEXT = 512 };
     char text[TEXT] = "";
-    int rank = gyre_comm_rank(parts->comm), ranks = gyre_comm_size(parts->comm), level = base_log_limit;
+    int rank = gyre_comm_rank(parts->comm), ranks = gyre_comm_size(parts->comm);
     gyre_status_t mine = GYRE_OK;
-    base_log_set_level(BASE_LOG_NONE);
+    int muted = base_log_mute(1);
     if (found->snapshot)
         mine = model_snapshot_verify(found->snapshot, found->shared ? (size_t)rank : 0,
                                      found->shared ? (size_t)ranks : 1);
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     if (mine != GYRE_OK)
         snprintf(text, sizeof text, "%s", gyre_last_error());
     int64_t lowest = mine == GYRE_OK ? INT64_MAX : rank;
@@ -377,7 +370,7 @@ static gyre_status_t read_range(void *user, const model_range_t *range)
 static gyre_status_t read_all(const train_parts_t *parts, const candidate_t *found)
 {
     reader_t reader = {parts, found->snapshot};
-    return found->shared ? parts->ranges.visit(parts->ranges.user, TRAIN_STATE_LOAD, read_range, &reader)
+    return found->shared ? optim_checkpoint_visit(parts->zero, OPTIM_STATE_LOAD, read_range, &reader)
                          : train_resume_from_owner(parts, found->snapshot, found->owner);
 }
 
@@ -404,6 +397,20 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
     return GYRE_OK;
 }
 
+/* All of `zero` was filled with the state after `steps` updates; `run` is what train_resume_describe said. */
+static gyre_status_t loaded(optim_zero_t *zero, uint64_t steps, const json_t *run)
+{
+    optim_scaler_t scaler;
+    int found = train_resume_scaler(run, &scaler);
+    if (optim_zero_scaler(zero) && !found)
+        return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
+    if (found && scaler.skipped > steps)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "the checkpoint says that more updates were skipped than there were steps");
+    /* AdamW counts the updates that were made */
+    return optim_zero_loaded(zero, found ? steps - scaler.skipped : steps, found ? &scaler : NULL);
+}
+
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found)
 {
     candidate_t candidate = {0};
@@ -412,7 +419,7 @@ gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int
     if (status == GYRE_OK && well)
         status = train_all_well(parts, read_all(parts, &candidate), &well);
     if (status == GYRE_OK && well)
-        status = parts->ranges.loaded(parts->ranges.user, candidate.step, candidate.run);
+        status = loaded(parts->zero, candidate.step, candidate.run);
     drop(&candidate);
     *found = status == GYRE_OK && well;
     return status;

@@ -262,7 +262,7 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
     if (optim_saver_wait(run->saver, (double)(until - base_now()) * 1e-9, &newest) == GYRE_OK &&
         newest != UINT64_MAX)
         log_warning(
-            "the newest checkpoint in %s is of step %llu: the same command with --resume goes on behind it",
+            "the newest checkpoint in %s is of step %llu: the same command with --resume goes on after it",
             run->options->checkpoint, (unsigned long long)newest);
 }
 

@@ -23,10 +23,10 @@ static gyre_status_t add_range(void *user, const model_range_t *range)
 }
 
 /* Copies what this rank writes. What could not be read, from --offload's file, fails the checkpoint. */
-static void add_all(const train_parts_t *parts, optim_saver_t *saver, train_visit_t what, train_range_fn fn,
-                    void *to)
+static void add_all(const train_parts_t *parts, optim_saver_t *saver, optim_state_t what,
+                    optim_checkpoint_fn fn, void *to)
 {
-    gyre_status_t status = parts->ranges.visit(parts->ranges.user, what, fn, to);
+    gyre_status_t status = optim_checkpoint_visit(parts->zero, what, fn, to);
     if (status != GYRE_OK)
         optim_saver_fail(saver, status);
 }
@@ -35,7 +35,7 @@ static void add_all(const train_parts_t *parts, optim_saver_t *saver, train_visi
 static gyre_status_t count_owned(const train_parts_t *parts, size_t *elements)
 {
     *elements = 0;
-    return parts->ranges.visit(parts->ranges.user, TRAIN_STATE_LISTED, count_range, elements);
+    return optim_checkpoint_visit(parts->zero, OPTIM_STATE_LISTED, count_range, elements);
 }
 
 /* The name under which all write, and a mark in the folder by which they find out whether it is the same for all. */
@@ -118,7 +118,7 @@ gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, 
         return GYRE_OK;
     }
     base_time_t start = base_now();
-    add_all(parts, saver, TRAIN_STATE_OWNED, add_range, saver);
+    add_all(parts, saver, OPTIM_STATE_OWNED, add_range, saver);
     json_t *run = gyre_comm_rank(parts->comm) == 0 ? train_resume_describe(parts, state) : NULL;
     *saved = optim_saver_save(saver, state->step, run, first_sync);
     log_info("checkpoint of step %llu: its copy held training up for %.4f s", (unsigned long long)state->step,
@@ -146,10 +146,10 @@ int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const tra
                      int first_sync, double patience)
 {
     alone_t alone = {.whole = parts->params};
-    if (parts->ranges.visit(parts->ranges.user, TRAIN_STATE_HELD, take_range, &alone) != GYRE_OK ||
+    if (optim_checkpoint_visit(parts->zero, OPTIM_STATE_HELD, take_range, &alone) != GYRE_OK ||
         alone.elements != parts->params->total || !optim_saver_alone(saver, patience))
         return 0;
     alone.saver = saver;
-    add_all(parts, saver, TRAIN_STATE_HELD, take_range, &alone);
+    add_all(parts, saver, OPTIM_STATE_HELD, take_range, &alone);
     return optim_saver_save(saver, state->step, train_resume_describe(parts, state), first_sync) == GYRE_OK;
 }

@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "model/formats/weights.h"
@@ -59,8 +59,8 @@ static gyre_status_t shape_of_file(const train_options_t *options, const model_d
                                             : model_hf_config(path, shape);
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
         if (train_options_given(options, others[i]) && strcmp(others[i], flag) != 0)
-            status = gyre_fail(GYRE_ERR_INVALID, "--%s beside --%s: %s says what the model is", others[i],
-                               flag, path);
+            status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model",
+                               others[i], flag, path);
     if (status == GYRE_OK && data->vocab > shape->vocab)
         status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
                            options->data, data->vocab - 1, path, shape->vocab);
@@ -219,7 +219,7 @@ static gyre_status_t check_activations(const train_options_t *o)
     if (o->recompute != MODEL_RECOMPUTE_FULL)
         return gyre_fail(GYRE_ERR_INVALID,
                          "--offload-activations needs --recompute full: what is kept then, one "
-                         "tensor per layer, travels beside the layers' work");
+                         "tensor per layer, travels during the layers' work");
     return GYRE_OK;
 }
 
@@ -401,11 +401,9 @@ static gyre_status_t agree(train_run_t *run, gyre_status_t mine)
  * happened to others only is told by the lowest of them. Collective. */
 static gyre_status_t by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))
 {
-    int level = base_log_limit;
-    if (run->rank != 0)
-        base_log_set_level(BASE_LOG_NONE);
+    int muted = base_log_mute(run->rank != 0);
     gyre_status_t status = step(run);
-    base_log_set_level((base_log_level_t)level);
+    base_log_mute(muted);
     return agree(run, status);
 }
 
@@ -418,47 +416,7 @@ static gyre_status_t decide(train_run_t *run)
     return status;
 }
 
-/* ---- the state, as checkpoints see it ------------------------------------------------------------------------------- */
-
-typedef struct {
-    train_range_fn fn;
-    void *to;
-} visitor_t;
-
-static gyre_status_t visit_range(void *user, const optim_zero_range_t *range)
-{
-    const visitor_t *visitor = user;
-    const model_range_t same = {.row = range->global,
-                                .first = range->first,
-                                .count = range->count,
-                                .part = {range->weight, range->exp_avg, range->exp_avg_sq}};
-    return visitor->fn(visitor->to, &same);
-}
-
-static gyre_status_t visit(void *user, train_visit_t what, train_range_fn fn, void *to)
-{
-    train_run_t *run = user;
-    visitor_t visitor = {.fn = fn, .to = to};
-    optim_state_t kind = what == TRAIN_STATE_OWNED    ? OPTIM_STATE_OWNED
-                         : what == TRAIN_STATE_LISTED ? OPTIM_STATE_LISTED
-                         : what == TRAIN_STATE_HELD   ? OPTIM_STATE_HELD
-                                                      : OPTIM_STATE_LOAD;
-    return optim_zero_state(pipe_train_zero(run->train), kind, visit_range, &visitor);
-}
-
-static gyre_status_t loaded(void *user, uint64_t steps, const json_t *run)
-{
-    optim_zero_t *zero = pipe_train_zero(((train_run_t *)user)->train);
-    optim_scaler_t scaler;
-    int found = train_resume_scaler(run, &scaler);
-    if (optim_zero_scaler(zero) && !found)
-        return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
-    if (found && scaler.skipped > steps)
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "the checkpoint says that more updates were skipped than there were steps");
-    /* AdamW counts the updates that were made */
-    return optim_zero_loaded(zero, found ? steps - scaler.skipped : steps, found ? &scaler : NULL);
-}
+/* ---- the parts of a run that a checkpoint holds --------------------------------------------------------------- */
 
 train_parts_t train_parts_of(train_run_t *run)
 {
@@ -466,7 +424,7 @@ train_parts_t train_parts_of(train_run_t *run)
                            .options = run->options,
                            .data = run->data,
                            .params = pipe_train_whole(run->train),
-                           .ranges = {.user = run, .visit = visit, .loaded = loaded}};
+                           .zero = pipe_train_zero(run->train)};
 }
 
 /* ---- weights to begin with --------------------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ gyre_status_t train_words_open(const train_options_t *options, const model_data_
     if (spec && data->is_text && strcmp(spec, "bytes") != 0)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "text is trained on byte by byte: for the tokens of %s write a file of them first, gyre-tokenize "
+            "text is trained on as bytes: for the tokens of %s write a token file first, gyre-tokenize "
             "--tokenizer %s --out FILE.gyt %s",
             spec, spec, options->data);
     if (!spec && strcmp(data->tokenizer, "bytes") == 0)
@@ -50,10 +50,10 @@ gyre_status_t train_words_prompt(const model_tokenizer_t *tokenizer, const char 
     for (size_t i = 0; status == GYRE_OK && i < *count; i++) {
         made[i] = ids[i];
         if ((size_t)ids[i] >= vocab)
-            status =
-                gyre_fail(GYRE_ERR_INVALID,
-                          "the prompt holds id %d of tokenizer '%s', but the model has %zu: it is another's",
-                          (int)ids[i], model_tokenizer_name(tokenizer), vocab);
+            status = gyre_fail(GYRE_ERR_INVALID,
+                               "the prompt holds id %d of tokenizer '%s', but the model has %zu ids: the "
+                               "tokenizer is not the model's",
+                               (int)ids[i], model_tokenizer_name(tokenizer), vocab);
     }
     model_encoder_destroy(encoder);
     if (status != GYRE_OK) {

@@ -31,6 +31,7 @@
 #include "base/spans.h"
 #include "model/tokenizer/tokenizer.h"
 #include "optim/ramp.h"
+#include "optim/checkpoint/ranges.h"
 #include "optim/checkpoint/saver.h"
 #include "optim/scaler.h"
 #include "pipeline/plan/layout.h"
@@ -321,30 +322,13 @@ typedef struct {
     optim_scaler_t scaler; /* of the loss; scale 0: there is none */
 } train_state_t;
 
-/* A rank's weights and optimiser state, whatever the layout: ranges of canonical rows. */
-typedef gyre_status_t (*train_range_fn)(void *user, const model_range_t *range);
-typedef enum {
-    TRAIN_STATE_OWNED,  /* to be read: every element of the model is visited on one rank only; no tied head */
-    TRAIN_STATE_LISTED, /* the same ranges without memory: parts are NULL, nothing is read that could fail */
-    TRAIN_STATE_HELD,   /* to be read: all that this rank holds */
-    TRAIN_STATE_LOAD    /* to be filled: the same */
-} train_visit_t;
-typedef struct {
-    void *user;
-    /* Calls fn for each range, whose memory is valid during the call; ends with the first status that is not OK. Visits
-     * the same ranges in the same order each time. */
-    gyre_status_t (*visit)(void *user, train_visit_t what, train_range_fn fn, void *to);
-    /* All ranges are filled with the state behind `steps` updates; `run` is what train_resume_describe said. */
-    gyre_status_t (*loaded)(void *user, uint64_t steps, const json_t *run);
-} train_ranges_t;
-
 /* The parts of a run that a checkpoint holds or is compared with; all borrowed. */
 typedef struct {
     gyre_comm_t *comm;
     const train_options_t *options;
     const model_data_t *data;
     const model_params_t *params; /* the whole table */
-    train_ranges_t ranges;
+    optim_zero_t *zero;
 } train_parts_t;
 
 /* The index's object for this state; NULL: no memory. */

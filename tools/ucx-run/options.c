@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <gyre/status.h>
+#include <gyre/version.h>
 
 #include "base/settings/settings.h"
 #include "tools/ucx-run/hosts/buffer.h"

@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "topo/network/internal.h"
 
 enum { MOST_VERTICES = 1 << 16, MOST_TABLE = 1 << 26 };
@@ -93,7 +93,8 @@ static gyre_status_t read_nodes(reader_t *r, const json_t *root)
         const char *name = json_is_array(nodes) ? json_string_value(json_array_get(nodes, i)) : text;
         snprintf(text, sizeof text, "n%zu", i);
         if (!name || (json_is_array(nodes) && vertex_of(r, name, 0) != UINT32_MAX))
-            return gyre_fail(GYRE_ERR_FORMAT, "%s: node %zu has no name of its own", r->path, i);
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: node %zu has no name, or the name of another node",
+                             r->path, i);
         g->names[g->vertices] = base_arena_strdup(&g->arena, name);
         if (!g->names[g->vertices++])
             return no_memory(r);
@@ -111,7 +112,7 @@ static gyre_status_t read_link(reader_t *r, const json_t *link, size_t index)
     const char *to = json_string_value(between ? json_array_get(between, 1) : json_object_get(link, "to"));
     if (!from || !to || !strcmp(from, to))
         return gyre_fail(GYRE_ERR_FORMAT,
-                         "%s: link %zu wants \"between\": [NAME, NAME] or \"from\" and \"to\", two names",
+                         "%s: link %zu needs \"between\": [NAME, NAME] or \"from\" and \"to\", two names",
                          r->path, index);
     topo_link_t made = {-1, -1};
     gyre_status_t st = number(r, link, "latency_ns", 0, &made.latency);
@@ -120,7 +121,7 @@ static gyre_status_t read_link(reader_t *r, const json_t *link, size_t index)
     if (st != GYRE_OK)
         return st;
     if (made.latency < 0 || made.rate < 0)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: link %zu (%s to %s) wants \"latency_ns\" and \"rate\" (GB/s)",
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: link %zu (%s to %s) needs \"latency_ns\" and \"rate\" (GB/s)",
                          r->path, index, from, to);
     uint32_t a = vertex_of(r, from, 1), b = vertex_of(r, to, 1);
     if (a == UINT32_MAX || b == UINT32_MAX)
@@ -177,7 +178,8 @@ static gyre_status_t make_routes(reader_t *r)
     uint32_t *first_in = NULL, *entering = NULL, most = 0;
     gyre_status_t st = GYRE_OK;
     if ((size_t)g->vertices * g->nodes > MOST_TABLE)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: %u nodes and %u vertices are more than routes are kept for",
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: %u nodes and %u vertices are too many: the table of routes would not fit",
                          r->path, g->nodes, g->vertices);
     g->next = base_arena_alloc(&g->arena, (size_t)g->vertices * g->nodes, sizeof *g->next);
     uint32_t *distance = base_arena_alloc(&scratch, g->vertices, sizeof *distance);
@@ -200,7 +202,7 @@ static gyre_status_t make_routes(reader_t *r)
                         g->next[(size_t)v * g->nodes + node] = g->leaving[k];
                 }
             if (v < g->nodes && distance[v] == UINT32_MAX)
-                st = gyre_fail(GYRE_ERR_FORMAT, "%s: there is no way from %s to %s", r->path, g->names[v],
+                st = gyre_fail(GYRE_ERR_FORMAT, "%s: there is no path from %s to %s", r->path, g->names[v],
                                g->names[node]);
             if (distance[v] != UINT32_MAX && distance[v] > most)
                 most = distance[v];
@@ -219,7 +221,7 @@ static gyre_status_t read_all(reader_t *r, const json_t *root)
     *c = (topo_node_cost_t){150, 150, 20, 15};
     const json_t *cost = json_object_get(root, "cost"), *link, *title = json_object_get(root, "title");
     if (!json_is_object(root))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: a network is a JSON object", r->path);
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: the file is not a JSON object", r->path);
     gyre_status_t st = number(r, root, "ranks_per_node", 1, &per_node);
     if (st == GYRE_OK)
         st = number(r, cost, "send_ns", 0, &c->send);
@@ -243,7 +245,7 @@ static gyre_status_t read_all(reader_t *r, const json_t *root)
         t->ranks_per_node = per_node > 1 << 20 ? 1 << 20 : (int)per_node;
     t->nodes = (int)r->g->nodes;
     if ((long)t->nodes * t->ranks_per_node < t->ranks)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: %d nodes with %d ranks each have no room for %d ranks",
+        return gyre_fail(GYRE_ERR_INVALID, "%s: %d nodes with %d ranks each are too few for %d ranks",
                          r->path, t->nodes, t->ranks_per_node, t->ranks);
     t->nlinks = r->g->nedges;
     snprintf(t->title, sizeof t->title, "%s", json_is_string(title) ? json_string_value(title) : r->path);

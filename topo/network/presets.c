@@ -55,7 +55,7 @@ static gyre_status_t make_links(topo_network_t *t, size_t own)
 {
     size_t all = base_link(t) + own;
     if (all > UINT32_MAX / 2)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: more links than can be numbered", t->title);
+        return gyre_fail(GYRE_ERR_INVALID, "%s: the network has too many links", t->title);
     t->nlinks = (uint32_t)all;
     t->links = calloc(all + 1, sizeof *t->links);
     if (!t->links)
@@ -65,7 +65,7 @@ static gyre_status_t make_links(topo_network_t *t, size_t own)
     return GYRE_OK;
 }
 
-/* ---- nvswitch: GPUs of a node behind one switch, and rail i joins GPU i of all nodes --------------------------
+/* ---- nvswitch: GPUs of a node below one switch, and rail i joins GPU i of all nodes --------------------------
  *
  * Per rank: link 4r to its node's switch, 4r+1 from it, 4r+2 to the rail, 4r+3 from it. A message to another GPU number on
  * another node goes through the sender's node to the GPU on that rail (NCCL's PXN), and from there over the rail. */
@@ -394,7 +394,7 @@ const char *topo_network_link_name(const topo_network_t *t, uint32_t link, char 
     return text;
 }
 
-/* A file tells the links between nodes; those within them come before. */
+/* A file has the links between nodes; those within them come before. */
 static gyre_status_t add_within_node(topo_network_t *t)
 {
     uint32_t base = base_link(t);
@@ -412,7 +412,7 @@ static gyre_status_t add_within_node(topo_network_t *t)
 static gyre_status_t make_preset(topo_network_t *t, const char *what, const char *detail)
 {
     if (*detail && t->kind != TOPO_NET_FAT_TREE && t->kind != TOPO_NET_TORUS)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: this network takes nothing after the colon", what);
+        return gyre_fail(GYRE_ERR_INVALID, "%s: this network has no parameters after a colon", what);
     switch (t->kind) {
     case TOPO_NET_NVSWITCH:
         return make_nvswitch(t);
@@ -444,7 +444,9 @@ gyre_status_t topo_network_open(const char *what, int ranks, int ranks_per_node,
 {
     const char *detail = "";
     if (ranks < 1 || ranks > 1 << 20 || ranks_per_node < 0)
-        return gyre_fail(GYRE_ERR_INVALID, "a network of %d ranks, %d per node", ranks, ranks_per_node);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a network has 1 to 1048576 ranks, not %d, and 0 or more per node, not %d", ranks,
+                         ranks_per_node);
     topo_network_t *t = calloc(1, sizeof *t);
     if (!t)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a network");

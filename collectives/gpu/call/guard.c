@@ -167,7 +167,7 @@ gyre_status_t coll_cuda_guard_add(coll_cuda_t *c)
     pthread_mutex_unlock(&guard.lock);
     pthread_mutex_unlock(&guard.turn);
     return rc == 0 ? GYRE_OK
-                   : gyre_fail_errno(GYRE_ERR_SYSTEM, rc, "starting the thread that guards streams");
+                   : gyre_fail_errno(GYRE_ERR_SYSTEM, rc, "cannot start the thread that watches streams");
 }
 
 void coll_cuda_guard_remove(coll_cuda_t *c)

@@ -410,7 +410,7 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
     if (c->why[0] != '\0') {
         c->path = COLL_CUDA_STAGED;
         if (cards[0].want == WANT_DIRECT)
-            return gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_CUDA_PATH=direct cannot be: %s", c->why);
+            return gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_CUDA_PATH=direct is not possible: %s", c->why);
         return GYRE_OK;
     }
     c->path = COLL_CUDA_PEERS;
@@ -552,7 +552,7 @@ gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device)
             &none, gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device"));
     }
     if (st == GYRE_OK)
-        comm->cuda = c;
+        coll_cuda_attach(comm, c);
     else if (c)
         dismantle(c);
     coll_cuda_exit(&none, before);
@@ -566,7 +566,7 @@ gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
     if (st != GYRE_OK)
         return st;
     if (base_device_count(BASE_CUDA) == 0)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "comm_prepare_cuda: no CUDA device: %s",
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_comm_prepare_cuda: no CUDA device: %s",
                          base_device_why_not(BASE_CUDA));
     if (comm->cuda)
         return GYRE_OK;
@@ -627,7 +627,7 @@ void coll_cuda_free(gyre_comm_t *comm)
     const coll_cuda_t place = {.device = c->device};
     const gyre_status_t entered = coll_cuda_enter(&place, &before);
     dismantle(c);
-    comm->cuda = NULL;
+    coll_cuda_attach(comm, NULL);
     if (entered == GYRE_OK)
         coll_cuda_exit(&place, before);
 }

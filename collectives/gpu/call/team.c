@@ -191,7 +191,7 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     coll_cuda_t *c = calloc(1, sizeof *c);
     if (!c)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device");
-    comm->cuda = c;
+    coll_cuda_attach(comm, c);
     c->comm = comm;
     c->device = team->rank[comm->rank].device;
     c->path = COLL_CUDA_PEERS;
@@ -302,7 +302,7 @@ gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, 
     return gyre_fail(
         GYRE_ERR_INVALID,
         "%s: rank %d shares CUDA device %d with other ranks of this process, whose kernels wait for "
-        "each other: the default stream, which waits for other streams, cannot be; use one made with "
+        "each other: the default stream waits for other streams and is invalid here; use one made with "
         "cudaStreamNonBlocking for each rank",
         name, comm->rank, mine->device);
 }
@@ -353,11 +353,10 @@ gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStr
     for (int r = 0; r < team->n && st == GYRE_OK; r++) {
         const coll_team_rank_t *other = &team->rank[r];
         if (other != mine && other->device == mine->device && comes_behind(other, which, seq))
-            st = gyre_fail(
-                GYRE_ERR_INVALID,
-                "%s: ranks %d and %d were given the same stream: call %u of rank %d would wait there behind "
-                "one of rank %d that waits for it: use a stream for each rank",
-                name, r, comm->rank, seq, comm->rank, r);
+            st = gyre_fail(GYRE_ERR_INVALID,
+                           "%s: ranks %d and %d were given the same stream: call %u of rank %d would wait "
+                           "there after one of rank %d that waits for it: use a stream for each rank",
+                           name, r, comm->rank, seq, comm->rank, r);
     }
     if (st == GYRE_OK)
         note_stream(mine, which, seq);

@@ -394,7 +394,7 @@ static gyre_status_t emit(lower_t *l, base_arena_t *arena, coll_cuda_lowered_t *
     ok = ok && give_back(l, arena, out);
     return ok ? GYRE_OK
               : gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
-                                "a step reads what nobody wrote, or the other way round");
+                                "a step reads what no step wrote, or no step reads what one wrote");
 }
 
 gyre_status_t coll_cuda_lower(const coll_schedule_t *s, const coll_args_t *args, int channel, size_t esize,

@@ -23,6 +23,7 @@
 #include "base/settings/settings.h"
 #include "collectives/gpu/plans/lower.h"
 #include "collectives/kernels/kernels.h"
+#include "collectives/schedules/algorithms.h"
 
 enum {
     CHUNK_MOST = 128 << 10,
@@ -217,9 +218,8 @@ static uint32_t find_depth(const maker_t *m, size_t *slot, size_t *tmp_at)
 /* Into how many parts a schedule divides a segment before it cuts chunks. */
 static size_t parts_of(const maker_t *m)
 {
-    if (m->p->algo == COLL_TREE)
-        return 2;
-    return m->s->op == COLL_ALL_REDUCE && m->p->algo != COLL_BINOMIAL ? (size_t)m->n : 1;
+    const int parts = coll_algo_parts(m->p->algo);
+    return parts > 0 ? (size_t)parts : m->s->op == COLL_ALL_REDUCE ? (size_t)m->n : 1;
 }
 
 /* Segments of at most `most` elements, so many that all blocks have as many. */
@@ -249,7 +249,7 @@ static gyre_status_t attempt(maker_t *m, size_t chunk, size_t chunks, uint32_t *
         m->lanes = lanes;
         if (m->c->resident < lanes)
             return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
-                                   "it needs %d blocks, and kernels that wait have %d here", lanes,
+                                   "it needs %d blocks, but kernels that wait have only %d here", lanes,
                                    m->c->resident);
     }
     *depth = find_depth(m, slot, tmp_at);
@@ -259,7 +259,7 @@ static gyre_status_t attempt(maker_t *m, size_t chunk, size_t chunks, uint32_t *
 /* Long chunks, and few of them in a segment rather than short ones. */
 static gyre_status_t fit(maker_t *m, uint32_t *depth, size_t *slot, size_t *tmp_at)
 {
-    const size_t most = m->p->algo == COLL_TREE || m->p->algo == COLL_BINOMIAL ? 16 : 4;
+    const size_t most = coll_algo_parts(m->p->algo) > 0 ? 16 : 4;
     for (size_t bytes = CHUNK_MOST; bytes >= CHUNK_LEAST; bytes /= 2)
         for (size_t chunks = most; chunks > 0; chunks /= 2) {
             const size_t chunk = base_max_size(bytes / m->p->esize & ~(size_t)63, 64);
@@ -342,8 +342,8 @@ static gyre_status_t take_slab(coll_cuda_t *c, size_t bytes, int kept, slab_t **
             return GYRE_OK;
         }
     if (c->comm->team)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "a schedule of %zu bytes is longer than its team reckoned",
-                         bytes);
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "a schedule of %zu bytes is longer than the room its team has for it", bytes);
     slab_t *slab = calloc(1, sizeof *slab);
     if (!slab)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for programs");

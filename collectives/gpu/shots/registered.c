@@ -1,31 +1,34 @@
-/* collectives/gpu/shots/registered.c: the program's own buffers, read by the peers of the host where they lie: registered together by
- * all ranks, mapped by each (base/device/peer.h), and then the operands of operations without arenas in between.
+/* collectives/gpu/shots/registered.c: the program's own buffers, read by the peers of the host where they
+ * lie: registered together by all ranks, mapped by each (base/device/peer.h), and then the operands of
+ * operations without arenas in between.
  *
- *                      arenas, per rank                registered
- *     all_reduce       2 ranks 5 S, n: (5 + 1/n) S     every rank adds up its shard of all inputs into its own output, and takes
- *                                                      the others' shards from their outputs: (3 - 1/n) S
- *     reduce_scatter   (3 + 1/n) S                     block r of all inputs into rank r's output: (1 + 1/n) S
- *     all_gather       (2 + 2/n) S                     everyone's block from its input: 2 S
- *     broadcast        2 S, the root 4 S               the root's input: 2 S, the root only if it is out of place
- *     all_to_all       4 S                             everyone's block for this rank: 2 S
+ *                    arenas, per rank              registered
+ *   all_reduce       2 ranks 5 S, n: (5 + 1/n) S   every rank adds up its shard of all inputs into its
+ *                                                  output, and takes the others' from theirs: (3 - 1/n) S
+ *   reduce_scatter   (3 + 1/n) S                   block r of all inputs into rank r's output: (1 + 1/n) S
+ *   all_gather       (2 + 2/n) S                   everyone's block from its input: 2 S
+ *   broadcast        2 S, the root 4 S             the root's input: 2 S, the root only if it is out of place
+ *   all_to_all       4 S                           everyone's block for this rank: 2 S
  *
- * Bytes read and written for a vector of S bytes, the blocks of all ranks together. What is read by peers is never written by them: an
- * operation that fails in its middle leaves no other rank's buffer changed.
+ * Bytes read and written for a vector of S bytes, the blocks of all ranks together. What is read by peers
+ * is never written by them: an operation that fails in its middle leaves no other rank's buffer changed.
  *
- * *Syncs.* One before, as peers must not read what the streams have not written yet; one behind, as none of the buffers may
- * change while a peer still reads; all_reduce has one more between its two halves. No rounds: a block has the same bytes of
- * every part on all ranks from the first sync to the last.
+ * *Syncs.* One before, as peers must not read what the streams have not written yet; one after, as none of
+ * the buffers may change while a peer still reads; all_reduce has one more between its two halves. No
+ * rounds: a block has the same bytes of every part on all ranks from the first sync to the last.
  *
- * *In place.* Between the first two syncs rank r writes only what no other rank reads then: its own shard of an all_reduce's output (of
- * its input that part is read by itself alone), its own block of a reduce_scatter; in an all_gather all but its own block, which alone
- * the others read. In the second half of an all_reduce it writes the others' shards, of which each was read by its owner before
- * the second sync (by the owner's block of the same number, which has the same bytes of every shard), and the others read its own.
- * An all_to_all in place has no such order and goes through the arenas.
+ * *In place.* Between the first two syncs rank r writes only what no other rank reads then: its own shard
+ * of an all_reduce's output (of its input that part is read by itself alone), its own block of a
+ * reduce_scatter; in an all_gather all but its own block, which alone the others read. In the second half
+ * of an all_reduce it writes the others' shards, of which each was read by its owner before the second
+ * sync (by the owner's block of the same number, which has the same bytes of every shard), and the others
+ * read its own. An all_to_all in place has no such order and goes through the arenas.
  *
- * *Agreement.* Whether a call works so depends on the shape, and on whether this rank's buffers lie in registered memory; that is part
- * of what flags compare (the sig), so ranks of which only some pass registered memory are told so and nothing is read. Where in which
- * registration a buffer lies may differ: each rank's flags say it for its own, and a table in every arena has the registrations
- * of all ranks in the addresses of this one. */
+ * *Agreement.* Whether a call works so depends on the shape, and on whether this rank's buffers lie in
+ * registered memory; that is part of what flags compare (the sig), so ranks of which only some pass
+ * registered memory get an error and nothing is read. Where in which registration a buffer lies may
+ * differ: each rank's flags say it for its own, and a table in every arena has the registrations of all
+ * ranks in the addresses of this one. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -51,7 +54,8 @@ struct gyre_cuda_registration {
     char *at[COLL_CUDA_RANKS]; /* of rank r, in addresses of this process; own: begin */
 };
 
-/* ---- which calls ---------------------------------------------------------------------------------------------- */
+/* ---- which calls
+ * ---------------------------------------------------------------------------------------------- */
 
 /* The place of [buffer, + bytes) in registered memory, as flags tell it; 0: not registered as a whole. */
 static uint64_t find(const coll_cuda_t *c, const void *buffer, size_t bytes)
@@ -90,7 +94,7 @@ int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_
     places->out = call->recv ? find(c, call->recv, call->recv_count * esize) : 0;
     if (s->op == COLL_ALL_REDUCE)
         return places->in && places->out;
-    if (s->op == COLL_BROADCAST) /* the root's is read; what the others pass tells them that it is so */
+    if (s->op == COLL_BROADCAST) /* the root's is read; the others learn it from what they pass */
         return (c->comm->rank == s->root ? places->in : places->out) != 0;
     return places->in != 0;
 }
@@ -123,7 +127,8 @@ int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *s, col
     return bytes > (size_t)base_setting_int(SET_CUDA_ONE_SHOT);
 }
 
-/* ---- what the kernel does ---------------------------------------------------------------------------------------- */
+/* ---- what the kernel does
+ * ---------------------------------------------------------------------------------------- */
 
 static size_t longest_block(const coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
 {
@@ -189,7 +194,8 @@ void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *s, 
     op->slot = base_round_up((most + (size_t)*blocks - 1) / (size_t)*blocks, COLL_CUDA_ALIGN);
 }
 
-/* ---- registering -------------------------------------------------------------------------------------------------- */
+/* ---- registering
+ * -------------------------------------------------------------------------------------------------- */
 
 /* The least number that is free: the same on all ranks, as all register and deregister in one order. */
 static int free_index(const coll_cuda_t *c)
@@ -207,15 +213,17 @@ static int free_index(const coll_cuda_t *c)
 static gyre_status_t export_own(const gyre_cuda_registration_t *r, base_device_handle_t *own)
 {
     if (base_device_export(r->begin, own) != GYRE_OK)
-        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED,
-                               "comm_register_cuda: the memory at %p cannot be shared (it must come from "
-                               "cudaMalloc): %s",
-                               (void *)r->begin, gyre_last_error());
+        return gyre_fail_quiet(
+            GYRE_ERR_UNSUPPORTED,
+            "gyre_comm_register_cuda: the memory at %p cannot be shared (it must come from "
+            "cudaMalloc): %s",
+            (void *)r->begin, gyre_last_error());
     return own->bytes >= r->bytes
                ? GYRE_OK
-               : gyre_fail(GYRE_ERR_INVALID,
-                           "comm_register_cuda: %zu bytes from %p on are more than the allocation's %llu",
-                           r->bytes, (void *)r->begin, (unsigned long long)own->bytes);
+               : gyre_fail(
+                     GYRE_ERR_INVALID,
+                     "gyre_comm_register_cuda: %zu bytes from %p on are more than the allocation's %llu",
+                     r->bytes, (void *)r->begin, (unsigned long long)own->bytes);
 }
 
 /* handles: [n + 1], the last for this rank's own. */
@@ -223,13 +231,14 @@ static gyre_status_t export_here(const gyre_cuda_registration_t *r, int n, base_
 {
     *handles = calloc((size_t)n + 1, sizeof **handles);
     if (!*handles)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note the buffers of %d ranks",
-                         n);
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "gyre_comm_register_cuda: no memory to note the buffers of %d ranks", n);
     return export_own(r, *handles + n);
 }
 
-/* What this rank can check and make by itself. *out is the caller's, also after an error. handles NULL: nobody
- * maps it; but what cannot be mapped is not there for the peers' devices either, whatever access they have. */
+/* What this rank can check and make by itself. *out is the caller's, also after an error. handles NULL:
+ * nobody maps it; but what cannot be mapped is not there for the peers' devices either, whatever access
+ * they have. */
 static gyre_status_t describe_here(const coll_cuda_t *c, void *buffer, size_t bytes,
                                    gyre_cuda_registration_t **out, base_device_handle_t **handles)
 {
@@ -238,23 +247,24 @@ static gyre_status_t describe_here(const coll_cuda_t *c, void *buffer, size_t by
     gyre_cuda_registration_t *r;
     base_device_handle_t unused;
     if (!out)
-        return gyre_fail(GYRE_ERR_INVALID, "comm_register_cuda: registration is NULL");
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_register_cuda: registration is NULL");
     if (!buffer || bytes == 0)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "comm_register_cuda: there is nothing to register: %zu bytes at %p", bytes, buffer);
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_register_cuda: the range is empty: %zu bytes at %p",
+                         bytes, buffer);
     if (of.kind != BASE_CUDA || of.index != c->device)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "comm_register_cuda: %p is not in the memory of CUDA device %d, on which this "
+                         "gyre_comm_register_cuda: %p is not in the memory of CUDA device %d, on which this "
                          "communicator works",
                          buffer, c->device);
     if (index < 0)
-        return gyre_fail(GYRE_ERR_NO_MEMORY,
-                         "comm_register_cuda: a communicator has room for %d registrations: register larger "
-                         "pieces of memory",
-                         (int)COLL_CUDA_REGISTERED);
+        return gyre_fail(
+            GYRE_ERR_NO_MEMORY,
+            "gyre_comm_register_cuda: a communicator has room for %d registrations: register larger "
+            "pieces of memory",
+            (int)COLL_CUDA_REGISTERED);
     r = calloc(1, sizeof *r);
     if (!r)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "comm_register_cuda: no memory to note a buffer");
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_register_cuda: no memory to note a buffer");
     *r = (gyre_cuda_registration_t){.index = index, .begin = buffer, .bytes = bytes};
     *out = r;
     return handles ? export_here(r, n, handles) : export_own(r, &unused);
@@ -267,7 +277,8 @@ static void unmap(const coll_cuda_t *c, gyre_cuda_registration_t *r)
             (void)base_device_unimport(r->at[peer]); /* fails where the owner has gone */
 }
 
-/* Addresses of a registration, those of ranks first, first + 1, ..., into the table in the arena of rank `owner`. */
+/* Addresses of a registration, those of ranks first, first + 1, ..., into the table in the arena of rank
+ * `owner`. */
 static gyre_status_t write_row(const coll_cuda_t *c, int owner, int index, int first, const uint64_t *row,
                                int n)
 {
@@ -281,7 +292,8 @@ static gyre_status_t write_row(const coll_cuda_t *c, int owner, int index, int f
                                                 (const void *)row, bytes);
 }
 
-/* The peers' buffers in this rank's addresses, and these in the table of the own arena, where kernels look them up. */
+/* The peers' buffers in this rank's addresses, and these in the table of the own arena, where kernels look
+ * them up. */
 static gyre_status_t map(coll_cuda_t *c, gyre_cuda_registration_t *r, const base_device_handle_t *handles)
 {
     const gyre_comm_t *comm = c->comm;
@@ -292,8 +304,8 @@ static gyre_status_t map(coll_cuda_t *c, gyre_cuda_registration_t *r, const base
         if (peer != comm->rank)
             st = base_device_import((base_device_t){BASE_CUDA, c->device}, &handles[peer], &at);
         if (st != GYRE_OK)
-            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "comm_register_cuda: rank %d's buffer: %s", peer,
-                                   gyre_last_error());
+            return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "gyre_comm_register_cuda: rank %d's buffer: %s",
+                                   peer, gyre_last_error());
         r->at[peer] = at;
         row[peer] = (uint64_t)(uintptr_t)at;
     }
@@ -304,7 +316,7 @@ static gyre_status_t map(coll_cuda_t *c, gyre_cuda_registration_t *r, const base
 static gyre_status_t register_here(coll_cuda_t *c, void *buffer, size_t bytes, gyre_cuda_registration_t **out)
 {
     gyre_cuda_registration_t *r = NULL;
-    base_device_handle_t *handles = NULL; /* [n], and behind them the own */
+    base_device_handle_t *handles = NULL; /* [n], after them the own */
     gyre_status_t st = coll_cuda_agree(c, describe_here(c, buffer, bytes, out ? &r : NULL, &handles));
     if (st == GYRE_OK)
         st = gyre_all_gather(handles + c->comm->n, handles, sizeof *handles, GYRE_UINT8, c->comm);
@@ -323,7 +335,8 @@ static gyre_status_t register_here(coll_cuda_t *c, void *buffer, size_t bytes, g
     return GYRE_OK;
 }
 
-/* A rank of a team: its address goes into the tables of all, before it makes a call that has the others look there. */
+/* A rank of a team: its address goes into the tables of all, before it makes a call that has the others
+ * look there. */
 static gyre_status_t register_in_team(coll_cuda_t *c, void *buffer, size_t bytes,
                                       gyre_cuda_registration_t **out)
 {
@@ -347,22 +360,22 @@ gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t by
                                       gyre_cuda_registration_t **registration)
 {
     int before;
-    gyre_status_t st = coll_check_comm("comm_register_cuda", comm);
+    gyre_status_t st = coll_check_comm("gyre_comm_register_cuda", comm);
     if (st == GYRE_OK && base_device_count(BASE_CUDA) == 0)
-        st = gyre_fail(GYRE_ERR_UNSUPPORTED, "comm_register_cuda: no CUDA device: %s",
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_comm_register_cuda: no CUDA device: %s",
                        base_device_why_not(BASE_CUDA));
     if (st == GYRE_OK && coll_group_open())
-        st = gyre_fail(GYRE_ERR_INVALID, "comm_register_cuda cannot be part of a group");
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_register_cuda cannot be part of a group");
     if (st == GYRE_OK && !comm->cuda) {
         const base_device_t of = base_device_of(buffer);
         st = of.kind == BASE_CUDA ? coll_cuda_prepare(comm, of.index) : gyre_comm_prepare_cuda(comm);
     }
     if (st == GYRE_OK && comm->cuda->path != COLL_CUDA_PEERS)
-        st =
-            gyre_fail(GYRE_ERR_UNSUPPORTED,
-                      "comm_register_cuda: operations of this communicator are staged through the host (%s): "
-                      "nobody would read the memory",
-                      comm->cuda->why);
+        st = gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "gyre_comm_register_cuda: operations of this communicator are staged through the host (%s): "
+            "no peer would read the memory",
+            comm->cuda->why);
     if (st == GYRE_OK)
         st = coll_cuda_enter(comm->cuda, &before);
     if (st != GYRE_OK)
@@ -381,11 +394,12 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     for (at = c ? &c->registered : NULL; at && *at && *at != registration; at = &(*at)->next)
         ;
     if (!registration || !at || !*at)
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
-                                     "comm_deregister_cuda: %p is no registration of this communicator",
-                                     (void *)registration));
+        return coll_refuse(gyre_fail(
+            GYRE_ERR_INVALID, "gyre_comm_deregister_cuda: %p is not a registration of this communicator",
+            (void *)registration));
     if (coll_group_open())
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "comm_deregister_cuda cannot be part of a group"));
+        return coll_refuse(
+            gyre_fail(GYRE_ERR_INVALID, "gyre_comm_deregister_cuda cannot be part of a group"));
     *at = registration->next;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     coll_cuda_wait_for_streams(
@@ -394,7 +408,7 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     free(registration);
     if (entered == GYRE_OK)
         coll_cuda_exit(c, before);
-    gyre_status_t st = coll_check_comm("comm_deregister_cuda", comm);
+    gyre_status_t st = coll_check_comm("gyre_comm_deregister_cuda", comm);
     if (st == GYRE_OK && !comm->team)
         st = coll_cuda_agree(c, entered); /* and nobody has it mapped */
     return st == GYRE_OK ? st : coll_refuse(st);

@@ -292,7 +292,8 @@ gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c)
     const int rc = pthread_create(&p->thread, NULL, proxy_main, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     p->running = rc == 0;
-    return rc == 0 ? GYRE_OK : gyre_fail_errno(GYRE_ERR_SYSTEM, rc, "starting a communicator's proxy");
+    return rc == 0 ? GYRE_OK
+                   : gyre_fail_errno(GYRE_ERR_SYSTEM, rc, "cannot start a communicator's proxy thread");
 }
 
 void coll_cuda_proxy_stop(coll_cuda_t *c)

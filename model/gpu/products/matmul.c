@@ -84,12 +84,12 @@ static gyre_status_t check(const model_cuda_product_t *p)
             "a product on the GPU: [%zu,%zu] x [%zu,%zu], %zu times, is more than one call takes", p->M, p->K,
             p->K, p->N, p->batch);
     if (p->lda < (p->trans_a ? p->M : p->K) || p->ldb < (p->trans_b ? p->K : p->N) || p->ldd < p->N)
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "a product on the GPU: [%zu,%zu] x [%zu,%zu] with rows %zu, %zu and %zu elements apart", p->M,
-            p->K, p->K, p->N, p->lda, p->ldb, p->ldd);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a product on the GPU: [%zu,%zu] x [%zu,%zu] has rows %zu, %zu and %zu elements "
+                         "apart, which is too close",
+                         p->M, p->K, p->K, p->N, p->lda, p->ldb, p->ldd);
     if (p->in == MODEL_CUDA_F32 && p->out == MODEL_CUDA_BF16)
-        return gyre_fail(GYRE_ERR_INVALID, "a product on the GPU: fp32 in, bf16 out");
+        return gyre_fail(GYRE_ERR_INVALID, "a product on the GPU: bf16 output needs bf16 inputs, not fp32");
     if ((p->epilogue == MODEL_CUDA_BIAS && !p->bias) || (p->epilogue == MODEL_CUDA_ACT_BACK && !p->pre) ||
         (p->pre && p->epilogue >= MODEL_CUDA_ACT && p->ldpre < p->N))
         return gyre_fail(GYRE_ERR_INVALID,

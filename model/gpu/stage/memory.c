@@ -331,12 +331,12 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "top_k %zu: a position has at most %d experts", c->top_k,
                          MODEL_CHOICES);
     if (config->precision == MODEL_FLOAT16)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "fp16 on the GPU: take bf16, which needs no loss scale, or --device cpu");
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "fp16 is not supported on the GPU: take bf16, which needs no loss scale, or --device cpu");
     if (config->offload && config->recompute != MODEL_RECOMPUTE_FULL)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "offload of activations without full recomputation: only then they are one tensor "
-                         "per layer, which travels beside the layer's work");
+        return gyre_fail(GYRE_ERR_INVALID, "offload of activations needs full recomputation: then they are "
+                                           "one tensor per layer, which travels during the layer's work");
     if (c->head_dim > MODEL_CUDA_HEAD_MAX)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "heads of %zu channels on the GPU: at most %d; --device cpu has no limit",
@@ -358,9 +358,8 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
         (config->embed && config->first != 0) ||
         (config->head && config->first + config->layers != c->layers))
         return gyre_fail(GYRE_ERR_INVALID,
-                         "a stage of layers %zu..%zu of %zu with %zu slots: the embedding stands in front of "
-                         "the first and the head "
-                         "behind the last",
+                         "a stage of layers %zu..%zu of %zu with %zu slots: only the first layer has the "
+                         "embedding before it, and only the last the head after it",
                          config->first, config->first + config->layers, c->layers, config->slots);
     return GYRE_OK;
 }

@@ -61,7 +61,7 @@ static unit_t unit_at(const stage_t *s, size_t i)
 static gyre_status_t check_tokens(const stage_t *s, const char *what, const model_token_t *tokens)
 {
     if (!tokens)
-        return gyre_fail(GYRE_ERR_INVALID, "a sequence without %ss at the stage that reads them", what);
+        return gyre_fail(GYRE_ERR_INVALID, "a sequence has no %ss, which this stage reads", what);
     for (size_t t = 0; t < s->c.seq; t++)
         if (tokens[t] < 0 || (size_t)tokens[t] >= s->c.vocab)
             return gyre_fail(GYRE_ERR_INVALID, "%s %zu is %d: the vocabulary is 0..%zu", what, t,
@@ -93,7 +93,8 @@ static gyre_status_t load_one(const stage_t *s, slot_t *slot, size_t j, const mo
         (status = check_tokens(s, "target", sequence->targets)) == GYRE_OK)
         memcpy(slot->in.targets + j * T, sequence->targets, bytes);
     if (status == GYRE_OK && s->c.prefix && sequence->prefix >= T)
-        return gyre_fail(GYRE_ERR_INVALID, "a prefix of %zu positions leaves none of %zu to learn",
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "a prefix of %zu positions leaves none of the %zu positions to learn",
                          sequence->prefix, T);
     if (status != GYRE_OK)
         return status;
@@ -192,8 +193,9 @@ gyre_status_t model_cuda_stage_forward(model_cuda_stage_t *s, size_t at, size_t 
         return lacking_edge(s, "forward", x_in != NULL);
     for (size_t j = 0; s->config.head && j < n; j++)
         if (!sequence[j].targets)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "a forward of the head without targets: that is model_cuda_stage_logits");
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "a forward of the head needs targets; without them call model_cuda_stage_logits");
     load(s, slot, n, sequence);
     trunk(s, slot, x_in, x_out);
     if (s->config.head && acquire(s, s->unit_head, nothing)) {
@@ -214,10 +216,11 @@ gyre_status_t model_cuda_stage_logits(model_cuda_stage_t *s, const model_sequenc
     if (!slot)
         return s->status;
     if (!s->config.head || (!s->config.embed && !x_in))
-        return gyre_fail(GYRE_ERR_INVALID, "logits of a stage without the %s",
+        return gyre_fail(GYRE_ERR_INVALID, "this stage cannot give logits: it lacks the %s",
                          s->config.head ? "embedding: x_in is missing" : "head");
     if (first > s->c.seq || count > s->c.seq - first)
-        return gyre_fail(GYRE_ERR_INVALID, "logits of %zu positions from %zu on: a sequence has %zu", count,
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "logits of %zu positions from %zu on: a sequence has only %zu positions", count,
                          first, s->c.seq);
     model_sequence_t only = *sequence;
     only.targets = NULL;
@@ -238,8 +241,8 @@ gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *s, size_t at, size_t n
         return s->status;
     if (s->c.experts == 0 || slot->n != n)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "what became of the choices of %zu sequences in slot %zu: that needs a model with "
-                         "experts, and a forward of as many",
+                         "statistics of experts for %zu sequences in slot %zu need a model with experts and "
+                         "a forward of as many sequences",
                          n, at);
     stage_experts_routed(s, slot, out);
     return s->status;
@@ -302,8 +305,8 @@ gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *s, size_t at, size_t
                          "slot %zu: backward of %zu sequences needs a forward of as many in it, once", at, n);
     if (n % s->config.grad_sequences != 0)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "backward of %zu sequences, of which %zu at a time make one gradient", n,
-                         s->config.grad_sequences);
+                         "backward of %zu sequences: the number must be a multiple of %zu (--grad-sequences)",
+                         n, s->config.grad_sequences);
     if ((!s->config.embed && !d_in) || (!s->config.head && !d_out))
         return lacking_edge(s, "backward", d_in != NULL);
     size_t lowest = s->config.embed ? 0 : 1, turn = 0;

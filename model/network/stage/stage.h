@@ -83,14 +83,8 @@ typedef struct {
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
 } model_traffic_t;
 
-#define MODEL_REAL_BITS 32
 #include "model/kernels/real.h"
 #include "model/network/stage/api.inc"
-#undef MODEL_REAL_BITS
-#define MODEL_REAL_BITS 64
-#include "model/kernels/real.h"
-#include "model/network/stage/api.inc"
-#undef MODEL_REAL_BITS
 #undef real
 #undef real_bits_t
 #undef REAL

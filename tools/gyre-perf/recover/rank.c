@@ -121,7 +121,7 @@ static gyre_status_t round_of(gyre_comm_t **comm, const recover_options_t *o, in
         double word = 1;
         st = gyre_all_reduce(&word, &word, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), *comm);
         if (st == GYRE_OK && base_now() > until)
-            return gyre_fail(GYRE_ERR_INTERNAL, "rank %d was to die and did not", record->victim);
+            return gyre_fail(GYRE_ERR_INTERNAL, "rank %d had to die and did not", record->victim);
     }
     if (!expected(st))
         return st;

@@ -210,7 +210,7 @@ int run_foreign_check(const run_options_t *o)
         return run_usage("--stdin: %s gives its standard input to rank 0 and to no other", name);
     /* Seen with 4.1: ranks on mpirun's host never see the end of it. */
     if (o->engine == RUN_ENGINE_OPENMPI && o->stdin_to == RUN_STDIN_ALL)
-        return run_usage("--stdin all: not with %s, whose ranks would wait for its end for ever: use the "
+        return run_usage("--stdin all: not with %s, whose ranks would wait forever for its end: use the "
                          "launcher ssh or slurm",
                          name);
     if (o->engine == RUN_ENGINE_HYDRA && o->rsh && strpbrk(o->rsh, " \t"))

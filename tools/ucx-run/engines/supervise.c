@@ -199,7 +199,7 @@ static int run_attempts(const run_options_t *o)
         rc = result(&t);
         if (rc == 0 || t.stopped || job.attempt >= o->max_restarts)
             return rc;
-        run_say("ucx-run: %s ended with code %d: starting it anew (restart %d of %d)",
+        run_say("ucx-run: %s ended with code %d: restarting it (restart %d of %d)",
                 run_foreign_program(o->engine), rc, job.attempt + 1, o->max_restarts);
     }
 }

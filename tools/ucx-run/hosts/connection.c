@@ -166,7 +166,7 @@ void run_node_put(run_job_t *job, run_node_t *h, int ok)
 {
     if (!ok)
         run_node_lose(job, h,
-                      "out of memory for what it should be told, or more of it than fits: environment and "
+                      "out of memory for its start message, or the message is too long: environment and "
                       "arguments must stay below 16 MiB");
     else
         run_node_flush(h);

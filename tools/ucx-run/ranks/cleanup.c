@@ -96,7 +96,7 @@ static int kill_children(void)
     if (proc)
         closedir(proc);
     else
-        run_say("ucx-run: cannot look for what ranks have left behind in /proc: %s", strerror(errno));
+        run_say("ucx-run: cannot look in /proc for processes that ranks have left: %s", strerror(errno));
     return killed;
 }
 

@@ -1,0 +1,36 @@
+/* base/utf8.h: one code point of UTF-8 (RFC 3629). */
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decodes the sequence at text[0 .. bytes). Returns its length, 1 to 4; 0: there is none (overlong forms, surrogates and
+ * values above 0x10FFFF are none). */
+static inline size_t base_utf8_decode(const unsigned char *text, size_t bytes, uint32_t *out)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (bytes == 0)
+        return 0;
+    uint32_t c = text[0];
+    size_t length = c < 0x80                ? 1
+                    : c >= 0xC2 && c < 0xE0 ? 2
+                    : c >= 0xE0 && c < 0xF0 ? 3
+                    : c >= 0xF0 && c < 0xF5 ? 4
+                                            : 0;
+    if (length == 0 || length > bytes)
+        return 0;
+    if (length > 1)
+        c &= 0x7Fu >> length;
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+        c = c << 6 | (text[i] & 0x3Fu);
+    }
+    if (c < least[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
+        return 0;
+    *out = c;
+    return length;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* model/network/stage/unit.c: the stage as one translation unit, so that its parts are static functions. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "model/network/stage/stage.h"
+
+#include "model/kernels/real.h"
+#include "model/network/stage/types.inc"
+
+#include "model/network/stage/linear.inc"
+
+#include "model/network/stage/attention.inc"
+
+#include "model/network/stage/block.inc"
+
+#include "model/network/stage/head.inc"
+
+#include "model/network/stage/memory.inc"
+
+#include "model/network/stage/passes.inc"

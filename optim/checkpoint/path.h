@@ -1,0 +1,22 @@
+/* optim/checkpoint/path.h: names of files below a checkpoint folder. */
+#ifndef OPTIM_CHECKPOINT_PATH_H
+#define OPTIM_CHECKPOINT_PATH_H
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+/* path = "folder/name"; 0: longer than PATH_MAX. */
+static inline int checkpoint_path_join(char path[PATH_MAX], const char *folder, const char *name)
+{
+    int n = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+    return n > 0 && n < PATH_MAX;
+}
+
+static inline gyre_status_t checkpoint_path_too_long(const char *folder)
+{
+    return gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* tests/model/f64/kernels.c: the kernels in double, for the compiler's default target only: every instruction set has the
+ * same bits. */
+#include <cblas.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/model/f64/f64.h"
+
+#define MODEL_TABLE model_table_f64_base
+extern const model_kernels_t_f64 MODEL_TABLE;
+#include "model/kernels/instance.inc"
+
+const model_kernels_t_f64 *model_kernels_f64(model_isa_t isa)
+{
+    (void)isa;
+    return &model_table_f64_base;
+}
+
+void model_rope_table_f64(double *turn, size_t T, size_t half, double theta)
+{
+    for (size_t t = 0; t < T; t++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)t * pow(theta, -(double)i / (double)half);
+            turn[2 * t * half + i] = cos(angle);
+            turn[(2 * t + 1) * half + i] = sin(angle);
+        }
+}
+
+void model_matmul_f64(int trans_a, int trans_b, size_t M, size_t N, size_t K, double alpha, const double *A,
+                      size_t lda, const double *B, size_t ldb, double beta, double *C, size_t ldc)
+{
+    cblas_dgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
+                (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
+}

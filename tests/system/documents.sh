@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/system/documents.sh: what documents say and a program can check: links lead somewhere, docs/README.md
+# lists every page, files that they name exist, defaults of settings are those of the library, each GYRE_
+# name exists.
+. "$(dirname "$0")/../support/lib.sh"
+command -v python3 >/dev/null || skip "there is no python3"
+unset "${!GYRE_@}"
+run "$B/bin/gyre-doctor" --settings
+want "gyre-doctor --settings" 0
+mv "$W/out" "$W/settings"
+cat >"$W/look.py" <<'END'
+import glob, os, re, sys
+
+pages = sorted({p for p in glob.glob("**/*.md", recursive=True) if not p.startswith("build")})
+documents = glob.glob("docs/*.md") + glob.glob("docs/tutorials/*.md") + glob.glob("docs/contributing/*.md")
+manuals = glob.glob("docs/man/*")
+text = {p: open(p).read() for p in pages + manuals}
+
+# ---- links, and the index
+for page in pages:
+    for target in re.findall(r"\]\(([^)#\s]+)", re.sub(r"(?s)```.*?```", "", text[page])):
+        if "://" not in target and not os.path.exists(os.path.join(os.path.dirname(page), target)):
+            print(f"{page}: {target} does not exist")
+for page in glob.glob("docs/*.md") + glob.glob("docs/tutorials/*.md"):
+    name = page.removeprefix("docs/")
+    if name != "README.md" and f"]({name})" not in text["docs/README.md"]:
+        print(f"docs/README.md does not list {name}")
+
+# ---- files of the tree; NAME and test_first.c stand for a file that the reader makes
+rooms = "base|topo|comm|collectives|model|optim|pipeline|tools|tests|bench|include|examples|docs"
+for page in documents + manuals + ["README.md", "CONTRIBUTING.md"]:
+    for name in sorted(set(re.findall(rf"(?<![\w/.-])(?:{rooms})/[\w./-]+\.[a-z]+\b", text[page]))):
+        if "NAME" not in name and "test_first" not in name and not os.path.exists(name):
+            print(f"{page}: {name} does not exist")
+
+# ---- settings: "| `NAME` | default |" below a head with that word, and "`NAME` (300 s)", "(`NAME`, 300 s)"
+default = {}
+for line in open(sys.argv[1]).read().splitlines():
+    if not line.startswith("GYRE_"):
+        continue # the head, or more of a meaning
+    name, _, value = re.split(r"  +", line)[:3]
+    default[name] = "" if value == "-" else value
+checked = 0
+def compare(page, name, value):
+    global checked
+    checked += 1
+    if name in default and default[name] != re.sub(r" s$", "", value.strip()):
+        print(f"{page}: the default of {name} is {default[name] or 'empty'}, not {value}")
+for page in documents:
+    head = ""
+    for line in text[page].splitlines():
+        if not line.startswith("|"):
+            head = ""
+        head = head or line
+        row = re.match(r"\| `(GYRE_\w+)` \| ([^|]*) \|", line)
+        if row and re.match(r"\|[^|]*\| default \|", head):
+            compare(page, row[1], row[2])
+    for name, value in re.findall(r"`(GYRE_\w+)`(?: \(|, )(\d+[KMG]?(?: s)?)\)", text[page]):
+        compare(page, name, value)
+if checked < 10:
+    print(f"only {checked} defaults of settings were found in documents")
+
+# ---- names: of settings, or in code
+source = "".join(open(p).read() for p in glob.glob("**/*.h", recursive=True) + ["Makefile", "libgyre.map"])
+known = set(default) | set(re.findall(r"\bGYRE_\w+", re.sub(r"(?s)/\*.*?\*/", "", source)))
+known |= {name.upper() for name in re.findall(r"\bgyre_\w+", source)}  # heads of manual pages
+for page in documents + manuals:
+    for name in sorted(set(re.findall(r"\bGYRE_[A-Z0-9_]*[A-Z0-9]\b(?![*_])", text[page]))):
+        if name not in known:
+            print(f"{page}: {name} is neither a setting nor a name of the code")
+END
+python3 "$W/look.py" "$W/settings" >"$W/found" 2>&1 || bad "look.py: $(tail -1 "$W/found")"
+cat "$W/found"
+check "documents are right" [ ! -s "$W/found" ]
+
+# It does notice.
+sed -i 's/^\(GYRE_TIMEOUT *[^ ]*  *\)300 /\1301 /; /^GYRE_QUORUM /d' "$W/settings"
+python3 "$W/look.py" "$W/settings" >"$W/found"
+check "a wrong default is noticed" grep -q '^docs/failures.md: the default of GYRE_TIMEOUT is 301' "$W/found"
+check "a setting that is gone is noticed" grep -q '^docs/failures.md: GYRE_QUORUM is neither' "$W/found"
+finish

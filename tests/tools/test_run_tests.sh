@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/tools/test_run_tests.sh: what tools/run-tests promises, on a tree of its own with shell scripts as tests.
+# Failures fail the run, deadlines end tests, skips are counted, -k builds one program, no process is left.
+. "$(dirname "$0")/../support/lib.sh"
+unset TEST_LONG MAKEFLAGS
+T=$W/tree
+mkdir -p "$T/tools" "$T/tests/room/inner" "$T/tests/fuzz" "$T/tests/support"
+cp tools/run-tests "$T/tools/"
+cp -r tests/support/runner "$T/tests/support/"
+cat >"$T/Makefile" <<'END'
+all tests: $(patsubst %.c,build/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
+build/tests/%: tests/%.c
+	@mkdir -p $(@D) && sh -n $< && cp $< $@ && chmod +x $@
+left-out:
+	@echo tests/room/test_absent.c
+.PHONY: all tests left-out
+END
+put() { printf '#!/bin/sh\n%s\n' "$2" >"$T/tests/room/$1.c"; }
+tests() { run env DEADLINE=30 "$T/tools/run-tests" "$@"; }
+last() { tail -n 1 "$W/out"; }
+# says NAME PATTERN: stdout of the last run has it
+says() {
+    checks=$((checks + 1))
+    grep -qE -- "$2" "$W/out" && return
+    bad "$1"
+    sed 's/^/    said: /' "$W/out" "$W/err"
+}
+
+put test_good 'echo fine'
+put inner/test_deep 'exit 0'
+put test_absent 'exit 1'
+tests unit build
+want "all is well" 0
+check "the summary" [ "$(last)" = "3 passed, 0 failed, 1 skipped" ]
+says "one line each" '^ok    room/inner/test_deep  [0-9.]+ s$'
+says "what this build leaves out" '^skip  room/test_absent  not part of this build$'
+
+put test_bad 'echo the reason; exit 3'
+put test_skipped 'echo first; echo no such card; exit 77'
+tests unit
+want "a test fails" 1
+check "the summary counts it" [ "$(last)" = "3 passed, 1 failed, 2 skipped" ]
+says "its code" '^FAIL  room/test_bad  [0-9.]+ s, code 3$'
+says "its output" '^    \| the reason$'
+says "once more at the end" '^failed: room/test_bad \(code 3\)$'
+says "why one was skipped" '^skip  room/test_skipped  no such card$'
+rm "$T"/tests/room/test_{bad,skipped}.c
+
+put test_broken 'if then'
+tests unit
+want "a program that cannot be built" 1
+check "its tests count as failed" [ "$(last)" = "0 passed, 4 failed, 1 skipped" ]
+rm -r "$T/tests/room/test_broken.c" "$T/build"
+
+tests unit -k inner
+want "-k" 0
+check "-k builds one program" [ "$(find "$T/build/tests" -type f)" = "$T/build/tests/room/inner/test_deep" ]
+tests unit -k no-such-test
+want "no test has that name" 1 'no test was run'
+tests unit -k good --repeat 3
+for i in 1 2 3; do says "--repeat, $i" "^ok    room/test_good \($i/3\)  "; done
+tests unit --list
+says "--list" '^unit +room/test_good '
+check "--list runs nothing" [ "$(grep -c '^ok' "$W/out")" = 0 ]
+tests no-such-phase
+want "an unknown phase" 2 'no-such-phase'
+
+put test_hangs '# deadline: 1
+sleep 300'
+tests unit -k hangs
+want "a test that hangs" 1
+says "its deadline" '^FAIL  room/test_hangs  [1-9]\.[0-9]+ s, .*past its deadline of 1 s$'
+
+put test_leaves "sleep 300 >/dev/null 2>&1 &
+echo \$! >$W/left"
+tests unit -k leaves
+want "a test that leaves a process" 1
+says "its name" '^FAIL  room/test_leaves  .*left running: sleep \([0-9]+\)$'
+check "it is ended" gone "$(cat "$W/left")"
+rm "$T"/tests/room/test_{leaves,hangs}.c
+
+put test_alone "# alone: 1
+echo begin alone >>$W/order; sleep 0.3; echo end alone >>$W/order"
+for i in 1 2 3; do put test_other$i "echo begin $i >>$W/order; sleep 0.1; echo end $i >>$W/order"; done
+tests unit --jobs 3
+check "alone means alone" [ "$(grep -A 1 'begin alone' "$W/order" | tail -n 1)" = "end alone" ]
+check "and nothing else runs then" [ "$(grep -c begin "$W/order")" = "$(grep -c end "$W/order")" ]
+check "others run together" [ "$(head -n 2 "$W/order" | grep -c begin)" = 2 ]
+
+put test_stays "echo \$\$ >$W/stays; trap '' HUP; sleep 300"
+"$T/tools/run-tests" unit -k stays >"$W/out" 2>"$W/err" &
+runner=$!
+until_true 20 test -s "$W/stays" || bad "it does not start"
+kill -TERM $runner
+wait $runner
+check "SIGTERM: the status" [ $? = 143 ]
+check "SIGTERM ends the tests" gone "$(cat "$W/stays")"
+finish
