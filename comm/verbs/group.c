@@ -201,7 +201,7 @@ int verbs_poll_often(comm_verbs_group_t *vg)
     return OFTEN / 4;
 }
 
-/* Sends and receives that wait look by themselves. This is for the rest: hellos of peers, and what a schedule is not ready for
+/* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
  * yet; so not every time. */
 void verbs_progress(comm_group_t *group)
 {
