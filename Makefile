@@ -39,9 +39,12 @@ SHARE    := $(B)
 S        := $(if $(findstring command,$(origin B)),$(SHARE),build)
 
 # ---- set-up: what must be installed -------------------------------------------------------------
-PKGS_CORE  := hwloc ucx jansson libsodium libxxhash
+# libgyre needs the first; tools need jansson, training both others, too.
+PKGS_CORE  := hwloc ucx libsodium libxxhash
+PKGS_JSON  := jansson
 PKGS_TRAIN := openblas libpcre2-8
 SETUP_STAMP := $(S)/setup.done
+SETUP_LIB_STAMP := $(S)/setup-lib.done
 SETUP_CHECK_STAMP := $(S)/setup-check.done
 SETUP_FUZZ_STAMP := $(S)/setup-fuzz.done
 SETUP_PYTHON_STAMP := $(S)/setup-python.done
@@ -52,6 +55,11 @@ SETUP_BUNDLE_STAMP := $(S)/setup-bundle.done
 # Goals that need neither packages nor a compiler.
 ifneq ($(filter-out clean help uninstall format check-fresh,$(or $(MAKECMDGOALS),all)),)
 include $(S)/config.mk
+# These goals want libgyre alone, and what it needs.
+LIB_ALONE := $(if $(filter-out lib install-lib clean help uninstall,$(or $(MAKECMDGOALS),all)),,1)
+ifndef LIB_ALONE
+include $(S)/config-tools.mk
+endif
 # The answers are one compiler's: another one is asked anew.
 ifneq ($(strip $(CONFIG_CC)),$(strip $(CC)))
 $(S)/config.mk: FORCE
@@ -111,18 +119,21 @@ CFLAGS   ?=
 ALL_CFLAGS := -std=c17 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread -fno-math-errno -ffp-contract=off $(CFLAGS)
 LDFLAGS  ?=
 LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
+# of tools and tests; LIBS begins with --as-needed, so a program gets jansson only if it uses it
+TOOL_LIBS = $(LIBS) $(JSON_LIBS)
 LIBS_TRAIN := $(TRAIN_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
 PLAIN_CPPFLAGS := $(CPPFLAGS)
+# -g1: reports name lines and functions; all that -g has would take a third longer to build
 ifeq ($(SANITIZE),address)
-ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1
+ALL_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g1
 # Programs of gcc 13 and later crash on locals aligned to 64 bytes when ASan watches for uses after return (gcc's bug
 # 110027), which these versions do by default.
 ALL_CFLAGS += $(if $(filter gcc-%,$(COMPILER)),--param=asan-use-after-return=0)
 else ifeq ($(SANITIZE),undefined)
 ALL_CFLAGS += -fsanitize=undefined -fno-sanitize-recover=undefined -O1
 else ifeq ($(SANITIZE),thread)
-ALL_CFLAGS += -fsanitize=thread -O1
+ALL_CFLAGS += -fsanitize=thread -O1 -g1
 # UCX patches mmap and friends in every process that it is linked into, and libtsan then crashes when a thread
 # starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
 export UCX_MEM_EVENTS := no
@@ -157,14 +168,19 @@ CFLAGS_tests/model/f64/kernels := -fno-trapping-math
 # $(call sources,ROOMS,SUFFIX)
 sources = $(foreach d,$(1) $(addsuffix /*,$(1)) $(addsuffix /*/*,$(1)),$(wildcard $(d)/*.$(2)))
 CORE_ROOMS  := base topo comm collectives
+# of these, rooms that libgyre does without (tools/check-layers holds it to that): for tools and tests alone, libgyre-proof,
+PROOF_ROOMS := topo/orders topo/drawing topo/network collectives/proof
+# and what needs jansson, which libgyre-train has
+TEXT_ROOMS  := base/text
 TRAIN_ROOMS := model optim pipeline
 # comm/verbs/ and its tests are part of a build with verbs only
 WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/test_verbs%.c)
 # tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
 WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
-CORE_SRC    := $(filter-out $(WITHOUT),$(call sources,$(CORE_ROOMS),c))
-TRAIN_SRC   := $(call sources,$(TRAIN_ROOMS),c)
+CORE_SRC    := $(filter-out $(WITHOUT) $(addsuffix /%,$(PROOF_ROOMS) $(TEXT_ROOMS)),$(call sources,$(CORE_ROOMS),c))
+PROOF_SRC   := $(call sources,$(PROOF_ROOMS),c)
+TRAIN_SRC   := $(call sources,$(TEXT_ROOMS) $(TRAIN_ROOMS),c)
 ifeq ($(CUDA),1)
 CORE_CU     := $(call sources,$(CORE_ROOMS),cu)
 TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
@@ -180,7 +196,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
-PARTED    := $(shell grep -lE 'GYRE_(CUDA|VERBS)' -r --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
+PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
     $(wildcard tests/gpu/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
@@ -191,6 +207,7 @@ endif
 CU_B  := $(if $(SANITIZE),$(S),$(B))
 cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
+PROOF_OBJ := $(call obj,$(PROOF_SRC))
 TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
 TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
@@ -206,10 +223,13 @@ EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
+LIB_PROOF := $(B)/lib/libgyre-proof.a
+# what tools and tests are linked with: they may look inside
+ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install uninstall FORCE
-all: report lib tools examples
-lib: $(LIB_SO) $(LIB_A) $(LIB_TRAIN)
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib uninstall FORCE
+all: report lib $(LIB_TRAIN) tools examples
+lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
 tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS)
 examples: $(EXAMPLES)
@@ -236,12 +256,12 @@ define COMPILE
 	@echo "  CC    $<"
 	$(Q)$(CC) $(call FLAGS_OF,$<) -MMD -MP -c $< -o $@
 endef
-FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) $(ALL_CFLAGS) \
-    $(CFLAGS_$(1:.c=))
-$(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
+FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) \
+    $(if $(filter $(1),$(CORE_SRC)),,$(TOOLS_CFLAGS)) $(ALL_CFLAGS) $(CFLAGS_$(1:.c=))
+$(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
 	$(COMPILE)
 ifneq ($(SHARE),$(B))
-$(SHARE)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_STAMP)
+$(SHARE)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
 	$(COMPILE)
 endif
 
@@ -264,7 +284,7 @@ CUFLAGS_model/gpu/attention/f32   := --fmad=true
 $(CU_B)/cuflags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CPPFLAGS) $(ALL_CUFLAGS)' > $@
-$(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_STAMP)
+$(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_LIB_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
 	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
@@ -286,13 +306,17 @@ $(LIB_TRAIN): $(TRAIN_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# Tools, tests and examples link the static library: they may look inside.
+$(LIB_PROOF): $(PROOF_OBJ)
+	@mkdir -p $(@D)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(LIB_TRAIN) $(LIB_A)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(LIB_TRAIN) $(LIB_A) \
-	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(LIBS) -o $$@
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(ARCHIVES) \
+	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
@@ -323,9 +347,9 @@ $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FU
 F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
-LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_TRAIN) $(LIB_A) \
-    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(LIBS) -lcmocka -o $@
-$(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(LIB_TRAIN) $(LIB_A)
+LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
+    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
+$(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(LINK_TEST)
@@ -341,10 +365,11 @@ E_FLAGS      := -std=gnu++17 -O2 -g -Wall -Wextra -Wshadow -Wno-unknown-pragmas 
     -fno-math-errno -ffp-contract=off -pthread
 e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
-E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(LIBS))
+E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
 E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,gpu_kernels gpu_peers)
-E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a $(LIBS_TRAIN) $(E_LIBS)
+E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS)
@@ -371,13 +396,13 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E_ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$$(E_LINK) -o $$@
 endef
 $(foreach t,$(E_TOOLS),$(eval $(call E_TOOL_RULE,$(t))))
-$(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
+$(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) $(E_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
@@ -402,11 +427,11 @@ $(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o
 	    { echo "$*: other programs in tests/gpu/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
 	$(Q)objcopy --redefine-sym main=$*_main $< $@
 $(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
-    $(LIB_TRAIN) $(LIB_A) tests/gpu/many.c
+    $(ARCHIVES) tests/gpu/many.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
-	    $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(LIBS) -lcmocka -o $@
+	    $(ARCHIVES) $(LIBS_TRAIN) $(TOOL_LIBS) -lcmocka -o $@
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 tests: $(B)/tests/gpu/many
@@ -430,19 +455,19 @@ FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
 $(FUZZ_DIR)/obj/%.o: %.c | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(TOOLS_CFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
 
-$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC))
+$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC))
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(FUZZ_PARTS_$(t)))))
 $(FUZZ_BINS): $(FUZZ_DIR)/%: $(FUZZ_DIR)/obj/tests/fuzz/%.o $(FUZZ_DIR)/libgyre.a
 	@echo "  LD    $@"
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(LIBS) -o $@
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(TOOL_LIBS) -o $@
 
 fuzz: $(FUZZ_BINS)
-$(call fuzz_obj,$(CORE_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
+$(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
 
 # ---- for readers and their tools: compile_commands.json, make lint, make coverage, make check-fresh ------------------------
 .PHONY: lint lint-quick coverage check-fresh
@@ -450,7 +475,7 @@ SETUP_LINT_STAMP := $(S)/setup-lint.done
 SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
 COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
-    $(CORE_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
+    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
     $(wildcard tools/*.c tools/*/*.c bench/*.c)))
 
 # What clangd asks for. Written anew at each request, since the sources are what the wildcards find.
@@ -461,18 +486,29 @@ compile_commands.json: $(SHARE)/flags FORCE
 
 # Each file once per change of it, of a header (its object is then newer) or of the rules.
 LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples),$(COMPILED))
+LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
 SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
 LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(LINTED:%.c=$(B)/lint/%.tidy)
-lint-quick: $(B)/lint/cppcheck | $(SETUP_LINT_STAMP)
+lint-quick: $(B)/lint/cppcheck $(B)/lint/tidy | $(SETUP_LINT_STAMP)
 	@echo "  SHELLCHECK"
 	$(Q)shellcheck $(SCRIPTS)
+# clang-tidy twice: what it sees in the text of all files at once, in seconds; and, in `make lint` alone, its analyzer, which
+# walks the paths through one file at a time.
+LINT_PLAIN = $(filter-out -Werror -mprefer-vector-width=512,$(CPPFLAGS) -std=c17) -Wno-everything
+$(B)/lint/tidy: $(LINTED) $(LINT_HEADERS) .clang-tidy | $(SETUP_LINT_STAMP)
+	@mkdir -p $(@D)
+	@echo "  TIDY  without analyzer"
+	$(Q)printf '%s\n' $(LINTED) | xargs -P "$$(nproc)" -n 16 sh -c 'clang-tidy --quiet "--checks=-clang-analyzer-*" "$$@" -- \
+	    $(subst ','\'',$(LINT_PLAIN)) 2>$@.$$$$; failed=$$?; \
+	    grep -v " generated[.]" $@.$$$$; rm -f $@.$$$$; exit $$failed' tidy
+	@touch $@
 $(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
 	@mkdir -p $(@D)
 	@echo "  TIDY  $*.c"
 	$(Q)clang-tidy --quiet $*.c -- $(if $(filter base/error,$*),,-include tools/lint.h) $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
 	$(Q)mv $@.new $@
-$(B)/lint/cppcheck: $(LINTED) $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools,h) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
+$(B)/lint/cppcheck: $(LINTED) $(LINT_HEADERS) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
 	@mkdir -p $(B)/lint/cppcheck.cache
 	@echo "  CPPCHECK"
 	$(Q)cppcheck -q -j2 --cppcheck-build-dir=$(B)/lint/cppcheck.cache --std=c11 --language=c --enable=warning,performance,portability \
@@ -507,7 +543,8 @@ help:
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make check-fresh   SUITE=bookworm|trixie: the README's two commands, and a user's build, on a fresh Debian in a folder (root)"
-	@echo "make lint          clang-tidy, cppcheck and shellcheck over what changed since they last ran; lint-quick: without clang-tidy"
+	@echo "make lint          clang-tidy, cppcheck and shellcheck over what changed since they last ran; lint-quick: without"
+	@echo "                   clang-tidy's analyzer, as make check does"
 	@echo "make coverage      build/coverage/html/index.html: lines that unit tests and programs of several ranks run; a line per room"
 	@echo "make compile_commands.json           for clangd and other tools that read C"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
@@ -519,7 +556,8 @@ help:
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make words         checks the words of documents, manual pages, help and error texts"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
-	@echo "make lib, tools, tests, examples     parts of it"
+	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it"
+	@echo "make tools, tests, examples          parts of the build"
 	@echo "make clean         removes build/"
 	@echo
 	@echo "CUDA=0|1 VERBS=0|1          without or with that part (default: what the machine has)"
@@ -660,8 +698,8 @@ INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/li
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
-install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
-	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig bin share/man/man1 share/man/man3 share/man/man7)
+install-lib: $(LIB_SO) $(LIB_A)
+	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig share/man/man3)
 	$(Q)install -m 644 $(HEADERS) '$(TO)'/include/gyre/
 	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
@@ -670,10 +708,15 @@ install: $(LIB_SO) $(LIB_A) $(TOOL_BINS)
 	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
 	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
 	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
+	$(Q)install -m 644 $(filter %.3,$(MAN_PAGES)) '$(TO)'/share/man/man3/
+	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	@echo "libgyre, its headers and manual are installed under $(TO)"
+
+install: install-lib $(TOOL_BINS)
+	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
-	$(Q)$(foreach m,$(MAN_PAGES),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
-	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
 	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
 	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
 	$(Q)ln -sfn ../../../gyre/recipes '$(TO)'/share/doc/gyre/examples/recipes
@@ -691,6 +734,17 @@ $(SETUP_STAMP): tools/setup
 	@sh tools/setup build '$(S)'
 	@touch $@
 
+# Where more than libgyre is built one look finds all that is missing.
+ifdef LIB_ALONE
+$(SETUP_LIB_STAMP): tools/setup
+	@mkdir -p $(@D)
+	@sh tools/setup lib '$(S)'
+	@touch $@
+else
+$(SETUP_LIB_STAMP): $(SETUP_STAMP)
+	@touch $@
+endif
+
 $(SETUP_CHECK_STAMP): tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup check '$(S)'
@@ -704,16 +758,21 @@ $(S)/setup-%.done: tools/setup
 	@touch $@
 
 # Written under another name first: half a file must not be read by the next make.
-$(S)/config.mk: Makefile $(SETUP_STAMP)
-	@sh tools/setup build '$(S)' # the stamp is older than what was removed since
+$(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
+	@sh tools/setup $(if $(LIB_ALONE),lib,build) '$(S)' # the stamp is older than what was removed since
 	@$(CC) --version >/dev/null 2>&1 || { echo "make: the compiler CC='$(CC)' does not run; to install it: sudo apt-get install" \
 	    "$(call package_of,$(lastword $(CC)))" >&2; exit 1; }
 	@{ cflags=$$(pkg-config --cflags $(PKGS_CORE)) && libs=$$(pkg-config --libs $(PKGS_CORE)) && \
-	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
-	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && echo "TRAIN_LIBS := $$train" && \
+	  echo "CORE_CFLAGS := $$cflags" && echo "CORE_LIBS := $$libs" && \
 	  if $(CC) --version | grep -q clang; then name=clang; else name=gcc; fi && \
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
+
+$(S)/config-tools.mk: Makefile $(SETUP_STAMP)
+	@{ cflags=$$(pkg-config --cflags $(PKGS_JSON)) && json=$$(pkg-config --libs $(PKGS_JSON)) && \
+	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
+	  echo "TOOLS_CFLAGS := $$cflags" && echo "JSON_LIBS := $$json" && echo "TRAIN_LIBS := $$train"; \
+	} > $@.new && mv $@.new $@
 
 clean:
 	$(if $(filter build,$(S)),,$(error make clean removes build/ alone; for this one: rm -r '$(B)'))

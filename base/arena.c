@@ -2,7 +2,7 @@
  *
  *     block:  | header, 64 bytes | used ........ | free ..... |
  *
- * An allocation that fits the newest block is cut from it. A large one gets a block of its own, put behind the
+ * An allocation that fits the newest block is cut from it. A large one gets a block of its own, put after the
  * newest so that the room left in that one is not lost. */
 #include "base/arena.h"
 
@@ -18,7 +18,7 @@
 
 struct base_arena_block {
     base_arena_block_t *next;
-    size_t size; /* bytes behind the header */
+    size_t size; /* bytes after the header */
     size_t used;
     char pad[ALIGN - sizeof(void *) - 2 * sizeof(size_t)]; /* what follows starts on a cache line */
 };

@@ -13,7 +13,7 @@ gyre_status_t gyre_fail(gyre_status_t status, const char *format, ...) __attribu
 /* The same, with ": " and strerror(err) appended. */
 gyre_status_t gyre_fail_errno(gyre_status_t status, int err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Records without logging: for an error that is expected and handled, or told again to another thread. */
+/* Records without logging: for an error that is expected and handled, or repeated on another thread. */
 gyre_status_t gyre_fail_quiet(gyre_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

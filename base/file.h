@@ -1,6 +1,6 @@
 /* base/file.h: reading a piece of a file; writing a whole file, so that a reader never sees half of it and nothing but a file is ever replaced.
  *
- * A regular file (or one that does not exist yet) is written beside its place, synced and renamed; a link keeps
+ * A regular file (or one that does not exist yet) is written next to its place, synced and renamed; a link keeps
  * pointing to the file, which is what gets replaced. Everything else (a pipe, a terminal, /dev/null) is written to. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

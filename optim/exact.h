@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The fixed-point number: limb k counts units of 2^(32 k - 298). Behind optim_exact_close each is below 2^32, so up to 2^32
+/* The fixed-point number: limb k counts units of 2^(32 k - 298). After optim_exact_close each is below 2^32, so up to 2^32
  * of them may be added limb by limb, say by a GYRE_SUM of GYRE_UINT64 over ranks. The sum of any 2^40 floats fits. */
 #define OPTIM_EXACT_LIMBS 20
 /* What travels: the limbs, then the number of elements that were infinite or NaN. */

@@ -8,7 +8,7 @@
 typedef enum { OPTIM_CURVE_COSINE, OPTIM_CURVE_LINEAR, OPTIM_CURVE_CONSTANT } optim_curve_t;
 
 typedef struct {
-    double peak;   /* the rate behind warm-up */
+    double peak;   /* the rate after warm-up */
     double floor;  /* the rate at the end, as a part of peak */
     size_t warmup; /* steps */
     size_t steps;  /* until the floor is reached, warm-up among them */

@@ -52,7 +52,7 @@ static void find(size_t n, size_t group, size_t i, size_t *held, size_t *joins)
         size_t left = optim_tree_split(n, group);
         if (i < left) {
             n = left;
-            *joins = 0; /* the nodes above go on behind this leaf */
+            *joins = 0; /* the nodes above go on after this leaf */
         } else {
             i -= left;
             n -= left;

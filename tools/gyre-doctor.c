@@ -6,7 +6,7 @@
 
 #include <gyre/gyre.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "tools/gyre-doctor/job.h"
 #include "tools/gyre-doctor/report.h"

@@ -6,7 +6,7 @@
 
 #include <gyre/version.h>
 
-#include "topo/topo.h"
+#include "topo/drawing/drawing.h"
 
 enum { EXIT_USAGE = 2, MOST_RANKS = 4096 };
 

@@ -214,7 +214,7 @@ int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind)
     return best;
 }
 
-/* Objects above the place where two devices meet: more means that they meet further down, behind more switches. */
+/* Objects above the place where two devices meet: more means that they meet further down, below more switches. */
 static int meeting_depth(const topo_t *topo, int device_a, int device_b)
 {
     int depth = 0;

@@ -14,7 +14,7 @@ typedef struct {
 typedef struct {
     topo_device_t facts;
     hwloc_obj_t obj;  /* the PCI device; the OS device if it is not on PCI. Owned by hwloc. */
-    int rank_of_name; /* how well the name in facts tells what it is; while collecting only */
+    int rank_of_name; /* how well the name in facts says what it is; while collecting only */
 } topo_attached_t;
 
 struct topo {
@@ -36,8 +36,5 @@ int topo_smallest_around(hwloc_topology_t hwloc, hwloc_obj_type_t type, hwloc_co
 
 /* The bridge above `obj` that another device shares too and that is no host bridge: its PCIe switch; or NULL. */
 hwloc_obj_t topo_switch_of(const topo_t *topo, int device);
-
-/* Bytes in words, "480 MiB", into text; returns text. */
-const char *topo_bytes_text(uint64_t bytes, char *text, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
 /* topo/load.c: an hwloc topology, of this machine or from a file, and what of it this process may use.
  *
  * The tree is loaded whole, also the parts that the process may not use, and the usable part is kept as a set
- * beside it: so package and NUMA numbers mean the same in every process of the host. */
+ * of its own: so package and NUMA numbers mean the same in every process of the host. */
 #include "topo/graph.h"
 
 #include <errno.h>

@@ -101,7 +101,7 @@ static int driver_is_loaded(void)
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (driver == NULL)
         return 0;
-    dlclose(driver); /* only looked: whoever loaded it keeps it */
+    dlclose(driver); /* only looked: the part that loaded it keeps it */
     base_cuda_seen();
     return 1;
 }
@@ -121,7 +121,7 @@ int base_cuda_of(const void *ptr, int *index)
     return 1;
 }
 
-/* A CUDA error of a call, told with its arguments, in our words. */
+/* The text for a CUDA error of a call, with its arguments. */
 static gyre_status_t in_words(cudaError_t rc, int index, const char *format, va_list list, char *text,
                               size_t bytes)
 {
@@ -199,7 +199,7 @@ static CUcontext context_of(int index)
         return known;
     if (contexts.get(&device, index) != CUDA_SUCCESS || contexts.retain(&fresh, device) != CUDA_SUCCESS)
         return NULL;
-    /* two threads at once retain it twice: it is kept for ever all the same */
+    /* two threads at once retain it twice: it is kept forever all the same */
     return atomic_compare_exchange_strong(&contexts.of[index], &none, fresh) ? fresh : none;
 }
 
@@ -224,7 +224,7 @@ void base_cuda_leave(int index, int before)
 {
     CUcontext ours;
     if (before == BASE_DEVICE_PUSHED)
-        (void)contexts.pop(&ours); /* on top, as whoever pushed above it has left */
+        (void)contexts.pop(&ours); /* on top: what was pushed above it has been popped */
     else if (before != index)
         cudaSetDevice(before); /* it was current a moment ago */
 }

@@ -1,4 +1,4 @@
-/* base/device/device.h: memory, streams and events of a device, host or CUDA, behind one set of calls; memory of one process's
+/* base/device/device.h: memory, streams and events of a device, host or CUDA, with one set of calls; memory of one process's
  * device in another: base/device/peer.h.
  *
  * In a build without CUDA, or on a machine without its driver, BASE_CUDA calls fail with GYRE_ERR_UNSUPPORTED and
@@ -46,7 +46,7 @@ void base_device_leave(base_device_t device, int before);
  * UNSUPPORTED: no driver, or it has no such function. */
 gyre_status_t base_device_driver(const char *name, void **function);
 
-/* Host memory, page-aligned, that the device reads and writes directly and copies behind the host's back; for BASE_HOST
+/* Host memory, page-aligned, that the device reads and writes directly and copies without the host; for BASE_HOST
  * ordinary memory. */
 gyre_status_t base_pinned_alloc(base_device_t device, size_t bytes, void **ptr);
 gyre_status_t base_pinned_free(base_device_t device, void *ptr);

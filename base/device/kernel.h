@@ -9,6 +9,7 @@
  *
  *   GYRE_LAUNCH(kernel, grid, block, bytes, stream, arguments...)   -> cudaError_t
  *       `bytes` of dynamic shared memory, over 48 KiB too. Put commas in template arguments between parentheses.
+ *   gyre_load(kernel)                   -> cudaError_t; the driver then need not load it while another kernel waits
  *   GYRE_DYNAMIC_SHARED(type, name);   in a kernel: type *name, its dynamic shared memory, 128-byte aligned
  *   GYRE_SPIN();                        in every loop that waits for something another block or process does
  */
@@ -131,7 +132,7 @@ static __device__ __forceinline__ void gyre_ldmatrix_x4_trans(uint32_t r[4], con
                  : "memory");
 }
 
-/* ---- copies from global to shared memory that go on behind the thread's back --------------------------------- */
+/* ---- copies from global to shared memory that go on while the thread does other things ----------------------- */
 
 /* 16 bytes, both ends 16-byte aligned; the first `valid` of them (0 to 16) are read, the rest becomes zero. */
 static __device__ __forceinline__ void gyre_cp_async16(void *shared, const void *global, int valid = 16)
@@ -157,5 +158,17 @@ template <int N> static __device__ __forceinline__ void gyre_cp_async_wait(void)
 #endif
 
 #define GYRE_LAUNCH(kernel, ...) gyre_launch(#kernel, kernel, __VA_ARGS__)
+
+/* Has the driver load a kernel now, rather than at its first launch. */
+template <typename... P> static inline cudaError_t gyre_load(void (*kernel)(P...))
+{
+#ifdef GYRE_EMULATED
+    (void)kernel;
+    return cudaSuccess;
+#else
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)kernel);
+#endif
+}
 
 #endif

@@ -22,7 +22,7 @@ typedef struct import {
     unsigned char handle[64];
     int index;
     char *begin;
-    uint64_t bytes; /* of the mapping, as far as anybody has told */
+    uint64_t bytes; /* of the mapping, as far as a caller has given them */
     int users;
 } import_t;
 

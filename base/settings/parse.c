@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 
-/* Decimal digits at `text`; *end is behind them. 0 if there is none or they do not fit. */
+/* Decimal digits at `text`; *end is after them. 0 if there is none or they do not fit. */
 static int digits(const char *text, uint64_t *value, const char **end)
 {
     uint64_t sum = 0;
@@ -165,7 +165,7 @@ void base_setting_accepts(base_setting_kind_t kind, const char *unit, char *text
 size_t base_setting_distance(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
-    size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST); /* what differs behind that is not a slip */
+    size_t na = strnlen(a, LONGEST), nb = strnlen(b, LONGEST); /* what differs after that is not a slip */
     size_t rows[3][LONGEST + 1];
     size_t *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= nb; j++)

@@ -28,7 +28,7 @@ static const row_t rows[SET_COUNT] = {
 #undef SETTING
 };
 
-/* The environment as it was: "NAME=VALUE" strings behind one another. */
+/* The environment as it was: "NAME=VALUE" strings one after another. */
 typedef struct {
     size_t count, bytes;
     char *text; /* [bytes] */
@@ -54,7 +54,7 @@ static struct {
 static struct warned {
     struct warned *next;
     const char *name;
-} * warned; /* unknown names told of already */
+} * warned; /* unknown names that were logged already */
 
 /* ---- the environment ------------------------------------------------------------------------------------ */
 
@@ -227,7 +227,7 @@ static gyre_status_t read_environment(void)
     return fresh->status;
 }
 
-/* Tells an old complaint again to a thread that may not have heard it. */
+/* Repeats an old error on a thread that may not have got it. */
 static gyre_status_t answer(const snapshot_t *snapshot)
 {
     return snapshot->status == GYRE_OK ? GYRE_OK

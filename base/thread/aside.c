@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Freed by whoever comes last: the thread, or the caller that waited. */
+/* Freed by the last of the two: the thread, or the caller that waited. */
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;

@@ -17,7 +17,7 @@ static int revoke(base_bias_t *lock)
         return expected == BASE_BIAS_REVOKED;
     if (base_fence_threads_ready())
         base_fence_threads();
-    /* release: whoever sees it may believe `inside` */
+    /* release: a thread that sees it may believe `inside` */
     atomic_store_explicit(&lock->revoked, BASE_BIAS_REVOKED, memory_order_release);
     return 1;
 }

@@ -48,7 +48,7 @@ static inline int base_bias_try(base_bias_t *lock)
         /* Pairs with base_fence_threads in revoke(): either we see `revoked` below, or the revoker sees `inside`. */
         atomic_signal_fence(memory_order_seq_cst);
         if (atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED)
-            return 1; /* whoever was in before was this thread */
+            return 1; /* the thread that was in before was this one */
         atomic_store_explicit(&lock->inside, 0, memory_order_release);
     }
     return base_bias_try_slow(lock);
@@ -63,7 +63,7 @@ static inline int base_bias_unwanted(const base_bias_t *lock)
 /* By the thread that took it. */
 static inline void base_bias_leave(base_bias_t *lock)
 {
-    /* release: pairs with the acquire of whoever enters next */
+    /* release: pairs with the acquire of the thread that enters next */
     if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self() &&
         atomic_load_explicit(&lock->inside, memory_order_relaxed))
         atomic_store_explicit(&lock->inside, 0, memory_order_release);

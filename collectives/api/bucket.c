@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
-#include "base/sized.h"
+#include "collectives/api/sized.h"
 #include "collectives/run/communicator.h"
 #include "comm/memory/memory.h"
 
@@ -133,7 +133,7 @@ gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t
     gyre_buckets_config_t c = {0};
     if (!comm || !config || !out || (tensors && !counts))
         return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_create: comm, config, counts or out is NULL");
-    gyre_status_t st = base_sized_read(&c, sizeof c, offsetof(gyre_buckets_config_t, bucket_bytes), config,
+    gyre_status_t st = coll_sized_read(&c, sizeof c, offsetof(gyre_buckets_config_t, bucket_bytes), config,
                                        "gyre_buckets_create");
     if (st == GYRE_OK)
         st = check_config(comm, &c, tensors);

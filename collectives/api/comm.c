@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
-#include "base/sized.h"
+#include "collectives/api/sized.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
 #include "collectives/schedules/algorithms.h"
@@ -373,7 +373,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     gyre_config_t c = GYRE_CONFIG_INITIALIZER;
     gyre_status_t st = GYRE_OK;
     if (config)
-        st = base_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
+        st = coll_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
     if (st == GYRE_OK && c.reserved != 0)
         st = gyre_fail(GYRE_ERR_INVALID,
                        "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
@@ -616,7 +616,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     return GYRE_OK;
 }
 
-/* Plans and what the model said were made for other choices. The caller is driving; INVALID while operations are under way. */
+/* Plans were made for other choices. The caller is driving; INVALID while operations are under way. */
 static gyre_status_t forget_choices(gyre_comm_t *comm)
 {
     if (!coll_comm_idle(comm) || comm->open)
@@ -624,7 +624,6 @@ static gyre_status_t forget_choices(gyre_comm_t *comm)
     uint64_t built = comm->plans.built;
     coll_plan_cache_free(&comm->plans);
     comm->plans.built = built;
-    memset(comm->modelled, 0, sizeof comm->modelled);
     return GYRE_OK;
 }
 
@@ -702,5 +701,5 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);
-    return base_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
+    return coll_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
 }

@@ -1,19 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/choose/select.c: which algorithm serves a call. In this order: GYRE_ALGO; a choose line of the tuning file
- * (collectives/choose/tune.h); the cost model, where it is sure (collectives/choose/candidates.c); rules of thumb that were measured on shared
- * memory and TCP. A pure function of what all ranks know, so that all choose the same: neither what kind of memory the
- * buffers are in nor whether a rank works in place may matter. */
-#include "collectives/run/plan.h"
+ * (collectives/choose/tune.h); rules that were measured on shared memory and TCP, and that weigh a machine's costs
+ * (collectives/choose/cost.h) where machines differ. Nothing here builds or simulates a schedule: gyre-perf --tune measures the
+ * candidates, and gyre-plan simulates them. */
+#include "collectives/choose/choose.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/settings/settings.h"
-#include "collectives/choose/candidates.h"
-#include "collectives/run/communicator.h"
 #include "collectives/schedules/algorithms.h"
-#include "comm/peer_memory.h"
 
 enum {
     ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
@@ -23,10 +20,16 @@ enum {
     EXCHANGE_BYTES = 8192,     /* see exchange_pays */
     SHARE_REDUCE_BYTES = 1 << 20,
     DIRECT_RANKS = 32,       /* flat schedules open n connections and take n messages: fine up to here */
+    SHORT_MESSAGE = 4096,    /* a longer one may be fetched by a system call */
+    CELL_RANKS = 16,         /* see choose_inside_host: a reduction by cells, for as many ranks, */
+    CELL_PART = 4096,        /* if each rank adds up so many bytes */
     CHUNK_BYTES = 256 << 10, /* fits a second-level cache with its sources */
     HOSTS_CHUNK = 128 << 10, /* see default_chunk */
     HOSTS_CHUNK_LEAST = 16 << 10
 };
+
+/* Costs are known to a quarter or so; the flat schedules were measured. */
+static const double SURELY = 0.75;
 
 static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char *text, size_t bytes)
 {
@@ -41,9 +44,9 @@ static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char 
 }
 
 /* GYRE_ALGO: "ring" for everything that ring serves, or "all_reduce:ring,broadcast:tree". */
-gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out)
+gyre_status_t coll_forced(const char *setting, const coll_args_t *args, coll_algo_t *out)
 {
-    const char *p = base_setting_string(SET_ALGO);
+    const char *p = setting;
     *out = COLL_ALGO_AUTO;
     while (*p) {
         size_t len = strcspn(p, ",");
@@ -86,34 +89,75 @@ static int reduces(coll_op_t op)
     return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER;
 }
 
-static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size_t bytes, int small)
+/* Rounds of butterfly and binomial. */
+static int rounds_of(int n)
 {
-    int multi = comm->hosts > 1, crowded = comm->hosts < args->n; /* several hosts; several ranks on some */
-    coll_algo_t local[] = {args->n <= DIRECT_RANKS ? COLL_DIRECT : COLL_BUTTERFLY, COLL_BUTTERFLY,
-                           COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
-    coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
-    coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
-    coll_algo_t ring[] = {COLL_RING}; /* least volume, in an order of its own */
+    int rounds = 0;
+    while (rounds < 31 && 1 << rounds < n)
+        rounds++;
+    return rounds;
+}
+
+/* 1: log n rounds of messages, which wait for each other, take less than n - 1 messages that do not. That is so for short
+ * messages of many ranks. Every rank has a core: where ranks take turns on the cores, the number of turns decides, and those
+ * are fewest with a flat schedule. bytes: of the vector, or of a block. tests/collectives/test_rules.c compares this with the
+ * simulator. */
+static int few_rounds_pay(const coll_facts_t *facts, const coll_args_t *args, double bytes, int small)
+{
+    const coll_cost_t *cost = &facts->cost;
+    const double n = args->n, rounds = rounds_of(args->n);
+    /* an all_reduce that is not small scatters and gathers blocks of the vector */
+    const int blocks = !coll_op_is_vector(args->op) || (args->op == COLL_ALL_REDUCE && !small);
+    const double block = args->op == COLL_ALL_REDUCE && !small ? bytes / n : bytes;
+    const double longest = blocks ? block * n / 2 : block, moved = blocks ? (n - 1) * block : rounds * block;
+    if (args->op == COLL_ALL_TO_ALL || args->n > cost->cores || block > SHORT_MESSAGE)
+        return 0;
+    const double flat = (n - 1) * (2 * cost->step + cost->line + block / cost->peer_cache);
+    double few = rounds * (2 * cost->step + cost->message) + moved / cost->peer_cache;
+    for (double message = longest; message > SHORT_MESSAGE; message /= 2) /* of one round each */
+        few += cost->cma_call;
+    return few < SURELY * flat;
+}
+
+/* bytes: of the vector or of the longest block. known: all ranks know them. */
+static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args_t *args, size_t bytes,
+                                      int small, int known)
+{
+    const int n = args->n, few = known && few_rounds_pay(facts, args, (double)bytes, small);
+    const coll_algo_t wish[] = {n <= DIRECT_RANKS && !few ? COLL_DIRECT : COLL_BUTTERFLY, COLL_BUTTERFLY,
+                                COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
+    /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
+     * called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
+    const int pair = n == 2 && bytes > SHARED_PAIR;
+    const int share = args->op == COLL_BROADCAST ? pair && bytes > SHARED_COPY
+                                                 : args->op == COLL_ALL_REDUCE && (pair || !small);
+    if (share && !few && n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
+        return COLL_SHARED;
+    /* All ranks of a cell add up a part each, then those of the cells do: 0.4 to 0.85 of
+     * binomial's time, by the simulator (docs/tuning.md). */
+    if (args->op == COLL_REDUCE && facts->parts > 1 && n >= CELL_RANKS && n <= facts->cost.cores &&
+        bytes / (size_t)n >= CELL_PART && coll_algo_serves(COLL_HIERARCHICAL, args->op, args))
+        return COLL_HIERARCHICAL;
+    /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
+    if (args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
+        return n == 2 ? COLL_TREE : COLL_BINOMIAL;
+    return first_that_serves(args, wish, 5);
+}
+
+static coll_algo_t choose_between_hosts(const coll_facts_t *facts, const coll_args_t *args, int small)
+{
+    const int crowded = facts->hosts < args->n; /* several ranks on some host */
+    const coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
+    const coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
+    const coll_algo_t ring[] = {COLL_RING}; /* least volume, in an order of its own */
     /* One rank per host: hierarchical is a pairwise exchange in pipelined rounds, a ring's volume for any n; butterfly's volume
      * grows where n is no power of two (3 hosts, 16 MiB at 1 Gbit/s: 189 and 263 ms). But it joins all with all. */
     const int pairwise = args->n <= DIRECT_RANKS && (args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE);
     const int rooted = args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
-    coll_algo_t large_net[] = {pairwise ? COLL_HIERARCHICAL
-                               : rooted ? COLL_TREE
-                                        : COLL_BUTTERFLY,
-                               COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
-    /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
-     * called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
-    const int pair = args->n == 2 && bytes > SHARED_PAIR;
-    const int share = args->op == COLL_BROADCAST ? pair && bytes > SHARED_COPY
-                                                 : args->op == COLL_ALL_REDUCE && (pair || !small);
-    if (!multi && share && args->n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
-        return COLL_SHARED;
-    /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
-    if (!multi && args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
-        return args->n == 2 ? COLL_TREE : COLL_BINOMIAL;
-    if (!multi)
-        return first_that_serves(args, local, 5);
+    const coll_algo_t large_net[] = {pairwise ? COLL_HIERARCHICAL
+                                     : rooted ? COLL_TREE
+                                              : COLL_BUTTERFLY,
+                                     COLL_PAIRWISE, COLL_BINOMIAL, COLL_DIRECT};
     if (crowded)
         return first_that_serves(args, crowd, 4);
     if (args->fast_order && !small && reduces(args->op))
@@ -123,9 +167,9 @@ static coll_algo_t choose(const gyre_comm_t *comm, const coll_args_t *args, size
 
 /* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a process_vm_readv, up to
  * here: above, two ranks on cores of their own reach into each other's memory instead. */
-static int exchange_pays(const gyre_comm_t *comm, const coll_args_t *args, size_t esize)
+static int exchange_pays(const coll_facts_t *facts, const coll_args_t *args, size_t esize)
 {
-    if (comm->n != 2 || comm_group_cores(comm->group) < 2 || !comm_reach_all(comm->group))
+    if (args->n != 2 || facts->cost.cores < 2 || !facts->reach)
         return 1;
     switch (args->op) {
     case COLL_ALL_REDUCE:
@@ -161,75 +205,72 @@ int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
  * with 32 KiB its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a chunk at a time: the
  * more of them, the more arrives at a host at once, and what a switch has no room for is sent again (4 hosts of 2 ranks at 100
  * Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
-static size_t default_chunk(const gyre_comm_t *comm, coll_algo_t algo)
+static size_t default_chunk(const coll_facts_t *facts, coll_algo_t algo)
 {
-    const size_t set = (size_t)base_setting_int(SET_CHUNK);
-    if (set)
-        return set;
-    if (comm->hosts < 2)
+    if (facts->chunk)
+        return facts->chunk;
+    if (facts->hosts < 2)
         return CHUNK_BYTES;
     if (!coll_algo_is(algo, COLL_BY_PARTS))
         return HOSTS_CHUNK;
-    return base_max_size(HOSTS_CHUNK / (size_t)comm->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
+    return base_max_size(HOSTS_CHUNK / (size_t)facts->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
 }
 
-static size_t chunk_count(const gyre_comm_t *comm, coll_algo_t algo, size_t esize)
+static size_t chunk_count(const coll_facts_t *facts, coll_algo_t algo, size_t esize)
 {
-    return base_max_size(default_chunk(comm, algo) / esize, 1);
+    return base_max_size(default_chunk(facts, algo) / esize, 1);
 }
 
-void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out)
+static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t *args, size_t esize,
+                                    int known)
 {
-    size_t bytes = args->count * esize;
-    size_t n = (size_t)args->n;
-    int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
-    *out = (coll_choice_t){.algo = choose(comm, args, bytes, small),
-                           .one_shot = small && args->op == COLL_ALL_REDUCE};
-    out->chunk = chunk_count(comm, out->algo, esize);
+    const size_t bytes = args->count * esize, n = (size_t)args->n;
+    const int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
+    coll_choice_t c = {.one_shot = small && args->op == COLL_ALL_REDUCE};
+    c.algo = facts->hosts > 1 ? choose_between_hosts(facts, args, small)
+                              : choose_inside_host(facts, args, bytes, small, known);
+    c.chunk = chunk_count(facts, c.algo, esize);
+    return c;
 }
 
 /* What a line says of form and chunk. Only all_reduce has two forms. */
-static void apply_line(const coll_tune_line_t *line, const coll_args_t *args, size_t esize, coll_choice_t *c)
+static void apply_line(const coll_facts_t *facts, const coll_tune_line_t *line, const coll_args_t *args,
+                       size_t esize, coll_choice_t *c)
 {
     if (line->one_shot >= 0 && args->op == COLL_ALL_REDUCE)
         c->one_shot = line->one_shot;
-    if (line->chunk && base_setting_is_default(SET_CHUNK))
+    if (line->chunk && !facts->chunk)
         c->chunk = line->chunk / esize ? (size_t)(line->chunk / esize) : 1;
 }
 
-gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
+gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, size_t esize, int exchange,
                           coll_choice_t *out)
 {
     coll_algo_t algo;
-    coll_choice_t c;
     uint64_t bytes = 0;
-    const int known = coll_known_bytes(args, esize, &bytes), pinned = comm->pin.op == args->op;
+    const int known = coll_known_bytes(args, esize, &bytes);
+    const int pinned = facts->pin && facts->pin->op == args->op;
     const coll_tune_line_t *line = NULL;
-    gyre_status_t st = coll_forced(args, &algo);
+    gyre_status_t st = coll_forced(facts->algo, args, &algo);
     if (st != GYRE_OK)
         return st;
-    coll_select_rule(comm, args, esize, &c);
+    coll_choice_t c = choose_by_rule(facts, args, esize, known);
     if (pinned)
-        line = &comm->pin;
-    else if (comm->tune && algo == COLL_ALGO_AUTO)
-        line = coll_tune_find(comm->tune, args, comm->hosts, known, bytes);
+        line = facts->pin;
+    else if (facts->tune && algo == COLL_ALGO_AUTO)
+        line = coll_tune_find(facts->tune, args, facts->hosts, known, bytes);
     const int named = algo != COLL_ALGO_AUTO || (line && line->algo);
     if (named) {
         c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
-        c.chunk = chunk_count(comm, c.algo, esize);
+        c.chunk = chunk_count(facts, c.algo, esize);
+        c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
+        c.forced = 1;
     }
     if (line) {
         c.line = pinned ? 0 : line->line;
-        apply_line(line, args, esize, &c);
+        apply_line(facts, line, args, esize, &c);
     }
-    if (named) {
-        c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
-        c.forced = 1;
-    } else if (exchange && exchange_pays(comm, args, esize)) {
-        c.exchange = 1;
-    } else if (known) {
-        coll_model_choose(comm, args, bytes, &c);
-    }
+    c.exchange = !named && exchange && exchange_pays(facts, args, esize);
     *out = c;
     return GYRE_OK;
 }

@@ -1,46 +1,13 @@
-/* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the rest of this room
- * sees them. In a build without CUDA none.c answers.
- *
- *   collectives/gpu/call/enqueue.c        a call: checked, put behind the communicator's earlier ones, enqueued by one of the ways below
- *   collectives/gpu/shots/peers.c       ranks that map each other's memory: one kernel (collectives/gpu/shots/peers.cu)
- *   collectives/gpu/shots/registered.c  the program's buffers, registered and read by the peers directly
- *   collectives/gpu/call/choose.c      which calls run one of the host's schedules (ring, tree ...)
- *   collectives/gpu/plans/schedule.c    those, by one kernel (collectives/gpu/plans/schedule.cu)
- *   collectives/gpu/plans/lower.c       a host's schedule as that kernel's lists of actions
- *   collectives/gpu/through/staged.c      ranks that cannot: through pinned host memory
- *   collectives/gpu/through/proxy.c       the thread that runs the host's collectives and messages for them
- *   collectives/gpu/through/wire.c        long collectives between hosts, from device memory to device memory
- *   collectives/gpu/through/hosts.c       those of ranks that share hosts: within these and between
- *   collectives/gpu/mail/messages.c    messages, piece by piece
- *   collectives/gpu/mail/peer.c        messages between ranks that map each other's memory
- *   collectives/gpu/through/lent.c      large messages between hosts, from device memory to device memory
- *   collectives/gpu/call/setup.c       what a communicator needs for any of it, made together by its ranks
- *   collectives/gpu/call/team.c        communicators whose ranks are all in one process (team.h)
- *   collectives/gpu/call/guard.c       the thread that sees to it that no stream waits for ever */
+/* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the
+ * rest of collectives/ sees them. In a build without CUDA none.c answers. README.md lists the files. */
 #ifndef COLLECTIVES_GPU_GPU_H
 #define COLLECTIVES_GPU_GPU_H
 
 #include <gyre/cuda.h>
 
 #include "base/device/device.h"
+#include "collectives/run/call.h"
 #include "collectives/run/communicator.h"
-
-/* A call with its arguments checked. Extents in elements; 0: this rank does not use that buffer. */
-typedef struct {
-    const char *name;
-    gyre_comm_t *comm;
-    coll_shape_t shape;
-    const void *send;
-    void *recv;
-    size_t send_count, recv_count;
-    size_t shown; /* the count as the caller gave it */
-    double scale;
-    gyre_request_t **request; /* NULL: blocking, or streamed */
-    coll_finished_fn finished;
-    void *user;
-    gyre_cuda_stream_t stream;
-    int streamed; /* gyre_x_stream: on `stream` */
-} coll_call_t;
 
 /* 1 if `buffer` (may be NULL) lies in the memory of a CUDA device. */
 static inline int coll_cuda_holds(const void *buffer)
@@ -64,12 +31,7 @@ coll_cuda_capture_t coll_cuda_captures(const gyre_comm_t *comm, const char **why
 /* A graph with captured operations of `comm` was launched on `stream`: other operations, and the communicator's end, come behind it. */
 gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream);
 
-/* Messages on device memory of a group are enqueued together when it ends, before its requests are waited for; error: the group's
- * so far, with which nothing of it is enqueued. */
-gyre_status_t coll_cuda_group_end(gyre_status_t error);
-
-/* The communicator has failed: what is on streams ends soon, without a result, and nothing of it touches the program's
- * buffers any more when this returns. Does nothing for a communicator that has no part on a device. The caller is driving. */
+/* Does nothing for a communicator that has no part on a device. See stop in collectives/run/device_ops.h. */
 void coll_cuda_stop(gyre_comm_t *comm);
 /* Waits for what is on streams, which the communicator's failure ends, and lets go of the peers' memory: nothing of this rank reads
  * or writes there any more. No operation follows. */
@@ -80,12 +42,6 @@ void coll_cuda_free(gyre_comm_t *comm);
 /* all_ended: all ranks of the job have ended all that they did on devices (coll_cuda_end): memory that was kept for peers' sake
  * goes. Else it stays until the process ends, as somebody may still write there. */
 void coll_cuda_leave(int all_ended);
-/* Requests whose operations have ended are finished; > 0: some were. The caller is driving. */
-int coll_cuda_advance(gyre_comm_t *comm);
-
-/* The rank that an operation on the device has been waiting for; -1: none that is known. */
-int coll_cuda_late(const gyre_comm_t *comm);
-
 /* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why. COLL_SENDRECV: how
  * large messages go. registered: its buffers are registered on all ranks. */
 typedef struct {

@@ -35,12 +35,6 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     return none(name);
 }
 
-gyre_status_t coll_cuda_group_end(gyre_status_t error)
-{
-    (void)error;
-    return GYRE_OK;
-}
-
 void coll_cuda_stop(gyre_comm_t *comm)
 {
     (void)comm;
@@ -59,18 +53,6 @@ void coll_cuda_free(gyre_comm_t *comm)
 void coll_cuda_leave(int all_ended)
 {
     (void)all_ended;
-}
-
-int coll_cuda_advance(gyre_comm_t *comm)
-{
-    (void)comm;
-    return 0;
-}
-
-int coll_cuda_late(const gyre_comm_t *comm)
-{
-    (void)comm;
-    return -1;
 }
 
 gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,

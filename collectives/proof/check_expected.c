@@ -29,7 +29,7 @@ static void expect_rank(check_t *c, const coll_args_t *args, int rank, const uin
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
         for (size_t i = 0; i < p->extent[COLL_OUT]; i++)
-            p->want[i] = reduced[i];
+            p->want[i] = reduced[i]; /* NOLINT(clang-analyzer-core.NullDereference): the caller looked */
         break;
     case COLL_REDUCE_SCATTER:
         for (size_t i = 0; i < p->extent[COLL_OUT]; i++)
@@ -82,8 +82,8 @@ int coll_check_expect(check_t *c, const coll_args_t *args)
         expect_rank(c, args, r, reduced);
         fill_in(c, &args[r], &c->proc[r]);
         /* an announcement, which the executor writes: elements that are no contribution */
-        for (size_t i = 0;
-             coll_algo_is(c->proc[r].schedule->algo, COLL_REACHES) && i < args[r].place && i < c->proc[r].extent[COLL_TMP];
+        for (size_t i = 0; coll_algo_is(c->proc[r].schedule->algo, COLL_REACHES) && i < args[r].place &&
+                           i < c->proc[r].extent[COLL_TMP];
              i++)
             c->proc[r].cells[c->proc[r].base[COLL_TMP] + i].value =
                 coll_value_leaf(&c->values, r, c->proc[r].extent[COLL_IN] + i);

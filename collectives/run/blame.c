@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "collectives/gpu/gpu.h"
 
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
 {
@@ -79,7 +78,7 @@ static int find_blockers(const gyre_request_t *r, blocker_t list[BLOCKERS])
 {
     int n = 0;
     if (r->kind == COLL_REQ_DEVICE) {
-        add_blocker(list, &n, coll_cuda_late(r->comm), "nothing came from");
+        add_blocker(list, &n, r->comm->device_ops->late(r->comm), "nothing came from");
         return n;
     }
     if (r->kind != COLL_REQ_COLLECTIVE) {

@@ -14,6 +14,7 @@
 
 #include "base/thread/bias.h"
 #include "base/clock.h"
+#include "collectives/run/device_ops.h"
 #include "collectives/run/oneshot.h"
 #include "collectives/run/plan.h"
 #include "collectives/run/team.h"
@@ -23,8 +24,6 @@
 
 /* COLL_REQ_DEVICE: on device memory (collectives/gpu/gpu.h), enqueued already. */
 typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV, COLL_REQ_DEVICE } coll_req_kind_t;
-
-enum { COLL_SIZE_CLASSES = 20 }; /* powers of two of bytes that the cost model is asked about */
 
 enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
 
@@ -79,8 +78,6 @@ struct gyre_comm {
     size_t part_places;    /* coll_places_by_parts */
     const coll_tune_t *tune; /* the job's; borrowed from the process */
     coll_tune_line_t pin;    /* coll_comm_pin; op 0: nothing is pinned */
-    /* What the cost model said, by operation and size class: 0 not asked yet, 1 the rules are right, else 2 + coll_algo_t */
-    uint8_t modelled[COLL_OP_END][COLL_SIZE_CLASSES];
     uint64_t id;
     uint32_t seq;      /* collectives called so far */
     uint32_t fault_at; /* call at which GYRE_FAULT strikes; 0: never */
@@ -97,6 +94,7 @@ struct gyre_comm {
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
     struct coll_cuda *cuda;                    /* collectives/gpu/gpu.h; NULL: not used on a device so far */
+    const coll_device_ops_t *device_ops;       /* of collectives/gpu; NULL as long as cuda is */
     struct coll_bounce *bounces;               /* spare ones: collectives/run/bounce.h */
     gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
     coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
@@ -139,7 +137,7 @@ gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
  * operations. INVALID, and nothing changes, while operations are under way. */
 gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
 
-/* Fixes the choice for the operation line->op of this communicator, before all choose lines and the model; what the line does
+/* Fixes the choice for the operation line->op of this communicator, before all choose lines; what the line does
  * not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process; conditions and
  * errors as above. */
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);

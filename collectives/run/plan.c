@@ -15,6 +15,7 @@
 #include "collectives/schedules/algorithms.h"
 #include "collectives/schedules/generator.h"
 #include "collectives/run/joint.h"
+#include "comm/peer_memory.h"
 
 static uint64_t shape_key(const coll_shape_t *s, int n)
 {
@@ -143,6 +144,24 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
     coll_args_t args = coll_call_args(comm, s);
     args.place = coll_joint_place(comm, s);
     return args;
+}
+
+coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
+{
+    const int cores = comm_group_cores(comm->group);
+    coll_facts_t facts = {.hosts = comm->hosts,
+                          .parts = comm->parts,
+                          .reach = comm_reach_all(comm->group),
+                          .chunk = (size_t)base_setting_int(SET_CHUNK),
+                          .algo = base_setting_string(SET_ALGO),
+                          .tune = comm->tune,
+                          .pin = comm->pin.op ? &comm->pin : NULL};
+    if (comm->tune)
+        facts.cost = comm->tune->cost;
+    else
+        coll_cost_builtin(&facts.cost);
+    facts.cost.cores = cores < facts.cost.cores ? cores : facts.cost.cores;
+    return facts;
 }
 
 /* Arguments of the segment that starts `from` elements into every block and takes at most `len` of each. */
@@ -278,7 +297,8 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         coll_args_t args = coll_plan_args(comm, &p->shape);
         if (!coll_op_is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = coll_longest_block(&p->shape, comm->n);
-        st = coll_select(comm, &args, p->esize, coll_oneshot_serves(comm, &p->shape, p->esize), &choice);
+        const coll_facts_t facts = coll_comm_facts(comm);
+        st = coll_select(&facts, &args, p->esize, coll_oneshot_serves(comm, &p->shape, p->esize), &choice);
     }
     if (st == GYRE_OK) {
         p->algo = choice.algo;

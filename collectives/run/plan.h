@@ -8,6 +8,7 @@
 
 #include <gyre/collectives.h>
 
+#include "collectives/choose/choose.h"
 #include "collectives/schedules/schedule.h"
 #include "comm/transport.h"
 
@@ -72,23 +73,6 @@ typedef struct {
     int joint_inside;               /* state: this rank works in others' memory */
     base_arena_t arena;
 } coll_segment_t;
-
-/* The choice of algorithm, chunk and form: the same on all ranks (collectives/choose/select.c), and who made it. */
-typedef enum {
-    COLL_WHY_RULE = 0, /* rules of thumb */
-    COLL_WHY_MODEL,    /* predicted to be much faster than what the rules say */
-    COLL_WHY_LINE,     /* a choose line of the tuning file (collectives/choose/tune.h) */
-    COLL_WHY_FORCED    /* GYRE_ALGO, or coll_comm_pin */
-} coll_why_t;
-typedef struct {
-    coll_algo_t algo;
-    int one_shot;
-    size_t chunk; /* elements */
-    int forced; /* somebody named the algorithm, so its schedule runs, whatever shorter way there would be */
-    int exchange; /* no schedule at all: collectives/run/oneshot.h; algo and the rest are what would run otherwise */
-    coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */
-    int line;       /* of the tuning file; 0: none speaks of this call */
-} coll_choice_t;
 
 typedef struct coll_plan coll_plan_t;
 struct coll_plan {
@@ -165,14 +149,8 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
-gyre_status_t coll_select(gyre_comm_t *comm, const coll_args_t *args, size_t esize, int exchange,
-                          coll_choice_t *out);
-/* What GYRE_ALGO names for this call; AUTO: nothing. */
-gyre_status_t coll_forced(const coll_args_t *args, coll_algo_t *out);
-/* What the rules of thumb alone say. */
-void coll_select_rule(const gyre_comm_t *comm, const coll_args_t *args, size_t esize, coll_choice_t *out);
-/* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks know it. */
-int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes);
+/* What a choice for this communicator depends on, besides the call. Points into `comm`. */
+coll_facts_t coll_comm_facts(const gyre_comm_t *comm);
 
 /* Compiles a schedule into a segment (collectives/run/compile.c). Takes `schedule` over. */
 gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll_segment_t *out);

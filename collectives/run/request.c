@@ -12,12 +12,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "collectives/gpu/gpu.h"
 
 static _Thread_local struct {
     int depth;
     gyre_request_t *head, *tail;
     gyre_status_t error;
+    const coll_device_ops_t *device; /* messages on a device were collected */
 } group;
 
 gyre_request_t *coll_request_new_driving(gyre_comm_t *comm)
@@ -154,7 +154,8 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     if (comm->group)
         comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
-    coll_cuda_stop(comm);
+    if (comm->device_ops)
+        comm->device_ops->stop(comm);
     fail_queue(&comm->head, &comm->tail, error);
     fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
     fail_devices(comm, error);
@@ -250,7 +251,7 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
     if (comm->p2p_head)
         moved |= coll_p2p_advance(comm);
     if (comm->device_head)
-        moved |= coll_cuda_advance(comm);
+        moved |= comm->device_ops->advance(comm);
     if (moved && (comm->noted || comm->idle_turns) && atomic_load(&comm->error) == GYRE_OK)
         moves_again(comm); /* else it is part of the story */
     return moved;
@@ -581,6 +582,11 @@ void coll_group_note_error(gyre_status_t status)
         group.error = status;
 }
 
+void coll_group_note_device(const coll_device_ops_t *ops)
+{
+    group.device = ops;
+}
+
 /* Nothing of a group with a bad call is started: its requests end with that call's status. */
 static void group_discard(gyre_request_t *list, gyre_status_t status)
 {
@@ -608,8 +614,11 @@ gyre_status_t gyre_group_end(void)
 {
     if (group.depth == 0)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_group_end without gyre_group_start");
-    if (group.depth == 1)
-        coll_group_note_error(coll_cuda_group_end(group.error));
+    if (group.depth == 1 && group.device) {
+        const coll_device_ops_t *device = group.device;
+        group.device = NULL;
+        coll_group_note_error(device->group_end(group.error));
+    }
     if (--group.depth > 0)
         return GYRE_OK;
     gyre_request_t *list = group.head;

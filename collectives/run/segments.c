@@ -56,7 +56,8 @@ size_t coll_longest_block(const coll_shape_t *shape, int n)
 static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest)
 {
     const coll_tmp_ask_t ask = tmp_ask(comm, p);
-    const size_t places = coll_tmp_places(p->algo, &ask), budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
+    const size_t places = coll_tmp_places(p->algo, &ask),
+                 budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
     const size_t blocks = coll_op_is_vector(p->shape.op) ? 1 : (size_t)comm->n;
     if (!places || p->shape.scaled || !may_cut(&p->shape))
         return 0;

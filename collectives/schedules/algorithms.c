@@ -14,7 +14,7 @@ typedef struct {
     coll_generator_t *generate;
     unsigned ops, uniform; /* sets of OP(...) */
     unsigned traits;       /* set of coll_trait_t */
-    int parts, turn;
+    int parts;
     coll_tmp_bound_t *factor, *places;
 } algorithm_t;
 
@@ -84,11 +84,6 @@ int coll_algo_is(coll_algo_t algo, coll_trait_t trait)
 int coll_algo_parts(coll_algo_t algo)
 {
     return algo < COLL_ALGO_END ? algorithms[algo].parts : 0;
-}
-
-int coll_algo_turn(coll_algo_t algo)
-{
-    return algo < COLL_ALGO_END ? algorithms[algo].turn : 0;
 }
 
 /* ---- TMP ---- */

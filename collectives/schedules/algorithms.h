@@ -11,16 +11,14 @@ typedef enum {
     COLL_TWO_FORMS = 2,  /* all_reduce: coll_args_t.one_shot selects its latency form */
     COLL_TRY_CHUNKS = 4, /* reductions of long vectors: tuning also measures other lengths of chunks */
     COLL_LONG = 8,       /* its schedule grows with n^2: the model predicts it for few ranks only */
-    COLL_BY_PARTS = 16,  /* served where coll_args_t.host is given; useful where there are two parts or more */
-    COLL_REACHES = 32    /* works in other ranks' memory: served where coll_args_t.place > 0 */
+    COLL_BY_PARTS = 16, /* served where coll_args_t.host is given; useful where there are two parts or more */
+    COLL_REACHES = 32   /* works in other ranks' memory: served where coll_args_t.place > 0 */
 } coll_trait_t;
 
 /* 1 if the algorithm has the trait. */
 int coll_algo_is(coll_algo_t algo, coll_trait_t trait);
 /* In how many parts it cuts a vector before it cuts chunks; 0: one per rank. */
 int coll_algo_parts(coll_algo_t algo);
-/* When the cost model considers it: 1 first; 0: never. */
-int coll_algo_turn(coll_algo_t algo);
 
 /* What its need of TMP depends on: the same on all ranks. */
 typedef struct {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "collectives/kernels/kernels.h"
 #include "model/formats/hf.h"
 #include "model/formats/safetensors.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/shortest.h"
+#include "base/text/shortest.h"
 
 #include "model/network/hf_config_tables.inc"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/tokenizer/internal.h"
 
 /* What is refused: KEY is VALUE, and why. */

@@ -65,8 +65,8 @@ static int is_good(const optim_saver_t *saver, uint64_t step)
     return 0;
 }
 
-/* Behind a new good checkpoint: the oldest goes, and so does whatever is older than the new one and no good. Nothing
- * depends on them any more, so what cannot be removed is told and left. */
+/* After a new good checkpoint: the oldest goes, and so does what is older than the new one and no good. Nothing
+ * depends on them any more, so what cannot be removed is logged and left. */
 static void forget_old(optim_saver_t *saver)
 {
     uint64_t *steps = NULL;

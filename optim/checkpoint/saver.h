@@ -3,7 +3,7 @@
  * optim_saver_save copies what this rank writes (12 bytes per element, allocated once) and returns; the thread writes and
  * syncs the shard. That of rank 0 then waits for the shards of the others, which it sees as files, publishes the checkpoint
  * (optim/checkpoint/snapshot.h) and removes what is older than the last `keep`. No thread communicates. Only one checkpoint is
- * under way at a time. What fails is told and leaves the checkpoints before it as they were.
+ * under way at a time. What fails is logged and leaves the checkpoints before it as they were.
  *
  * All ranks save at the same steps: they ask optim_saver_ready, agree by a collective of theirs, and then all add their
  * ranges and call optim_saver_save, or all call optim_saver_skip. */
@@ -34,11 +34,11 @@ gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_
 int optim_saver_ready(optim_saver_t *saver, double patience);
 /* Copies one of the ranges that this rank writes, all parts; the saver is ready. NO_MEMORY: the checkpoint will fail. */
 gyre_status_t optim_saver_add(optim_saver_t *saver, const model_range_t *range);
-/* A range could not be had, for the reason that gyre_last_error has: the checkpoint will fail, and rank 0 is told why instead of
+/* A range could not be had, for the reason that gyre_last_error has: the checkpoint will fail, and rank 0 gets the reason instead of
  * waiting for this rank's shard. The saver is ready; optim_saver_save follows as ever. The first reason counts. */
 void optim_saver_fail(optim_saver_t *saver, gyre_status_t why);
-/* The ranges added are the state behind `step`. Rank 0: `run` (stolen; NULL: NO_MEMORY) becomes the index's object; the file
- * behind `first_sync` (-1: none) is on disk before the checkpoint has its name. IN_PROGRESS: the saver is not ready. */
+/* The ranges added are the state after `step`. Rank 0: `run` (stolen; NULL: NO_MEMORY) becomes the index's object; the file
+ * after `first_sync` (-1: none) is on disk before the checkpoint has its name. IN_PROGRESS: the saver is not ready. */
 gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, json_t *run, int first_sync);
 /* The ranks leave this one out: some rank was not ready. Rank 0 warns. */
 void optim_saver_skip(optim_saver_t *saver, uint64_t step);

@@ -1,4 +1,4 @@
-/* optim/checkpoint/shards.c: the files of a checkpoint as its index tells of them: checking them, and finding any range in them. */
+/* optim/checkpoint/shards.c: the files of a checkpoint by its index: checking them, and finding any range in them. */
 #include "optim/checkpoint/shards.h"
 
 #include <errno.h>
@@ -313,7 +313,7 @@ gyre_status_t model_shards_verify(const model_shards_t *shards, const char *fold
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-/* The first stored range that ends behind element `first` of `row`. */
+/* The first stored range that ends after element `first` of `row`. */
 static size_t find_range(const model_shards_t *shards, size_t row, size_t first)
 {
     size_t low = 0, high = shards->ranges;

@@ -33,8 +33,8 @@ size_t *model_range_numbers(const model_params_t *whole);
 
 /* ---- writing: each rank its own file ---------------------------------------------------------------------- */
 
-/* Writes and syncs shard `writer` in `folder`, and then its entry beside it (shard-N.done), which model_shard_entry reads:
- * so whoever sees the entry can rely on the shard. Ranges of a tied head are an error (INVALID). IO, NO_MEMORY: told, and
+/* Writes and syncs shard `writer` in `folder`, and then its entry next to it (shard-N.done), which model_shard_entry reads:
+ * so a rank that sees the entry can rely on the shard. Ranges of a tied head are an error (INVALID). IO, NO_MEMORY: logged, and
  * model_shard_fail is called. */
 gyre_status_t model_shard_write(const char *folder, size_t writer, const model_params_t *whole,
                                 const model_range_t *range, size_t ranges);
@@ -52,7 +52,7 @@ json_t *model_shards_rows(const model_params_t *whole);
 
 typedef struct model_shards model_shards_t;
 
-/* Takes "rows" and "files" of an index. `path` is for messages. FORMAT: a member lacks or cannot be, a range is outside
+/* Takes "rows" and "files" of an index. `path` is for messages. FORMAT: a member lacks or is invalid, a range is outside
  * of its row, elements are in no file or in two (both are named). NO_MEMORY. */
 gyre_status_t model_shards_parse(const json_t *index, const char *path, model_shards_t **out);
 void model_shards_destroy(model_shards_t *shards);

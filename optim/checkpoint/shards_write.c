@@ -1,4 +1,4 @@
-/* optim/checkpoint/shards_write.c: one rank's ranges as a file, and the entry that tells of it. */
+/* optim/checkpoint/shards_write.c: one rank's ranges as a file, and its entry. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/formats/weights.h"
 #include "model/formats/safetensors.h"
 #include "optim/checkpoint/shards.h"
@@ -121,7 +121,7 @@ static gyre_status_t write_shard(const char *folder, size_t writer, const model_
     return status;
 }
 
-/* What cannot be told is found out by waiting. */
+/* What cannot be sent is found out by waiting. */
 void model_shard_fail(const char *folder, size_t writer)
 {
     char path[PATH_MAX];

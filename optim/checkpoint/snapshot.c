@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 
 #define FORMAT      "gyre-training-checkpoint"
@@ -42,7 +42,7 @@ void model_snapshot_id(char *id, size_t bytes)
     snprintf(id, bytes, "%s-%ld", host, (long)getpid());
 }
 
-/* A hidden name beside it that no other writer uses. */
+/* A hidden name next to it that no other writer uses. */
 static int hidden_path(const char *folder, uint64_t step, const char *what, const char *id, char *path)
 {
     int n =
@@ -58,7 +58,7 @@ static int own_hidden_path(const char *folder, uint64_t step, const char *what, 
     return hidden_path(folder, step, what, id, path);
 }
 
-/* The step that a name stands for; -1: it is none of ours. */
+/* The step that a name stands for; -1: the name is not a checkpoint's. */
 static int64_t step_of(const char *name)
 {
     const char *digits = name + 5;
@@ -69,7 +69,7 @@ static int64_t step_of(const char *name)
 
 /* ---- folders -------------------------------------------------------------------------------------------- */
 
-/* Names are safe on disk behind this. Some file systems cannot sync folders: there is nothing to be done then. */
+/* Names are safe on disk after this. Some file systems cannot sync folders: there is nothing to be done then. */
 static gyre_status_t sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -439,7 +439,7 @@ static gyre_status_t make_index(const char *path, uint64_t step, const model_par
     return GYRE_OK;
 }
 
-/* Last: a checkpoint without it is none. */
+/* Last: without it, it is not a checkpoint. */
 static gyre_status_t complete(const char *made, uint64_t step, const model_params_t *whole, json_t *files,
                               const json_t *run)
 {

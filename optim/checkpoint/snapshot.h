@@ -42,13 +42,13 @@ gyre_status_t model_snapshot_prepare(const char *folder);
 void model_snapshot_id(char *id, size_t bytes);
 /* Leaves a mark by which the other ranks find out whether they see the same folder; _sweep removes it. IO. */
 gyre_status_t model_snapshot_probe(const char *folder, const char *id);
-/* 1: the mark is there, and this process may write beside it. */
+/* 1: the mark is there, and this process may write next to it. */
 int model_snapshot_sees(const char *folder, const char *id);
 
-/* The hidden folder for `step` into made [PATH_MAX]; whoever is first makes it. `attempt` tells attempts of a run apart. IO. */
+/* The hidden folder for `step` into made [PATH_MAX]; the first rank makes it. `attempt` distinguishes attempts of a run. IO. */
 gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
                                    char *made);
-/* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name, in place of a checkpoint
+/* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name, instead of a checkpoint
  * of that step. FORMAT: elements of a row are in no shard, or in two. IO, NO_MEMORY: what was there before is still
  * there, and `made` is to be abandoned. */
 gyre_status_t model_snapshot_publish(const char *folder, uint64_t step, const char *made,

@@ -1,4 +1,4 @@
-/* optim/gpu/kernels.cu: see kernels.h.
+/* optim/gpu/kernels.cu: the optimiser's loops as kernels, and their launchers (kernels.h).
  *
  * Element by element everywhere, or sums of integers: no grid, block or order of execution can change a bit. Compiled without
  * contraction; division and square root are IEEE's, as on the host. */

@@ -1,7 +1,7 @@
 /* optim/gpu/store.c: ZeRO's memory, arithmetic and collectives on a CUDA device (zero_ops_t).
  *
  * Everything goes into the caller's stream, the one that the model works on, in the order of the calls. Reductions have a
- * stream of their own, so have the gathers of stage 3, which must not queue behind them: a collective begins when the
+ * stream of their own, so have the gathers of stage 3, which must not queue after them: a collective begins when the
  * caller's stream has come to where it was started, and an event says where that stream waits for its end. No thread waits
  * but where the host reads: the norm's words, hashes, state for checkpoints. */
 #include "optim/store/internal.h"
@@ -327,7 +327,7 @@ static gyre_status_t hash(optim_zero_t *zero, zero_group_t group, size_t part, s
 
 /* ---- collectives ------------------------------------------------------------------------------------------------ */
 
-/* `on` goes on behind what `compute` holds now. */
+/* `on` goes on after what `compute` holds now. */
 static gyre_status_t behind_compute(optim_zero_t *zero, base_stream_t *on)
 {
     gyre_status_t status = base_event_record(zero->device->begun, zero->device->compute);

@@ -19,7 +19,7 @@ typedef struct {
     int pending;
 } zero_ticket_t;
 
-/* What a bucket does in this step, beside the plan's zero_bucket_t. */
+/* What a bucket does in this step, in addition to the plan's zero_bucket_t. */
 typedef struct {
     size_t missing;       /* rows without the gradient of the whole share */
     char *data;           /* [count] gradients as they are reduced; NULL: no buffer of the pool yet */
@@ -47,7 +47,7 @@ typedef struct {
 
 typedef enum { ZERO_GROUP_DP, ZERO_GROUP_TP, ZERO_GROUP_TIED, ZERO_GROUPS } zero_group_t;
 
-/* What depends on where memory is: host.c, and optim/gpu/store.c. Each call that moves or computes is behind those before
+/* What depends on where memory is: host.c, and optim/gpu/store.c. Each call that moves or computes comes after those before
  * it; on a device it is enqueued, and read is what waits. Gradients are of plan.grad_bytes, weights of plan.weight_bytes. */
 typedef struct {
     /* Zeroed; travels: collectives reach it without a copy. */

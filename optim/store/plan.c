@@ -25,7 +25,7 @@ static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t ra
     return c->precision == MODEL_FLOAT16 ? optim_scaler_check(&c->scaler) : GYRE_OK;
 }
 
-/* 1 if row r, behind `count` elements of an open bucket, begins a new one. */
+/* 1 if row r, after `count` elements of an open bucket, begins a new one. */
 static int begins(const zero_plan_t *plan, size_t r, size_t count)
 {
     const model_param_t *row = plan->params->row;

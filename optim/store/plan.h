@@ -12,7 +12,7 @@ typedef struct {
     size_t count;
     size_t grad;   /* of its first row in the layout of gradients */
     size_t weight; /* the same in the layout of weights */
-    size_t alias;  /* the bucket whose weights these are (a tied head beside its embedding); MODEL_NONE */
+    size_t alias;  /* the bucket whose weights these are (a tied head with its embedding); MODEL_NONE */
     int tied;      /* counted as OPTIM_MEMORY_TIED */
     size_t cut_first, cut_count; /* this rank's shard */
     size_t first,

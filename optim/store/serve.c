@@ -367,7 +367,7 @@ static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size
     return status;
 }
 
-/* The first row behind `first`, below `end`, that cannot be joined in one call with those before it; *count: their elements. Sums go
+/* The first row after `first`, below `end`, that cannot be joined in one call with those before it; *count: their elements. Sums go
  * element by element, so where they are cut changes no bit, but on a device every call is a launch, once per sequence. */
 static size_t run_of(const optim_zero_t *zero, size_t first, size_t end, size_t *count)
 {

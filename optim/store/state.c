@@ -1,8 +1,8 @@
 /* optim/store/state.c: fp32 weights and moments as ranges of rows, in memory or in a file, for updates, checkpoints, export.
  *
- * The file (ZeRO-Infinity's idea: Rajbhandari et al. 2021) has no name, so nothing is left behind. Bucket by bucket its state is
- * read into one window, updated and written back, while the kernel reads the next bucket's ahead and writes the one
- * before behind. */
+ * The file (ZeRO-Infinity's idea: Rajbhandari et al. 2021) has no name, so nothing stays. Bucket by bucket its state is
+ * read into one window, updated and written back, while the kernel reads the next bucket's ahead and still writes
+ * the one before. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -298,7 +298,7 @@ static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_
     gyre_status_t status = zero_weights_wait(zero, b);
     if (status != GYRE_OK)
         return status;
-    if (zero->file >= 0 && zero_half(zero)) /* behind the moments (zero_state_open) */
+    if (zero->file >= 0 && zero_half(zero)) /* after the moments (zero_state_open) */
         return transfer(zero, b, out, bytes, file_at(zero, b) + (off_t)((2 * k->own + at) * sizeof(float)),
                         0);
     const float *weight =

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "optim/store/internal.h"
 
-/* Beside the words of the exact sum: ranks that found replicas apart. */
+/* With the words of the exact sum: ranks that found replicas apart. */
 enum { WORD_DRIFTED = OPTIM_EXACT_WORDS, WORDS };
 
 static gyre_status_t check_complete(const optim_zero_t *zero)

@@ -3,7 +3,7 @@
  *
  * One object holds them for the rank's slice of the table (model_params_slice) and is the store that its stages of the model
  * work on (model/network/stage/stage.h). Rows lie in buckets, in the order in which backward finishes them; when the gradient of a rank's last
- * sequence is there for all rows of a bucket, the bucket's reduction starts and runs beside backward: one per bucket and
+ * sequence is there for all rows of a bucket, the bucket's reduction starts and runs during backward: one per bucket and
  * step, whatever the stage, the pipeline's schedule and the number of micro-batches. The stage says who keeps what:
  *
  *     stage   weights      gradients    fp32 master, moments   travels per step (x parameters, of 2 = data parallelism)
@@ -34,13 +34,13 @@ typedef struct {
     size_t share, group;
     size_t bucket_bytes; /* of fp32 gradients; 0: GYRE_BUCKET_BYTES. A tied row is alone in its bucket. */
 
-    /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits, beside fp32 master
+    /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits, with fp32 master
      * weights that are updated. */
     model_precision_t precision;
     /* 1: gradients of the batch are held and reduced in the 16 bits of `precision`, rounded at every node of the tree over the
      * sequences, inside a rank (where sums are kept as floats) as between ranks. 0: fp32. */
     int grad16;
-    /* Weights of a unit (the rows of a layer, or those before or behind the layers) that had to be gathered (stage 3) or
+    /* Weights of a unit (the rows of a layer, or those before or after the layers) that had to be gathered (stage 3) or
      * expanded (16 bits) are, with 0, dropped when the model releases them; with 1, kept until the weights change: memory
      * for all units, and stage 3 gathers each unit once per step. */
     int keep;
@@ -52,7 +52,7 @@ typedef struct {
      * update makes anew (stages 1 and 2, 16 bits) are compared whole in every step. */
     size_t verify_steps;
     /* 1: everything that is held lies on CUDA device `device`, and all work on it goes into `stream` (a cudaStream_t, the
-     * caller's), where the model's stages work, too; reductions and gathers run on streams of their own beside it. The same
+     * caller's), where the model's stages work, too; reductions and gathers run on streams of their own. The same
      * bits as on the host. The model computes in the type that weights are held in, nothing is expanded. INVALID:
      * MODEL_FLOAT16, offload. UNSUPPORTED: no CUDA. */
     int on_device, device;
@@ -71,7 +71,7 @@ typedef struct {
     gyre_comm_t *tied;
 } optim_zero_groups_t;
 
-/* Kinds of memory. A tied head beside its embedding (its gradient), and a copy of the embedding on the last stage (all of
+/* Kinds of memory. A tied head with its embedding (its gradient), and a copy of the embedding on the last stage (all of
  * it), are OPTIM_MEMORY_TIED; the first four kinds are thus exactly what the published formulas speak of: with fp32
  * gradients 18, 6 + 12/N, 2 + 16/N, 18/N bytes per parameter for stages 0 to 3 in mixed precision, 2 less (whole or of
  * the N) with 16-bit gradients. */
@@ -175,12 +175,12 @@ void optim_zero_begin(optim_zero_t *zero);
 
 /* Ends a step, in which every row got the gradients of `share` sequences: waits for the buckets, joins tied rows, norm,
  * clipping, AdamW at `rate` on gradients * scale (1/batch; the loss scale is taken off here), gathers of weights (which
- * go on beside the next forward pass). Collective over all groups. MISMATCH: replicas have drifted apart; the text names
+ * go on during the next forward pass). Collective over all groups. MISMATCH: replicas have drifted apart; the text names
  * ranks and row. INVALID: a row has had fewer sequences. */
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
 uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
 
-/* From now on `spans` is told of reductions, gathers, what travels, and the update; NULL: nobody is. Borrowed. */
+/* From now on `spans` gets reductions, gathers, what travels, and the update; NULL: none does. Borrowed. */
 void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans);
 
 /* Compares all replicated rows now. MISMATCH as above. Collective over dp, tp and tied. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/network/hf_config.h"
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"

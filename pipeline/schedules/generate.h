@@ -13,7 +13,7 @@ struct pipe_writer {
 };
 
 /* The generators, and what they promise. */
-#define KIND(id, stem, name, ...)    \
+#define KIND(id, stem, name, ...)     \
     pipe_orderer_t pipe_order_##stem; \
     pipe_bound_t pipe_held_##stem;
 #include "pipeline/schedules/kinds.def"

@@ -28,8 +28,8 @@ typedef struct {
     int grouped;        /* micro-batches are a multiple of ranks */
     int holds_logits;   /* the last stage holds logits of all its micro-batches at once */
     int dominated;      /* another takes as long and holds less: gyre-plan search leaves it out */
-    double fill;        /* filling and draining takes (p - 1) / fill slots of a micro-batch; 0: (p - 1) / chunks */
-    const char *formula; /* of the bubble, for people */
+    double fill; /* filling and draining takes (p - 1) / fill slots of a micro-batch; 0: (p - 1) / chunks */
+    const char *formula;       /* of the bubble, for people */
     const char *formula_wants; /* where `idle` is not NAN; NULL: everywhere */
 } pipe_kind_row_t;
 

@@ -88,11 +88,11 @@ static gyre_status_t check_chunks(const pipe_shape_t *s)
     const pipe_kind_row_t *row = &kinds[s->kind];
     if (row->any_chunks && s->chunks < row->chunks)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "the %s schedule needs %d chunks per stage or more, not %d; with 1 it is 1f1b", row->name,
-                         row->chunks, s->chunks);
+                         "the %s schedule needs %d chunks per stage or more, not %d; with 1 it is 1f1b",
+                         row->name, row->chunks, s->chunks);
     if (!row->any_chunks && row->chunks > 1 && s->chunks != row->chunks)
-        return gyre_fail(GYRE_ERR_INVALID, "the %s schedule has %d chunks per rank, not %d", row->name, row->chunks,
-                         s->chunks);
+        return gyre_fail(GYRE_ERR_INVALID, "the %s schedule has %d chunks per rank, not %d", row->name,
+                         row->chunks, s->chunks);
     if (row->chunks == 1 && s->chunks != 1)
         return gyre_fail(GYRE_ERR_INVALID,
                          "the %s schedule has 1 chunk per rank, not %d; several: interleaved, or 2 with zb-v",
@@ -106,10 +106,11 @@ static gyre_status_t check_groups(const pipe_shape_t *s)
     if (!kinds[s->kind].grouped || s->forward_only || m % p == 0)
         return GYRE_OK;
     if (below > 0)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "the %s schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
-                         "the nearest are %d and %d; 1f1b and zb-v take any number",
-                         kinds[s->kind].name, p, m, below, below + p);
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "the %s schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
+            "the nearest are %d and %d; 1f1b and zb-v take any number",
+            kinds[s->kind].name, p, m, below, below + p);
     return gyre_fail(GYRE_ERR_INVALID,
                      "the %s schedule needs a multiple of %d micro-batches, the number of stages, "
                      "not %d: the nearest is %d; 1f1b and zb-v take any number",

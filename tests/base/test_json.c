@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/base/capture.h"
 
 static char folder[] = "/tmp/gyre-json-XXXXXX";

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/shortest.h"
+#include "base/text/shortest.h"
 
 static void known(void **state)
 {

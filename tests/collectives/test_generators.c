@@ -171,8 +171,8 @@ static void test_tmp(void **state)
                 if (w.schedules[r].tmp_count > most + slack) {
                     char text[200];
                     sched_case_print(&c, text, sizeof text);
-                    fail_msg("%s: rank %d has %zu elements of TMP; its row in algorithms.def promises %zu", text, r,
-                             w.schedules[r].tmp_count, most + slack);
+                    fail_msg("%s: rank %d has %zu elements of TMP; its row in algorithms.def promises %zu",
+                             text, r, w.schedules[r].tmp_count, most + slack);
                 }
             sched_world_free(&w);
         }

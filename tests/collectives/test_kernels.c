@@ -191,8 +191,8 @@ static int same(gyre_redop_kind_t op, gyre_type_t type, uint64_t got, uint64_t w
 {
     if (got == want)
         return 1;
-    return is_float(type) && (op == GYRE_SUM || op == GYRE_AVG || op == GYRE_PROD) && isnan(as_double(type, got)) &&
-           isnan(as_double(type, want));
+    return is_float(type) && (op == GYRE_SUM || op == GYRE_AVG || op == GYRE_PROD) &&
+           isnan(as_double(type, got)) && isnan(as_double(type, want));
 }
 
 /* ---- fixtures ---- */

@@ -11,9 +11,7 @@
 #include <cmocka.h>
 
 #include "base/settings/settings.h"
-#include "collectives/choose/candidates.h"
-#include "collectives/run/communicator.h"
-#include "comm/link.h"
+#include "collectives/choose/choose.h"
 
 static coll_tune_t tune, other; /* large: not on the stack */
 
@@ -324,16 +322,20 @@ static void test_setting(void **state)
 
 /* ---- who decides ---- */
 
-static comm_group_t group = {.cores = 64};
 static int host_of[8];
 static int with_exchange; /* whether the outboxes could serve the calls below */
 
-static coll_choice_t select_for(gyre_comm_t *comm, coll_op_t op, size_t count, int uniform)
+static coll_facts_t facts_of(int hosts)
+{
+    return (coll_facts_t){.hosts = hosts, .parts = hosts, .algo = "", .cost = tune.cost, .tune = &tune};
+}
+
+static coll_choice_t select_for(const coll_facts_t *facts, int n, coll_op_t op, size_t count, int uniform)
 {
     coll_choice_t c;
     size_t counts[8] = {count, count, count, count, count, count, count, count};
     coll_args_t args = {.op = op,
-                        .n = comm->n,
+                        .n = n,
                         .count = count,
                         .uniform = uniform,
                         .chunk = 1,
@@ -342,16 +344,13 @@ static coll_choice_t select_for(gyre_comm_t *comm, coll_op_t op, size_t count, i
                         .displs = counts,
                         .rcounts = counts,
                         .rdispls = counts};
-    memset(comm->modelled, 0, sizeof comm->modelled);
-    assert_int_equal(coll_select(comm, &args, 4, with_exchange, &c), GYRE_OK);
+    assert_int_equal(coll_select(facts, &args, 4, with_exchange, &c), GYRE_OK);
     return c;
 }
 
 static void test_precedence(void **state)
 {
     (void)state;
-    static gyre_comm_t comm;
-    comm = (gyre_comm_t){.n = 4, .hosts = 1, .host_of = host_of, .group = &group, .tune = &tune};
     assert_int_equal(parse("gyre-tune 1\nchoose all_reduce ranks 2-3 algo tree\n"
                            "choose all_reduce ranks 4 bytes 4K-64K algo ring chunk 8K\n"
                            "choose all_reduce ranks 4 bytes 64K algo tree\n"
@@ -359,19 +358,20 @@ static void test_precedence(void **state)
                            "choose all_to_all bytes 0-1K algo pairwise\nchoose gather algo binomial\n",
                            &tune),
                      GYRE_OK);
-    coll_choice_t c = select_for(&comm, COLL_ALL_REDUCE, 16, 0);
+    coll_facts_t facts = facts_of(1);
+    coll_choice_t c = select_for(&facts, 4, COLL_ALL_REDUCE, 16, 0);
     assert_int_equal(c.algo, COLL_DIRECT);
     assert_int_equal(c.why, COLL_WHY_RULE);
     assert_int_equal(c.line, 0);
-    c = select_for(&comm, COLL_ALL_REDUCE, 16384, 0); /* 64K: the first line that fits */
+    c = select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0); /* 64K: the first line that fits */
     assert_int_equal(c.algo, COLL_RING);
     assert_int_equal(c.why, COLL_WHY_LINE);
     assert_int_equal(c.line, 3);
     assert_int_equal(c.chunk, 2048);
     assert_true(c.forced);
-    c = select_for(&comm, COLL_ALL_REDUCE, 16385, 0);
+    c = select_for(&facts, 4, COLL_ALL_REDUCE, 16385, 0);
     assert_int_not_equal(c.why, COLL_WHY_LINE);
-    c = select_for(&comm, COLL_ALL_REDUCE, 1 << 18, 0); /* form and chunk only */
+    c = select_for(&facts, 4, COLL_ALL_REDUCE, 1 << 18, 0); /* form and chunk only */
     assert_int_equal(c.algo, COLL_DIRECT);
     assert_int_equal(c.why, COLL_WHY_RULE);
     assert_int_equal(c.line, 5);
@@ -379,77 +379,68 @@ static void test_precedence(void **state)
     assert_true(c.one_shot);
     assert_false(c.forced);
     /* the size of all_to_allv is not known to all ranks: a line with a range says nothing about it */
-    assert_int_equal(select_for(&comm, COLL_ALL_TO_ALL, 16, 1).algo, COLL_PAIRWISE);
-    assert_int_equal(select_for(&comm, COLL_ALL_TO_ALL, 0, 0).why, COLL_WHY_RULE);
+    assert_int_equal(select_for(&facts, 4, COLL_ALL_TO_ALL, 16, 1).algo, COLL_PAIRWISE);
+    assert_int_equal(select_for(&facts, 4, COLL_ALL_TO_ALL, 0, 0).why, COLL_WHY_RULE);
     /* binomial does not serve gatherv: the line is passed over */
-    assert_int_equal(select_for(&comm, COLL_GATHER, 16, 1).algo, COLL_BINOMIAL);
-    assert_int_equal(select_for(&comm, COLL_GATHER, 0, 0).why, COLL_WHY_RULE);
+    assert_int_equal(select_for(&facts, 4, COLL_GATHER, 16, 1).algo, COLL_BINOMIAL);
+    assert_int_equal(select_for(&facts, 4, COLL_GATHER, 0, 0).why, COLL_WHY_RULE);
 
-    assert_int_equal(base_settings_set(SET_ALGO, "all_reduce:butterfly", "test"), GYRE_OK);
-    c = select_for(&comm, COLL_ALL_REDUCE, 16384, 0);
+    facts.algo = "all_reduce:butterfly";
+    c = select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0);
     assert_int_equal(c.algo, COLL_BUTTERFLY);
     assert_int_equal(c.why, COLL_WHY_FORCED);
-    assert_int_equal(base_settings_set(SET_ALGO, NULL, "test"), GYRE_OK);
+    facts.algo = "";
     with_exchange = 1; /* goes before the rules, but not before a line that names an algorithm */
-    assert_true(select_for(&comm, COLL_ALL_REDUCE, 16, 0).exchange);
-    assert_false(select_for(&comm, COLL_ALL_REDUCE, 16384, 0).exchange);
-    assert_true(select_for(&comm, COLL_ALL_REDUCE, 1 << 18, 0).exchange);
+    assert_true(select_for(&facts, 4, COLL_ALL_REDUCE, 16, 0).exchange);
+    assert_false(select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0).exchange);
+    assert_true(select_for(&facts, 4, COLL_ALL_REDUCE, 1 << 18, 0).exchange);
     with_exchange = 0;
-    comm.pin = (coll_tune_line_t){.op = COLL_ALL_REDUCE, .algo = COLL_TREE, .one_shot = -1};
-    c = select_for(&comm, COLL_ALL_REDUCE, 16384, 0);
+    coll_tune_line_t pin = {.op = COLL_ALL_REDUCE, .algo = COLL_TREE, .one_shot = -1};
+    facts.pin = &pin;
+    c = select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0);
     assert_int_equal(c.algo, COLL_TREE);
     assert_int_equal(c.line, 0);
-    comm.pin = (coll_tune_line_t){.op = COLL_ALL_REDUCE, .one_shot = -1}; /* nothing, without lines */
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 16384, 0).why, COLL_WHY_RULE);
+    pin = (coll_tune_line_t){.op = COLL_ALL_REDUCE, .one_shot = -1}; /* nothing, without lines */
+    assert_int_equal(select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0).why, COLL_WHY_RULE);
 }
 
 /* Between hosts chunks are shorter, and hierarchical's the more so the more hosts there are; what was set by name stays. */
 static void test_chunk_between_hosts(void **state)
 {
     (void)state;
-    static gyre_comm_t comm;
-    comm = (gyre_comm_t){.n = 8, .hosts = 1, .host_of = host_of, .group = &group, .tune = &tune};
     coll_tune_builtin(&tune);
-    const size_t inside = select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
-    assert_int_equal(base_settings_set(SET_ALGO, "ring", "test"), GYRE_OK);
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, inside);
-    comm.hosts = 4;
-    const size_t ring = select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
+    coll_facts_t facts = facts_of(1);
+    const size_t inside = select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
+    facts.algo = "ring";
+    assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk, inside);
+    facts.hosts = 4;
+    const size_t ring = select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
     assert_true(ring < inside);
-    assert_int_equal(base_settings_set(SET_ALGO, "hierarchical", "test"), GYRE_OK);
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, ring / 4);
-    comm.hosts = 8;
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, ring / 8);
-    assert_int_equal(base_settings_set(SET_CHUNK, "1M", "test"), GYRE_OK);
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, 1 << 18);
-    assert_int_equal(base_settings_set(SET_CHUNK, NULL, "test"), GYRE_OK);
-    assert_int_equal(base_settings_set(SET_ALGO, NULL, "test"), GYRE_OK);
+    facts.algo = "hierarchical";
+    assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk, ring / 4);
+    facts.hosts = 8;
+    assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk, ring / 8);
+    facts.chunk = 1 << 20;
+    assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk, 1 << 18);
+    facts.chunk = 0;
+    facts.algo = "";
     assert_int_equal(parse("gyre-tune 1\nchoose all_reduce algo hierarchical chunk 8K\n", &tune), GYRE_OK);
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 22, 0).chunk, 2048);
+    assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk, 2048);
 }
 
-/* The model is asked only where the rules can be wrong by much, and never with several hosts. */
-static void test_model(void **state)
+static void test_wrong_names(void **state)
 {
     (void)state;
-    static gyre_comm_t comm;
-    comm = (gyre_comm_t){.n = 8, .hosts = 1, .host_of = host_of, .group = &group, .tune = &tune};
+    coll_choice_t c;
     coll_tune_builtin(&tune);
-    assert_int_equal(select_for(&comm, COLL_ALL_REDUCE, 1 << 20, 0).why, COLL_WHY_RULE);
-    tune.cost.message = 1e6; /* n - 1 messages in a row now cost more than the log n of a tree */
-    tune.cost.step = tune.cost.line = 1;
-    tune.cost.cores = group.cores = 8;
-    int changed = 0;
-    for (int op = 1; op < COLL_OP_END; op++)
-        changed += select_for(&comm, (coll_op_t)op, 16, 1).why == COLL_WHY_MODEL;
-    assert_true(changed > 0);
-    group.cores = 7; /* the eighth takes turns: no longer the model's affair */
-    for (int op = 1; op < COLL_OP_END; op++)
-        assert_int_equal(select_for(&comm, (coll_op_t)op, 16, 1).why, COLL_WHY_RULE);
-    group.cores = 8;
-    comm.hosts = 2;
-    for (int op = 1; op < COLL_OP_END; op++)
-        assert_int_equal(select_for(&comm, (coll_op_t)op, 16, 1).why, COLL_WHY_RULE);
+    coll_facts_t facts = facts_of(1);
+    const coll_args_t args = {.op = COLL_BROADCAST, .n = 4, .count = 16, .chunk = 1, .host = host_of};
+    facts.algo = "rink";
+    assert_int_equal(coll_select(&facts, &args, 4, 0, &c), GYRE_ERR_NOT_FOUND);
+    assert_non_null(strstr(gyre_last_error(), "GYRE_ALGO: there is no algorithm \"rink\""));
+    facts.algo = "all_reduce:tree,broadcast:bruck";
+    assert_int_equal(coll_select(&facts, &args, 4, 0, &c), GYRE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(gyre_last_error(), "bruck does not serve this broadcast"));
 }
 
 int main(void)
@@ -466,7 +457,7 @@ int main(void)
         cmocka_unit_test(test_nowhere_to_write),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_chunk_between_hosts),
-        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_wrong_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

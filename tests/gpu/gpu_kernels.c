@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/device/device.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "model/gpu/attention/attention.h"
 #include "model/gpu/products/matmul.h"

@@ -1,5 +1,6 @@
-/* tests/gpu/gpu_peers.c: collectives of several ranks in one process on one GPU (gyre_cuda_comms_create), which NCCL refuses: each has a
- * stream, and the library's calls are captured into CUDA graphs, so that what is measured is the device's part. A part of gpu-check.
+/* tests/gpu/gpu_peers.c: collectives of several ranks in one process on one GPU (gyre_cuda_comms_create): each has a
+ * stream, and the library's calls are captured into CUDA graphs, so that what is measured is the device's part. A part
+ * of gpu-check.
  *
  * Without MPS the kernels of processes take turns on a GPU; streams of one process run at once. So this shows what the kernel
  * itself needs: time of small operations, and the bytes that it reads and writes per second, as a share of the rate of device

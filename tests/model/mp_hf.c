@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "model/formats/hf.h"
 #include "model/network/stage/plain_store.h"
 #include "base/random.h"

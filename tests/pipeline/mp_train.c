@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "model/formats/weights.h"
 #include "model/network/stage/plain_store.h"

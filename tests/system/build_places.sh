@@ -39,7 +39,7 @@ import json, os, shlex
 entries = json.load(open("compile_commands.json"))
 assert len(entries) > 300 and all(e["directory"] == os.getcwd() for e in entries)
 assert all(os.path.exists(e["file"]) and shlex.split(e["command"])[-1] == e["file"] for e in entries)'
-run sh tools/check-layers
+run sh tools/setup build
 want "a script in a folder with a space" 0
 run make clean
 want "make clean" 0

@@ -4,6 +4,7 @@
 # the median over the sweeps counts. Times on a busy machine say nothing, so this is for TEST_LONG=1 (make check-long) only.
 # usage: cliffs.sh [RANKS...]
 # deadline: 120
+# alone: 1
 . "$(dirname "$0")/../support/lib.sh"
 [ -n "${TEST_LONG:-}" ] || skip "timed on a quiet machine only: TEST_LONG=1"
 DEADLINE=600

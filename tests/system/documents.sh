@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/system/documents.sh: what documents say and a program can check: links lead somewhere, docs/README.md
-# lists every page, defaults of settings are those of the library, each GYRE_ name exists.
+# lists every page, files that they name exist, defaults of settings are those of the library, each GYRE_
+# name exists.
 . "$(dirname "$0")/../support/lib.sh"
 command -v python3 >/dev/null || skip "there is no python3"
 unset "${!GYRE_@}"
@@ -25,6 +26,13 @@ for page in glob.glob("docs/*.md") + glob.glob("docs/tutorials/*.md"):
     name = page.removeprefix("docs/")
     if name != "README.md" and f"]({name})" not in text["docs/README.md"]:
         print(f"docs/README.md does not list {name}")
+
+# ---- files of the tree; NAME and test_first.c stand for a file that the reader makes
+rooms = "base|topo|comm|collectives|model|optim|pipeline|tools|tests|bench|include|examples|docs"
+for page in documents + manuals + ["README.md", "CONTRIBUTING.md"]:
+    for name in sorted(set(re.findall(rf"(?<![\w/.-])(?:{rooms})/[\w./-]+\.[a-z]+\b", text[page]))):
+        if "NAME" not in name and "test_first" not in name and not os.path.exists(name):
+            print(f"{page}: {name} does not exist")
 
 # ---- settings: "| `NAME` | default |" below a head with that word, and "`NAME` (300 s)", "(`NAME`, 300 s)"
 default = {}

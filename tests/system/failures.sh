@@ -2,6 +2,7 @@
 # tests/system/failures.sh: kill -9 of one rank of 4 during gyre-perf: the others print an error that names it, the job
 # is gone within 2 s, nothing is left in /dev/shm, TMPDIR or the process table.
 # deadline: 180
+# alone: 1, for it measures how soon survivors notice
 # Others may leave files in /dev/shm meanwhile, so the test has one of its own: root's mount namespace, or a user
 # namespace where those are permitted.
 if [ "${1:-}" != inside ]; then

@@ -3,6 +3,7 @@
 # gyre-perf measures: a median error of at most 25 % over sizes, algorithms, collectives and kinds of memory. A long
 # test, with as many ranks as there are cores or fewer: beyond that the scheduler decides, which the model does not claim to
 # know. PREDICT_ROUNDS (3): the best of so many medians counts, as disturbance only ever adds.
+# alone: 1
 . "$(dirname "$0")/../support/lib.sh"
 [ -n "${TEST_LONG:-}" ] || skip "a long test: TEST_LONG=1"
 cores=$(nproc)

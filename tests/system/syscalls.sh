@@ -2,6 +2,7 @@
 # tests/system/syscalls.sh: the data path makes no system call while peers are on time: 1,000 and 11,000 shm
 # all-reduces of 1 KiB at 2 ranks make the same number of calls.
 # deadline: 240
+# alone: 1, for peers must be on time
 . "$(dirname "$0")/../support/lib.sh"
 command -v strace >/dev/null || skip "strace is not installed"
 strace -f -o /dev/null true 2>/dev/null || skip "ptrace is not permitted here"

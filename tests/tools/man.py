@@ -117,7 +117,7 @@ def examples(folder):
 
 
 def defaults(settings):
-    """Defaults that pages give are those of the table of settings (of documents: tests/system/documents.sh)."""
+    """Defaults that pages give are those of the table of settings. Documents: tests/system/documents.sh."""
     table = {row['name']: row for row in settings}
     found = 0
 
@@ -159,6 +159,9 @@ def words(settings, help_text, schedules):
     def listed(text):
         return re.findall(r'[a-z]+', re.sub(r'\b(and|or)\b', '', text))
 
+    tools = re.findall(r'^\.BR ([\w-]+) \(1\)$', section('docs/man/gyre.7', 'TOOLS'), re.M)
+    same('docs/man/gyre.7', 'tools', tools,
+         [os.path.basename(page)[:-2] for page in pages() if page.endswith('.1')])
     forced = help_text.split('algorithms that --algo can force')[1].split('\n  sendrecv')[0]
     algorithms = set(re.findall(r'[a-z]+', ' '.join(re.findall(r'^ {21}(.*)$', forced, re.M))))
     same('docs/man/gyre.7', 'algorithms',

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/tools/test_install.sh: make install and uninstall below a DESTDIR; a program built with pkg-config
-# against what was installed; the library's exported symbols.
+# against what was installed; the library's exported symbols; libgyre alone, without what tools and training need.
 # deadline: 300
 . "$(dirname "$0")/../support/lib.sh"
 MAKE=${MAKE:-make}
@@ -38,16 +38,12 @@ for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
     check "man $name" bash -c 'MANPATH=$0 MANPAGER=cat man "$1" 2>/dev/null | grep -q "$1"' "$at/share/man" $name
 done
 
-# The version is one: headers, Makefile, pkg-config, manual pages, changelog.
+# The version is one: header, Makefile, pkg-config, changelog (manual pages: tests/tools/test_man.sh).
 version=$(sed -n 's/^#define GYRE_VERSION  *"\(.*\)"$/\1/p' "$at/include/gyre/version.h")
 check "the header has a version" test -n "$version"
 check "the pkg-config file has it" grep -qx "Version: $version" "$at/lib/pkgconfig/gyre.pc"
 check "ucx-run has it" bash -c '"$0" --version | grep -qF " $1"' "$at/bin/ucx-run" "$version"
 check "the changelog begins with it" [ "$(grep -m1 '^## ' CHANGELOG.md | cut -d' ' -f2)" = "$version" ]
-for page in "$at"/share/man/man[17]/*.[17] "$man3"/*.3; do
-    grep -q '^\.so ' "$page" && continue
-    check "the footer of ${page##*/}" grep -qE "^\.TH .*\"Gyre $version\"|^\.Os Gyre $version\$" "$page"
-done
 
 # What manual pages and headers refer to is installed, and so is what the installed documents link to.
 doc=$at/share/doc/gyre
@@ -119,4 +115,33 @@ check "nothing is left" test -z "$(find "$D" ! -type d)"
 for directory in include/gyre share/gyre share/doc/gyre; do
     check "no $directory is left" test ! -e "$at/$directory"
 done
+
+# libgyre alone: pkg-config knows no other package here, so set-up and make must not ask for one.
+core='hwloc ucx libsodium libxxhash'
+mkdir "$W/pc"
+for package in $core; do
+    ln -s "$(pkg-config --variable=pcfiledir "$package")/$package"*.pc "$W/pc"
+done
+# shellcheck disable=SC2086 # words
+run env -u PKG_CONFIG_PATH PKG_CONFIG_LIBDIR="$W/pc" $MAKE -n B="$W/alone" lib
+want "make lib without jansson, OpenBLAS and PCRE2" 0
+check "it asks for no more" test ! -e "$W/alone/config-tools.mk"
+check "it links libgyre" grep -q -- '-o .*/libgyre\.so' "$W/out"
+check "and with nothing else" bash -c '! grep -qE "jansson|openblas|pcre2|libgyre-" "$0"' "$W/out"
+run $MAKE install-lib PREFIX=/opt/gyre DESTDIR="$D"
+want "make install-lib" 0
+for file in include/gyre/gyre.h lib/libgyre.so lib/libgyre.a share/man/man3/gyre_all_reduce.3; do
+    check "$file is installed with libgyre" [ -e "$at/$file" ]
+done
+check "no tool is installed" test -z "$(find "$at/bin" -mindepth 1)"
+check "gyre.pc asks for these alone" [ "$(flags --print-requires-private | xargs)" = "$core" ]
+check "libgyre needs no more" bash -c '! readelf -d "$0" | grep -E "NEEDED.*(jansson|openblas|pcre2)"' "$at/lib/libgyre.so"
+# shellcheck disable=SC2046
+run ${CC:-gcc} -Wall -Wextra -Werror -o "$W/hello" "$W/hello.c" $(flags --cflags --libs)
+want "a program compiles against libgyre alone" 0
+run env LD_LIBRARY_PATH="$at/lib" "$W/hello"
+out_is "it runs" 1
+run $MAKE uninstall PREFIX=/opt/gyre DESTDIR="$D"
+want "make uninstall of libgyre" 0
+check "nothing of it is left" test -z "$(find "$D" ! -type d)"
 finish

@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/tools/test_run_tests.sh: what tools/run-tests promises, on a tree of its own whose tests are shell scripts: failures
-# fail the run, deadlines end tests, skips are counted, -k builds one program, nothing outlives the runner.
+# tests/tools/test_run_tests.sh: what tools/run-tests promises, on a tree of its own with shell scripts as tests.
+# Failures fail the run, deadlines end tests, skips are counted, -k builds one program, no process is left.
 . "$(dirname "$0")/../support/lib.sh"
 unset TEST_LONG MAKEFLAGS
 T=$W/tree
-mkdir -p "$T/tools" "$T/tests/room/inner" "$T/tests/fuzz"
+mkdir -p "$T/tools" "$T/tests/room/inner" "$T/tests/fuzz" "$T/tests/support"
 cp tools/run-tests "$T/tools/"
+cp -r tests/support/runner "$T/tests/support/"
 cat >"$T/Makefile" <<'END'
 all tests: $(patsubst %.c,build/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
 build/tests/%: tests/%.c
@@ -19,7 +20,12 @@ put() { printf '#!/bin/sh\n%s\n' "$2" >"$T/tests/room/$1.c"; }
 tests() { run env DEADLINE=30 "$T/tools/run-tests" "$@"; }
 last() { tail -n 1 "$W/out"; }
 # says NAME PATTERN: stdout of the last run has it
-says() { check "$1" grep -qE -- "$2" "$W/out" || sed 's/^/    out: /' "$W/out"; }
+says() {
+    checks=$((checks + 1))
+    grep -qE -- "$2" "$W/out" && return
+    bad "$1"
+    sed 's/^/    said: /' "$W/out" "$W/err"
+}
 
 put test_good 'echo fine'
 put inner/test_deep 'exit 0'
@@ -53,7 +59,7 @@ check "-k builds one program" [ "$(find "$T/build/tests" -type f)" = "$T/build/t
 tests unit -k no-such-test
 want "no test has that name" 1 'no test was run'
 tests unit -k good --repeat 3
-check "--repeat" [ "$(grep -c '^ok    room/test_good (.*/3)  ' "$W/out")" = 3 ]
+for i in 1 2 3; do says "--repeat, $i" "^ok    room/test_good \($i/3\)  "; done
 tests unit --list
 says "--list" '^unit +room/test_good '
 check "--list runs nothing" [ "$(grep -c '^ok' "$W/out")" = 0 ]

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "fixture.h"
+#include "topo/drawing/drawing.h"
 
 static char *read_all(const char *path)
 {

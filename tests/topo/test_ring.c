@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "fixture.h"
+#include "topo/drawing/drawing.h"
 #include "topo/orders/order.h"
 
 static void expect_permutation(int n, const int *order)

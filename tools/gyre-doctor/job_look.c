@@ -115,12 +115,10 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
     *m =
         (member_t){.known = 1, .pid = slot_pid(now), .cpu = -1, .since = -1, .slot = now, .host = head->host};
     pid_t pid = holder_of(found, i, m->pid);
-    if (now->ended_ns != 0)
+    if (now->ended_ns != 0 || (pid <= 0 && same && m->pid != 0))
         m->life = LIFE_DEAD;
     else if (pid > 0)
         m->life = life_of(process_state(pid, &ticks));
-    else if (same && m->pid != 0)
-        m->life = LIFE_DEAD;
     if (m->life != LIFE_DEAD && m->life != LIFE_UNKNOWN) {
         m->pid = (int)pid;
         if (look->ticks[s] <= ticks)

@@ -20,7 +20,7 @@ static void doing_text(const member_t *m, char *text, size_t bytes)
                  m->life == LIFE_DEAD ? " until it ended" : "");
     else if (m->began[0] != '\0')
         snprintf(since, sizeof(since), " since %s", m->began);
-    switch (m->slot->state) {
+    switch ((uint32_t)m->slot->state) {
     case 0:
         snprintf(text, bytes, "has not joined the job");
         break;

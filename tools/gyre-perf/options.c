@@ -93,20 +93,19 @@ static void list_algos(const perf_coll_t *coll, char *text, size_t bytes)
 
 void perf_help(FILE *out)
 {
-    fputs(
-        "usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
-        "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
-        "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
-        "Measures a collective over a range of sizes and checks every element of its results.\n"
-        "\n"
-        "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
-        "  -e, --maxbytes SIZE      last size (32M)\n"
-        "  -i, --stepbytes SIZE     added from size to size (1M)\n"
-        "  -f, --stepfactor N       multiplies from size to size instead\n"
-        "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
-        "                           bfloat16 float double, or all (float)\n"
-        "  -o, --op OP              ",
-        out);
+    fputs("usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
+          "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
+          "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
+          "Measures a collective over a range of sizes and checks every element of its results.\n"
+          "\n"
+          "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
+          "  -e, --maxbytes SIZE      last size (32M)\n"
+          "  -i, --stepbytes SIZE     added from size to size (1M)\n"
+          "  -f, --stepfactor N       multiplies from size to size instead\n"
+          "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
+          "                           bfloat16 float double, or all (float)\n"
+          "  -o, --op OP              ",
+          out);
     for (perf_op_t op = 0; op < PERF_OPS; op++)
         fprintf(out, "%s%s", op ? " " : "", perf_op_name(op));
     fputs(

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
 
@@ -180,10 +180,10 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
 
 /* ---- the columns of a result ------------------------------------------------------------------------------- */
 
-#define FIELD(name)                                   \
-    static double name##_of(const perf_result_t *h)   \
-    {                                                 \
-        return h->name;                               \
+#define FIELD(name)                                 \
+    static double name##_of(const perf_result_t *h) \
+    {                                               \
+        return h->name;                             \
     }
 FIELD(time_us)
 FIELD(algbw)

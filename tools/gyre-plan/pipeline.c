@@ -12,7 +12,7 @@
 #include <gyre/version.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "pipeline/schedules/check.h"
 #include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"

@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tools/gyre-plan/plan.h"
 
 static const char recipe_help[] =
@@ -32,7 +32,8 @@ static const char machine_help[] =
     "  --intra GBS --inter GBS --efficiency PART --overhead MS --overlap PART\n"
     "                          bytes that a rank sends inside a node and to others (GB/s), the part of the "
     "peak that\n"
-    "                          products achieve, milliseconds more per layer and micro-batch, the part of the\n"
+    "                          products achieve, milliseconds more per layer and micro-batch, the part of "
+    "the\n"
     "                          messages between replicas that is hidden by computing\n";
 
 static const char layout_help[] =

@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "collectives/proof/simulate.h"
 #include "collectives/choose/tune.h"
 #include "tools/gyre-plan/options.h"

@@ -109,7 +109,8 @@ static int fastest(search_t *s, pipe_recipe_t *r, tried_t *tried)
     found_t best = {.time.step = -1.0};
     plan_base_layout(r, &base);
     for (int zero = 0; zero <= (r->layout.dp > 1 ? 3 : 0); zero++)
-        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0); sequence++)
+        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0);
+             sequence++)
             for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
                 plan_memory_t memory = {0};
                 plan_time_t time;

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/parse.h"
-#include "base/shortest.h"
+#include "base/text/shortest.h"
 #include "tools/gyre-train/options.h"
 
 static void *field(train_options_t *options, const train_row_t *row)

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/settings/parse.h"
-#include "base/shortest.h"
+#include "base/text/shortest.h"
 #include "tools/gyre-train/options.h"
 
 static const void *field(const train_options_t *options, const train_row_t *row)

@@ -88,8 +88,8 @@ gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config
     return gyre_fail(GYRE_ERR_INVALID,
                      "--batch-rampup: with %zu of %zu sequences the longest share has %zu micro-batch%s, and "
                      "%s needs a multiple of pp %zu: take %s",
-                     size, ramp->batch, found, found == 1 ? "" : "es", pipe_kind_name(config->layout.schedule),
-                     layout.pp, way);
+                     size, ramp->batch, found, found == 1 ? "" : "es",
+                     pipe_kind_name(config->layout.schedule), layout.pp, way);
 }
 
 size_t train_ramp_idle(const optim_batch_t *batch, size_t dp)

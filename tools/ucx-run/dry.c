@@ -5,8 +5,6 @@
 
 #include "tools/ucx-run/run.h"
 
-extern char **environ;
-
 void run_print_quoted(FILE *out, const char *text)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./:,@%";

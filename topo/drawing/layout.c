@@ -2,6 +2,7 @@
  *
  * First the boxes are made (packages around NUMA nodes around L3 caches around cores, and under each package the
  * PCIe trees that hang off it), then measured from the inside out, then placed from the outside in. */
+#include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
 
 #include <string.h>

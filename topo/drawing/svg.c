@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "topo/orders/order.h"
+#include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
 
 typedef struct {
@@ -262,7 +263,7 @@ static void draw_edge(drawing_t *d, double x1, double y1, double x2, double y2, 
             y2 - dy);
 }
 
-/* In-order: the subtree before a rank stands left of it, the one behind it right. parent_y: NAN at the root. */
+/* In-order: the subtree before a rank stands left of it, the one after it right. parent_y: NAN at the root. */
 static void draw_subtree(drawing_t *d, tree_view_t *view, int rank, int depth, double *x)
 {
     topo_tree_node_t node = topo_double_tree(d->ranks, rank, view->tree);

@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "topo/network/internal.h"
 
 enum { MOST_VERTICES = 1 << 16, MOST_TABLE = 1 << 26 };

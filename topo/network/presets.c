@@ -65,7 +65,7 @@ static gyre_status_t make_links(topo_network_t *t, size_t own)
     return GYRE_OK;
 }
 
-/* ---- nvswitch: GPUs of a node behind one switch, and rail i joins GPU i of all nodes --------------------------
+/* ---- nvswitch: GPUs of a node below one switch, and rail i joins GPU i of all nodes --------------------------
  *
  * Per rank: link 4r to its node's switch, 4r+1 from it, 4r+2 to the rail, 4r+3 from it. A message to another GPU number on
  * another node goes through the sender's node to the GPU on that rail (NCCL's PXN), and from there over the rail. */
@@ -394,7 +394,7 @@ const char *topo_network_link_name(const topo_network_t *t, uint32_t link, char 
     return text;
 }
 
-/* A file tells the links between nodes; those within them come before. */
+/* A file has the links between nodes; those within them come before. */
 static gyre_status_t add_within_node(topo_network_t *t)
 {
     uint32_t base = base_link(t);

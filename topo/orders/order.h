@@ -17,7 +17,7 @@ typedef struct {
 } topo_tree_node_t;
 topo_tree_node_t topo_double_tree(int n, int rank, int tree);
 
-/* Butterfly over n ranks: at level k the aligned block of 2^k ranks that holds `rank` meets the one beside it.
+/* Butterfly over n ranks: at level k the aligned block of 2^k ranks that holds `rank` meets its neighbour.
  * Levels: ceil(log2 n); 0 for n <= 1. */
 int topo_butterfly_levels(int n);
 /* The block that `rank`'s block meets at `level`: ranks *first .. *first + result - 1. Fewer than 2^level of them,

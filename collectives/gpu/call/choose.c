@@ -93,7 +93,8 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
     coll_args_t args = coll_call_args(c->comm, s);
     const size_t longest = coll_cuda_longest(c, s);
     args.place = c->path == COLL_CUDA_PEERS; /* so `shared` may be named: shots are in each other's memory */
-    gyre_status_t st = s->op == COLL_BARRIER ? GYRE_OK : coll_forced(&args, algo);
+    gyre_status_t st =
+        s->op == COLL_BARRIER ? GYRE_OK : coll_forced(base_setting_string(SET_ALGO), &args, algo);
     why = why ? why : &unasked;
     *why = "GYRE_ALGO names it";
     if (st != GYRE_OK)

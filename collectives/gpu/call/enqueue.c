@@ -414,4 +414,14 @@ void coll_cuda_stop(gyre_comm_t *comm)
     (void)cudaGetLastError();
 }
 
+void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part)
+{
+    static const coll_device_ops_t ops = {.advance = coll_cuda_advance,
+                                          .stop = coll_cuda_stop,
+                                          .late = coll_cuda_late,
+                                          .group_end = coll_cuda_group_end};
+    comm->cuda = part;
+    comm->device_ops = part ? &ops : NULL;
+}
+
 #endif

@@ -552,7 +552,7 @@ gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device)
             &none, gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device"));
     }
     if (st == GYRE_OK)
-        comm->cuda = c;
+        coll_cuda_attach(comm, c);
     else if (c)
         dismantle(c);
     coll_cuda_exit(&none, before);
@@ -627,7 +627,7 @@ void coll_cuda_free(gyre_comm_t *comm)
     const coll_cuda_t place = {.device = c->device};
     const gyre_status_t entered = coll_cuda_enter(&place, &before);
     dismantle(c);
-    comm->cuda = NULL;
+    coll_cuda_attach(comm, NULL);
     if (entered == GYRE_OK)
         coll_cuda_exit(&place, before);
 }

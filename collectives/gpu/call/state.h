@@ -249,6 +249,13 @@ void coll_cuda_hosts_fail(const coll_cuda_t *c);
  * guard is about to tell. */
 int coll_cuda_hosts_hold(const coll_cuda_t *c);
 
+/* ---- what collectives/run asks for (collectives/run/device_ops.h says what each is) ---- */
+int coll_cuda_advance(gyre_comm_t *comm);               /* collectives/gpu/call/enqueue.c */
+int coll_cuda_late(const gyre_comm_t *comm);            /* collectives/gpu/call/guard.c */
+gyre_status_t coll_cuda_group_end(gyre_status_t error); /* collectives/gpu/mail/messages.c */
+/* Makes `part` the communicator's part on a device; NULL: it has none any more. */
+void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part);
+
 /* ---- collectives/gpu/mail/messages.c ---- */
 typedef struct {
     coll_cuda_t *c;

@@ -191,7 +191,7 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     coll_cuda_t *c = calloc(1, sizeof *c);
     if (!c)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device");
-    comm->cuda = c;
+    coll_cuda_attach(comm, c);
     c->comm = comm;
     c->device = team->rank[comm->rank].device;
     c->path = COLL_CUDA_PEERS;

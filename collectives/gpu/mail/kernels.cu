@@ -67,12 +67,7 @@ static __global__ void __launch_bounds__(THREADS) piece_kernel(const __grid_cons
 
 extern "C" cudaError_t coll_cuda_load_mail(void)
 {
-#ifndef GYRE_EMULATED
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)piece_kernel);
-#else
-    return cudaSuccess;
-#endif
+    return gyre_load(piece_kernel);
 }
 
 extern "C" cudaError_t coll_cuda_launch_piece(const coll_cuda_piece_t *piece, cudaStream_t stream)

@@ -191,6 +191,7 @@ static gyre_status_t collect(const coll_cuda_message_t *m)
         collected.room = room;
     }
     collected.list[collected.count++] = *m;
+    coll_group_note_device(m->c->comm->device_ops);
     return GYRE_OK;
 }
 

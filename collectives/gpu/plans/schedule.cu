@@ -1,23 +1,25 @@
-/* collectives/gpu/plans/schedule.cu: a kernel that runs the host's schedules (ring, tree, butterfly, ...) as data, between ranks that map
- * each other's device memory: schedule.h has the form, collectives/gpu/plans/lower.c makes it.
+/* collectives/gpu/plans/schedule.cu: a kernel that runs the host's schedules (ring, tree, butterfly, ...)
+ * as data, between ranks that map each other's device memory: schedule.h has the form,
+ * collectives/gpu/plans/lower.c makes it.
  *
- * Each block works through a list of actions for its segments: waits until the messages that the action reads have come and
- * there is room for the one that it sends, moves or adds, and tells both neighbours. A sum that travels on is written into the
- * neighbour's slot at once and nowhere else; what a rank passes on is read once. Data is written to peers, never read from them: writes
- * need not wait for an answer, which is what NVLink and still more PCIe are good at. One barrier before an action's data and one behind
- * it; one release per message (the barrier orders the block's writes before it), one per slot that is free again.
+ * Each block works through a list of actions for its segments: waits until the messages that the action
+ * reads have come and there is room for the one that it sends, moves or adds, and signals both neighbours. A
+ * sum that travels on is written into the neighbour's slot at once and nowhere else; what a rank passes on
+ * is read once. Data is written to peers, never read from them: writes need not wait for an answer, which
+ * is what NVLink and still more PCIe are good at. One barrier before an action's data and one after it;
+ * one release per message (the barrier orders the block's writes before it), one per slot that is free
+ * again.
  *
- * The sums are those of the schedule, whose order the host's checker has proved to be the canonical one (or the ring's,
- * where the communicator has GYRE_ORDER=fast).
+ * The sums are those of the schedule, whose order the host's checker has proved to be the canonical one
+ * (or the ring's, where the communicator has GYRE_ORDER=fast).
  *
- * Grid: `blocks`, one dimension; block: THREADS. 8 loads of 16 bytes per thread before the first is used: 104 registers for sm_90 (nvcc
- * 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
+ * Grid: `blocks`, one dimension; block: THREADS. 8 loads of 16 bytes per thread before the first is used:
+ * 94 registers for sm_80 and sm_90 (nvcc 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
 #include "collectives/gpu/plans/schedule.h"
-
-#include <gyre/types.h>
 
 #include "collectives/gpu/shots/arithmetic.h"
 #include "collectives/gpu/shots/meeting.h"
+#include "collectives/gpu/shots/types.h"
 #include "collectives/gpu/shots/vectors.h"
 
 enum { ACTIONS = 16 /* read from memory at a time */ };
@@ -39,7 +41,7 @@ struct move_t {
     int divides;
 };
 
-/* ---- bytes ---------------------------------------------------------------------------------------------- */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void store_twice(const move_t &m, size_t at, uint4 v)
 {
@@ -87,19 +89,7 @@ static __device__ APART void move_range(const move_t &m)
     }
 }
 
-/* ---- elements ------------------------------------------------------------------------------------------- */
-
-/* Integers of an average, truncated towards zero. sign: the sign bit of a signed type, else 0. */
-template <typename T>
-static __device__ __forceinline__ typename T::value divided(typename T::value a, uint64_t sign, int n)
-{
-    typedef typename T::value V;
-    if (T::is_float)
-        return T::divide(a, n);
-    if (a & (V)sign)
-        return (V)((V)0 - (V)((V)((V)0 - a) / (V)n));
-    return (V)(a / (V)n);
-}
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 template <typename T> static __device__ APART uint4 divide_all(const coll_cuda_op_t &op, uint4 sum)
 {
@@ -107,12 +97,12 @@ template <typename T> static __device__ APART uint4 divide_all(const coll_cuda_o
     v.whole = sum;
 #pragma unroll
     for (unsigned j = 0; j < 16 / sizeof(typename T::value); j++)
-        v.each[j] = divided<T>(v.each[j], op.sign, op.n);
+        v.each[j] = T::divide(v.each[j], op.sign, op.divisor);
     return v.whole;
 }
 
-/* A vector of which only `rest` bytes may be there, at any address. Compiled once per type, as loops: for ends, for buffers that are
- * not aligned, and for scaled sums. */
+/* A vector of which only `rest` bytes may be there, at any address. Compiled once per type, as loops: for
+ * ends, for buffers that are not aligned, and for scaled sums. */
 template <typename T>
 static __device__ APART uint4 load_part(const coll_cuda_op_t &op, const char *from, size_t rest, int scaled)
 {
@@ -189,55 +179,29 @@ static __device__ APART void add_range(const coll_cuda_op_t &op, const move_t &m
 template <typename T>
 static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, const move_t &m)
 {
-    switch (op.redop) {
-    case GYRE_PROD:
-        add_range<T, coll_do_prod>(op, m);
+    switch ((gyre_redop_kind_t)op.redop) {
+#define CASE(KIND, name)                     \
+    case KIND:                               \
+        add_range<T, coll_do_##name>(op, m); \
         break;
-    case GYRE_MIN:
-    case GYRE_MAX:
-        add_range<T, coll_do_first>(op, m);
-        break;
-    default:
-        add_range<T, coll_do_sum>(op, m);
-        break;
+        COLL_CUDA_REDOPS(CASE)
+#undef CASE
     }
 }
 
 static __device__ void add_up(const coll_cuda_op_t &op, const move_t &m)
 {
-    switch (op.type) {
-    case GYRE_INT8:
-    case GYRE_UINT8:
-        add_type<coll_u8>(op, m);
+    switch ((gyre_type_t)op.type) {
+#define CASE(TYPE, name)              \
+    case TYPE:                        \
+        add_type<coll_##name>(op, m); \
         break;
-    case GYRE_INT16:
-    case GYRE_UINT16:
-        add_type<coll_u16>(op, m);
-        break;
-    case GYRE_INT32:
-    case GYRE_UINT32:
-        add_type<coll_u32>(op, m);
-        break;
-    case GYRE_INT64:
-    case GYRE_UINT64:
-        add_type<coll_u64>(op, m);
-        break;
-    case GYRE_FLOAT16:
-        add_type<coll_f16>(op, m);
-        break;
-    case GYRE_BFLOAT16:
-        add_type<coll_b16>(op, m);
-        break;
-    case GYRE_FLOAT32:
-        add_type<coll_f32>(op, m);
-        break;
-    case GYRE_FLOAT64:
-        add_type<coll_f64>(op, m);
-        break;
+        COLL_CUDA_TYPES(CASE)
+#undef CASE
     }
 }
 
-/* ---- links ---------------------------------------------------------------------------------------------- */
+/* ---- links --------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ const coll_cuda_lane_t &lane_of(const run_t &run)
 {
@@ -280,8 +244,8 @@ static __device__ void wait_for_action(run_t *run, const coll_cuda_action_t &a)
     }
 }
 
-/* The barrier before this orders all that the block read and wrote. Thread 0: the message is there; threads 1 and 2: slots are
- * free. */
+/* The barrier before this orders all that the block read and wrote. Thread 0: the message is there;
+ * threads 1 and 2: slots are free. */
 static __device__ void tell_of_action(run_t *run, const coll_cuda_action_t &a)
 {
     const coll_cuda_op_t &op = run->s.op;
@@ -303,7 +267,7 @@ static __device__ void tell_of_action(run_t *run, const coll_cuda_action_t &a)
     }
 }
 
-/* ---- actions -------------------------------------------------------------------------------------------- */
+/* ---- actions ------------------------------------------------------------------------------------------- */
 
 static __device__ const char *source(const run_t &run, const coll_cuda_action_t &a, int k, uint32_t segment)
 {
@@ -348,7 +312,8 @@ static __device__ char *pushed_to(const run_t &run, const coll_cuda_action_t &a)
            (size_t)(number % run.s.depth) * run.s.slot;
 }
 
-/* Returns 1 if the operation is over, to all threads alike: between these two barriers nobody sets the word. */
+/* Returns 1 if the operation is over, to all threads alike: between these two barriers nobody sets the
+ * word. */
 static __device__ int act(run_t *run, const coll_cuda_action_t &a, uint32_t segment)
 {
     const coll_cuda_op_t &op = run->s.op;
@@ -430,16 +395,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 extern "C" cudaError_t coll_cuda_load_schedule(void)
 {
-#ifndef GYRE_EMULATED
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)schedule_kernel);
-#else
-    return cudaSuccess;
-#endif
+    return gyre_load(schedule_kernel);
 }
 
 extern "C" cudaError_t coll_cuda_launch_schedule(const coll_cuda_schedule_t *s, int blocks,
                                                  cudaStream_t stream)
 {
+    if (!coll_cuda_can_add(&s->op))
+        return cudaErrorInvalidValue;
     return GYRE_LAUNCH(schedule_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *s);
 }

@@ -1,12 +1,14 @@
-/* collectives/gpu/shots/arithmetic.h: what reductions do with two values, for device code: the bits of collectives/kernels/kernels.h.
+/* collectives/gpu/shots/arithmetic.h: what reductions do with two values, for device code: the bits of
+ * collectives/kernels/kernels.h.
  *
  * A type is a struct with
  *   value          how an element lies in memory
  *   sum, prod (a, b), first(a, b, order)    one combination, rounded to the type; first: minimum or maximum
  *   scale(a, factor, whole)                 the input of a scaled sum
- *   divide(a, n)                            the end of an average, of floats
- * 16-bit floats are combined in fp32 and rounded once; integers wrap; minima and maxima compare bits, so that -0 is below
- * +0 and a NaN wins. Compiled without contraction (--fmad=false), so that a sum of products would not fuse. */
+ *   divide(a, sign, n)                      the end of an average; integers are truncated towards zero
+ * 16-bit floats are combined in fp32 and rounded once; integers wrap; minima and maxima compare bits, so
+ * that -0 is below +0 and a NaN wins. Compiled without contraction (--fmad=false), so that a sum of
+ * products would not fuse. */
 #ifndef COLLECTIVES_GPU_SHOTS_ARITHMETIC_H
 #define COLLECTIVES_GPU_SHOTS_ARITHMETIC_H
 
@@ -18,7 +20,8 @@
 #include "collectives/kernels/float16.h"
 #endif
 
-/* How two values are compared: one function serves minimum and maximum, signed and unsigned, so that fewer are compiled. */
+/* How two values are compared: one function serves minimum and maximum, signed and unsigned, so that fewer
+ * are compiled. */
 struct coll_order_t {
     uint64_t sign; /* integers: the sign bit of a signed type, else 0 */
     int most;      /* the larger one wins */
@@ -28,9 +31,12 @@ struct coll_order_t {
 template <typename V, typename W> struct coll_integer {
     typedef V value;
     enum { is_float = 0 };
-    static __device__ __forceinline__ V divide(V a, int)
+    /* Signed and unsigned types share this. sign: as in coll_order_t. */
+    static __device__ __forceinline__ V divide(V a, uint64_t sign, int n)
     {
-        return a; /* not here: signed and unsigned types share this */
+        if (a & (V)sign)
+            return (V)((V)0 - (V)((W)(V)((V)0 - a) / (W)n));
+        return (V)((W)a / (W)n);
     }
     static __device__ __forceinline__ V sum(V a, V b) { return (V)((W)a + (W)b); }
     static __device__ __forceinline__ V prod(V a, V b) { return (V)((W)a * (W)b); }
@@ -119,7 +125,10 @@ template <typename F> struct coll_float16 {
     {
         return F::store(F::load(a) * (float)factor);
     }
-    static __device__ __forceinline__ value divide(value a, int n) { return F::store(F::load(a) / (float)n); }
+    static __device__ __forceinline__ value divide(value a, uint64_t, int n)
+    {
+        return F::store(F::load(a) / (float)n);
+    }
 };
 
 /* ---- float and double; T is the type, U and S integers of its width ---- */
@@ -149,7 +158,7 @@ template <typename T, typename U, typename S, int BITS, uint64_t INFINITE> struc
     {
         return store(load(a) * (T)factor);
     }
-    static __device__ __forceinline__ U divide(U a, int n) { return store(load(a) / (T)n); }
+    static __device__ __forceinline__ U divide(U a, uint64_t, int n) { return store(load(a) / (T)n); }
 };
 
 typedef coll_integer<uint8_t, uint32_t> coll_u8;
@@ -157,7 +166,7 @@ typedef coll_integer<uint16_t, uint32_t> coll_u16;
 typedef coll_integer<uint32_t, uint32_t> coll_u32;
 typedef coll_integer<uint64_t, uint64_t> coll_u64;
 typedef coll_float16<coll_half_format> coll_f16;
-typedef coll_float16<coll_bfloat_format> coll_b16;
+typedef coll_float16<coll_bfloat_format> coll_bf16;
 typedef coll_float<float, uint32_t, int32_t, 32, 0x7f800000u> coll_f32;
 typedef coll_float<double, uint64_t, int64_t, 64, 0x7ff0000000000000u> coll_f64;
 

@@ -1,5 +1,5 @@
-/* collectives/gpu/shots/meeting.h: how a block of a kernel meets the blocks of its peers with the same number (peers.h), and how an
- * operation begins and ends; for the kernels of peers.cu and schedule.cu. */
+/* collectives/gpu/shots/meeting.h: how a block of a kernel meets the blocks of its peers with the same
+ * number (peers.h), and how an operation begins and ends; for the kernels of rounds.h and schedule.cu. */
 #ifndef COLLECTIVES_GPU_SHOTS_MEETING_H
 #define COLLECTIVES_GPU_SHOTS_MEETING_H
 
@@ -23,7 +23,8 @@ static_assert(offsetof(coll_cuda_board_t, abort) == 0 && offsetof(coll_cuda_boar
 
 enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 10 };
 
-/* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and then. */
+/* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and
+ * then. */
 static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epoch, state_t *state)
 {
     coll_cuda_flag_t *flag = &head_of(op, op.rank)->flags[blockIdx.x][epoch % 2][peer];
@@ -43,8 +44,9 @@ static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epo
     }
 }
 
-/* This block tells its peers that it has come to sync number state->epoch + 1. What it wrote before is seen by whoever
- * waits for that: the barrier orders it before the release of the flags, on which the others' acquire and barrier follow. */
+/* This block signals its peers that it has come to sync number state->epoch + 1. What it wrote before is
+ * seen by a peer that waits for that: the barrier orders it before the release of the flags, on which the
+ * others' acquire and barrier follow. */
 static __device__ APART void tell(const coll_cuda_op_t &op, const state_t *state)
 {
     __syncthreads();

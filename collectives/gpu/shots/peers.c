@@ -1,7 +1,7 @@
-/* collectives/gpu/shots/peers.c: from a call's shape to the operation that the kernel of collectives/gpu/shots/peers.cu runs.
+/* collectives/gpu/shots/peers.c: from a call's shape to the operation that the kernel of rounds.h runs.
  *
  *     all_reduce       one shot: everybody publishes the vector and adds up all of them
- *                      two shots: the vector in n shards; rank r adds up shard r and publishes the sum; all take all
+ *                      two shots: n shards; rank r adds up shard r and publishes the sum; all take all
  *     reduce           the same, but only the root takes (or adds up)
  *     reduce_scatter   n parts are published, rank r adds up part r
  *     all_gather       one part is published, all take all parts;   gather: the root takes them
@@ -9,14 +9,15 @@
  *     all_to_all       n parts are published, each takes his part of everyone
  *     barrier          a sync
  *
- * Long blocks of all_gather and broadcast are moved by copy engines instead, through two halves of their own in turns: what a rank
- * copies there is read by the others before they come to the next round's sync, and written again in the round after that.
+ * Long blocks of all_gather and broadcast are moved by copy engines instead, through two halves of their
+ * own in turns: what a rank copies there is read by the others before they come to the next round's sync,
+ * and written again in the round after that.
  *
  * Buffers that the ranks have registered are read where they lie: registered.c.
  *
- * All of it is a pure function of the shape and of what the ranks have agreed on, so they launch the same grid and the
- * same number of rounds. Who knows only his own counts (uneven gather, scatter, all_to_all) launches all blocks, and the
- * kernel agrees on the rounds. */
+ * All of it is a pure function of the shape and of what the ranks have agreed on, so they launch the same
+ * grid and the same number of rounds. Who knows only his own counts (uneven gather, scatter, all_to_all)
+ * launches all blocks, and the kernel agrees on the rounds. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -107,7 +108,8 @@ static void take_blocks(coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
     }
 }
 
-/* Longer vectors of more than two ranks in two shots: every rank then reads about twice the vector and not n times. */
+/* Longer vectors of more than two ranks in two shots: every rank then reads about twice the vector and not
+ * n times. */
 static int in_one_shot(const coll_shape_t *s, int n, size_t esize)
 {
     return n <= 2 || s->count * esize <= (size_t)base_setting_int(SET_CUDA_ONE_SHOT);
@@ -217,7 +219,7 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, 
     op->type = (uint8_t)s->type;
     op->redop = (uint8_t)s->redop;
     op->average = s->redop == GYRE_AVG;
-    op->divisor = (uint16_t)c->divisor;
+    op->divisor = (uint16_t)(c->divisor ? c->divisor : c->comm->n);
     op->scaled = (uint8_t)s->scaled;
     op->region = c->region;
     if (s->type == GYRE_INT8 || s->type == GYRE_INT16 || s->type == GYRE_INT32 || s->type == GYRE_INT64)
@@ -255,8 +257,8 @@ static gyre_status_t copy(char *to, const char *from, size_t bytes, const char *
                                                 (const void *)from, bytes, name);
 }
 
-/* This rank's own block goes by itself where the kernel need not carry it: a copy on the device, by its copy engine or as the
- * driver likes. */
+/* This rank's own block goes by itself where the kernel need not carry it: a copy on the device, by its
+ * copy engine or as the driver likes. */
 static gyre_status_t copy_own(coll_cuda_op_t *op, const coll_call_t *call, cudaStream_t stream)
 {
     const coll_shape_t *s = &call->shape;
@@ -335,8 +337,9 @@ static uint32_t next_phase(coll_cuda_t *c)
     return c->phase;
 }
 
-/* One launch per phase of each round, and in between the stream waits. A kernel that waits would keep a device that it shares
- * with the rank it waits for, for all of its time slice; the flags of blocks, which kernels look at all the same, are there then. */
+/* One launch per phase of each round, and in between the stream waits. A kernel that waits would keep a
+ * device that it shares with the rank it waits for, for all of its time slice; the flags of blocks, which
+ * kernels look at all the same, are there then. */
 static gyre_status_t launch_phases(coll_cuda_t *c, coll_cuda_op_t *op, int blocks, const char *name,
                                    cudaStream_t stream)
 {
@@ -415,8 +418,8 @@ static gyre_status_t move_by_engines(coll_cuda_t *c, const coll_cuda_op_t *op, s
     return st;
 }
 
-/* A thread that calls for all ranks of a team must come to the next rank before a stream's queue is full, which waits for
- * that rank: an operation takes few launches there. */
+/* A thread that calls for all ranks of a team must come to the next rank before a stream's queue is full,
+ * which waits for that rank: an operation takes few launches there. */
 static int too_many_launches(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
 {
     const size_t rounds = (most + c->engine_half - 1) / c->engine_half,
@@ -438,11 +441,11 @@ int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *s, int 
     coll_cuda_describe(c, s, 1, &op, &blocks);
     const size_t most = longest_part(&op, s, gyre_type_size(s->type));
     return (!registered && by_engines(c, s, most)) ||
-           coll_cuda_in_phases(c, &op, 0); /* a kernel alone tells nobody of phases, nor counts them */
+           coll_cuda_in_phases(c, &op, 0); /* a kernel alone neither signals phases nor counts them */
 }
 
-/* The device may have put that stream into one queue with another that waits, so this must not wait for long: the guard comes
- * again, with all other communicators in between. */
+/* The device may have put that stream into one queue with another that waits, so this must not wait for
+ * long: the guard comes again, with all other communicators in between. */
 int coll_cuda_rescued(const coll_cuda_t *c)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000};

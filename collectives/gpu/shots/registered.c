@@ -1,31 +1,34 @@
-/* collectives/gpu/shots/registered.c: the program's own buffers, read by the peers of the host where they lie: registered together by
- * all ranks, mapped by each (base/device/peer.h), and then the operands of operations without arenas in between.
+/* collectives/gpu/shots/registered.c: the program's own buffers, read by the peers of the host where they
+ * lie: registered together by all ranks, mapped by each (base/device/peer.h), and then the operands of
+ * operations without arenas in between.
  *
- *                      arenas, per rank                registered
- *     all_reduce       2 ranks 5 S, n: (5 + 1/n) S     every rank adds up its shard of all inputs into its own output, and takes
- *                                                      the others' shards from their outputs: (3 - 1/n) S
- *     reduce_scatter   (3 + 1/n) S                     block r of all inputs into rank r's output: (1 + 1/n) S
- *     all_gather       (2 + 2/n) S                     everyone's block from its input: 2 S
- *     broadcast        2 S, the root 4 S               the root's input: 2 S, the root only if it is out of place
- *     all_to_all       4 S                             everyone's block for this rank: 2 S
+ *                    arenas, per rank              registered
+ *   all_reduce       2 ranks 5 S, n: (5 + 1/n) S   every rank adds up its shard of all inputs into its
+ *                                                  output, and takes the others' from theirs: (3 - 1/n) S
+ *   reduce_scatter   (3 + 1/n) S                   block r of all inputs into rank r's output: (1 + 1/n) S
+ *   all_gather       (2 + 2/n) S                   everyone's block from its input: 2 S
+ *   broadcast        2 S, the root 4 S             the root's input: 2 S, the root only if it is out of place
+ *   all_to_all       4 S                           everyone's block for this rank: 2 S
  *
- * Bytes read and written for a vector of S bytes, the blocks of all ranks together. What is read by peers is never written by them: an
- * operation that fails in its middle leaves no other rank's buffer changed.
+ * Bytes read and written for a vector of S bytes, the blocks of all ranks together. What is read by peers
+ * is never written by them: an operation that fails in its middle leaves no other rank's buffer changed.
  *
- * *Syncs.* One before, as peers must not read what the streams have not written yet; one behind, as none of the buffers may
- * change while a peer still reads; all_reduce has one more between its two halves. No rounds: a block has the same bytes of
- * every part on all ranks from the first sync to the last.
+ * *Syncs.* One before, as peers must not read what the streams have not written yet; one after, as none of
+ * the buffers may change while a peer still reads; all_reduce has one more between its two halves. No
+ * rounds: a block has the same bytes of every part on all ranks from the first sync to the last.
  *
- * *In place.* Between the first two syncs rank r writes only what no other rank reads then: its own shard of an all_reduce's output (of
- * its input that part is read by itself alone), its own block of a reduce_scatter; in an all_gather all but its own block, which alone
- * the others read. In the second half of an all_reduce it writes the others' shards, of which each was read by its owner before
- * the second sync (by the owner's block of the same number, which has the same bytes of every shard), and the others read its own.
- * An all_to_all in place has no such order and goes through the arenas.
+ * *In place.* Between the first two syncs rank r writes only what no other rank reads then: its own shard
+ * of an all_reduce's output (of its input that part is read by itself alone), its own block of a
+ * reduce_scatter; in an all_gather all but its own block, which alone the others read. In the second half
+ * of an all_reduce it writes the others' shards, of which each was read by its owner before the second
+ * sync (by the owner's block of the same number, which has the same bytes of every shard), and the others
+ * read its own. An all_to_all in place has no such order and goes through the arenas.
  *
- * *Agreement.* Whether a call works so depends on the shape, and on whether this rank's buffers lie in registered memory; that is part
- * of what flags compare (the sig), so ranks of which only some pass registered memory are told so and nothing is read. Where in which
- * registration a buffer lies may differ: each rank's flags say it for its own, and a table in every arena has the registrations
- * of all ranks in the addresses of this one. */
+ * *Agreement.* Whether a call works so depends on the shape, and on whether this rank's buffers lie in
+ * registered memory; that is part of what flags compare (the sig), so ranks of which only some pass
+ * registered memory get an error and nothing is read. Where in which registration a buffer lies may
+ * differ: each rank's flags say it for its own, and a table in every arena has the registrations of all
+ * ranks in the addresses of this one. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -51,7 +54,8 @@ struct gyre_cuda_registration {
     char *at[COLL_CUDA_RANKS]; /* of rank r, in addresses of this process; own: begin */
 };
 
-/* ---- which calls ---------------------------------------------------------------------------------------------- */
+/* ---- which calls
+ * ---------------------------------------------------------------------------------------------- */
 
 /* The place of [buffer, + bytes) in registered memory, as flags tell it; 0: not registered as a whole. */
 static uint64_t find(const coll_cuda_t *c, const void *buffer, size_t bytes)
@@ -90,7 +94,7 @@ int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_
     places->out = call->recv ? find(c, call->recv, call->recv_count * esize) : 0;
     if (s->op == COLL_ALL_REDUCE)
         return places->in && places->out;
-    if (s->op == COLL_BROADCAST) /* the root's is read; what the others pass tells them that it is so */
+    if (s->op == COLL_BROADCAST) /* the root's is read; the others learn it from what they pass */
         return (c->comm->rank == s->root ? places->in : places->out) != 0;
     return places->in != 0;
 }
@@ -123,7 +127,8 @@ int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *s, col
     return bytes > (size_t)base_setting_int(SET_CUDA_ONE_SHOT);
 }
 
-/* ---- what the kernel does ---------------------------------------------------------------------------------------- */
+/* ---- what the kernel does
+ * ---------------------------------------------------------------------------------------- */
 
 static size_t longest_block(const coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
 {
@@ -189,7 +194,8 @@ void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *s, 
     op->slot = base_round_up((most + (size_t)*blocks - 1) / (size_t)*blocks, COLL_CUDA_ALIGN);
 }
 
-/* ---- registering -------------------------------------------------------------------------------------------------- */
+/* ---- registering
+ * -------------------------------------------------------------------------------------------------- */
 
 /* The least number that is free: the same on all ranks, as all register and deregister in one order. */
 static int free_index(const coll_cuda_t *c)
@@ -230,8 +236,9 @@ static gyre_status_t export_here(const gyre_cuda_registration_t *r, int n, base_
     return export_own(r, *handles + n);
 }
 
-/* What this rank can check and make by itself. *out is the caller's, also after an error. handles NULL: nobody
- * maps it; but what cannot be mapped is not there for the peers' devices either, whatever access they have. */
+/* What this rank can check and make by itself. *out is the caller's, also after an error. handles NULL:
+ * nobody maps it; but what cannot be mapped is not there for the peers' devices either, whatever access
+ * they have. */
 static gyre_status_t describe_here(const coll_cuda_t *c, void *buffer, size_t bytes,
                                    gyre_cuda_registration_t **out, base_device_handle_t **handles)
 {
@@ -270,7 +277,8 @@ static void unmap(const coll_cuda_t *c, gyre_cuda_registration_t *r)
             (void)base_device_unimport(r->at[peer]); /* fails where the owner has gone */
 }
 
-/* Addresses of a registration, those of ranks first, first + 1, ..., into the table in the arena of rank `owner`. */
+/* Addresses of a registration, those of ranks first, first + 1, ..., into the table in the arena of rank
+ * `owner`. */
 static gyre_status_t write_row(const coll_cuda_t *c, int owner, int index, int first, const uint64_t *row,
                                int n)
 {
@@ -284,7 +292,8 @@ static gyre_status_t write_row(const coll_cuda_t *c, int owner, int index, int f
                                                 (const void *)row, bytes);
 }
 
-/* The peers' buffers in this rank's addresses, and these in the table of the own arena, where kernels look them up. */
+/* The peers' buffers in this rank's addresses, and these in the table of the own arena, where kernels look
+ * them up. */
 static gyre_status_t map(coll_cuda_t *c, gyre_cuda_registration_t *r, const base_device_handle_t *handles)
 {
     const gyre_comm_t *comm = c->comm;
@@ -307,7 +316,7 @@ static gyre_status_t map(coll_cuda_t *c, gyre_cuda_registration_t *r, const base
 static gyre_status_t register_here(coll_cuda_t *c, void *buffer, size_t bytes, gyre_cuda_registration_t **out)
 {
     gyre_cuda_registration_t *r = NULL;
-    base_device_handle_t *handles = NULL; /* [n], and behind them the own */
+    base_device_handle_t *handles = NULL; /* [n], after them the own */
     gyre_status_t st = coll_cuda_agree(c, describe_here(c, buffer, bytes, out ? &r : NULL, &handles));
     if (st == GYRE_OK)
         st = gyre_all_gather(handles + c->comm->n, handles, sizeof *handles, GYRE_UINT8, c->comm);
@@ -326,7 +335,8 @@ static gyre_status_t register_here(coll_cuda_t *c, void *buffer, size_t bytes, g
     return GYRE_OK;
 }
 
-/* A rank of a team: its address goes into the tables of all, before it makes a call that has the others look there. */
+/* A rank of a team: its address goes into the tables of all, before it makes a call that has the others
+ * look there. */
 static gyre_status_t register_in_team(coll_cuda_t *c, void *buffer, size_t bytes,
                                       gyre_cuda_registration_t **out)
 {

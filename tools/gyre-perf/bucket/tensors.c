@@ -59,7 +59,7 @@ static int take_bloom(perf_tensors_t *t)
         3 * h * h, 3 * h, /* query_key_value */
         h,         h,     /* input_layernorm */
     };
-    int fits = append(t, h) && append(t, h); /* ln_f */
+    int fits = append(t, h) && append(t, h); /* ln_f; NOLINT(misc-redundant-expression): both */
     for (int l = 0; l < BLOOM_LAYERS && fits; l++) {
         for (size_t i = 0; i < sizeof layer / sizeof *layer && fits; i++)
             fits = append(t, layer[i]);

@@ -46,7 +46,6 @@ static void read_all(int fd, char *text, size_t bytes)
 /* Runs args with standard output into `text`; its exit status, or -1 with errno. */
 static int capture(char *const *args, char *text, size_t bytes)
 {
-    extern char **environ;
     int ends[2], status = 0;
     pid_t pid;
     posix_spawn_file_actions_t actions;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
 

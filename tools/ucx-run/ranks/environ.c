@@ -10,8 +10,6 @@
 #include "base/settings/settings.h"
 #include "tools/ucx-run/run.h"
 
-extern char **environ;
-
 static int usable_cpus(void)
 {
     cpu_set_t set;

@@ -11,8 +11,6 @@
 
 #include "tools/ucx-run/run.h"
 
-extern char **environ;
-
 run_inherited_t run_inherited;
 
 int run_have_descriptors(unsigned long need)

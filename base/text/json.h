@@ -1,6 +1,6 @@
-/* base/json.h: jansson with errors that name the file, line and column. */
-#ifndef BASE_JSON_H
-#define BASE_JSON_H
+/* base/text/json.h: jansson with errors that name the file, line and column. */
+#ifndef BASE_TEXT_JSON_H
+#define BASE_TEXT_JSON_H
 
 #include <stdint.h>
 

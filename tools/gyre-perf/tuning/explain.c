@@ -1,12 +1,12 @@
-/* tools/gyre-perf/explain.c: --explain: for each size what Gyre chose and why, what the cost model predicted for it and for the
+/* tools/gyre-perf/tuning/explain.c: --explain: for each size what Gyre chose and why, what the cost model predicted for it and for the
  * next best, and what was measured. */
 #include "tools/gyre-perf/perf.h"
 
 #include <string.h>
 
-#include "collectives/choose/candidates.h"
 #include "collectives/schedules/algorithms.h"
 #include "collectives/gpu/gpu.h"
+#include "tools/gyre-perf/tuning/choice.h"
 
 /* The call's shape as collectives/api/calls.c makes it, so that the plan found is the one that ran. */
 static coll_shape_t shape_of(const perf_case_t *c, int in_place)
@@ -59,14 +59,13 @@ static void print_us(double us)
 }
 
 /* Only all_reduce has two forms; what is cut into segments says so. */
-static const char *form_of(const perf_case_t *c, const coll_explanation_t *x)
+static const char *form_of(const perf_case_t *c, const perf_choice_t *x)
 {
-    const int two =
-        c->coll->op == COLL_ALL_REDUCE && coll_algo_is(x->choice.algo, COLL_TWO_FORMS);
+    const int two = c->coll->op == COLL_ALL_REDUCE && coll_algo_is(x->choice.algo, COLL_TWO_FORMS);
     return x->exchange ? "-" : two ? x->choice.one_shot ? "one_shot" : "blocks" : "-";
 }
 
-static json_t *to_json(const perf_case_t *c, const coll_explanation_t *x, double measured)
+static json_t *to_json(const perf_case_t *c, const perf_choice_t *x, double measured)
 {
     json_t *j = json_object();
     perf_put(j, "algorithm", json_string(x->exchange ? "exchange" : coll_algo_name(x->choice.algo)));
@@ -115,12 +114,12 @@ static int explain_device(const perf_options_t *o, const perf_case_t *c, const p
 int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
                      json_t *row)
 {
-    coll_explanation_t x;
+    perf_choice_t x;
     char chunk[24] = "-", next[40] = "-";
     if (o->cuda)
         return explain_device(o, c, result, in_place, row);
     const coll_shape_t shape = shape_of(c, in_place);
-    if (coll_explain(c->comm, &shape, o->windows ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN, &x) != GYRE_OK)
+    if (perf_choice_of(c->comm, &shape, o->windows ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN, &x) != GYRE_OK)
         return 0;
     if (!x.exchange)
         coll_bytes_text(x.chunk, chunk);

@@ -1,5 +1,5 @@
-/* base/shortest.c: by trying. */
-#include "base/shortest.h"
+/* base/text/shortest.c: by trying. */
+#include "base/text/shortest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* topo/print.c: the machine in text: its tree, its devices, and where ranks would go. */
+/* topo/drawing/print.c: the machine in text: its tree, its devices, and where ranks would go. */
 #include "topo/graph.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "topo/drawing/drawing.h"
 #include "topo/orders/order.h"
 
 const char *topo_bytes_text(uint64_t bytes, char *text, size_t size)

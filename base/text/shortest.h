@@ -1,6 +1,6 @@
-/* base/shortest.h: a number for people. */
-#ifndef BASE_SHORTEST_H
-#define BASE_SHORTEST_H
+/* base/text/shortest.h: a number for people. */
+#ifndef BASE_TEXT_SHORTEST_H
+#define BASE_TEXT_SHORTEST_H
 
 #define BASE_SHORTEST 32
 /* The shortest decimal that reads back as `value`: 0.1, not 0.10000000000000001. Returns `text`. */

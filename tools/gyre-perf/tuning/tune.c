@@ -1,4 +1,4 @@
-/* tools/gyre-perf/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which algorithm is fastest here for
+/* tools/gyre-perf/tuning/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which algorithm is fastest here for
  * each collective and size; writes both to the tuning file (docs/tuning.md) that later jobs read.
  *
  * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a time is the median
@@ -14,12 +14,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
-#include "collectives/choose/candidates.h"
 #include "collectives/run/communicator.h"
 #include "collectives/run/joint.h"
 #include "comm/boot/bootstrap.h"
+#include "tools/gyre-perf/tuning/choice.h"
 
-enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = COLL_CANDIDATES_MOST + 1, CELLS_MOST = 64 };
+enum { ROUNDS_MOST = 31, KINDS = 2, SLOTS = PERF_CANDIDATES_MOST + 1, CELLS_MOST = 64 };
 enum { FIRST_BYTES = 8, LAST_BYTES = 16 << 20 }; /* without -b and -e: they stand for all sizes */
 static const double BLOCK_SECONDS = 1e-3, CLEARLY = 0.93, HOPELESS = 3;
 
@@ -38,7 +38,7 @@ typedef struct {
     double us[SLOTS][KINDS];      /* medians; 0: given up as hopeless */
     double ratio[SLOTS];          /* to Gyre's own choice, of the same round: the median; [0]: 1 */
     int sure[SLOTS];              /* it was faster in all rounds but one in eight */
-    coll_explanation_t own;
+    perf_choice_t own;
 } cell_t;
 
 typedef struct {
@@ -193,12 +193,12 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
     cell->bytes = t->c.bytes;
     cell->what[0] =
         (coll_tune_line_t){.op = (uint8_t)coll->op, .one_shot = -1}; /* pins nothing but leaves lines aside */
-    cell->n = 1 + coll_candidates(&args, t->comm->parts, t->c.bytes, cell->what + 1);
+    cell->n = 1 + perf_candidates(&args, t->comm->parts, t->c.bytes, cell->what + 1);
     gyre_status_t status = measure_cell(t, cell);
     if (status == GYRE_OK)
         status = coll_comm_pin(t->comm, &cell->what[0]);
     if (status == GYRE_OK)
-        status = coll_explain(t->comm, &shape, COLL_MEMORY_WINDOW, &cell->own);
+        status = perf_choice_of(t->comm, &shape, COLL_MEMORY_WINDOW, &cell->own);
     cell->best = status == GYRE_OK ? winner(cell) : 0;
     if (cell->best)
         status = confirm(t, cell);

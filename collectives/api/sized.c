@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/sized.c: structs that carry their size, between a program and a library of different versions. */
-#include "base/sized.h"
+/* collectives/api/sized.c: structs that carry their size, between a program and a library of other age. */
+#include "collectives/api/sized.h"
 
 #include <gyre/version.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static gyre_status_t check_size(size_t given, size_t least, size_t known, const 
     return GYRE_OK;
 }
 
-gyre_status_t base_sized_read(void *own, size_t size, size_t least, const void *given, const char *call)
+gyre_status_t coll_sized_read(void *own, size_t size, size_t least, const void *given, const char *call)
 {
     size_t bytes;
     memcpy(&bytes, given, sizeof bytes);
@@ -37,7 +37,7 @@ gyre_status_t base_sized_read(void *own, size_t size, size_t least, const void *
     return st;
 }
 
-gyre_status_t base_sized_write(void *given, size_t least, const void *own, size_t size, const char *call)
+gyre_status_t coll_sized_write(void *given, size_t least, const void *own, size_t size, const char *call)
 {
     size_t bytes;
     memcpy(&bytes, given, sizeof bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/base/test_sized.c: structs that carry their size (docs/abi.md), and the version macros. */
+/* tests/collectives/test_sized.c: structs that carry their size (docs/abi.md), and the version macros. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <gyre/gyre.h>
 
-#include "base/sized.h"
+#include "collectives/api/sized.h"
 
 typedef struct {
     size_t size;
@@ -29,7 +29,7 @@ enum { LEAST = offsetof(known_t, seconds) };
 static gyre_status_t given(known_t *own, const void *config)
 {
     *own = (known_t){.size = sizeof *own, .seconds = 2.5};
-    return base_sized_read(own, sizeof *own, LEAST, config, "call");
+    return coll_sized_read(own, sizeof *own, LEAST, config, "call");
 }
 
 static void an_older_program_gets_defaults(void **state)
@@ -73,7 +73,7 @@ static void sizes_that_no_struct_has(void **state)
         known_t own, config = {.size = sizes[i], .needed = 7};
         assert_int_equal(given(&own, &config), GYRE_ERR_INVALID);
         assert_int_equal(own.needed, 0);
-        assert_int_equal(base_sized_write(&config, LEAST, &own, sizeof own, "call"), GYRE_ERR_INVALID);
+        assert_int_equal(coll_sized_write(&config, LEAST, &own, sizeof own, "call"), GYRE_ERR_INVALID);
         assert_int_equal(config.needed, 7);
     }
 }
@@ -83,14 +83,14 @@ static void results_for_older_and_newer_programs(void **state)
     (void)state;
     const known_t own = {.needed = 7, .other = 8, .seconds = 1.0};
     known_t old = {.size = LEAST, .seconds = 9.0};
-    assert_int_equal(base_sized_write(&old, LEAST, &own, sizeof own, "call"), GYRE_OK);
+    assert_int_equal(coll_sized_write(&old, LEAST, &own, sizeof own, "call"), GYRE_OK);
     assert_int_equal(old.size, LEAST);
     assert_int_equal(old.other, 8);
     assert_true(old.seconds == 9.0); /* not the program's */
     newer_t newer;
     memset(&newer, 0xff, sizeof newer);
     newer.size = sizeof newer;
-    assert_int_equal(base_sized_write(&newer, LEAST, &own, sizeof own, "call"), GYRE_OK);
+    assert_int_equal(coll_sized_write(&newer, LEAST, &own, sizeof own, "call"), GYRE_OK);
     assert_int_equal(newer.size, sizeof newer);
     assert_true(newer.seconds == 1.0);
     assert_null(newer.newer);

@@ -1,5 +1,5 @@
-/* base/json.c: whole JSON files, read and written so that a failure names file, line and column. */
-#include "base/json.h"
+/* base/text/json.c: whole JSON files, read and written so that a failure names file, line and column. */
+#include "base/text/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

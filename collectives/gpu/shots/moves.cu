@@ -1,0 +1,17 @@
+/* collectives/gpu/shots/moves.cu: the collectives' kernel for operations that add nothing: broadcast,
+ * gather, scatter, all_gather, all_to_all, barrier.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "collectives/gpu/shots/kernels.h"
+#include "collectives/gpu/shots/rounds.h"
+
+struct only_moves {
+    enum { adds = 0 };
+};
+
+static cudaError_t load_moves(void)
+{
+    return gyre_load(rounds_kernel<only_moves>);
+}
+
+const coll_cuda_kernels_t coll_cuda_moves = {load_moves, held_rounds<only_moves>, launch_rounds<only_moves>,
+                                             NULL, NULL};

@@ -1,0 +1,37 @@
+/* collectives/gpu/shots/types.h: the element types and reductions that device code has kernels for, a row
+ * for each.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Switches are made of these rows and have no default: a type or reduction without a row is a warning
+ * (-Wswitch), and for any other value the host launches nothing (launch.c). */
+#ifndef COLLECTIVES_GPU_SHOTS_TYPES_H
+#define COLLECTIVES_GPU_SHOTS_TYPES_H
+
+#include <gyre/types.h>
+
+/* X(TYPE, NAME): NAME is that of coll_NAME in arithmetic.h and of sum_NAME.cu. Signed and unsigned
+ * integers share kernels. */
+#define COLL_CUDA_TYPES(X) \
+    X(GYRE_INT8, u8)       \
+    X(GYRE_UINT8, u8)      \
+    X(GYRE_INT16, u16)     \
+    X(GYRE_UINT16, u16)    \
+    X(GYRE_INT32, u32)     \
+    X(GYRE_UINT32, u32)    \
+    X(GYRE_INT64, u64)     \
+    X(GYRE_UINT64, u64)    \
+    X(GYRE_FLOAT16, f16)   \
+    X(GYRE_BFLOAT16, bf16) \
+    X(GYRE_FLOAT32, f32)   \
+    X(GYRE_FLOAT64, f64)
+
+/* X(KIND, NAME): NAME is that of coll_do_NAME in arithmetic.h. An average is a sum that is divided at the
+ * end; coll_order_t says whether the first is the smallest or the largest. */
+#define COLL_CUDA_REDOPS(X) \
+    X(GYRE_SUM, sum)        \
+    X(GYRE_AVG, sum)        \
+    X(GYRE_PROD, prod)      \
+    X(GYRE_MIN, first)      \
+    X(GYRE_MAX, first)
+
+#endif
