@@ -151,7 +151,7 @@ coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
     const int cores = comm_group_cores(comm->group);
     coll_facts_t facts = {.hosts = comm->hosts,
                           .parts = comm->parts,
-                          .reach = comm_reach_all(comm->group),
+                          .reach = comm_peer_memory_all(comm->group),
                           .chunk = (size_t)base_setting_int(SET_CHUNK),
                           .algo = base_setting_string(SET_ALGO),
                           .tune = comm->tune,

@@ -16,7 +16,8 @@
 
 enum { BATCH = 32, CQ_LEAST = 512, LOOK_TURNS = 8, OFTEN = 16 };
 
-/* ---- whose queue pair is it? ----------------------------------------------------------------------------- */
+/* ---- finding a queue pair's link
+ * ------------------------------------------------------------------------- */
 
 static size_t place_hash(uint32_t qpn, int rail, size_t room)
 {
@@ -94,7 +95,7 @@ void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...)
     }
 }
 
-/* What adapters say besides completions. Looked at before sleeping only: who is on time needs none of it. */
+/* The adapters' events. Read before sleeping only: a rank that is on time does not need them. */
 static void look_at_events(comm_verbs_group_t *vg)
 {
     int event;
@@ -133,7 +134,7 @@ static void dispatch(comm_verbs_group_t *vg, int rail, const struct ibv_wc *wc)
         verbs_completion(vg, *place, wc);
 }
 
-/* Tells what could not be told when it was due for want of room in a send queue. */
+/* Sends the control messages that had no room in a send queue when they were due. */
 static void tell(comm_verbs_group_t *vg)
 {
     comm_group_t *group = vg->group;
@@ -202,15 +203,16 @@ int verbs_poll_often(comm_verbs_group_t *vg)
 
 /* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
  * yet; so not every time. */
-void comm_verbs_progress(comm_group_t *group)
+void verbs_progress(comm_group_t *group)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
 
     if (!vg->polled || vg->connecting > 0 || vg->control_due > 0 || ++vg->turns % LOOK_TURNS == 0)
         verbs_poll(vg);
 }
 
-/* Plain writes wake nobody. What is told from here on says that we do not watch, until enough is taken without a sleep again. */
+/* Plain writes wake no sleeper. Every message from here on reports that this rank does not watch, until it
+ * has taken enough messages without a sleep again. */
 static void stop_watching(comm_verbs_group_t *vg)
 {
     vg->naps++;
@@ -222,9 +224,9 @@ static void stop_watching(comm_verbs_group_t *vg)
 }
 
 /* Asks for an event at the next completion; the caller looks once more before it sleeps (comm/wait.h). */
-void comm_verbs_arm(comm_group_t *group)
+void verbs_arm(comm_group_t *group)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
 
     stop_watching(vg);
     for (int r = 0; r < vg->rails; r++) {
@@ -234,19 +236,19 @@ void comm_verbs_arm(comm_group_t *group)
     vg->polled = 0;
 }
 
-void comm_verbs_sleep(comm_group_t *group, int ms)
+void verbs_sleep(comm_group_t *group, int ms)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
     struct pollfd events[VERBS_RAILS];
     struct ibv_cq *cq;
     void *context;
 
-    /* Some peer was told since then that we watch, and no plain write would wake us. */
+    /* Since then some peer learned that this rank watches, and its plain write would not wake this rank. */
     if (vg->watched > 0) {
-        comm_verbs_arm(group);
+        verbs_arm(group);
         return;
     }
-    /* What came before events were asked for makes none: somebody must have looked since. */
+    /* Completions before events were asked for cause no event: the queues must have been polled since. */
     if (!vg->polled && verbs_poll(vg) > 0)
         return;
     look_at_events(vg);
@@ -344,11 +346,11 @@ static void group_free(comm_verbs_group_t *vg)
     free(vg);
 }
 
-void comm_verbs_leave(comm_group_t *group)
+void verbs_leave(comm_group_t *group)
 {
-    comm_verbs_reclaim(group);
-    group_free(group->verbs);
-    group->verbs = NULL;
+    verbs_reclaim(group);
+    group_free(verbs_of(group));
+    group->network_state = NULL;
 }
 
 static uint32_t ring_units(void)
@@ -360,7 +362,7 @@ static uint32_t ring_units(void)
                                       : (uint32_t)units;
 }
 
-/* The rails that this rank goes by: those that a try found, else, to be tried, all of the process. */
+/* The rails that this rank uses: those that a try found, else, to be tried, all of the process. */
 static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro_t *mine)
 {
     static const char joins_not[] = "RDMA was tried before and does not join the ranks of this job";
@@ -385,7 +387,7 @@ static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro
     return GYRE_OK;
 }
 
-/* *try: NULL where this rank knows already what a try would tell. */
+/* *try: NULL if this rank knows the result of a try already. */
 static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, verbs_try_t **try)
 {
     comm_verbs_group_t *vg = calloc(1, sizeof *vg);
@@ -397,7 +399,7 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, 
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     }
     vg->group = group;
-    group->verbs = vg;
+    group->network_state = vg;
     vg->ring_units = ring_units();
     vg->patience = verbs_patience(group->world->timeout_s);
     status = verbs_rails_open(quiet, &vg->all, &vg->all_rails);
@@ -417,14 +419,14 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, 
     return status;
 }
 
-/* What all ranks make of what they told each other: the same everywhere. */
+/* Judges the records of all ranks: the same result everywhere. */
 static gyre_status_t judge(comm_group_t *group, int quiet)
 {
-    const verbs_card_t *cards = group->verbs->cards;
+    const verbs_card_t *cards = verbs_of(group)->cards;
 
     for (int r = 0; r < group->n; r++) {
         gyre_status_t status = (gyre_status_t)cards[r].status;
-        if (status != GYRE_OK && r == group->rank) /* it was told */
+        if (status != GYRE_OK && r == group->rank) /* the others got the reason */
             return quiet ? GYRE_ERR_UNSUPPORTED : status;
         if (status != GYRE_OK) {
             char text[160];
@@ -450,9 +452,9 @@ static gyre_status_t judge(comm_group_t *group, int quiet)
     return GYRE_OK;
 }
 
-/* Makes the group's objects and tells the others, with what this rank knows so far. */
+/* Makes the group's objects and sends the others this rank's record, with what it knows so far. */
 static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *intros, verbs_try_t **try,
-                               comm_all_gather_fn exchange, void *user)
+                               comm_all_gather_fn all_gather, void *user)
 {
     verbs_intro_t mine = {0};
     gyre_status_t status;
@@ -460,13 +462,13 @@ static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *in
     mine.card.status = (int32_t)begin(group, quiet, &mine, try);
     if (quiet && mine.card.status != GYRE_OK)
         log_info("%s", gyre_last_error());
-    status = exchange(user, &mine, sizeof mine, intros);
+    status = all_gather(user, &mine, sizeof mine, intros);
     if (status != GYRE_OK)
         return status;
-    if (!group->verbs)
+    if (!group->network_state)
         return (gyre_status_t)mine.card.status;
     for (int r = 0; r < group->n; r++)
-        group->verbs->cards[r] = intros[r].card;
+        verbs_of(group)->cards[r] = intros[r].card;
     return judge(group, quiet);
 }
 
@@ -485,8 +487,8 @@ static tried_t tried(const verbs_intro_t *intros, int n)
 /* Nearly always once through: ranks of a communicator that is split know what its ranks have tried, and those of the job's find that all
  * is as it should be. Else once more, over the rails that were agreed on; and where some have tried and newcomers have not,
  * all begin anew. */
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn exchange, void *user,
-                                 base_time_t deadline)
+gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                            base_time_t deadline)
 {
     verbs_intro_t *intros = calloc((size_t)group->n, sizeof *intros);
     gyre_status_t status = GYRE_OK;
@@ -498,33 +500,33 @@ gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_all_gather
     while (status == GYRE_OK && again) {
         verbs_try_t *try = NULL;
         again = 0;
-        if (group->verbs) { /* of the round before; the rails stay open meanwhile */
+        if (group->network_state) { /* of the round before; the rails stay open meanwhile */
             held += verbs_rails_open(1, &rails, &count) == GYRE_OK;
-            comm_verbs_leave(group);
+            verbs_leave(group);
         }
-        status = introduce(group, quiet, intros, &try, exchange, user);
+        status = introduce(group, quiet, intros, &try, all_gather, user);
         if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_SOME) {
             verbs_try_forget(group->world);
             again = 1;
         } else if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_NONE) {
-            status = verbs_try_agree(try, group, quiet, intros, exchange, user, deadline, &again);
+            status = verbs_try_agree(try, group, quiet, intros, all_gather, user, deadline, &again);
         }
         verbs_try_close(try);
     }
     while (held-- > 0)
         verbs_rails_close();
     free(intros);
-    if (status == GYRE_ERR_UNSUPPORTED && quiet && group->verbs) {
+    if (status == GYRE_ERR_UNSUPPORTED && quiet && group->network_state) {
         log_info("verbs are not used between hosts: %s", gyre_last_error());
-        comm_verbs_leave(group);
+        verbs_leave(group);
     }
     if (status == GYRE_OK)
-        group->private_bytes += sizeof *group->verbs + (size_t)group->n * sizeof(verbs_card_t);
+        group->private_bytes += sizeof(comm_verbs_group_t) + (size_t)group->n * sizeof(verbs_card_t);
     return status;
 }
 
 /* Asked of every process that starts, so it does not wake libibverbs, which looks for drivers first. */
-int comm_verbs_there(void)
+void verbs_introduce(uint32_t word[COMM_SAID_WORDS])
 {
     DIR *dir = opendir("/sys/class/infiniband");
     const struct dirent *entry = NULL;
@@ -533,5 +535,5 @@ int comm_verbs_there(void)
     }
     if (dir)
         closedir(dir);
-    return entry != NULL;
+    word[0] = entry != NULL;
 }

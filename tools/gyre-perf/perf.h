@@ -344,4 +344,7 @@ gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyr
                               const perf_buffers_t *b, perf_report_t *report);
 void perf_orders_columns(void);
 
+/* session.c: the words of --transport: those of GYRE_TRANSPORT, NULL at the end. */
+const char *const *perf_transports(void);
+
 #endif
