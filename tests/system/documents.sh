@@ -76,7 +76,8 @@ plain = {p: t.replace("\\-", "-") for p, t in text.items()}
 tables = [("collectives/schedules/algorithms.def", r"^ALGORITHM\(\w+, (\w+)", ["docs/man/gyre.7"]),
           ("pipeline/schedules/kinds.def", r'^KIND\(\w+, \w+, "([^"]+)"',
            ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md"]),
-          ("model/network/families.def", r'^FAMILY\(\w+, "(\w+)"', ["docs/models.md", "model/network/hf_config.h"]),
+          ("model/network/families.def", r'^FAMILY\(\w+, "(\w+)"',
+           ["docs/models.md", "model/network/hf_config.h"]),
           ("base/redops.def", r"^REDOP\(\w+, (\w+)", ["docs/man/gyre-perf.1"]),
           ("base/redops.def", r"^REDOP\((\w+)", ["docs/man/gyre_type_size.3"]),
           ("tools/gyre-perf/report.c", r'^    \{"(\w+)", \w+_of,', ["docs/man/gyre-perf.1"])]
