@@ -188,8 +188,8 @@ int boot_addr_of(int fd, int peer, boot_addr_t *addr)
 
 void boot_socket_tune(int fd)
 {
-    /* Not before GYRE_HEARTBEAT, whose beats notice more; without them as if it were its default. Two seconds at least: a
-     * lost SYN is repeated after one. */
+    /* The limit is at least GYRE_HEARTBEAT, since the beats notice more; without beats the limit is the
+     * default of that setting. It is at least two seconds, since a lost SYN is repeated after one. */
     double limit = base_setting_seconds(SET_HEARTBEAT);
     limit = limit > 0 ? limit : base_setting_standard_seconds(SET_HEARTBEAT);
     limit = limit < 2 ? 2 : limit > 5e4 ? 5e4 : limit;

@@ -201,8 +201,8 @@ int verbs_poll_often(comm_verbs_group_t *vg)
     return OFTEN / 4;
 }
 
-/* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
- * yet; so not every time. */
+/* Sends and receives that wait poll by themselves. This call polls for the rest, so not every time: hellos of
+ * peers, and messages that a schedule does not expect yet. */
 void verbs_progress(comm_group_t *group)
 {
     comm_verbs_group_t *vg = verbs_of(group);
@@ -484,9 +484,9 @@ static tried_t tried(const verbs_intro_t *intros, int n)
     return intros[0].tried != 0 ? TRIED_BY_ALL : TRIED_BY_NONE;
 }
 
-/* Nearly always once through: ranks of a communicator that is split know what its ranks have tried, and those of the job's find that all
- * is as it should be. Else once more, over the rails that were agreed on; and where some have tried and newcomers have not,
- * all begin anew. */
+/* Nearly always one round: ranks of a split communicator know the result of an earlier try, and ranks of the
+ * job's communicator find all rails as they should be. Otherwise a second round, over the rails that were
+ * agreed on. If some ranks have tried and newcomers have not, all begin anew. */
 gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
                             base_time_t deadline)
 {
