@@ -198,7 +198,7 @@ int coll_group_open(void);
 /* An open group of this thread will end with this error. */
 void coll_group_note_error(gyre_status_t status);
 
-/* --- calls.c --- */
+/* --- collectives/api/start.c --- */
 /* The checks that every call begins with. A dead communicator answers with the error that killed it. */
 gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm);
 gyre_status_t coll_check_type(const char *name, gyre_type_t type);
@@ -210,6 +210,7 @@ static inline gyre_status_t coll_refuse(gyre_status_t status)
     coll_group_note_error(status);
     return status;
 }
+/* --- collectives/api/calls.c --- */
 /* In place, with a callback when finished; for buckets. */
 gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
                                     gyre_comm_t *comm, coll_finished_fn finished, void *user,
