@@ -122,11 +122,12 @@ struct gyre_comm {
     coll_traffic_t traffic;
 };
 
-/* --- comm.c --- */
+/* --- collectives/api/join.c --- */
 /* The communicator of the job's present members; collective over them. */
 gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out);
 /* After the job has grown: the newcomers get what the others are tuned by. Collective over the members. */
 gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline);
+/* --- collectives/api/comm.c --- */
 void coll_comm_free(gyre_comm_t *comm);
 /* Rank `rank` of a team; nothing of it is on a device yet. */
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
