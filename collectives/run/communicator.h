@@ -151,7 +151,7 @@ int coll_request_reserve(gyre_comm_t *comm);
 /* Puts a filled request in its queue and starts it, or collects it if a group is open. Blocking callers pass
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
-gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees; wait.c */
 /* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long as the others are on
  * time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
@@ -194,6 +194,7 @@ int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
 gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
                                 const char *why, char *text, size_t bytes);
 
+/* --- group.c --- */
 /* 1 while this thread is between gyre_group_start and gyre_group_end. */
 int coll_group_open(void);
 /* An open group of this thread will end with this error. */
