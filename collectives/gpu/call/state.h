@@ -23,7 +23,7 @@ typedef struct coll_cuda_wire coll_cuda_wire_t;   /* collectives/gpu/through/wir
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
                                  unsigned flags);
 
-typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/schedule.c */
+typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/cut.h */
 
 typedef struct coll_cuda coll_cuda_t;
 struct coll_cuda {
