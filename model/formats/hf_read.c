@@ -339,7 +339,7 @@ static int is_plain(const model_hf_t *hf, const model_param_t *row, model_tensor
            out->row == 0 && out->column == 0 && out->columns == row->shape[1];
 }
 
-/* The range alone. What is behind the tensor is the vocabulary's padding. */
+/* Reads the range alone. Rows after the tensor's are the vocabulary's padding. */
 static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tensor, const model_param_t *row,
                                 size_t first, size_t count, float *to)
 {

@@ -221,7 +221,7 @@ static __device__ __forceinline__ void store_some(float *p, const float (&v)[4])
     *(float4 *)p = make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* What lane i of a warp knows of the i-th expert, in their order, that a position has a slot of here. */
+/* The i-th expert, in their order, that a position has a slot of here, as lane i of a warp holds it. */
 typedef struct {
     int32_t slot;
     float weight;

@@ -7,7 +7,7 @@
 typedef struct model_cuda_lt model_cuda_lt_t;
 
 /* Opens the library that GYRE_CUBLASLT names for the current device. *lt NULL with GYRE_OK: it is off, or
- * `auto` found no library. told [bytes]: the library, or why there is none. */
+ * `auto` found no library. The text [bytes] gets the library's name, or why there is none. */
 gyre_status_t model_cuda_lt_create(model_cuda_lt_t **lt, char *told, size_t bytes);
 void model_cuda_lt_destroy(model_cuda_lt_t *lt); /* NULL is allowed */
 

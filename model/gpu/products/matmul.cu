@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(128, BM == 128 ? 2 : 4) product_bf16(const __g
             feed_a.load(piece_a + s * PIECE_A);
             feed_b.load(piece_b + s * PIECE_B);
         }
-        gyre_cp_async_commit(); /* also an empty group: the count of groups tells how far the pieces are */
+        gyre_cp_async_commit(); /* also an empty group: the count of groups shows how far the pieces are */
     }
     for (int piece = 0; piece < pieces; piece++) {
         gyre_cp_async_wait<STAGES - 2>();
