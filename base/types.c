@@ -12,8 +12,23 @@ static const struct {
 };
 
 static const char *const redops[GYRE_REDOP_COUNT] = {
-    [GYRE_SUM] = "sum", [GYRE_PROD] = "prod", [GYRE_MIN] = "min", [GYRE_MAX] = "max", [GYRE_AVG] = "avg",
+#define REDOP(id, name, kernels) [GYRE_##id] = #name,
+#include "base/redops.def"
+#undef REDOP
 };
+
+/* The table and the enumeration of gyre/types.h have the same kinds in the same order. */
+enum {
+#define REDOP(id, name, kernels) ROW_OF_##id,
+#include "base/redops.def"
+#undef REDOP
+    ROWS
+};
+_Static_assert(ROWS == GYRE_REDOP_COUNT, "base/redops.def has a row for each kind of reduction");
+#define REDOP(id, name, kernels) \
+    _Static_assert((int)ROW_OF_##id == (int)GYRE_##id, "GYRE_" #id " has another place in gyre/types.h");
+#include "base/redops.def"
+#undef REDOP
 
 size_t gyre_type_size(gyre_type_t type)
 {

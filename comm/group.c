@@ -1,7 +1,7 @@
 /* comm/group.c: life of a group, and what can be asked of it.
  *
- * Making one is collective and costs three or four exchanges; afterwards nothing is connected yet (comm/link.c).
- * A group of one makes no exchange and no shared memory. */
+ * Making one is collective and costs three or four all-gathers; afterwards nothing is connected yet (comm/link.c).
+ * A group of one makes none and no shared memory. */
 #include "comm/link.h"
 
 #include <stdlib.h>
@@ -31,49 +31,62 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
     group->cell_of = calloc(n, sizeof *group->cell_of);
     group->local_of = calloc(n, sizeof *group->local_of);
     group->links = calloc(n * COMM_LANES, sizeof *group->links);
-    group->private_bytes = sizeof *group + n * (4 * sizeof(int) + COMM_LANES * sizeof(void *));
+    group->peer_memory = calloc(n, sizeof(void *));
+    group->private_bytes = sizeof *group + n * (4 * sizeof(int) + (COMM_LANES + 1) * sizeof(void *));
     if (group->n > 1) {
         group->cards = calloc(n, sizeof *group->cards);
         group->private_bytes += n * sizeof *group->cards;
     }
     if (!group->world_ranks || !group->host_of || !group->cell_of || !group->local_of || !group->links ||
-        (n > 1 && !group->cards))
+        !group->peer_memory || (n > 1 && !group->cards))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     memcpy(group->world_ranks, world_ranks, n * sizeof *world_ranks);
     return GYRE_OK;
 }
 
-/* What carries messages where shared memory does not. All ranks decide alike: locate has compared the setting and told everyone the
- * hosts and who has an RDMA device; verbs are used if every rank can, else UCX. */
-static gyre_status_t join_hosts(comm_group_t *group, comm_all_gather_fn exchange, void *user,
+/* The next row from *at on that may join the group's hosts: the one that GYRE_TRANSPORT names, or each that
+ * every rank says it can use. */
+static const comm_transport_ops_t *next_network(const comm_group_t *group, int *at)
+{
+    for (; *at < COMM_TRANSPORTS && comm_transports[*at]; ++*at) {
+        int everywhere = comm_transports[*at]->scope == COMM_BETWEEN_HOSTS;
+        for (int r = 0; r < group->n; r++)
+            everywhere &= group->cards[r].said[*at][0] != 0;
+        if (group->forced ? group->forced == comm_transports[*at] : everywhere)
+            return comm_transports[(*at)++];
+    }
+    return NULL;
+}
+
+/* What carries messages where shared memory does not: the first network that works. All ranks decide alike:
+ * locate has compared the setting and told everyone the hosts and who can use which transport. */
+static gyre_status_t join_hosts(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline)
 {
-    int automatic = group->transport == COMM_AUTO && group->hosts > 1;
+    gyre_status_t status = GYRE_OK;
+    int at = 0;
 
-#ifdef GYRE_VERBS
-    int everywhere = 1;
-    for (int r = 0; r < group->n; r++)
-        everywhere &= group->cards[r].verbs != 0;
-    if (group->transport == COMM_FORCE_VERBS || (automatic && everywhere)) {
-        gyre_status_t status = comm_verbs_prepare(group, automatic, exchange, user, deadline);
-        if (!automatic || status != GYRE_ERR_UNSUPPORTED)
-            return status;
+    if (group->forced ? group->forced->scope != COMM_BETWEEN_HOSTS : group->hosts == 1)
+        return GYRE_OK;
+    group->network = next_network(group, &at);
+    while (group->network) {
+        const comm_transport_ops_t *next = next_network(group, &at);
+        status = group->network->prepare(group, next != NULL, all_gather, user, deadline);
+        if (status != GYRE_ERR_UNSUPPORTED || !next)
+            break;
+        group->network = next;
     }
-#else
-    (void)deadline;
-#endif
-    if (group->transport == COMM_FORCE_UCX || automatic)
-        return comm_ucx_prepare(group, exchange, user);
-    return GYRE_OK;
+    return status;
 }
 
 /* Everything that needs the others. */
-static gyre_status_t join(comm_group_t *group, comm_all_gather_fn exchange, void *user, base_time_t deadline)
+static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
+                          base_time_t deadline)
 {
     gyre_status_t status;
     int locals = 0;
 
-    status = comm_group_locate(group, exchange, user, deadline);
+    status = comm_group_locate(group, all_gather, user, deadline);
     if (status != GYRE_OK)
         return status;
     for (int r = 0; r < group->n; r++)
@@ -87,33 +100,31 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn exchange, void
     }
     /* Members that share one host and whose places are all taken, in rank order. */
     if (group->seg.base && group->hosts == 1 && group->seg.locals == group->n &&
-        group->seg.exchange.lines > 0 && !comm_shuns_memory(group->transport)) {
-        unsigned char *boxes = group->seg.base + group->seg.exchange_at;
-        comm_outbox_open(&group->exchange, &group->seg.exchange, boxes, group->n, group->rank);
+        group->seg.outbox.lines > 0 && !comm_group_shuns_memory(group)) {
+        unsigned char *boxes = group->seg.base + group->seg.outbox_at;
+        comm_outbox_open(&group->outbox, &group->seg.outbox, boxes, group->n, group->rank);
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
-    return join_hosts(group, exchange, user, deadline);
+    return join_hosts(group, all_gather, user, deadline);
 }
 
-static comm_transport_t chosen_transport(void)
+/* NULL: GYRE_TRANSPORT leaves it to the group. */
+static const comm_transport_ops_t *forced_transport(void)
 {
-    const char *word = base_setting_string(SET_TRANSPORT);
+    const int number = comm_transport_find(base_setting_string(SET_TRANSPORT));
 
-    return strcmp(word, "ucx") == 0     ? COMM_FORCE_UCX
-           : strcmp(word, "shm") == 0   ? COMM_FORCE_SHM
-           : strcmp(word, "verbs") == 0 ? COMM_FORCE_VERBS
-                                        : COMM_AUTO;
+    return number < 0 ? NULL : comm_transports[number];
 }
 
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                                comm_all_gather_fn exchange, void *user, base_time_t deadline,
+                                comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                                 comm_group_t **out)
 {
     comm_group_t *group;
     gyre_status_t status;
 
-    if (n < 1 || rank < 0 || rank >= n || !world_ranks || (n > 1 && !exchange))
+    if (n < 1 || rank < 0 || rank >= n || !world_ranks || (n > 1 && !all_gather))
         return gyre_fail(GYRE_ERR_INVALID, "rank %d of %d is not a place in a group", rank, n);
     if (n > 1 && !world->watch)
         return gyre_fail(GYRE_ERR_INTERNAL, "a group of %d ranks needs a watcher", n);
@@ -129,11 +140,11 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->board = &group->own_board;
     group->hosts = group->cells = 1;
     group->cores = 1;
-    group->transport = chosen_transport();
+    group->forced = forced_transport();
     group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
     status = allocate(group, world_ranks);
     if (status == GYRE_OK && n > 1)
-        status = join(group, exchange, user, deadline);
+        status = join(group, all_gather, user, deadline);
     if (status == GYRE_OK && n > 1) {
         status = comm_watch_on_trouble(world->watch, wake_sleeper, group);
         group->on_trouble = status == GYRE_OK;
@@ -153,22 +164,16 @@ static void close_links(comm_group_t *group)
             group->links[i]->ops->close(group->links[i]);
         group->links[i] = NULL;
     }
-    if (group->ucx)
-        comm_ucx_leave(group);
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        comm_verbs_leave(group);
-#endif
-    comm_reach_free(group);
+    if (group->network_state)
+        group->network->leave(group);
+    comm_peer_memory_free(group);
 }
 
 void comm_group_let_go(comm_group_t *group)
 {
-    comm_reach_close(group);
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        comm_verbs_let_go(group);
-#endif
+    comm_peer_memory_close(group);
+    if (group->network_state && group->network->let_go)
+        group->network->let_go(group);
 }
 
 void comm_group_shut(comm_group_t *group)
@@ -185,6 +190,7 @@ void comm_group_destroy(comm_group_t *group)
         comm_watch_off_trouble(group->world->watch, group);
     close_links(group);
     comm_segment_close(&group->seg);
+    free(group->peer_memory);
     free(group->links);
     free(group->cards);
     free(group->local_of);
@@ -196,24 +202,15 @@ void comm_group_destroy(comm_group_t *group)
 
 void comm_group_progress(comm_group_t *group)
 {
-    if (group->ucx)
-        comm_ucx_progress(group);
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        comm_verbs_progress(group);
-#endif
+    if (group->network_state)
+        group->network->progress(group);
 }
 
 int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes)
 {
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        return comm_verbs_unanswered(group, text, bytes);
-#endif
-    (void)group;
-    (void)text;
-    (void)bytes;
-    return 0;
+    if (!group->network_state || !group->network->unanswered)
+        return 0;
+    return group->network->unanswered(group, text, bytes);
 }
 
 int comm_group_rank(const comm_group_t *group)
@@ -296,12 +293,12 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
 
 comm_outbox_t *comm_group_outbox(comm_group_t *group)
 {
-    return group->exchange.base ? &group->exchange : NULL;
+    return group->outbox.base ? &group->outbox : NULL;
 }
 
 void comm_group_outbox_populate(comm_group_t *group)
 {
-    comm_segment_populate(group->exchange.base, (size_t)group->exchange.ranks * group->exchange.stride);
+    comm_segment_populate(group->outbox.base, (size_t)group->outbox.ranks * group->outbox.stride);
 }
 
 void comm_group_ring(comm_group_t *group)

@@ -10,17 +10,17 @@
 
 int comm_group_has_network(const comm_group_t *group)
 {
-    return group->ucx != NULL || group->verbs != NULL;
+    return group->network_state != NULL;
 }
 
 int comm_group_is_networked(const comm_group_t *group, int peer)
 {
     return peer != group->rank && comm_group_has_network(group) &&
-           (group->local_of[peer] < 0 || comm_shuns_memory(group->transport));
+           (group->local_of[peer] < 0 || comm_group_shuns_memory(group));
 }
 
 static gyre_status_t lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
-                          comm_direct_t *out)
+                          comm_lent_t *out)
 {
     base_rdma_order_t order;
     gyre_status_t status = base_device_rdma_order(device, &order);
@@ -32,20 +32,16 @@ static gyre_status_t lend(comm_group_t *group, base_device_t device, void *base,
         snprintf(out->why, sizeof out->why, "this device need not see what adapters write to its memory");
         return GYRE_OK;
     }
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        return comm_verbs_lend(group, device, base, bytes, out);
-#endif
-    return comm_ucx_lend(group, base, bytes, out);
+    return group->network->lend(group, device, base, bytes, out);
 }
 
 gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
-                              comm_direct_t *out)
+                              comm_lent_t *out)
 {
     gyre_status_t status = GYRE_OK;
     const comm_rdma_t want = (comm_rdma_t)base_setting_int(SET_CUDA_RDMA);
 
-    *out = (comm_direct_t){0};
+    *out = (comm_lent_t){0};
     if (want == COMM_RDMA_OFF)
         snprintf(out->why, sizeof out->why, "GYRE_CUDA_RDMA=off");
     else if (!comm_group_has_network(group))
@@ -60,10 +56,6 @@ gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *b
 
 void comm_group_reclaim(comm_group_t *group)
 {
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        comm_verbs_reclaim(group);
-#endif
-    if (group->ucx)
-        comm_ucx_reclaim(group);
+    if (group->network_state)
+        group->network->reclaim(group);
 }

@@ -5,7 +5,7 @@
  * registration is ever left of memory that the program has freed. The program's own buffers are copied from and to it, which on
  * the device costs a hundredth of what the network does.
  *
- * Messages longer than COMM_DIRECT_LEAST alone may be made from lent memory, and only where both ends lend: those are never
+ * Messages longer than COMM_LEND_LEAST alone may be made from lent memory, and only where both ends lend: those are never
  * touched by the host, on any transport. Which is found out by doing it once, never from what a machine claims. */
 #ifndef COMM_LEND_H
 #define COMM_LEND_H
@@ -13,7 +13,7 @@
 #include "base/device/device.h"
 #include "comm/transport.h"
 
-enum { COMM_DIRECT_LEAST = 64 << 10 };
+enum { COMM_LEND_LEAST = 64 << 10 };
 
 /* As the words of GYRE_CUDA_RDMA. */
 typedef enum { COMM_RDMA_AUTO = 0, COMM_RDMA_DMABUF, COMM_RDMA_PEERMEM, COMM_RDMA_OFF } comm_rdma_t;
@@ -22,22 +22,18 @@ typedef struct {
     int works;
     int flush;     /* 1: base_device_rdma_flush before the device looks at what came */
     char why[440]; /* how, or why not */
-} comm_direct_t;
+} comm_lent_t;
 
 /* Lends the group [base, + bytes) of `device`, one range at a time. OK if not, too (out->works). UNSUPPORTED, quiet: not in the
  * way that GYRE_CUDA_RDMA names. By the thread that drives the group. */
 gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
-                              comm_direct_t *out);
+                              comm_lent_t *out);
 /* Before that memory is freed; nothing is under way from or to it. Does nothing if nothing is lent. */
 void comm_group_reclaim(comm_group_t *group);
 
-/* 1: some rank of the group is reached over verbs or UCX; the same on all ranks. */
+/* 1: some rank of the group is reached over a network; the same on all ranks. */
 int comm_group_has_network(const comm_group_t *group);
 /* 1: `peer` is. */
 int comm_group_is_networked(const comm_group_t *group, int peer);
-
-/* For gyre-doctor: what verbs and UCX would make of memory of `device`, tried. Each text: [bytes]; 1: it works. */
-int comm_verbs_try_device(base_device_t device, char *text, size_t bytes);
-int comm_ucx_try_device(char *text, size_t bytes);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread/futex.h"
 #include "base/log.h"
+#include "base/settings/settings.h"
 
 gyre_status_t comm_send(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
 {
@@ -110,23 +111,36 @@ gyre_status_t comm_link_broken(const comm_link_t *link, const char *why)
                            link->lane, why);
 }
 
-static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_link_t **out)
+static comm_scope_t scope_of(const comm_group_t *group, int peer)
 {
     if (peer == group->rank)
-        return comm_self_connect(group, lane, out);
-    if (group->local_of[peer] >= 0 && !comm_shuns_memory(group->transport))
-        return comm_shm_connect(group, peer, lane, out);
-    if (group->transport == COMM_FORCE_SHM)
+        return COMM_TO_ITSELF;
+    return group->local_of[peer] >= 0 && !comm_group_shuns_memory(group) ? COMM_ON_HOST : COMM_BETWEEN_HOSTS;
+}
+
+static const comm_transport_ops_t *transport_to(const comm_group_t *group, int peer)
+{
+    const comm_scope_t scope = scope_of(group, peer);
+
+    if (scope == COMM_BETWEEN_HOSTS)
+        return group->network;
+    for (int i = 0; i < COMM_TRANSPORTS && comm_transports[i]; i++)
+        if (comm_transports[i]->scope == scope && !comm_transports[i]->missing)
+            return comm_transports[i];
+    return NULL;
+}
+
+static gyre_status_t connect_link(comm_group_t *group, int peer, int lane, comm_link_t **out)
+{
+    const comm_transport_ops_t *ops = transport_to(group, peer);
+
+    if (!ops)
         return gyre_fail(
             GYRE_ERR_UNSUPPORTED,
             "rank %d cannot share memory with rank %d (world rank %d): they are on different hosts, or in "
-            "containers that see different networks; unset GYRE_TRANSPORT=shm so that UCX joins them",
-            group->rank, peer, group->world_ranks[peer]);
-#ifdef GYRE_VERBS
-    if (group->verbs)
-        return comm_verbs_connect(group, peer, lane, out);
-#endif
-    return comm_ucx_connect(group, peer, lane, out);
+            "containers that see different networks; unset GYRE_TRANSPORT=%s so that a network joins them",
+            group->rank, peer, group->world_ranks[peer], base_setting_string(SET_TRANSPORT));
+    return ops->connect(group, peer, lane, out);
 }
 
 gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link_t **out)

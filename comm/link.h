@@ -6,9 +6,20 @@
 #include "comm/memory/segment.h"
 #include "comm/transport.h"
 
-/* A transport is these calls. Their contracts are those of the public functions of comm/transport.h. */
+/* Which pairs of ranks a transport joins. */
+typedef enum { COMM_TO_ITSELF, COMM_ON_HOST, COMM_BETWEEN_HOSTS } comm_scope_t;
+
+enum { COMM_SAID_WORDS = 2 }; /* of each transport in a card */
+
+/* A transport is these calls, for its links and for groups. Everything outside its folder knows it by its row
+ * in the table of comm/transports.c alone. The contracts of a link's calls are those of the public functions
+ * of comm/transport.h. */
 typedef struct {
-    const char *name;
+    const char *name; /* as GYRE_TRANSPORT has it */
+    comm_scope_t scope;
+    const char *missing; /* NULL: this build has it; else there are no calls, and this says what to do */
+
+    /* ---- a link */
     gyre_status_t (*send)(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
     gyre_status_t (*recv)(comm_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
     gyre_status_t (*recv_view)(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
@@ -16,24 +27,51 @@ typedef struct {
     void (*release)(comm_link_t *link, comm_msg_t *msg);
     int (*their_call)(comm_link_t *link, comm_call_t *call);
     int (*linger)(comm_link_t *link); /* NULL: nothing better than to relax and to move the group */
+    gyre_status_t (*connect)(comm_group_t *group, int peer, int lane, comm_link_t **out);
     void (*close)(comm_link_t *link); /* frees the link */
-} comm_link_ops_t;
+
+    /* ---- a group: transports between hosts. A group has at most one of them (comm_group_t.network). It keeps what
+     * it needs in network_state; while that is NULL, only introduce and prepare are called. */
+
+    /* Writes what this rank tells the others before they choose; word[0] stays 0 if it cannot use the
+     * transport. */
+    void (*introduce)(uint32_t word[COMM_SAID_WORDS]);
+    /* Collective; all cards are there. quiet: UNSUPPORTED on all ranks, without an error logged, if some rank
+     * cannot; network_state is NULL then. After another error leave is called. */
+    gyre_status_t (*prepare)(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                             base_time_t deadline);
+    void (*leave)(comm_group_t *group); /* after its links were closed; network_state becomes NULL */
+    void (*progress)(comm_group_t *group);
+    int thread_safe; /* 1: progress and sleep lock, so any thread may call them, whoever drives the group */
+    /* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most
+     * `ms` milliseconds. arm may be NULL. */
+    void (*arm)(comm_group_t *group);
+    void (*sleep)(comm_group_t *group, int ms);
+    /* As comm_group_let_go and comm_group_unanswered; NULL: nothing to do, none. */
+    void (*let_go)(comm_group_t *group);
+    int (*unanswered)(const comm_group_t *group, char *text, size_t bytes);
+    /* As comm_group_lend and comm_group_reclaim; before its links are closed. */
+    gyre_status_t (*lend)(comm_group_t *group, base_device_t device, void *base, size_t bytes,
+                          comm_lent_t *out);
+    void (*reclaim)(comm_group_t *group);
+
+    /* ---- for gyre-doctor: as comm_transport_describe and comm_transport_try_device; NULL: nothing to say. */
+    gyre_status_t (*describe)(int part, char *text, size_t bytes);
+    int (*try_device)(base_device_t device, char *text, size_t bytes);
+} comm_transport_ops_t;
+
+/* comm/transports.c: in the order of preference, then NULLs. */
+extern const comm_transport_ops_t *const comm_transports[COMM_TRANSPORTS];
+/* The place of a row in the table; a card and a world have a place for each. */
+int comm_transport_number(const comm_transport_ops_t *ops);
 
 struct comm_link {
-    const comm_link_ops_t *ops;
+    const comm_transport_ops_t *ops;
     comm_group_t *group; /* borrowed */
     int peer;            /* rank in the group */
     int lane;
     size_t bytes; /* heap memory of this link, for the statistics */
 };
-
-typedef enum { COMM_AUTO = 0, COMM_FORCE_SHM = 1, COMM_FORCE_UCX = 2, COMM_FORCE_VERBS = 3 } comm_transport_t;
-
-/* 1: ranks of one host are to reach each other as ranks of different hosts do. */
-static inline int comm_shuns_memory(comm_transport_t transport)
-{
-    return transport == COMM_FORCE_UCX || transport == COMM_FORCE_VERBS;
-}
 
 enum { COMM_CORE_WORDS = 16 };
 
@@ -45,16 +83,12 @@ typedef struct {
     uint64_t hint; /* equal for ranks that are probably on one host; only saves attempts, decides nothing */
     uint64_t probe_address, probe_value; /* a word of its memory and what is in it: for trying CMA */
     int32_t pid;
-    int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; comm_transport_t */
+    int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; number in the table, -1: auto */
     uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
-    uint32_t verbs;   /* 1: this build has the verbs transport and the host an RDMA device */
-    uint32_t links;   /* that this rank's UCX would stripe TCP over; 0: UCX is ruled out */
-    uint32_t piece;   /* comm_ucx_piece(), or 0 */
+    /* By each transport's introduce; 0s: GYRE_TRANSPORT rules it out. */
+    uint32_t said[COMM_TRANSPORTS][COMM_SAID_WORDS];
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
 } comm_card_t;
-
-typedef struct comm_ucx_group comm_ucx_group_t;
-typedef struct comm_verbs_group comm_verbs_group_t;
 
 struct comm_group {
     comm_world_t *world; /* borrowed */
@@ -70,12 +104,12 @@ struct comm_group {
     comm_link_t **links; /* [n * COMM_LANES], NULL: not connected */
     int cores;           /* that the ranks of this host may use together; at least 1 */
     int oversubscribed;
-    comm_transport_t transport;
-    base_time_t spin_ns;    /* GYRE_SPIN; 0: chosen by comm/wait.c */
-    comm_segment_t seg;     /* seg.base NULL: no peers on this host */
-    comm_outbox_t exchange; /* base NULL: none */
-    comm_bell_t own_bell;   /* used when there is no segment */
-    comm_bell_t *bell;      /* this rank's: in the segment or own_bell */
+    const comm_transport_ops_t *forced; /* by GYRE_TRANSPORT; NULL: auto */
+    base_time_t spin_ns;                /* GYRE_SPIN; 0: chosen by comm/wait.c */
+    comm_segment_t seg;                 /* seg.base NULL: no peers on this host */
+    comm_outbox_t outbox;               /* base NULL: none */
+    comm_bell_t own_bell;               /* used when there is no segment */
+    comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */
     comm_board_t own_board;
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */
@@ -86,65 +120,28 @@ struct comm_group {
     long switches;      /* involuntary ones of the waiting thread, at the last look */
     _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
     int on_trouble;     /* 1: registered with the watcher */
-    struct comm_reach *reach;     /* comm/peer_memory.c; NULL: nothing was reached yet */
-    comm_ucx_group_t *ucx;        /* NULL: no rank needs UCX */
-    comm_verbs_group_t *verbs;    /* NULL: not used */
-    _Atomic size_t private_bytes; /* another thread's UCX callback may make an inbox for this group */
+    struct comm_peer_memory **peer_memory; /* [n] comm/peer_memory.h; NULLs until used */
+    const comm_transport_ops_t *network;   /* joins ranks that share no memory; NULL: no rank needs it */
+    void *network_state;                   /* its own */
+    _Atomic size_t private_bytes; /* a network's callback in another thread may allocate for this group */
     uint64_t connections;
 };
 
+/* 1: ranks of one host are to reach each other as ranks of different hosts do. */
+static inline int comm_group_shuns_memory(const comm_group_t *group)
+{
+    return group->forced && group->forced->scope == COMM_BETWEEN_HOSTS;
+}
+
 /* Finds out who shares this host and makes the segment (comm/locate.c). Collective. */
-gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn exchange, void *user,
+gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline);
 
 /* comm/cells.c. divide: the leader, with a segment for all `n` of the group, before it offers it; take: everyone, located. */
 void comm_cells_divide(comm_group_t *group);
 void comm_cells_take(comm_group_t *group);
 
-gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out);
-gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
-
-/* How messages of a shm link went; see comm/shm/link.c. */
-typedef enum { COMM_SHM_EAGER, COMM_SHM_WINDOW, COMM_SHM_CMA, COMM_SHM_BULK, COMM_SHM_WAYS } comm_shm_way_t;
-uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way);
-
-/* comm/ucx/worker.c. Bytes of the longest piece that this process's UCX sends, and takes, over TCP; 0: it has not started. Must be the same on all
- * ranks: UCX does not check. */
-uint32_t comm_ucx_piece(void);
-int comm_ucx_links(void); /* that it would stripe TCP over; 1 to 4 */
-/* Collective: exchanges the workers' addresses. group->cards are there. */
-gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange, void *user);
-gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
-void comm_ucx_progress(comm_group_t *group);
-/* Sleeps until something arrives for UCX, at most `ms` milliseconds. */
-void comm_ucx_sleep(comm_group_t *group, int ms);
-void comm_ucx_leave(comm_group_t *group); /* after its links were closed */
-/* comm_group_lend and comm_group_reclaim for either transport; called before its links are closed. */
-gyre_status_t comm_ucx_lend(comm_group_t *group, void *base, size_t bytes, comm_direct_t *out);
-void comm_ucx_reclaim(comm_group_t *group);
-gyre_status_t comm_verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
-                              comm_direct_t *out);
-void comm_verbs_reclaim(comm_group_t *group);
-
-/* comm/verbs/group.c and its neighbours; only in builds with GYRE_VERBS. prepare is collective: all ranks tell each other whether they
- * can and how they are reached. quiet: UNSUPPORTED on all ranks, without an error told, if some rank cannot. */
-int comm_verbs_there(void);
-/* For gyre-doctor: text is what rail `rail` would be and why, or why there is none (INVALID: that are all). */
-gyre_status_t comm_verbs_describe(int rail, char *text, size_t bytes);
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn exchange, void *user,
-                                 base_time_t deadline);
-gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out);
-void comm_verbs_progress(comm_group_t *group);
-/* How many links still wait for their peers to answer, and in text what about the first; text is left alone if none. */
-int comm_verbs_unanswered(const comm_group_t *group, char *text, size_t bytes);
-/* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most `ms` milliseconds. */
-void comm_verbs_arm(comm_group_t *group);
-void comm_verbs_sleep(comm_group_t *group, int ms);
-/* Ends what adapters do with the program's buffers for this group, here and as seen from peers (comm_group_let_go). */
-void comm_verbs_let_go(comm_group_t *group);
-void comm_verbs_leave(comm_group_t *group); /* after its links were closed */
-
-void comm_reach_free(comm_group_t *group);
+void comm_peer_memory_free(comm_group_t *group);
 
 /* 1: a death or an abort has ended the group. Leaves the last error alone. */
 int comm_group_failed(const comm_group_t *group);

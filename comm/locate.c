@@ -6,7 +6,7 @@
  * succeed share its host. Those who fail try again among themselves; a hint that lied costs rounds, never correctness.
  * Normally there is one round.
  *
- * Each round is two exchanges. A rank that meets an error takes part in them to the end and carries its status along, so that
+ * Each round is two all-gathers. A rank that meets an error takes part in them to the end and carries its status along, so that
  * no other waits for it and all return the same error. */
 #include "comm/link.h"
 #include "comm/memory/cma.h"
@@ -28,11 +28,11 @@
 
 enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
 
-/* What leaders say in the first exchange of a round, and members in the second. */
+/* What leaders say in the first all-gather of a round, and members in the second. */
 typedef struct {
     int32_t status;  /* of this rank so far */
-    int32_t host;    /* second exchange: the leader whose segment this rank has; -1: none */
-    uint64_t cookie; /* first exchange: of the segment that this rank offers; 0: none */
+    int32_t host;    /* second all-gather: the leader whose segment this rank has; -1: none */
+    uint64_t cookie; /* first all-gather: of the segment that this rank offers; 0: none */
 } round_t;
 
 static uint64_t random_word(void)
@@ -75,22 +75,14 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     memset(card, 0, sizeof *card);
     card->magic = CARD_MAGIC + (uint32_t)sizeof *card;
     card->pid = (int32_t)getpid();
-    card->transport = (int32_t)group->transport;
+    card->transport = group->forced ? comm_transport_number(group->forced) : -1;
     card->status = GYRE_OK;
-#ifdef GYRE_VERBS
-    card->verbs =
-        group->transport != COMM_FORCE_SHM && group->transport != COMM_FORCE_UCX && comm_verbs_there();
-#else
-    if (group->transport == COMM_FORCE_VERBS)
-        card->status = (int32_t)gyre_fail(GYRE_ERR_UNSUPPORTED,
-                                          "GYRE_TRANSPORT=verbs: this build has no verbs; build with VERBS=1 "
-                                          "(apt install libibverbs-dev), or "
-                                          "use GYRE_TRANSPORT=ucx, which reaches RDMA devices, too");
-#endif
-    if (group->transport == COMM_AUTO || group->transport == COMM_FORCE_UCX) {
-        card->links = (uint32_t)comm_ucx_links();
-        card->piece = comm_ucx_piece();
-    }
+    if (group->forced && group->forced->missing)
+        card->status = (int32_t)gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_TRANSPORT=%s: this build has no %s; %s",
+                                          group->forced->name, group->forced->name, group->forced->missing);
+    for (int i = 0; i < COMM_TRANSPORTS && comm_transports[i]; i++)
+        if (comm_transports[i]->introduce && (!group->forced || group->forced == comm_transports[i]))
+            comm_transports[i]->introduce(card->said[i]);
     card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
                     strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
     card->hint = host_hint(group->world);
@@ -219,7 +211,7 @@ static void number_locals(comm_group_t *group, const int *places, int leader)
         group->local_of[r] = group->host_of[r] == leader ? places[r] : -1;
 }
 
-static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn exchange, void *user,
+static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline, round_t *said, int *places, int *left)
 {
     int me = group->rank, searching = group->host_of[me] < 0, place = 0, have = 0;
@@ -230,7 +222,7 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn exchange
 
     if (leader == me && count > 1)
         say.status = (int32_t)make_segment(group, count, &say);
-    status = exchange(user, &say, sizeof say, said);
+    status = all_gather(user, &say, sizeof say, said);
     if (status == GYRE_OK)
         status = worst(group, said);
     if (status != GYRE_OK)
@@ -246,8 +238,8 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn exchange
     }
     if (say.host >= 0 && group->seg.base)
         group->seg.local = place;
-    /* CMA is tried by every reader on every owner now; the exchange makes the results visible. A place whose rank did not
-     * come keeps its 0, as nobody asks for it. */
+    /* CMA is tried by every reader on every owner now; the all-gather makes the results visible. A place
+     * whose rank did not come keeps its 0, as nobody asks for it. */
     if (say.host >= 0 && group->seg.base) {
         for (int r = 0; r < group->n; r++) {
             if (r == me || group->host_of[r] >= 0 || group->cards[r].hint != group->cards[leader].hint)
@@ -258,7 +250,7 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn exchange
                                       memory_order_release);
         }
     }
-    status = exchange(user, &say, sizeof say, said);
+    status = all_gather(user, &say, sizeof say, said);
     if (status == GYRE_OK)
         status = worst(group, said);
     if (status == GYRE_OK) {
@@ -332,7 +324,7 @@ static gyre_status_t check_cards(const comm_group_t *group)
     return GYRE_OK;
 }
 
-gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn exchange, void *user,
+gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline)
 {
     size_t n = (size_t)group->n;
@@ -350,11 +342,11 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn exchange
     }
     for (int r = 0; r < group->n; r++)
         group->host_of[r] = group->local_of[r] = -1;
-    status = exchange(user, &mine, sizeof mine, group->cards);
+    status = all_gather(user, &mine, sizeof mine, group->cards);
     if (status == GYRE_OK)
         status = check_cards(group);
     while (status == GYRE_OK && left > 0)
-        status = round_once(group, exchange, user, deadline, said, places, &left);
+        status = round_once(group, all_gather, user, deadline, said, places, &left);
     if (status == GYRE_OK) {
         number_hosts(group);
         count_crowd(group);

@@ -14,38 +14,38 @@
 #include "comm/memory/cma.h"
 
 enum {
-    MAPS = 4,     /* windows of a peer that are remembered */
-    FETCH_MS = 2, /* that one call may wait for the peer's watcher to hand over a window */
-    GRACE_MS =
-        1000, /* in which the watcher tells why a peer's memory cannot be reached, if the peer is dead */
+    MAPS = 8,        /* windows of a peer that are remembered */
+    FETCH_MS = 2,    /* that one call may wait for the peer's watcher to hand over a window */
+    GRACE_MS = 1000, /* in which the watcher learns why memory cannot be reached, if the peer is dead */
     CLOSE_MS = 1000
 };
 #define MS ((base_time_t)1000000)
 
+/* A window's number is never used again, so an entry can be stale only for windows that nobody asks for
+ * again. */
 typedef struct {
     uint64_t window; /* 0: unused */
     unsigned char *base;
-    size_t bytes;
+    size_t bytes; /* at least so far it was checked */
 } map_t;
 
-typedef struct {
+struct comm_peer_memory {
+    comm_group_t *group; /* borrowed */
+    int peer;
     map_t maps[MAPS];
     unsigned next;
-    uint64_t refused; /* a window that could not be mapped; 0: none */
-    comm_watch_fetch_t fetch;
+    comm_watch_fetch_t fetch; /* of `wanted` */
+    comm_place_t wanted;      /* window 0: nothing is being fetched */
+    size_t wanted_bytes;
+    uint64_t refused;      /* a window that could not be mapped, until another one could; 0: none */
     base_time_t broken_at; /* 0: not broken */
-} peer_t;
-
-struct comm_reach {
-    int n;
-    peer_t peers[];
 };
 
 /* All read the same settings' words from the cards and the same bytes from the segment, which are written once, before the
  * group exists. */
-int comm_reach_all(const comm_group_t *group)
+int comm_peer_memory_all(const comm_group_t *group)
 {
-    if (group->n < 2 || group->hosts > 1 || !group->seg.base || comm_shuns_memory(group->transport))
+    if (group->n < 2 || group->hosts > 1 || !group->seg.base || comm_group_shuns_memory(group))
         return 0;
     for (int r = 0; r < group->n; r++) {
         if (!group->cards[r].reaches)
@@ -59,7 +59,7 @@ int comm_reach_all(const comm_group_t *group)
     return 1;
 }
 
-comm_place_t comm_reach_place(const void *ptr, size_t bytes)
+comm_place_t comm_place_of(const void *ptr, size_t bytes)
 {
     comm_place_t place = {.address = (uint64_t)(uintptr_t)ptr};
     size_t offset = 0;
@@ -70,150 +70,192 @@ comm_place_t comm_reach_place(const void *ptr, size_t bytes)
     return place;
 }
 
-static peer_t *peer_of(comm_group_t *group, int peer)
+comm_peer_memory_t *comm_peer_memory(comm_group_t *group, int peer)
 {
-    size_t bytes = sizeof(struct comm_reach) + (size_t)group->n * sizeof(peer_t);
+    comm_peer_memory_t **place = &group->peer_memory[peer];
 
-    if (!group->reach) {
-        group->reach = calloc(1, bytes);
-        if (!group->reach)
-            return NULL;
-        group->reach->n = group->n;
-        group->private_bytes += bytes;
+    if (!*place && (*place = calloc(1, sizeof **place))) {
+        (*place)->group = group;
+        (*place)->peer = peer;
+        group->private_bytes += sizeof **place;
     }
-    return &group->reach->peers[peer];
+    return *place;
 }
 
-void comm_reach_free(comm_group_t *group)
+void comm_peer_memory_free(comm_group_t *group)
 {
-    for (int r = 0; group->reach && r < group->reach->n; r++)
-        comm_watch_fetch_drop(&group->reach->peers[r].fetch);
-    free(group->reach);
-    group->reach = NULL;
+    for (int r = 0; group->peer_memory && r < group->n; r++) {
+        if (group->peer_memory[r])
+            comm_watch_fetch_drop(&group->peer_memory[r]->fetch);
+        free(group->peer_memory[r]);
+        group->peer_memory[r] = NULL;
+    }
 }
 
-gyre_status_t comm_reach_map(comm_group_t *group, int peer, const comm_place_t *place, size_t bytes,
-                             void **at)
+/* ---- windows ------------------------------------------------------------------------------------------- */
+
+static map_t *find(comm_peer_memory_t *memory, uint64_t window)
 {
-    peer_t *p = peer_of(group, peer);
+    for (unsigned i = 0; i < MAPS; i++)
+        if (memory->maps[i].window == window)
+            return &memory->maps[i];
+    return NULL;
+}
+
+/* Goes on with fetching and mapping what is wanted. Anything but IN_PROGRESS ends that. */
+static gyre_status_t fetch(comm_peer_memory_t *memory)
+{
+    const comm_group_t *group = memory->group;
+    const comm_place_t *wanted = &memory->wanted;
     const void *found = NULL;
+    gyre_status_t status = comm_mem_map(group->world->watch, group->cards[memory->peer].address,
+                                        wanted->window, (size_t)wanted->offset, memory->wanted_bytes,
+                                        &memory->fetch, base_now() + FETCH_MS * MS, &found);
 
-    if (place->window == 0)
-        return GYRE_ERR_UNSUPPORTED;
-    if (!p)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to remember windows of %d ranks", group->n);
-    for (unsigned i = 0; i < MAPS; i++) {
-        const map_t *map = &p->maps[i];
-        if (map->window == place->window && place->offset <= map->bytes &&
-            bytes <= map->bytes - place->offset) {
-            *at = map->base + place->offset;
-            return GYRE_OK;
-        }
-    }
-    if (p->refused == place->window)
-        return GYRE_ERR_UNSUPPORTED;
-    gyre_status_t status =
-        comm_mem_map(group->world->watch, group->cards[peer].address, place->window, (size_t)place->offset,
-                     bytes, &p->fetch, base_now() + FETCH_MS * MS, &found);
     if (status == GYRE_IN_PROGRESS)
         return status;
-    if (status != GYRE_OK) {
-        p->refused = place->window;
-        return GYRE_ERR_UNSUPPORTED;
+    if (status == GYRE_OK) {
+        map_t *map = find(memory, wanted->window);
+        if (!map)
+            map = &memory->maps[memory->next++ % MAPS];
+        *map = (map_t){.window = wanted->window,
+                       .base = (unsigned char *)(uintptr_t)found - wanted->offset,
+                       .bytes = (size_t)wanted->offset + memory->wanted_bytes};
     }
-    *at = (void *)(uintptr_t)found;
-    p->maps[p->next++ % MAPS] = (map_t){.window = place->window,
-                                        .base = (unsigned char *)*at - place->offset,
-                                        .bytes = (size_t)place->offset + bytes};
-    return GYRE_OK;
+    memory->refused = status == GYRE_OK ? 0 : wanted->window;
+    memory->wanted.window = 0;
+    return status;
 }
 
-/* A call that the kernel refused. Death is the watcher's to tell, and it may take a moment longer than it takes to find that memory
- * is gone. But where a word is still read that was when the group was made, the peer lives, and it is the buffer. */
-static gyre_status_t unreachable(comm_group_t *group, int peer, int to_output, uint64_t address, size_t bytes,
-                                 int err)
+gyre_status_t comm_peer_memory_map(comm_peer_memory_t *memory, const comm_place_t *place, size_t bytes,
+                                   void **at)
 {
-    const comm_card_t *card = &group->cards[peer];
-    peer_t *p = peer_of(group, peer);
-    base_time_t now = base_now();
-    gyre_status_t lost = comm_group_lost(group);
-    const char *call = to_output ? "process_vm_writev" : "process_vm_readv";
-    uint64_t word;
+    const map_t *map = place->window != 0 ? find(memory, place->window) : NULL;
+    gyre_status_t status = GYRE_OK;
+
+    if (map && place->offset <= map->bytes && bytes <= map->bytes - place->offset) {
+        *at = map->base + place->offset;
+        return GYRE_OK;
+    }
+    if (place->window == 0 || memory->refused == place->window)
+        return GYRE_ERR_UNSUPPORTED;
+    /* Another lane's window comes first: a fetch that was begun is for one window. */
+    if (memory->wanted.window != 0 && memory->wanted.window != place->window)
+        status = fetch(memory);
+    if (status == GYRE_IN_PROGRESS)
+        return status;
+    memory->wanted = *place;
+    memory->wanted_bytes = bytes;
+    status = fetch(memory);
+    if (status == GYRE_OK)
+        *at = find(memory, place->window)->base + place->offset;
+    return status == GYRE_OK || status == GYRE_IN_PROGRESS ? status : GYRE_ERR_UNSUPPORTED;
+}
+
+/* ---- the kernel's way ---------------------------------------------------------------------------------- */
+
+gyre_status_t comm_peer_memory_lost(comm_peer_memory_t *memory)
+{
+    const base_time_t now = base_now();
+    gyre_status_t lost = comm_group_lost(memory->group);
 
     if (lost != GYRE_OK)
+        return lost;
+    if (memory->broken_at == 0)
+        memory->broken_at = now;
+    return now - memory->broken_at < GRACE_MS * MS ? GYRE_IN_PROGRESS : GYRE_OK;
+}
+
+/* A call that the kernel refused. But where a word is still read that was when the group was made, the peer
+ * lives, and it is the buffer. */
+static gyre_status_t unreachable(comm_peer_memory_t *memory, const comm_place_t *place, int to_output,
+                                 size_t offset, size_t bytes, int err)
+{
+    const comm_card_t *card = &memory->group->cards[memory->peer];
+    const char *call = to_output ? "process_vm_writev" : "process_vm_readv";
+    gyre_status_t lost = comm_peer_memory_lost(memory);
+    uint64_t word;
+
+    if (lost != GYRE_OK && lost != GYRE_IN_PROGRESS)
         return lost;
     if (err == EFAULT && comm_cma_read(card->pid, card->probe_address, &word, sizeof word) == 0)
         return gyre_fail_quiet(
             GYRE_ERR_TRANSPORT,
             "the kernel lets no other process reach the %s buffer of rank %d (%zu bytes at %#llx, %s: %s); "
             "GYRE_SHM_COPY=copy on all ranks avoids it, or a window (gyre_mem_alloc)%s",
-            to_output ? "output" : "input", peer, bytes, (unsigned long long)address, call, strerror(err),
+            to_output ? "output" : "input", memory->peer, bytes,
+            (unsigned long long)(place->address + offset), call, strerror(err),
             to_output ? "; for broadcast also GYRE_ALGO=broadcast:direct" : "");
-    if (p && p->broken_at == 0)
-        p->broken_at = now;
-    if (p && now - p->broken_at < GRACE_MS * MS)
-        return GYRE_IN_PROGRESS;
+    if (lost == GYRE_IN_PROGRESS)
+        return lost;
+    if (place->window != 0)
+        return gyre_fail_quiet(GYRE_ERR_TRANSPORT,
+                               "a window of rank %d could not be mapped here (see ulimit -n and -v), and %s "
+                               "fails (%s); GYRE_SHM_COPY=copy avoids windows",
+                               memory->peer, call, strerror(err));
     return gyre_fail_quiet(
         GYRE_ERR_TRANSPORT,
         "%s was allowed on the memory of rank %d when the group was made and fails now (%s); "
         "GYRE_SHM_COPY=copy avoids it",
-        call, peer, strerror(err));
+        call, memory->peer, strerror(err));
 }
 
-static gyre_status_t reached(comm_group_t *group, int peer)
+gyre_status_t comm_peer_memory_read(comm_peer_memory_t *memory, const comm_place_t *place, size_t offset,
+                                    void *to, size_t bytes)
 {
-    if (group->reach)
-        group->reach->peers[peer].broken_at = 0;
+    int err = comm_cma_read(memory->group->cards[memory->peer].pid, place->address + offset, to, bytes);
+
+    if (err)
+        return unreachable(memory, place, 0, offset, bytes, err);
+    memory->broken_at = 0;
     return GYRE_OK;
 }
 
-gyre_status_t comm_reach_read(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
-                              void *to, size_t bytes)
+gyre_status_t comm_peer_memory_write(comm_peer_memory_t *memory, const comm_place_t *place, size_t offset,
+                                     const void *from, size_t bytes)
 {
-    int err = comm_cma_read(group->cards[peer].pid, place->address + offset, to, bytes);
+    int err = comm_cma_write(memory->group->cards[memory->peer].pid, place->address + offset, from, bytes);
 
-    return err ? unreachable(group, peer, 0, place->address + offset, bytes, err) : reached(group, peer);
+    if (err)
+        return unreachable(memory, place, 1, offset, bytes, err);
+    memory->broken_at = 0;
+    return GYRE_OK;
 }
 
-gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
-                               const void *from, size_t bytes)
-{
-    int err = comm_cma_write(group->cards[peer].pid, place->address + offset, from, bytes);
-
-    return err ? unreachable(group, peer, 1, place->address + offset, bytes, err) : reached(group, peer);
-}
+/* ---- giving up early ----------------------------------------------------------------------------------- */
 
 static comm_board_t *board_of(const comm_group_t *group, int rank)
 {
     return comm_segment_board(&group->seg, group->local_of[rank]);
 }
 
-/* The fence pairs with the one in comm_reach_close: either we see that the owner has closed, or it sees that we are inside. */
-int comm_reach_enter(comm_group_t *group)
+/* The fence pairs with the one in comm_peer_memory_close: either we see that the owner has closed, or it sees
+ * that we are inside. */
+int comm_peer_memory_enter(comm_group_t *group)
 {
     atomic_store_explicit(&group->board->inside, 1, memory_order_relaxed);
     base_fence();
     for (int r = 0; r < group->n; r++)
         if (atomic_load_explicit(&board_of(group, r)->closed, memory_order_relaxed)) {
-            comm_reach_leave(group);
+            comm_peer_memory_leave(group);
             return 0;
         }
     return 1;
 }
 
-void comm_reach_leave(comm_group_t *group)
+void comm_peer_memory_leave(comm_group_t *group)
 {
-    /* Release: what we did is done for whoever sees the 0 (acquire in comm_reach_close). */
+    /* Release: what we did is done for whoever sees the 0 (acquire in comm_peer_memory_close). */
     atomic_store_explicit(&group->board->inside, 0, memory_order_release);
 }
 
-void comm_reach_close(comm_group_t *group)
+void comm_peer_memory_close(comm_group_t *group)
 {
     base_time_t until = base_now() + CLOSE_MS * MS;
 
     if (group->n < 2 || group->hosts > 1 || !group->seg.base)
         return; /* nobody could */
-    comm_reach_leave(group);
+    comm_peer_memory_leave(group);
     atomic_store_explicit(&group->board->closed, 1, memory_order_relaxed);
     base_fence();
     for (int r = 0; r < group->n; r++)

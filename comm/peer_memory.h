@@ -1,12 +1,15 @@
-/* comm/peer_memory.h: working in the memory of other ranks of this host, without messages.
+/* comm/peer_memory.h: the memory of another rank of this host: read and written where it lies.
  *
- * Between an announcement (a comm_place_t that a rank sends) and a notice (that the others are done), its peers may read
- * and write the announced buffers: through a mapping where these lie in windows, else by process_vm_readv and
- * process_vm_writev. Who may touch what meanwhile is the schedule's business (collectives/run/joint.h).
+ *     place     where a buffer lies: its owner sends it, in a message's head (comm/shm) or in an announcement
+ *     map       where that is mapped here, if it lies in a window (comm/memory)
+ *     read, write   by the kernel (process_vm_readv, process_vm_writev), if it does not
  *
- * A rank that gives up early must not have its memory written to afterwards. So who works in others' memory says so
- * (comm_reach_enter), and a rank whose communicator failed closes its memory and waits for those who are inside
- * (comm_reach_close). */
+ * There is one object for each peer of a group, for all links with it and for collectives (collectives/run/joint.h). It
+ * belongs to the thread that drives the group. Its users, messages or a schedule, know who may touch which bytes when.
+ *
+ * A rank that gives up early must not have its memory written to afterwards. So a rank that works in others' memory
+ * without messages says so (enter), and a rank whose group failed closes its memory and waits for those who are inside
+ * (close). */
 #ifndef COMM_PEER_MEMORY_H
 #define COMM_PEER_MEMORY_H
 
@@ -18,26 +21,35 @@ typedef struct {
     uint64_t address;        /* in that rank's address space */
 } comm_place_t;
 
-/* 1: every rank of the group can reach all memory of every other: the same answer on all ranks. */
-int comm_reach_all(const comm_group_t *group);
+comm_place_t comm_place_of(const void *ptr, size_t bytes);
 
-comm_place_t comm_reach_place(const void *ptr, size_t bytes);
+typedef struct comm_peer_memory comm_peer_memory_t;
 
-/* OK: *at is where `bytes` of `peer` at `place` are mapped here. IN_PROGRESS: not yet, call again. UNSUPPORTED (quiet): they
- * are in no window, or it cannot be mapped: use read and write. */
-gyre_status_t comm_reach_map(comm_group_t *group, int peer, const comm_place_t *place, size_t bytes,
-                             void **at);
+/* That of `peer`, which shares this host; made at the first call, and gone with the group's links. NULL: no
+ * memory. */
+comm_peer_memory_t *comm_peer_memory(comm_group_t *group, int peer);
+
+/* OK: *at is where `bytes` at `place` are mapped here. IN_PROGRESS: not yet, call again. UNSUPPORTED (quiet):
+ * they are in no window, or it cannot be mapped: use read and write. */
+gyre_status_t comm_peer_memory_map(comm_peer_memory_t *memory, const comm_place_t *place, size_t bytes,
+                                   void **at);
 /* Copies `bytes` at `offset` from `place`, of a peer's input, or to it, of its output. IN_PROGRESS: the peer may have died, call
  * again. TRANSPORT at once (quiet): it lives, and the kernel does not let others reach this memory (EFAULT). */
-gyre_status_t comm_reach_read(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
-                              void *to, size_t bytes);
-gyre_status_t comm_reach_write(comm_group_t *group, int peer, const comm_place_t *place, size_t offset,
-                               const void *from, size_t bytes);
+gyre_status_t comm_peer_memory_read(comm_peer_memory_t *memory, const comm_place_t *place, size_t offset,
+                                    void *to, size_t bytes);
+gyre_status_t comm_peer_memory_write(comm_peer_memory_t *memory, const comm_place_t *place, size_t offset,
+                                     const void *from, size_t bytes);
+/* After a failure that may be the peer's death, which the watcher may learn of a moment later. IN_PROGRESS:
+ * that moment is not over. Then what comm_group_lost says; OK: the peer lives. */
+gyre_status_t comm_peer_memory_lost(comm_peer_memory_t *memory);
 
-/* Before and after touching any of it. 0: a rank has closed its memory; its failure will be told. */
-int comm_reach_enter(comm_group_t *group);
-void comm_reach_leave(comm_group_t *group);
+/* 1: every rank of the group can reach all memory of every other: the same answer on all ranks. */
+int comm_peer_memory_all(const comm_group_t *group);
+/* Before and after touching any of it without messages. 0: a rank has closed its memory; its failure will be
+ * reported. */
+int comm_peer_memory_enter(comm_group_t *group);
+void comm_peer_memory_leave(comm_group_t *group);
 /* From now on nobody touches this rank's memory; waits up to a second for those who do. */
-void comm_reach_close(comm_group_t *group);
+void comm_peer_memory_close(comm_group_t *group);
 
 #endif

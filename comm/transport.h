@@ -18,6 +18,7 @@
 
 #include <gyre/comm.h>
 
+#include "base/device/device.h"
 #include "comm/memory/message.h"
 #include "comm/memory/outbox.h"
 #include "comm/recorder/recorder.h"
@@ -68,12 +69,14 @@ void comm_release(comm_link_t *link, comm_msg_t *msg);
 int comm_linger(comm_link_t *link);
 /* After MISMATCH: the call that the peer's message belongs to, as far as known; 0 if unknown. */
 int comm_link_their_call(comm_link_t *link, comm_call_t *call);
-/* "shm", "verbs", "ucx", "self". */
+/* The name of its transport. */
 const char *comm_link_transport(const comm_link_t *link);
 
 /* Passes `bytes` from every member to every member, in group-rank order, over the parent communicator or the
  * bootstrap. Collective over the group. */
 typedef gyre_status_t (*comm_all_gather_fn)(void *user, const void *mine, size_t bytes, void *all);
+
+enum { COMM_TRANSPORTS = 6, COMM_KEPT_WORDS = 2 }; /* rows of the table in comm/transports.c, at most */
 
 /* The process's place in the job; made once by gyre_init. Borrowed by its groups. */
 typedef struct {
@@ -86,25 +89,25 @@ typedef struct {
     /* Set by comm_group_create once a group of this process was found to have more ranks on the host than cores;
      * later groups of the process then wait politely too. Starts as 0. */
     _Atomic int crowded;
-    /* What came of trying RDMA between its ranks (comm/verbs/probe.c): which rails of its adapters make planes. Starts as 0s. */
+    /* What each transport remembers from group to group, by its number in the table; its own. Starts as
+     * 0s. */
     struct {
-        uint64_t name; /* of the try; 0: none so far */
-        int rails;     /* 0: RDMA does not join the ranks */
-        unsigned char rail[4];
-    } verbs;
+        uint64_t word[COMM_KEPT_WORDS];
+    } kept[COMM_TRANSPORTS];
 } comm_world_t;
 
 /* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks share
  * this host (by fetching each other's memory, not by names), makes the shared segment, connects nothing yet. */
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                                comm_all_gather_fn exchange, void *user, base_time_t deadline,
+                                comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
-/* A group that has failed lets go of the program's buffers: when this returns, no peer and no adapter reads or writes the
- * buffers of what was under way in it any more, so that their owner may be told of the failure. Bounded: a second or so where
- * something does not answer. Nothing can be sent or received in the group afterwards; other groups are not touched. By the thread
- * that drives the group. Not so over UCX, which cannot take back what it has begun without cutting connections that other groups
- * share: there the buffers are free once the group is shut or destroyed. */
+/* A group that has failed lets go of the program's buffers: when this returns, no peer and no adapter reads
+ * or writes the buffers of what was under way in it any more, so that their owner may be told of the failure.
+ * Bounded: a second or so where something does not answer. Nothing can be sent or received in the group
+ * afterwards; other groups are not touched. By the thread that drives the group. Where its network cannot
+ * take back what it has begun without cutting connections that other groups share (UCX), the buffers are free
+ * once the group is shut or destroyed. */
 void comm_group_let_go(comm_group_t *group);
 /* Ends what is under way and closes the links, of a group that has failed; all that is left to do with it is to destroy it. */
 void comm_group_shut(comm_group_t *group);
@@ -112,13 +115,14 @@ void comm_group_shut(comm_group_t *group);
 /* The link is made on first use; that waits for nobody: connections and windows are completed by use.
  * peer == own rank gives the self link. */
 gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link_t **out);
-/* Moves whatever needs moving (UCX worker, completions of verbs); cheap when nothing does. By the thread that drives the group. */
+/* Moves what the group's network has to move; cheap when nothing does. By the thread that drives the
+ * group. */
 void comm_group_progress(comm_group_t *group);
 /* For the story of an operation that did not end in time: how many links still wait for their peers' first answer, and what about
  * one of them in `text`, which stays as it is if there is none. */
 int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
 
-/* The exchange of a group whose members all share this host, or NULL. */
+/* The outbox of a group whose members all share this host, or NULL. */
 comm_outbox_t *comm_group_outbox(comm_group_t *group);
 /* Has its pages mapped; before the first operation, so that a communicator that has none costs no memory. */
 void comm_group_outbox_populate(comm_group_t *group);
@@ -152,6 +156,17 @@ int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call)
  * `seq` with rank `partner`. 0: forgotten, or not visible from here. */
 int comm_group_find_call(const comm_group_t *group, int rank, uint32_t seq, int p2p, int partner,
                          comm_call_t *call);
+
+/* The transports that there are, for tools, by their numbers in the table. NULL: no more. */
+const char *comm_transport_name(int number);
+int comm_transport_find(const char *name); /* -1: there is none of that name */
+int comm_transport_is_network(int number); /* 1: it joins hosts */
+/* text: what its part `part`, from 0, would be here and why, such as a port of an adapter; or why it cannot
+ * be used. INVALID, quiet: it has no such part. */
+gyre_status_t comm_transport_describe(int number, int part, char *text, size_t bytes);
+/* What it would make of memory of `device`, tried. 1: sends from it and receives into it; 0: does not; text
+ * says how or why not. -1: it has nothing to do with devices. */
+int comm_transport_try_device(int number, base_device_t device, char *text, size_t bytes);
 
 typedef struct {
     size_t shared_bytes, private_bytes;

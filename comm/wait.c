@@ -3,7 +3,7 @@
  *              peers are on time              more ranks than cores, or peers often late
  *     first    spin for GYRE_SPIN (10 ms)     spin for 6 turns (or GYRE_SPIN)
  *     then     -                              200 times sched_yield, unless yields have cost a time slice lately
- *     then     sleep on the doorbell (futex), or in UCX's or verbs' event descriptors, a bounded time; again
+ *     then     sleep on the doorbell (futex), or in the network's event descriptors, a bounded time; again
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy with
  * other work: the scheduler may have put two ranks on one core, where each message costs a time slice for as long
@@ -24,10 +24,10 @@ enum {
     SPIN_TURNS = 6,    /* where cores are scarce: turns before the first yield */
     YIELD_TURNS = 200, /* and yields before sleeping: each lets every other runnable rank of the core run */
     SLEEP_MS = 50,     /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
-    /* UCX's descriptor does not hear doorbells of shared memory, nor verbs' a plain write whose sender has not seen yet
-     * that we sleep (comm/verbs/link.c). */
-    UCX_SLEEP_MS = 5,
-    UCX_SHM_SLEEP_MS = 1
+    /* A network's descriptor does not hear doorbells of shared memory, nor perhaps a plain write by RDMA
+     * whose sender has not seen yet that we sleep. */
+    NETWORK_SLEEP_MS = 5,
+    NETWORK_SHM_SLEEP_MS = 1
 };
 enum {
     LATE_STEP = 16,  /* a wait of more than LATE_NS in which this thread lost its core */
@@ -195,20 +195,13 @@ static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
     int ms = SLEEP_MS;
     base_time_t until;
 
-    if (group->ucx || group->verbs)
-        ms = group->seg.base && !comm_shuns_memory(group->transport) ? UCX_SHM_SLEEP_MS : UCX_SLEEP_MS;
+    if (group->network_state)
+        ms = group->seg.base && !comm_group_shuns_memory(group) ? NETWORK_SHM_SLEEP_MS : NETWORK_SLEEP_MS;
     until = now + ms * MS;
     if (until > wait->deadline)
         until = wait->deadline;
-#ifdef GYRE_VERBS
-    if (group->verbs) {
-        comm_verbs_sleep(group, base_poll_ms(until));
-        wait->sleeps++;
-        return;
-    }
-#endif
-    if (group->ucx)
-        comm_ucx_sleep(group, base_poll_ms(until));
+    if (group->network_state)
+        group->network->sleep(group, base_poll_ms(until));
     else
         base_futex_wait(&group->bell->bell, wait->bell, until);
     wait->sleeps++;
@@ -217,7 +210,8 @@ static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
 /* The first of the two steps into sleep (see wait.h). */
 static void announce(comm_wait_t *wait)
 {
-    comm_bell_t *bell = wait->group->bell;
+    comm_group_t *group = wait->group;
+    comm_bell_t *bell = group->bell;
 
     /* Read before the announcement: a ringer takes the announcement back and then changes the word, so whoever takes this one
      * back, be it for a message that was seen long ago, changes it after this load, and the futex wait returns at
@@ -228,23 +222,22 @@ static void announce(comm_wait_t *wait)
     /* Pairs with the order in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
      * the caller looks once more. */
     comm_bell_fence(bell);
-#ifdef GYRE_VERBS
-    if (wait->group->verbs)
-        comm_verbs_arm(wait->group);
-#endif
+    if (group->network_state && group->network->arm)
+        group->network->arm(group);
     wait->armed = 1;
 }
 
 gyre_status_t comm_wait_idle(comm_wait_t *wait)
 {
+    comm_group_t *group = wait->group;
     gyre_status_t status = look_for_trouble(wait);
     base_time_t now = 0;
 
     if (status != GYRE_OK)
         return status;
     wait->turns++;
-    if (wait->group->ucx)
-        comm_ucx_progress(wait->group);
+    if (group->network_state && group->network->thread_safe)
+        group->network->progress(group);
     if (wait->armed) {
         sleep_a_bit(wait, base_now());
         disarm(wait);

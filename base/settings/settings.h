@@ -62,6 +62,8 @@ typedef struct {
     const char *source; /* "default", "environment", or as given to base_settings_set */
 } base_setting_row_t;
 base_setting_row_t base_setting_row(base_setting_t id);
+/* The default of a SECONDS setting: for code that needs a time while the setting is 0, which means never. */
+double base_setting_standard_seconds(base_setting_t id);
 /* The setting whose name is nearest to `name` in edits. */
 base_setting_t base_setting_nearest(const char *name);
 

@@ -342,6 +342,14 @@ base_setting_row_t base_setting_row(base_setting_t id)
                                 rows[id].meaning, value,         now->sources[id]};
 }
 
+double base_setting_standard_seconds(base_setting_t id)
+{
+    base_setting_value_t value;
+    const int ok = (unsigned)id < SET_COUNT && rows[id].kind == BASE_SETTING_SECONDS &&
+                   base_setting_parse(rows[id].kind, rows[id].unit, rows[id].standard, &value);
+    return ok ? value.seconds : 0.0; /* tests/base/test_settings.c parses all defaults */
+}
+
 base_setting_t base_setting_nearest(const char *name)
 {
     base_setting_t best = (base_setting_t)0;

@@ -15,7 +15,7 @@
 #include "collectives/api/sized.h"
 #include "collectives/run/bounce.h"
 #include "collectives/gpu/gpu.h"
-#include "collectives/schedules/generator.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/choose/tune.h"
 #include "comm/memory/memory.h"
 
@@ -149,7 +149,7 @@ static void find_parts(gyre_comm_t *comm)
     comm->even_parts = 1;
     for (int p = 0; p < comm->parts && comm->even_parts; p++)
         comm->even_parts = size_of_part(comm->part_of, comm->n, p) * comm->parts == comm->n;
-    comm->part_places = coll_hierarchical_places(comm->part_of, comm->n, comm->parts);
+    comm->part_places = coll_places_by_parts(comm->part_of, comm->n, comm->parts);
 }
 
 /* No deadline, or one beyond a century: so far off that nothing adds up to an overflow. */

@@ -20,11 +20,10 @@ typedef void (*kernel_divide_fn)(void *buf, size_t count, int n);
 
 /* The numbers of sources that have a straight-line kernel; others are put together from these. */
 typedef enum { KERNEL_OF_2 = 0, KERNEL_OF_3, KERNEL_OF_4, KERNEL_OF_8, KERNEL_ARITIES } kernel_arity_t;
-enum { KERNEL_OPS = GYRE_MAX + 1 }; /* SUM PROD MIN MAX */
 
 typedef struct {
     const char *name;
-    kernel_reduce_fn reduce[KERNEL_OPS][GYRE_TYPE_COUNT][KERNEL_ARITIES];
+    kernel_reduce_fn reduce[GYRE_REDOP_COUNT][GYRE_TYPE_COUNT][KERNEL_ARITIES];
     kernel_scale_fn scale[GYRE_TYPE_COUNT];
     kernel_divide_fn divide[GYRE_TYPE_COUNT];
 } kernel_table_t;

@@ -10,7 +10,7 @@
 
 /* dst[i] = srcs[0][i] op ... op srcs[k-1][i], combined in the canonical tree over k sources: balanced, split at the largest power
  * of two below k; operand order left to right. k >= 1 (k = 1 copies). dst may be exactly one of srcs; otherwise
- * no overlap. Any alignment. op is SUM, PROD, MIN or MAX (AVG counts as SUM). 16-bit floats: each combination is
+ * no overlap. Any alignment. AVG adds; coll_kernel_divide ends it. 16-bit floats: each combination is
  * computed in fp32 and rounded to nearest even, so that partial results that travel have the same bits as those
  * that do not. */
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,

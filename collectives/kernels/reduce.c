@@ -191,7 +191,7 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
 {
     if (count == 0)
         return;
-    const kernel_reduce_fn *fn = kernels()->reduce[op == GYRE_AVG ? GYRE_SUM : op][type];
+    const kernel_reduce_fn *fn = kernels()->reduce[op][type];
     /* NOLINTBEGIN(clang-analyzer-core.NullDereference): each type has its kernels */
     switch (k) {
     case 1:

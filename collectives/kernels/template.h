@@ -307,10 +307,12 @@ static void divide_f16(void *buf, size_t count, int n)
 
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
-    .reduce = {[GYRE_SUM] = SHARED_ROWS(sum),
-               [GYRE_PROD] = SHARED_ROWS(prod),
-               [GYRE_MIN] = ORDERED_ROWS(min),
-               [GYRE_MAX] = ORDERED_ROWS(max)},
+    .reduce =
+        {
+#define REDOP(id, name, kernels) [GYRE_##id] = kernels,
+#include "base/redops.def"
+#undef REDOP
+        },
     .scale = {scale_8, scale_8, scale_16, scale_16, scale_32, scale_32, scale_64, scale_64, scale_f16,
               scale_b16, scale_f32, scale_f64},
     .divide = {divide_i8, divide_u8, divide_i16, divide_u16, divide_i32, divide_u32, divide_i64, divide_u64,

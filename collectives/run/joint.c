@@ -23,6 +23,7 @@ typedef struct {
 
 /* A peer's buffers, once its announcement was read. */
 struct coll_joint_peer {
+    comm_peer_memory_t *memory;
     char *in, *out; /* NULL: not mapped here */
     announcement_t said;
     int known;
@@ -30,7 +31,7 @@ struct coll_joint_peer {
 
 size_t coll_joint_place(const gyre_comm_t *comm, const coll_shape_t *shape)
 {
-    if ((shape->op != COLL_ALL_REDUCE && shape->op != COLL_BROADCAST) || !comm_reach_all(comm->group))
+    if ((shape->op != COLL_ALL_REDUCE && shape->op != COLL_BROADCAST) || !comm_peer_memory_all(comm->group))
         return 0;
     return sizeof(announcement_t) / gyre_type_size(shape->type);
 }
@@ -45,8 +46,8 @@ gyre_status_t coll_joint_prepare(const gyre_comm_t *comm, size_t bytes, coll_seg
 
 void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *in, const void *out)
 {
-    announcement_t mine = {.in = comm_reach_place(in, segment->joint_bytes),
-                           .out = comm_reach_place(out, segment->joint_bytes)};
+    announcement_t mine = {.in = comm_place_of(in, segment->joint_bytes),
+                           .out = comm_place_of(out, segment->joint_bytes)};
     memcpy(tmp, &mine, sizeof mine);
     memset(segment->joint, 0, (size_t)n * sizeof *segment->joint);
     segment->joint_inside = 0;
@@ -59,11 +60,10 @@ static const char *announcement_in(const gyre_request_t *r, const char *tmp, int
     return tmp + (size_t)(peer < r->comm->rank ? peer + 1 : peer) * stride;
 }
 
-static gyre_status_t map(gyre_request_t *r, const coll_segment_t *g, int peer, const comm_place_t *place,
-                         char **at)
+static gyre_status_t map(const coll_segment_t *g, int peer, const comm_place_t *place, char **at)
 {
     void *found = NULL;
-    gyre_status_t status = comm_reach_map(r->comm->group, peer, place, g->joint_bytes, &found);
+    gyre_status_t status = comm_peer_memory_map(g->joint[peer].memory, place, g->joint_bytes, &found);
     *at = found;
     return status == GYRE_ERR_UNSUPPORTED ? GYRE_OK : status;
 }
@@ -74,11 +74,14 @@ static gyre_status_t know(gyre_request_t *r, coll_segment_t *g, int peer, const 
     gyre_status_t status = GYRE_OK;
     if (p->known)
         return GYRE_OK;
+    p->memory = comm_peer_memory(r->comm->group, peer);
+    if (!p->memory)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to remember windows of rank %d", peer);
     memcpy(&p->said, announcement_in(r, tmp, peer), sizeof p->said);
     if (p->said.in.address)
-        status = map(r, g, peer, &p->said.in, &p->in);
+        status = map(g, peer, &p->said.in, &p->in);
     if (status == GYRE_OK && p->said.out.address)
-        status = map(r, g, peer, &p->said.out, &p->out);
+        status = map(g, peer, &p->said.out, &p->out);
     p->known = status == GYRE_OK;
     return status;
 }
@@ -86,13 +89,13 @@ static gyre_status_t know(gyre_request_t *r, coll_segment_t *g, int peer, const 
 static gyre_status_t enter(gyre_request_t *r, coll_segment_t *g)
 {
     if (!g->joint_inside)
-        g->joint_inside = comm_reach_enter(r->comm->group);
+        g->joint_inside = comm_peer_memory_enter(r->comm->group);
     return g->joint_inside ? GYRE_OK : GYRE_IN_PROGRESS;
 }
 
 static void leave(gyre_request_t *r, coll_segment_t *g)
 {
-    comm_reach_leave(r->comm->group);
+    comm_peer_memory_leave(r->comm->group);
     g->joint_inside = 0;
 }
 
@@ -112,7 +115,7 @@ static gyre_status_t gather_sources(gyre_request_t *r, coll_segment_t *g, size_t
             continue;
         }
         char *to = room + (size_t)(i - 1) * stride;
-        gyre_status_t status = comm_reach_read(r->comm->group, peer, &p->said.in, at, to, bytes);
+        gyre_status_t status = comm_peer_memory_read(p->memory, &p->said.in, at, to, bytes);
         if (status != GYRE_OK)
             return status;
         from[peer] = to;
@@ -152,7 +155,7 @@ static gyre_status_t write_piece(gyre_request_t *r, coll_segment_t *g, size_t at
         const struct coll_joint_peer *p = &g->joint[peer];
         if (p->out)
             continue;
-        gyre_status_t status = comm_reach_write(r->comm->group, peer, &p->said.out, at, out + at, bytes);
+        gyre_status_t status = comm_peer_memory_write(p->memory, &p->said.out, at, out + at, bytes);
         if (status != GYRE_OK)
             return status;
     }
@@ -200,11 +203,11 @@ static gyre_status_t copy(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s,
     if (push && p->out)
         memcpy(p->out + at, in + at, bytes);
     else if (push)
-        status = comm_reach_write(r->comm->group, other, &p->said.out, at, in + at, bytes);
+        status = comm_peer_memory_write(p->memory, &p->said.out, at, in + at, bytes);
     else if (p->in)
         memcpy(out + at, p->in + at, bytes);
     else
-        status = comm_reach_read(r->comm->group, other, &p->said.in, at, out + at, bytes);
+        status = comm_peer_memory_read(p->memory, &p->said.in, at, out + at, bytes);
     if (status != GYRE_OK)
         return status;
     s->msg.done += bytes;

@@ -12,6 +12,7 @@
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
 #include "collectives/run/oneshot.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/schedules/generator.h"
 #include "collectives/run/joint.h"
 #include "comm/peer_memory.h"
@@ -150,7 +151,7 @@ coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
     const int cores = comm_group_cores(comm->group);
     coll_facts_t facts = {.hosts = comm->hosts,
                           .parts = comm->parts,
-                          .reach = comm_reach_all(comm->group),
+                          .reach = comm_peer_memory_all(comm->group),
                           .chunk = (size_t)base_setting_int(SET_CHUNK),
                           .algo = base_setting_string(SET_ALGO),
                           .tune = comm->tune,
@@ -211,7 +212,7 @@ static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size
         st = gyre_fail(st, "%s has no %s for this call", coll_op_name(p->shape.op), coll_algo_name(p->algo));
     if (st == GYRE_OK)
         st = coll_segment_compile(&schedule, p->esize, out);
-    if (st == GYRE_OK && p->algo == COLL_SHARED && comm->n > 1) {
+    if (st == GYRE_OK && coll_algo_is(p->algo, COLL_REACHES) && comm->n > 1) {
         out->joint_room = coll_joint_room(&args) * p->esize;
         st = coll_joint_prepare(comm, args.count * p->esize, out);
         if (st != GYRE_OK)

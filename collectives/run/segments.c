@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
-#include "collectives/schedules/generator.h"
+#include "collectives/schedules/algorithms.h"
 #include "collectives/run/plan.h"
 
 enum {
@@ -19,14 +19,6 @@ enum {
     SEGMENT_CHUNKS_BETWEEN = 1024
 };
 
-static int log2_up(int n)
-{
-    int k = 0;
-    while ((1 << k) < n)
-        k++;
-    return k;
-}
-
 /* Counts of the blocks are known to every rank, so that every rank can cut alike. */
 static int may_cut(const coll_shape_t *s)
 {
@@ -34,25 +26,15 @@ static int may_cut(const coll_shape_t *s)
                                      s->op == COLL_ALL_GATHER);
 }
 
-/* A bound, the same on all ranks, of the elements of TMP per element of the longest block (or of the vector). */
-static size_t tmp_factor(coll_algo_t algo, const coll_shape_t *s, int n, int one_shot, int even_parts)
+static coll_tmp_ask_t tmp_ask(const gyre_comm_t *comm, const coll_plan_t *p)
 {
-    size_t blocks = coll_op_is_vector(s->op) ? 1 : (size_t)n;
-    size_t factor = (size_t)log2_up(n) + 2;
-    if (algo == COLL_RING)
-        factor *= 2;
-    /* Sums need TMP: 4 n chunks where all hosts have as many ranks (and what rounding adds). */
-    if (algo == COLL_HIERARCHICAL && s->op != COLL_BROADCAST && s->op != COLL_ALL_GATHER)
-        factor = even_parts ? base_min_size(6, (size_t)n + 2) : (size_t)n + 2;
-    if (one_shot || (algo == COLL_DIRECT && s->op == COLL_REDUCE))
-        factor = (size_t)n + 1;
-    if (one_shot && (algo == COLL_BINE || algo == COLL_SWING)) /* lists of nodes in every step */
-        factor = 2 * (size_t)n + 2;
-    if (algo == COLL_BINE && s->op == COLL_REDUCE)
-        factor = 9 * (size_t)log2_up(n) + 1; /* one rank alone needs none, and something is divided by this */
-    if (s->scaled)
-        factor += 1;
-    return factor * blocks;
+    return (coll_tmp_ask_t){.op = p->shape.op,
+                            .n = comm->n,
+                            .one_shot = p->one_shot,
+                            .fast_order = comm->fast_order,
+                            .scaled = p->shape.scaled,
+                            .even_parts = comm->even_parts,
+                            .part_places = comm->part_places};
 }
 
 static size_t longest_of(const coll_shape_t *s, int n)
@@ -70,28 +52,12 @@ size_t coll_longest_block(const coll_shape_t *shape, int n)
     return may_cut(shape) ? longest_of(shape, n) : 0;
 }
 
-/* TMP that does not grow with the vector, in chunks; 0: it grows. */
-static size_t tmp_chunks(const gyre_comm_t *comm, const coll_plan_t *p)
-{
-    const int rooted = p->shape.op == COLL_REDUCE;
-    if (p->one_shot)
-        return 0;
-    switch (p->algo) {
-    case COLL_RING:
-        return coll_ring_places(comm->n, comm->fast_order);
-    case COLL_TREE:
-        return rooted ? 8 : 4;
-    case COLL_HIERARCHICAL:
-        return comm->part_places;
-    default:
-        return 0;
-    }
-}
-
 /* Pipelines of chunks run in one go, as far as their TMP fits the budget with chunks that are worth a message. */
 static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest)
 {
-    const size_t places = tmp_chunks(comm, p), budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
+    const coll_tmp_ask_t ask = tmp_ask(comm, p);
+    const size_t places = coll_tmp_places(p->algo, &ask),
+                 budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
     const size_t blocks = coll_op_is_vector(p->shape.op) ? 1 : (size_t)comm->n;
     if (!places || p->shape.scaled || !may_cut(&p->shape))
         return 0;
@@ -108,19 +74,19 @@ static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest
 
 void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *p)
 {
-    const int n = comm->n, even_parts = comm->even_parts;
-    size_t longest = longest_of(&p->shape, n);
+    const size_t blocks = coll_op_is_vector(p->shape.op) ? 1 : (size_t)comm->n;
+    const size_t longest = longest_of(&p->shape, comm->n);
     if (size_pipeline(comm, p, longest))
         return;
-    size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
-    size_t per = budget / tmp_factor(p->algo, &p->shape, n, p->one_shot, even_parts);
-    if (p->algo == COLL_SHARED && p->shape.scaled)
-        per = budget / 2;
-    per = base_max_size(per & ~(size_t)63, 1024);
+    const coll_tmp_ask_t ask = tmp_ask(comm, p);
+    const size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
+    const size_t factor = coll_tmp_factor(p->algo, &ask);
     p->segment_count = longest;
     p->nsegments = 1;
-    if (p->algo == COLL_SHARED && !p->shape.scaled)
-        return; /* TMP does not grow with the vector, unless that is scaled into it */
+    if (factor == 0) /* TMP does not grow with the vector */
+        return;
+    size_t per = budget / ((factor + (p->shape.scaled ? 1 : 0)) * blocks);
+    per = base_max_size(per & ~(size_t)63, 1024);
     if (may_cut(&p->shape) && longest > per) {
         p->segment_count = per;
         p->nsegments = (uint32_t)((longest + per - 1) / per);

@@ -1,5 +1,7 @@
-/* collectives/schedules/algorithms.c: the table of algorithms: which operations each serves, its generator and its
- * name. A new algorithm is one new generator and one new row here. */
+/* collectives/schedules/algorithms.c: the table of algorithms (collectives/schedules/algorithms.def), and building a schedule with
+ * one of them. */
+#include "collectives/schedules/algorithms.h"
+
 #include <string.h>
 
 #include "base/error.h"
@@ -10,36 +12,24 @@
 typedef struct {
     const char *name;
     coll_generator_t *generate;
-    unsigned ops;     /* served always */
-    unsigned uniform; /* served if all ranks know that all counts are equal */
+    unsigned ops, uniform; /* sets of OP(...) */
+    unsigned traits;       /* set of coll_trait_t */
+    int parts;
+    coll_tmp_bound_t *factor, *places;
 } algorithm_t;
 
 static const algorithm_t algorithms[COLL_ALGO_END] = {
-    [COLL_ALGO_AUTO] = {"auto", NULL, 0, 0},
-    [COLL_RING] = {"ring", coll_generate_ring,
-                   OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE), 0},
-    [COLL_TREE] = {"tree", coll_generate_tree, OP(ALL_REDUCE) | OP(BROADCAST) | OP(REDUCE), 0},
-    [COLL_BINOMIAL] = {"binomial", coll_generate_binomial,
-                       OP(ALL_REDUCE) | OP(BROADCAST) | OP(REDUCE) | OP(BARRIER), OP(GATHER) | OP(SCATTER)},
-    [COLL_BRUCK] = {"bruck", coll_generate_bruck, OP(ALL_GATHER) | OP(BARRIER), OP(ALL_TO_ALL)},
-    [COLL_PAIRWISE] = {"pairwise", coll_generate_pairwise,
-                       OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(ALL_TO_ALL), 0},
-    [COLL_DIRECT] = {"direct", coll_generate_direct,
-                     OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE) |
-                         OP(GATHER) | OP(SCATTER) | OP(ALL_TO_ALL) | OP(BARRIER),
-                     0},
-    [COLL_BUTTERFLY] = {"butterfly", coll_generate_butterfly,
-                        OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BARRIER), 0},
-    [COLL_HIERARCHICAL] = {"hierarchical", coll_generate_hierarchical,
-                           OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE) |
-                               OP(BARRIER),
-                           0},
-    [COLL_SHARED] = {"shared", coll_generate_shared, OP(ALL_REDUCE) | OP(BROADCAST), 0},
-    [COLL_BINE] = {"bine", coll_generate_bine,
-                   OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER) | OP(BROADCAST) | OP(REDUCE), 0},
-    [COLL_SWING] = {"swing", coll_generate_swing, OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER), 0},
-    [COLL_PAT] = {"pat", coll_generate_pat, OP(ALL_REDUCE) | OP(REDUCE_SCATTER) | OP(ALL_GATHER), 0},
+    [COLL_ALGO_AUTO] = {.name = "auto"},
+#define ALGORITHM(id, text, ...) [COLL_##id] = {.name = #text, .generate = coll_generate_##text, __VA_ARGS__},
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
 };
+
+#define ALGORITHM(id, text, ...) " " #text
+const char coll_algo_names[] =
+#include "collectives/schedules/algorithms.def"
+    ;
+#undef ALGORITHM
 
 static const char *const op_names[COLL_OP_END + 1] = {
     [COLL_ALL_REDUCE] = "all_reduce", [COLL_REDUCE_SCATTER] = "reduce_scatter",
@@ -51,13 +41,13 @@ static const char *const op_names[COLL_OP_END + 1] = {
 
 const char *coll_algo_name(coll_algo_t algo)
 {
-    return algo < COLL_ALGO_END && algorithms[algo].name ? algorithms[algo].name : "unknown";
+    return algo < COLL_ALGO_END ? algorithms[algo].name : "unknown";
 }
 
 coll_algo_t coll_algo_parse(const char *name)
 {
     for (coll_algo_t algo = COLL_ALGO_AUTO; name && algo < COLL_ALGO_END; algo++)
-        if (algorithms[algo].name && strcmp(algorithms[algo].name, name) == 0)
+        if (strcmp(algorithms[algo].name, name) == 0)
             return algo;
     return COLL_ALGO_END;
 }
@@ -81,9 +71,38 @@ int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args)
     /* blocks of different sizes cannot be exchanged in one memory: the call has no such in-place form */
     if (op == COLL_ALL_TO_ALL && args->in_place && !args->uniform)
         return 0;
-    if (algo == COLL_SHARED)
+    if (a->traits & COLL_REACHES)
         return args->place > 0;
-    return algo != COLL_HIERARCHICAL || args->host != NULL;
+    return !(a->traits & COLL_BY_PARTS) || args->host != NULL;
+}
+
+int coll_algo_is(coll_algo_t algo, coll_trait_t trait)
+{
+    return algo < COLL_ALGO_END && (algorithms[algo].traits & trait) != 0;
+}
+
+int coll_algo_parts(coll_algo_t algo)
+{
+    return algo < COLL_ALGO_END ? algorithms[algo].parts : 0;
+}
+
+/* ---- TMP ---- */
+
+size_t coll_plain_factor(const coll_tmp_ask_t *ask)
+{
+    return ask->one_shot ? (size_t)ask->n + 1 : (size_t)coll_levels(ask->n) + 2;
+}
+
+size_t coll_tmp_factor(coll_algo_t algo, const coll_tmp_ask_t *ask)
+{
+    coll_tmp_bound_t *own = algorithms[algo].factor;
+    return own ? own(ask) : coll_plain_factor(ask);
+}
+
+size_t coll_tmp_places(coll_algo_t algo, const coll_tmp_ask_t *ask)
+{
+    coll_tmp_bound_t *own = algorithms[algo].places;
+    return own && !ask->one_shot ? own(ask) : 0;
 }
 
 static gyre_status_t check_args(const coll_args_t *a)

@@ -237,3 +237,8 @@ void coll_generate_direct(coll_builder_t *b, const coll_args_t *args)
         break;
     }
 }
+
+size_t coll_direct_factor(const coll_tmp_ask_t *ask)
+{
+    return ask->op == COLL_REDUCE ? (size_t)ask->n + 1 : coll_plain_factor(ask);
+}

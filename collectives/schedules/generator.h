@@ -6,14 +6,22 @@
 
 #include "base/checked.h"
 #include "collectives/schedules/canonical.h"
-#include "collectives/schedules/schedule.h"
+#include "collectives/schedules/algorithms.h"
 
 /* One per algorithm. n >= 2; args are valid and served (algorithms.c has checked both). The builder keeps
  * failures of memory. */
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
-coll_generator_t coll_generate_ring, coll_generate_tree, coll_generate_butterfly, coll_generate_direct,
-    coll_generate_binomial, coll_generate_bruck, coll_generate_pairwise, coll_generate_hierarchical,
-    coll_generate_shared, coll_generate_bine, coll_generate_swing, coll_generate_pat;
+#define ALGORITHM(id, name, ...) coll_generator_t coll_generate_##name;
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
+
+/* Bounds of TMP that rows of the table name: coll_tmp_factor and coll_tmp_places say what they return. */
+typedef size_t coll_tmp_bound_t(const coll_tmp_ask_t *ask);
+coll_tmp_bound_t coll_ring_factor, coll_direct_factor, coll_hierarchical_factor, coll_shared_factor,
+    coll_bine_factor, coll_swing_factor;
+coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_hierarchical_places;
+/* That of most algorithms: a block for each level of a tree, and two; all blocks in one shot. */
+coll_tmp_bound_t coll_plain_factor;
 
 /* shared: elements of TMP per peer for copies of a peer's data that a joint step adds; TMP ends with n - 1
  * such places. */
@@ -21,12 +29,7 @@ size_t coll_joint_room(const coll_args_t *args);
 /* shared: the offset in TMP of the announcement of `rank`. */
 size_t coll_announcement_at(const coll_args_t *args, int rank);
 
-/* TMP in chunks, for any length of the vector; the most of any rank. host: [n] 0..hosts-1. O(n hosts)
- * time. */
-size_t coll_ring_places(int n, int fast_order);
-size_t coll_hierarchical_places(const int *host, int n, int hosts);
-
-/* Zeroed memory that lives until coll_builder_finish; NULL without memory (kept in the builder). */
+/* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
 void *coll_scratch(coll_builder_t *b, size_t count, size_t size);
 
 /* `slots` places of `stride` elements in TMP (one coll_tmp). */

@@ -179,7 +179,21 @@ static share_t share_of(const int *host, int n, int which)
     return s;
 }
 
-size_t coll_hierarchical_places(const int *host, int n, int hosts)
+size_t coll_hierarchical_places(const coll_tmp_ask_t *ask)
+{
+    return ask->part_places;
+}
+
+/* Sums need TMP: 4 n chunks where all hosts have as many ranks, and what rounding adds. */
+size_t coll_hierarchical_factor(const coll_tmp_ask_t *ask)
+{
+    const size_t n = (size_t)ask->n;
+    if (ask->one_shot || ask->op == COLL_BROADCAST || ask->op == COLL_ALL_GATHER)
+        return coll_plain_factor(ask);
+    return ask->even_parts ? base_min_size(6, n + 2) : n + 2;
+}
+
+size_t coll_places_by_parts(const int *host, int n, int hosts)
 {
     size_t nodes = 0, most = 1;
     int even = 1;

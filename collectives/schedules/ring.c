@@ -55,9 +55,14 @@ static size_t places_of(int n, int fast_order)
     return fast_order ? 2 : 2 * (size_t)coll_levels(n) + 1;
 }
 
-size_t coll_ring_places(int n, int fast_order)
+size_t coll_ring_places(const coll_tmp_ask_t *ask)
 {
-    return SETS * places_of(n, fast_order);
+    return SETS * places_of(ask->n, ask->fast_order);
+}
+
+size_t coll_ring_factor(const coll_tmp_ask_t *ask)
+{
+    return ask->one_shot ? coll_plain_factor(ask) : 2 * coll_plain_factor(ask);
 }
 
 static ring_t ring_of(coll_builder_t *b, const coll_args_t *a, size_t most)

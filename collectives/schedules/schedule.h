@@ -1,9 +1,9 @@
 /* collectives/schedules/schedule.h: a collective algorithm is a pure function that returns data.
  *
  * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into channels.
- * The checker (collectives/proof/check.h) proves schedules, the executor (collectives/run/executor.c) runs
+ * The checker (collectives/proof/check/check.h) proves schedules, the executor (collectives/run/executor.c) runs
  * them, and no other code needs to know how an algorithm works. A new algorithm is one new generator and one
- * row in collectives/schedules/algorithms.c.
+ * row in collectives/schedules/algorithms.def.
  *
  * Meaning of a schedule
  *  - Steps of one channel start in list order. SEND is posted and continues in the background; RECV, COPY
@@ -58,18 +58,9 @@ static inline int coll_op_is_vector(coll_op_t op)
 
 typedef enum {
     COLL_ALGO_AUTO = 0,
-    COLL_RING,
-    COLL_TREE,      /* double binary tree */
-    COLL_BUTTERFLY, /* recursive halving and doubling, any n */
-    COLL_DIRECT,    /* flat: every rank reads every other; the shared-memory schedule */
-    COLL_BINOMIAL,
-    COLL_BRUCK, /* dissemination */
-    COLL_PAIRWISE,
-    COLL_HIERARCHICAL, /* within hosts, then between them */
-    COLL_SHARED,       /* in each other's memory, if every rank can reach that of all others */
-    COLL_BINE,         /* butterflies and trees of the negabinary numbering */
-    COLL_SWING,        /* the same partners, both ways round at once */
-    COLL_PAT,          /* parallel aggregated trees */
+#define ALGORITHM(id, name, ...) COLL_##id,
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
     COLL_ALGO_END
 } coll_algo_t;
 
@@ -154,7 +145,7 @@ void coll_schedule_free(coll_schedule_t *schedule);
 
 /* 1 if `algo` has a generator for `op` (and, unless args is NULL, serves these arguments). */
 int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args);
-/* ring tree butterfly direct binomial bruck pairwise hierarchical shared bine swing pat */
+/* As users type it: "ring", ...; "unknown" for another number. */
 const char *coll_algo_name(coll_algo_t algo);
 coll_algo_t coll_algo_parse(const char *name); /* COLL_ALGO_END if unknown */
 const char *coll_op_name(coll_op_t op);        /* all_reduce ... */
@@ -180,8 +171,9 @@ void coll_add_sync_send(coll_builder_t *b, int channel, int peer); /* zero bytes
 void coll_add_sync_recv(coll_builder_t *b, int channel, int peer);
 /* Reserves `count` elements of TMP (64-byte aligned for every type when offsets are multiples of 64). */
 coll_ref_t coll_tmp(coll_builder_t *b, size_t count);
-/* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier, possibly unfinished SEND
- * reads (in any channel, in-place aliasing taken into account). Then hands the schedule over and frees b. */
+/* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier,
+ * possibly unfinished SEND reads (in any channel, in-place aliasing taken into account). Then hands the
+ * schedule over and frees b. */
 gyre_status_t coll_builder_finish(coll_builder_t *b, coll_algo_t algo, coll_schedule_t *out);
 
 #endif

@@ -14,6 +14,12 @@
  * carry announcements only, so data never waits for a slot. */
 #include "collectives/schedules/generator.h"
 
+/* Only a scaled sum has TMP as long as the vector: the scaled input, counted by the caller, and the sum. */
+size_t coll_shared_factor(const coll_tmp_ask_t *ask)
+{
+    return ask->scaled ? 1 : 0;
+}
+
 size_t coll_announcement_at(const coll_args_t *args, int rank)
 {
     size_t index = rank == args->rank ? 0 : rank < args->rank ? (size_t)rank + 1 : (size_t)rank;

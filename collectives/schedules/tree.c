@@ -295,3 +295,8 @@ void coll_generate_tree(coll_builder_t *b, const coll_args_t *args)
             broadcast(b, args, tree);
     }
 }
+
+size_t coll_tree_places(const coll_tmp_ask_t *ask)
+{
+    return ask->op == COLL_REDUCE ? 8 : 4;
+}

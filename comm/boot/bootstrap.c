@@ -24,8 +24,8 @@
 /* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data, or
  * with a status other than OK the text. */
 enum { STEP_HEAD = 24 };
-typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_FENCE = 3, STEP_SHARE = 4 } step_kind_t;
-static const char *const step_names[] = {"?", "barrier", "all-gather", "fence", "share"};
+typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_SHARE = 3 } step_kind_t;
+static const char *const step_names[] = {"?", "barrier", "all-gather", "share"};
 
 typedef struct {
     step_kind_t kind;
@@ -167,11 +167,6 @@ static gyre_status_t step_merge(comm_boot_t *boot, const boot_edge_t *edge, step
                                 const unsigned char *data, size_t bytes)
 {
     size_t expected = 0;
-    if (step->kind == STEP_FENCE)
-        return boot_kv_unpack(boot, data, bytes)
-                   ? GYRE_OK
-                   : gyre_fail(GYRE_ERR_FORMAT, "bootstrap fence: the pairs of rank %d could not be taken",
-                               edge->rank);
     if (step->kind == STEP_GATHER)
         expected = (size_t)(boot_tree_end(edge->place, boot->members_n) - edge->place) * step->bytes;
     if (bytes != expected)
@@ -196,8 +191,6 @@ static gyre_status_t step_up(comm_boot_t *boot, step_t *step, base_time_t deadli
             st = step_merge(boot, edge, step, data, bytes);
         step_done(boot, edge);
     }
-    if (st == GYRE_OK && step->kind == STEP_FENCE && !boot_kv_pack_fresh(boot, &step->data))
-        st = gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap fence: no memory");
     return st;
 }
 
@@ -234,8 +227,6 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
         if (st != GYRE_OK && step->status == GYRE_OK)
             step_failed(step, st);
         step_done(boot, parent);
-    } else if (step->kind == STEP_FENCE) {
-        step->data.from = step->data.to = 0; /* the pairs stay here; the others only learn that it is done */
     }
     for (int i = boot->edges_n - 1; i >= (boot->place > 0); i--) { /* the largest subtree first */
         gyre_status_t sent = step_send(boot, &boot->edges[i], BOOT_DOWN, step);
@@ -254,8 +245,6 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
             st = gyre_fail(st, "bootstrap %s: the ranks below rank %d do not read", kind_name(step->kind),
                            boot->rank);
     }
-    if (st == GYRE_OK && step->kind == STEP_FENCE)
-        boot_kv_sent(boot);
     return st;
 }
 
@@ -282,24 +271,14 @@ gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t b
     return st;
 }
 
-static gyre_status_t plain_step(comm_boot_t *boot, step_kind_t kind, base_time_t deadline)
+gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline)
 {
-    step_t step = {.kind = kind};
+    step_t step = {.kind = STEP_BARRIER};
     pthread_mutex_lock(&boot->lock);
     gyre_status_t st = step_run(boot, &step, deadline);
     pthread_mutex_unlock(&boot->lock);
     boot_buf_free(&step.data);
     return st;
-}
-
-gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline)
-{
-    return plain_step(boot, STEP_BARRIER, deadline);
-}
-
-gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline)
-{
-    return plain_step(boot, STEP_FENCE, deadline);
 }
 
 gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *data, size_t room, size_t *bytes,
@@ -507,7 +486,8 @@ void comm_boot_leave(comm_boot_t *boot, int graceful)
         boot_buf_free(&boot->edges[i].steps);
     }
     boot_door_close(boot);
-    boot_kv_free(boot);
+    for (int i = 0; i < BOOT_ASKED_MAX; i++)
+        boot_buf_free(&boot->asked[i].value);
     boot_buf_free(&boot->view);
     free(boot->members);
     free(boot->places);

@@ -35,14 +35,6 @@ gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline);
 gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *data, size_t room, size_t *bytes,
                               base_time_t deadline);
 
-/* Key-value exchange: put is local; fence (collective) makes all puts visible; get asks up the tree for what
- * is not known here. Keys < 256 bytes; values < 64 KiB; a key is put by one rank. get: *bytes in: capacity, out: length.
- * NOT_FOUND (quiet). Before the watcher runs, the ranks above answer only while they are in a call of the bootstrap. */
-gyre_status_t comm_boot_put(comm_boot_t *boot, const char *key, const void *value, size_t bytes);
-gyre_status_t comm_boot_fence(comm_boot_t *boot, base_time_t deadline);
-gyre_status_t comm_boot_get(comm_boot_t *boot, const char *key, void *value, size_t *bytes,
-                            base_time_t deadline);
-
 int comm_boot_rank(const comm_boot_t *boot);
 int comm_boot_size(const comm_boot_t *boot);
 const char *comm_boot_job(const comm_boot_t *boot);

@@ -7,7 +7,7 @@
  *                                          <----     BOOT_VIEW: the new membership
  *
  * The members get the new membership and the newcomers' addresses by a pass down their tree. From there on all do as after
- * comm_boot_shrink (shrink.c): the tree over the new members, and a fence.
+ * comm_boot_shrink (shrink.c): the tree over the new members, and a barrier.
  *
  * BOOT_WELCOME is u32 rank, u32 size, size x where a rank listens. */
 #include <errno.h>
@@ -210,7 +210,7 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
         pthread_mutex_unlock(&boot->lock);
     }
     free(data);
-    return st == GYRE_OK ? comm_boot_fence(boot, later) : st;
+    return st == GYRE_OK ? comm_boot_barrier(boot, later) : st;
 }
 
 /* ---- newcomers ---------------------------------------------------------------------------------------------------- */
@@ -303,7 +303,7 @@ gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline)
     if (st == GYRE_OK)
         st = boot_shrink_rewire(boot, deadline);
     pthread_mutex_unlock(&boot->lock);
-    return st == GYRE_OK ? comm_boot_fence(boot, deadline) : st;
+    return st == GYRE_OK ? comm_boot_barrier(boot, deadline) : st;
 }
 
 gyre_status_t comm_boot_newcomer(comm_identity_t *who)

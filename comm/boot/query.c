@@ -165,7 +165,7 @@ void boot_take_tell(comm_boot_t *boot, const boot_message_t *m)
         pass_on(boot, origin, m);
         return;
     }
-    for (int i = 0; i < BOOT_GETS_MAX; i++) {
+    for (int i = 0; i < BOOT_ASKED_MAX; i++) {
         boot_asked_t *a = &boot->asked[i];
         if (a->id == boot_get32(m->data) && !a->answered) {
             a->found = boot_buf_add(&a->value, m->data, m->bytes);
@@ -190,6 +190,21 @@ typedef enum {
     VERDICT_UNHEARD /* nothing can be said of it: no time, no means here, another tree meanwhile, a malformed answer */
 } verdict_t;
 
+/* A question under way, with a number; drop frees it. NULL: too many. */
+static boot_asked_t *asked_new(comm_boot_t *boot)
+{
+    for (int i = 0; i < BOOT_ASKED_MAX; i++) {
+        boot_asked_t *a = &boot->asked[i];
+        if (a->id != 0)
+            continue;
+        if (++boot->asked_last == 0)
+            boot->asked_last = 1; /* 0 marks a free place */
+        a->id = boot->asked_last;
+        return a;
+    }
+    return NULL;
+}
+
 static void drop(question_t *q)
 {
     if (q->slot == NULL)
@@ -206,7 +221,7 @@ static question_t put_question(comm_boot_t *boot, int rank, uint64_t about)
     boot_edge_t *edge = towards(boot, rank);
     if (edge == NULL || !edge->open || boot_death_of(boot, rank) != NULL)
         return q;
-    q.slot = boot_asked_new(boot);
+    q.slot = asked_new(boot);
     if (q.slot == NULL)
         return q;
     boot_put32(frame, q.slot->id);

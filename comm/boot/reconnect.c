@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 
 enum {
@@ -27,7 +28,8 @@ enum {
 
 base_time_t boot_patience(const comm_boot_t *boot)
 {
-    return boot->silence > 0 ? boot->silence : 5000 * MS;
+    return boot->silence > 0 ? boot->silence
+                             : (base_time_t)(base_setting_standard_seconds(SET_HEARTBEAT) * 1e9);
 }
 
 int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)

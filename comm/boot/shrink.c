@@ -467,7 +467,6 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
     boot->size = size;
     boot->epoch = boot->view_epoch;
     boot->step = 0;
-    boot_kv_renew(boot);
     boot->edges = boot_edges_new(boot, &boot->edges_n);
     boot->wiring++;
     /* Who waits here for what has been decided meanwhile hears it. */
@@ -559,7 +558,7 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
             st = boot_shrink_rewire(boot, deadline);
         if (st == GYRE_OK) {
             pthread_mutex_unlock(&boot->lock);
-            st = comm_boot_fence(boot, deadline);
+            st = comm_boot_barrier(boot, deadline);
             pthread_mutex_lock(&boot->lock);
         }
         /* Somebody died on the way: once more, for the rest. */

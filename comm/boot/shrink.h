@@ -9,7 +9,7 @@
  *     waited for until the caller's patience ends). When all that are not dead have come, it tells them the new membership.
  *     If it dies meanwhile, the next one does the same; it asks all that are left before it decides, so that it meets
  *     anybody who has a decision of the dead one already, and passes that on.
- *     Then everybody connects to its parent in the tree over the new members, and a fence ends it.
+ *     Then everybody connects to its parent in the tree over the new members, and a barrier ends it.
  *
  * Who is found dead stays dead: if it comes back it is told so (BOOT_EXPELLED). Of a job whose parts merely do not
  * hear each other one part goes on at most: see GYRE_QUORUM in shrink.c. */

@@ -163,12 +163,6 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
             return;
         }
         break;
-    case BOOT_GET:
-        boot_take_get(boot, edge, m);
-        return;
-    case BOOT_VALUE:
-        boot_take_value(boot, edge, m);
-        return;
     case BOOT_GOODBYE:
         edge->left = 1;
         log_debug("bootstrap: rank %d left", edge->rank);

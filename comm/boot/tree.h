@@ -29,10 +29,9 @@
 enum {
     BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
     BOOT_TEXT = 640, /* bytes of a text that travels: who called what at two ranks, and why that is wrong */
-    BOOT_HOST_BYTES = 40, /* of a host's name, cut to that */
-    BOOT_KV_BUCKETS = 128,
+    BOOT_HOST_BYTES = 40,   /* of a host's name, cut to that */
     BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
-    BOOT_GETS_MAX = 64,     /* gets under way at once in one process */
+    BOOT_ASKED_MAX = 64,    /* questions under way at once in one process */
     BOOT_HANDSHAKE_MESSAGES = 3
 };
 #define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
@@ -45,15 +44,6 @@ typedef struct {
     boot_conn_t conn;
     boot_buf_t steps; /* its BOOT_UP or BOOT_DOWN messages that wait to be taken, each after a u64 length */
 } boot_edge_t;
-
-typedef struct boot_pair {
-    struct boot_pair *next;
-    int fresh; /* not yet sent up by a fence */
-    int own;   /* put by this rank */
-    size_t bytes;
-    unsigned char *value;
-    char key[];
-} boot_pair_t;
 
 typedef struct {
     int rank;
@@ -125,8 +115,7 @@ struct comm_boot {
     uint32_t step;          /* number of the newest collective */
     uint64_t past_messages; /* of handshakes and of connections closed since: for comm_boot_stats */
 
-    boot_pair_t *pairs[BOOT_KV_BUCKETS];
-    boot_asked_t asked[BOOT_GETS_MAX];
+    boot_asked_t asked[BOOT_ASKED_MAX];
     uint32_t asked_last;
 
     boot_death_t *deaths; /* and leavings after an error, in the order in which they were noted */
@@ -216,19 +205,6 @@ gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *te
 
 /* admit.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
 void boot_gate_missing(const struct boot_gate *gate, char *text, size_t bytes);
-
-/* kv.c */
-/* A question under way, with a number; to be zeroed when it is over. NULL: too many. */
-boot_asked_t *boot_asked_new(comm_boot_t *boot);
-void boot_take_get(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
-void boot_take_value(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
-/* Adds the pairs that no fence has carried yet to `out`; takes pairs that came from a child. 0: memory, malformed. */
-int boot_kv_pack_fresh(comm_boot_t *boot, boot_buf_t *out);
-int boot_kv_unpack(comm_boot_t *boot, const unsigned char *data, size_t bytes);
-/* Forgets what others have put; the next fence carries what this rank has. */
-void boot_kv_renew(comm_boot_t *boot);
-void boot_kv_sent(comm_boot_t *boot);
-void boot_kv_free(comm_boot_t *boot);
 
 /* bootstrap.c: not connected to anybody yet. NULL: memory. */
 comm_boot_t *boot_new(const comm_identity_t *who);

@@ -39,8 +39,6 @@ typedef enum {
     BOOT_REJECT = 3,    /* text */
     BOOT_UP = 4,        /* collective, towards rank 0 */
     BOOT_DOWN = 5,      /* collective, away from rank 0 */
-    BOOT_GET = 6,       /* u32 id, u32 origin, key */
-    BOOT_VALUE = 7,     /* u32 id, u32 origin, u8 found, value */
     BOOT_GOODBYE = 8,   /* leaves on purpose */
     BOOT_DEAD = 9,      /* u32 rank, u32 1: it is only silent, text */
     BOOT_ABORT = 10,    /* u64 id, u32 status, text */

@@ -22,19 +22,19 @@ enum {
 /* By the room that there is: with slots for a root that is far ahead, with few, and without the longer classes.
  * Where everybody both posts and reads, few slots are best, since they stay in the first-level cache; a root that posts one
  * broadcast after the other is faster with many (4 KiB 0.41 -> 0.27 us, 16 KiB 1.7 -> 1.1). */
-static const comm_outbox_shape_t exchange_shapes[] = {
+static const comm_outbox_shape_t outbox_shapes[] = {
     {64, {32, 64, 16}, {1 << 10, 4 << 10, 16 << 10}},
     {32, {32, 16, 4}, {1 << 10, 4 << 10, 16 << 10}},
     {32, {32, 8, 0}, {1 << 10, 4 << 10, 0}},
     {32, {16, 0, 0}, {1 << 10, 0, 0}},
     {0, {0}, {0}},
 };
-enum { EXCHANGE_SHAPES = sizeof exchange_shapes / sizeof exchange_shapes[0] };
+enum { EXCHANGE_SHAPES = sizeof outbox_shapes / sizeof outbox_shapes[0] };
 
-static int known_exchange(const comm_outbox_shape_t *shape, int locals)
+static int known_outbox(const comm_outbox_shape_t *shape, int locals)
 {
     for (int i = 0; i < EXCHANGE_SHAPES; i++)
-        if (memcmp(shape, &exchange_shapes[i], sizeof *shape) == 0)
+        if (memcmp(shape, &outbox_shapes[i], sizeof *shape) == 0)
             return shape->lines == 0 || locals <= COMM_OUTBOX_RANKS;
     return 0;
 }
@@ -44,7 +44,7 @@ typedef struct {
     uint32_t magic;
     int32_t locals;
     uint32_t slots[COMM_LANES];
-    comm_outbox_shape_t exchange;
+    comm_outbox_shape_t outbox;
 } segment_header_t;
 
 static size_t ring_bytes(uint32_t slots)
@@ -61,10 +61,10 @@ static void layout(comm_segment_t *seg)
     seg->locals_at = seg->cells_at + base_round_up((size_t)seg->locals * sizeof(int32_t), COMM_LINE);
     seg->local_stride =
         sizeof(comm_bell_t) + sizeof(comm_board_t) + base_round_up((size_t)seg->locals, COMM_LINE);
-    seg->exchange_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
-    seg->pairs_at = seg->exchange_at;
-    if (seg->exchange.lines > 0)
-        seg->pairs_at += base_round_up((size_t)seg->locals * comm_outbox_bytes(&seg->exchange), 4096);
+    seg->outbox_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
+    seg->pairs_at = seg->outbox_at;
+    if (seg->outbox.lines > 0)
+        seg->pairs_at += base_round_up((size_t)seg->locals * comm_outbox_bytes(&seg->outbox), 4096);
     for (int lane = 0; lane < COMM_LANES; lane++)
         pair += ring_bytes(seg->slots[lane]);
     seg->pair_stride = pair;
@@ -92,7 +92,7 @@ static void share_out(comm_segment_t *seg, size_t budget)
     for (int lane = 0; lane < COMM_LANES; lane++)
         seg->slots[lane] = SLOTS_MIN;
     for (int i = seg->locals <= COMM_OUTBOX_RANKS ? 0 : EXCHANGE_SHAPES - 1; i < EXCHANGE_SHAPES; i++) {
-        seg->exchange = exchange_shapes[i];
+        seg->outbox = outbox_shapes[i];
         layout(seg);
         if (seg->bytes <= budget && seg->pairs_at <= budget / 2)
             break; /* else the rings come first */
@@ -147,7 +147,7 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
     header->magic = SEGMENT_MAGIC;
     header->locals = locals;
     memcpy(header->slots, made.slots, sizeof header->slots);
-    header->exchange = made.exchange;
+    header->outbox = made.outbox;
     atomic_store_explicit(&header->cookie, cookie, memory_order_release);
     *seg = made;
     *out_fd = fd;
@@ -180,8 +180,8 @@ gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segmen
             (made.slots[lane] & (made.slots[lane] - 1)) != 0)
             goto wrong;
     }
-    made.exchange = header->exchange;
-    if (!known_exchange(&made.exchange, locals))
+    made.outbox = header->outbox;
+    if (!known_outbox(&made.outbox, locals))
         goto wrong;
     layout(&made);
     if (made.bytes != (size_t)stat_buf.st_size)

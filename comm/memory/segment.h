@@ -10,7 +10,7 @@
  *     +------------------+ locals_at
  *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring it)
  *     | local 1: ...                          |
- *     +------------------+ exchange_at (none if there are too many ranks for the budget)
+ *     +------------------+ outbox_at (none if there are too many ranks for the budget)
  *     | outbox of local 0, of local 1, ...    |  written by their owners; comm/memory/outbox.h
  *     +------------------+ pairs_at
  *     | 0 -> 1: lane 0: control line, slots   | control written by the receiver, slots by the sender
@@ -71,11 +71,11 @@ typedef struct {
 typedef struct {
     unsigned char *base; /* NULL: none */
     size_t bytes;
-    int locals;                   /* places for ranks; some may be empty */
-    int local;                    /* ours */
-    uint32_t slots[COMM_LANES];   /* per ring; powers of two */
-    comm_outbox_shape_t exchange; /* lines 0: none */
-    size_t cells_at, locals_at, local_stride, exchange_at, pairs_at, pair_stride;
+    int locals;                 /* places for ranks; some may be empty */
+    int local;                  /* ours */
+    uint32_t slots[COMM_LANES]; /* per ring; powers of two */
+    comm_outbox_shape_t outbox; /* lines 0: none */
+    size_t cells_at, locals_at, local_stride, outbox_at, pairs_at, pair_stride;
 } comm_segment_t;
 
 /* Makes a segment for `locals` ranks. *fd: close-on-exec, sealed against shrinking, owned by the caller. */

@@ -190,7 +190,8 @@ void boot_socket_tune(int fd)
 {
     /* The limit is at least GYRE_HEARTBEAT, since the beats notice more; without beats the limit is the
      * default of that setting. It is at least two seconds, since a lost SYN is repeated after one. */
-    double limit = base_setting_seconds(SET_HEARTBEAT) > 0 ? base_setting_seconds(SET_HEARTBEAT) : 5;
+    double limit = base_setting_seconds(SET_HEARTBEAT);
+    limit = limit > 0 ? limit : base_setting_standard_seconds(SET_HEARTBEAT);
     limit = limit < 2 ? 2 : limit > 5e4 ? 5e4 : limit;
     int ms = (int)(limit * 1000), step = limit < 5 ? 1 : (int)(limit / 5); /* of keepalive: whole seconds */
     ms += ms < limit * 1000;

@@ -7,7 +7,7 @@
  *   bulk     any other: in fragments through the ring, so that both copies overlap.
  * For window and cma the sender waits for a bit in the ring's control line that the receiver flips when it is done
  * with the message. GYRE_SHM_COPY narrows the choice. */
-#include "comm/link.h"
+#include "comm/shm/link.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,22 +22,10 @@
 #include "comm/shm/ring.h"
 #include "comm/memory/cma.h"
 
-enum {
-    MAP_CACHE = 8,  /* windows of the peer that a link remembers */
-    BULK_OPEN = 1,  /* comm_msg_t.pad: this message's fragments are under way */
-    FETCH_MS = 2,   /* that one call may wait for the peer's watcher to hand over a window */
-    GRACE_MS = 1000 /* in which the watcher tells why a peer's memory cannot be read, if the peer is dead */
-};
-#define MS ((base_time_t)1000000)
+enum { BULK_OPEN = 1 /* comm_msg_t.pad: this message's fragments are under way */ };
 
 /* comm_msg_t.phase of messages under way */
 enum { SEND_RNDV = 1, SEND_FINISHED = 2, RECV_BULK = 1, RECV_VIEW = 2, RECV_FINISHED = 3 };
-
-typedef struct {
-    uint64_t window; /* 0: unused */
-    const unsigned char *base;
-    size_t bytes;
-} shm_map_t;
 
 typedef struct {
     comm_link_t base;
@@ -55,13 +43,8 @@ typedef struct {
     uint64_t rndv_received;
     uint64_t acks;        /* what is in rx.ctl->acks */
     uint32_t foreign_seq; /* number of the call that the unexpected message at the head belongs to; 0: none */
-    int peer_pid;
-    unsigned next_map;
-    shm_map_t maps[MAP_CACHE];
-    comm_watch_fetch_t fetch; /* of the window of the message at the head */
-    int no_window;            /* 1: that window cannot be mapped here */
-    int may_cma;              /* GYRE_SHM_COPY allows it to the receiver, too */
-    base_time_t broken_at;    /* 0: not broken */
+    comm_peer_memory_t *memory;
+    int may_cma; /* GYRE_SHM_COPY allows it to the receiver, too */
 
     uint64_t ways[COMM_SHM_WAYS]; /* messages sent, by comm_shm_way_t */
 } shm_link_t;
@@ -135,7 +118,7 @@ static gyre_status_t shm_send_bulk(shm_link_t *shm, const void *buf, size_t byte
 static gyre_status_t shm_send_start(shm_link_t *shm, const void *buf, size_t bytes, comm_tag_t tag,
                                     comm_msg_t *msg)
 {
-    ring_rndv_t rndv = {.bytes = bytes, .address = (uint64_t)(uintptr_t)buf};
+    ring_rndv_t rndv = {.bytes = bytes, .place.address = (uint64_t)(uintptr_t)buf};
     uint64_t window;
     size_t offset;
 
@@ -149,8 +132,8 @@ static gyre_status_t shm_send_start(shm_link_t *shm, const void *buf, size_t byt
         return GYRE_OK;
     }
     if (shm->use_windows && comm_mem_find(buf, bytes, &window, &offset)) {
-        rndv.window = window;
-        rndv.offset = offset;
+        rndv.place.window = window;
+        rndv.place.offset = offset;
         return shm_send_rndv(shm, &rndv, PACKET_WINDOW, tag, msg);
     }
     if (shm->use_cma && bytes >= shm->cma_least)
@@ -193,84 +176,29 @@ static void shm_ack(shm_link_t *shm, uint64_t number)
     comm_bell_ring(shm->bell);
 }
 
-/* What was read of the message at the head is done with. */
-static void shm_finish_rndv(shm_link_t *shm, size_t packet)
-{
-    shm->no_window = 0;
-    shm_advance(shm, packet);
-}
-
-/* Death is the watcher's to tell, and it may take a moment longer than it takes to find that memory is gone. */
-static gyre_status_t shm_broken(shm_link_t *shm, const char *why)
-{
-    base_time_t now = base_now();
-
-    if (shm->broken_at == 0)
-        shm->broken_at = now;
-    if (now - shm->broken_at < GRACE_MS * MS && comm_group_lost(shm->base.group) == GYRE_OK)
-        return GYRE_IN_PROGRESS;
-    return comm_link_broken(&shm->base, why);
-}
-
-/* The peer's window, mapped here: OK and *at; IN_PROGRESS while its watcher has not handed it over; else it cannot be
- * mapped. A window's number is never used again, so an entry can be stale only for windows that are never asked for
- * again. */
-static gyre_status_t shm_map(shm_link_t *shm, const ring_rndv_t *rndv, const void **at)
-{
-    comm_group_t *group = shm->base.group;
-    shm_map_t *map = NULL;
-    gyre_status_t status;
-
-    for (unsigned i = 0; i < MAP_CACHE; i++) {
-        if (shm->maps[i].window != rndv->window)
-            continue;
-        map = &shm->maps[i];
-        if (rndv->offset <= map->bytes && rndv->bytes <= map->bytes - rndv->offset) {
-            *at = map->base + rndv->offset;
-            return GYRE_OK;
-        }
-    }
-    if (shm->no_window)
-        return GYRE_ERR_UNSUPPORTED;
-    status =
-        comm_mem_map(group->world->watch, group->cards[shm->base.peer].address, rndv->window,
-                     (size_t)rndv->offset, (size_t)rndv->bytes, &shm->fetch, base_now() + FETCH_MS * MS, at);
-    if (status != GYRE_OK) {
-        shm->no_window = status != GYRE_IN_PROGRESS;
-        return status;
-    }
-    if (!map)
-        map = &shm->maps[shm->next_map++ % MAP_CACHE];
-    map->window = rndv->window;
-    map->base = (const unsigned char *)*at - rndv->offset;
-    map->bytes = (size_t)(rndv->offset + rndv->bytes); /* at least so far it was checked */
-    return GYRE_OK;
-}
-
 /* Reads the payload of a window or cma message. A window that cannot be mapped is read by CMA if that works, unless
  * GYRE_SHM_COPY asks for windows. */
 static gyre_status_t shm_pull(shm_link_t *shm, ring_kind_t kind, const ring_rndv_t *rndv, void *buf)
 {
-    const void *from = NULL;
+    void *from = NULL;
     gyre_status_t status;
 
     if (kind == PACKET_WINDOW) {
-        status = shm_map(shm, rndv, &from);
+        status = comm_peer_memory_map(shm->memory, &rndv->place, (size_t)rndv->bytes, &from);
         if (status == GYRE_OK)
             memcpy(buf, from, (size_t)rndv->bytes);
         if (status == GYRE_OK || status == GYRE_IN_PROGRESS)
             return status;
-        if (!shm->may_cma)
-            return shm_broken(shm, "its window could not be mapped here (see ulimit -n and -v), and "
-                                   "GYRE_SHM_COPY=window allows nothing else");
+        if (!shm->may_cma) {
+            status = comm_peer_memory_lost(shm->memory);
+            return status != GYRE_OK
+                       ? status
+                       : comm_link_broken(&shm->base,
+                                          "its window could not be mapped here (see ulimit -n and "
+                                          "-v), and GYRE_SHM_COPY=window allows nothing else");
+        }
     }
-    if (comm_cma_read(shm->peer_pid, rndv->address, buf, (size_t)rndv->bytes) == 0)
-        return GYRE_OK;
-    if (kind == PACKET_WINDOW)
-        return shm_broken(shm, "its window could not be mapped here (see ulimit -n and -v); "
-                               "GYRE_SHM_COPY=copy avoids windows");
-    return shm_broken(shm, "process_vm_readv was allowed when the group was made and fails now; "
-                           "GYRE_SHM_COPY=copy avoids it");
+    return comm_peer_memory_read(shm->memory, &rndv->place, 0, buf, (size_t)rndv->bytes);
 }
 
 /* The head of the lane's next message: OK and its packet if it is the one expected. */
@@ -343,7 +271,7 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
         status = shm_pull(shm, kind, &rndv, buf);
         if (status != GYRE_OK)
             return status;
-        shm_finish_rndv(shm, packet);
+        shm_advance(shm, packet);
         shm_ack(shm, shm->rndv_received++);
         break;
     default:
@@ -357,7 +285,7 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
                                    const void **view)
 {
     shm_link_t *shm = (shm_link_t *)link;
-    const void *at = NULL;
+    void *at = NULL;
     ring_rndv_t rndv;
     ring_kind_t kind;
     size_t packet;
@@ -365,11 +293,11 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
 
     if (status != GYRE_OK)
         return status;
-    status = kind == PACKET_WINDOW ? shm_map(shm, &rndv, &at) : GYRE_ERR_UNSUPPORTED;
+    status = kind == PACKET_WINDOW ? comm_peer_memory_map(shm->memory, &rndv.place, bytes, &at)
+                                   : GYRE_ERR_UNSUPPORTED; /* quiet: the caller copies instead */
     if (status != GYRE_OK)
-        return status == GYRE_IN_PROGRESS ? status
-                                          : GYRE_ERR_UNSUPPORTED; /* quiet: the caller copies instead */
-    shm_finish_rndv(shm, packet);
+        return status;
+    shm_advance(shm, packet);
     msg->ticket = shm->rndv_received++;
     msg->phase = RECV_VIEW;
     *view = at;
@@ -399,30 +327,27 @@ static int shm_their_call(comm_link_t *link, comm_call_t *call)
 
 static void shm_close(comm_link_t *link)
 {
-    comm_watch_fetch_drop(&((shm_link_t *)link)->fetch);
     free(link);
 }
-
-static const comm_link_ops_t shm_ops = {"shm",       shm_send,       shm_recv, shm_recv_view,
-                                        shm_release, shm_their_call, NULL,     shm_close};
 
 uint64_t comm_shm_sent(const comm_link_t *link, comm_shm_way_t way)
 {
     return ((const shm_link_t *)link)->ways[way];
 }
 
-gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
+static gyre_status_t shm_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     const char *copy = base_setting_string(SET_SHM_COPY);
     int us = group->seg.local, them = group->local_of[peer], automatic = strcmp(copy, "auto") == 0;
     const comm_segment_t *seg = &group->seg;
-    shm_link_t *shm = calloc(1, sizeof *shm);
+    comm_peer_memory_t *memory = comm_peer_memory(group, peer);
+    shm_link_t *shm = memory ? calloc(1, sizeof *shm) : NULL;
 
     if (!shm)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
-    shm->base = (comm_link_t){&shm_ops, group, peer, lane, sizeof *shm};
+    shm->memory = memory;
+    shm->base = (comm_link_t){&comm_shm, group, peer, lane, sizeof *shm};
     shm->bell = comm_segment_bell(seg, them);
-    shm->peer_pid = group->cards[peer].pid;
     ring_tx_open(&shm->tx, comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
     ring_rx_open(&shm->rx, comm_segment_ring(seg, them, us, lane), seg->slots[lane]);
     comm_segment_populate(comm_segment_ring(seg, us, them, lane),
@@ -438,3 +363,15 @@ gyre_status_t comm_shm_connect(comm_group_t *group, int peer, int lane, comm_lin
     *out = &shm->base;
     return GYRE_OK;
 }
+
+const comm_transport_ops_t comm_shm = {
+    .name = "shm",
+    .scope = COMM_ON_HOST,
+    .send = shm_send,
+    .recv = shm_recv,
+    .recv_view = shm_recv_view,
+    .release = shm_release,
+    .their_call = shm_their_call,
+    .connect = shm_connect,
+    .close = shm_close,
+};

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "comm/memory/segment.h"
+#include "comm/peer_memory.h"
 
 enum { RING_BODY = 48, RING_SMALLEST = 8 };
 
@@ -35,8 +36,7 @@ typedef enum {
 
 typedef struct {
     uint64_t bytes;
-    uint64_t window, offset; /* PACKET_WINDOW */
-    uint64_t address;        /* in the sender's address space */
+    comm_place_t place; /* window 0: PACKET_CMA */
 } ring_rndv_t;
 
 typedef struct {

@@ -2,7 +2,7 @@
  *
  * A send waits in a queue of COMM_SENDS_OPEN places until the receive of the same lane takes it. One thread
  * drives both ends, so nothing here is atomic. */
-#include "comm/link.h"
+#include "comm/shm/link.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,16 +110,25 @@ static void self_close(comm_link_t *link)
     free(link);
 }
 
-static const comm_link_ops_t self_ops = {"self",       self_send,       self_recv, self_recv_view,
-                                         self_release, self_their_call, NULL,      self_close};
-
-gyre_status_t comm_self_connect(comm_group_t *group, int lane, comm_link_t **out)
+static gyre_status_t self_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     self_link_t *self = calloc(1, sizeof *self);
 
     if (!self)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link");
-    self->base = (comm_link_t){&self_ops, group, group->rank, lane, sizeof *self};
+    self->base = (comm_link_t){&comm_self, group, peer, lane, sizeof *self};
     *out = &self->base;
     return GYRE_OK;
 }
+
+const comm_transport_ops_t comm_self = {
+    .name = "self",
+    .scope = COMM_TO_ITSELF,
+    .send = self_send,
+    .recv = self_recv,
+    .recv_view = self_recv_view,
+    .release = self_release,
+    .their_call = self_their_call,
+    .connect = self_connect,
+    .close = self_close,
+};

@@ -114,7 +114,7 @@ static int count_links(void)
     return nowhere ? 1 : links;
 }
 
-int comm_ucx_links(void)
+int ucx_links(void)
 {
     enum { MOST_RAILS = 4 };
     static _Atomic int known; /* looked up once: what UCX has opened does not change either */
@@ -142,13 +142,13 @@ static void stripe(ucp_config_t *config, uint32_t piece)
 
     snprintf(value, sizeof value, "%u", piece);
     modify(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", value);
-    if (comm_ucx_links() < 2) {
+    if (ucx_links() < 2) {
         if (spoiled)
             log_info("messages over TCP are not striped: this host has a bridge or a tunnel that UCX would "
                      "use, too; name the links in UCX_NET_DEVICES and their number in UCX_MAX_EAGER_RAILS");
         return;
     }
-    snprintf(value, sizeof value, "%d", comm_ucx_links());
+    snprintf(value, sizeof value, "%d", ucx_links());
     modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
 }
 

@@ -115,7 +115,7 @@ static gyre_status_t tell_taken(ucx_link_t *link)
         link->telling.request = NULL;
     }
     if (!link->peer) {
-        gyre_status_t status = ucx_peer_get(link->base.group->ucx, link->base.peer, &link->peer);
+        gyre_status_t status = ucx_peer_get(ucx_of(link->base.group), link->base.peer, &link->peer);
         if (status != GYRE_OK)
             return status;
     }
@@ -167,7 +167,7 @@ static ucx_sending_t *free_place(ucx_link_t *link)
 /* Messages from and into the group's device memory (comm/lend.h) go by rendezvous only: no byte of them is the host's. */
 static int is_lent(const ucx_link_t *link, const void *buf)
 {
-    const comm_ucx_group_t *ug = link->base.group->ucx;
+    const comm_ucx_group_t *ug = ucx_of(link->base.group);
 
     return ug->lent && (uintptr_t)buf - (uintptr_t)ug->lent < ug->lent_bytes;
 }
@@ -191,7 +191,7 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
     if (!sending)
         return GYRE_IN_PROGRESS;
     if (!link->peer) {
-        status = ucx_peer_get(group->ucx, link->base.peer, &link->peer);
+        status = ucx_peer_get(ucx_of(group), link->base.peer, &link->peer);
         if (status != GYRE_OK)
             return status;
     }
@@ -265,7 +265,7 @@ static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
  * no errors on it. A rank that sleeps takes over that end. */
 static gyre_status_t listen_to(ucx_link_t *link)
 {
-    comm_ucx_group_t *ug = link->base.group->ucx;
+    comm_ucx_group_t *ug = ucx_of(link->base.group);
 
     if (link->peer || !ug->slept || link->inbox->next == 0)
         return GYRE_OK;
@@ -337,8 +337,8 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
     if (status != GYRE_OK)
         return status;
     if (head->rndv && head->data) {
-        if (!link->peer) { /* known, which lets ucx_close end it */
-            status = ucx_peer_get(link->base.group->ucx, link->base.peer, &link->peer);
+        if (!link->peer) { /* known, so that ucx_close can end it */
+            status = ucx_peer_get(ucx_of(link->base.group), link->base.peer, &link->peer);
             if (status != GYRE_OK)
                 return status;
         }
@@ -513,12 +513,10 @@ static void withdraw(ucx_link_t *link)
         link->withdrawing.request = request;
 }
 
-static const comm_link_ops_t ucx_ops;
-
 /* A link of the group is closed for the first time: all of them will be. */
 static void leave_begins(comm_group_t *group)
 {
-    comm_ucx_group_t *ug = group->ucx;
+    comm_ucx_group_t *ug = ucx_of(group);
     const int failed = comm_group_failed(group);
     /* A rank that computes gives back what it was offered when it next calls Gyre. */
     const double timeout_s = group->world->timeout_s > 0 ? group->world->timeout_s : 1000;
@@ -528,7 +526,7 @@ static void leave_begins(comm_group_t *group)
     ug->leave_by = ug->leave_begun + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
     ucx_give_back(ug, -1);
     for (size_t i = 0; failed && i < (size_t)group->n * COMM_LANES; i++) {
-        if (group->links[i] && group->links[i]->ops == &ucx_ops && under_way((ucx_link_t *)group->links[i]))
+        if (group->links[i] && group->links[i]->ops == &comm_ucx && under_way((ucx_link_t *)group->links[i]))
             withdraw((ucx_link_t *)group->links[i]);
     }
 }
@@ -552,7 +550,7 @@ static void ucx_close(comm_link_t *base)
 {
     ucx_link_t *link = (ucx_link_t *)base;
     comm_group_t *group = base->group;
-    comm_ucx_group_t *ug = group->ucx;
+    comm_ucx_group_t *ug = ucx_of(group);
     base_time_t by;
     int needed;
 
@@ -590,18 +588,15 @@ static void ucx_close(comm_link_t *base)
     ucx_unlock();
 }
 
-static const comm_link_ops_t ucx_ops = {"ucx",       ucx_send,       ucx_recv, ucx_recv_view,
-                                        ucx_release, ucx_their_call, NULL,     ucx_close};
-
-gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
+static gyre_status_t ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     ucx_link_t *link = calloc(1, sizeof *link);
 
     if (!link)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
-    link->base = (comm_link_t){&ucx_ops, group, peer, lane, sizeof *link};
+    link->base = (comm_link_t){&comm_ucx, group, peer, lane, sizeof *link};
     ucx_lock();
-    link->inbox = ucx_inbox(group->ucx, peer, lane);
+    link->inbox = ucx_inbox(ucx_of(group), peer, lane);
     ucx_unlock();
     if (!link->inbox) {
         free(link);
@@ -610,3 +605,24 @@ gyre_status_t comm_ucx_connect(comm_group_t *group, int peer, int lane, comm_lin
     *out = &link->base;
     return GYRE_OK;
 }
+
+const comm_transport_ops_t comm_ucx = {
+    .name = "ucx",
+    .scope = COMM_BETWEEN_HOSTS,
+    .send = ucx_send,
+    .recv = ucx_recv,
+    .recv_view = ucx_recv_view,
+    .release = ucx_release,
+    .their_call = ucx_their_call,
+    .connect = ucx_connect,
+    .close = ucx_close,
+    .introduce = ucx_introduce,
+    .prepare = ucx_prepare,
+    .leave = ucx_leave,
+    .progress = ucx_progress,
+    .thread_safe = 1,
+    .sleep = ucx_sleep,
+    .lend = ucx_lend,
+    .reclaim = ucx_reclaim,
+    .try_device = ucx_try_device,
+};

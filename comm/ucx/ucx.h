@@ -65,6 +65,7 @@ typedef struct {
     uint64_t acked; /* how much of what this rank sent the peer has received, by the peer's last report */
 } ucx_inbox_t;
 
+typedef struct comm_ucx_group comm_ucx_group_t;
 struct comm_ucx_group {
     comm_ucx_group_t *next;
     comm_group_t *group;
@@ -82,8 +83,28 @@ struct comm_ucx_group {
     base_time_t leave_by; /* 0: not leaving; else the deadline of unfinished messages */
 };
 
-/* comm/ucx/config.c. piece: as comm_ucx_piece. */
+/* The group's part of UCX; NULL before it was prepared. */
+static inline comm_ucx_group_t *ucx_of(const comm_group_t *group)
+{
+    return group->network_state;
+}
+
+/* comm/ucx/config.c. piece: bytes of the longest piece that this process's UCX sends, and takes, over TCP;
+ * the same on all ranks: UCX does not check. */
 void ucx_configure(ucp_config_t *config, uint32_t piece);
+int ucx_links(void); /* that it would stripe TCP over; 1 to 4 */
+
+/* comm/ucx/worker.c: what the table of comm/transports.c asks of a group's transport (comm/link.h). */
+extern const comm_transport_ops_t comm_ucx;
+void ucx_introduce(uint32_t word[COMM_SAID_WORDS]);
+gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                          base_time_t deadline);
+void ucx_leave(comm_group_t *group);
+void ucx_progress(comm_group_t *group);
+void ucx_sleep(comm_group_t *group, int ms);
+gyre_status_t ucx_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes, comm_lent_t *out);
+void ucx_reclaim(comm_group_t *group);
+int ucx_try_device(base_device_t device, char *text, size_t bytes);
 
 void ucx_lock(void);
 void ucx_unlock(void);

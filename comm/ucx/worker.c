@@ -26,7 +26,7 @@ static struct {
     ucp_address_t *address;
     size_t address_bytes;
     int event_fd;
-    uint32_t piece; /* see comm_ucx_piece */
+    uint32_t piece; /* see ucx_configure; 0: no worker */
     uint64_t kinds; /* of memory that it knows: bits by ucs_memory_type_t */
     int users;      /* groups */
     comm_ucx_group_t *groups;
@@ -217,24 +217,24 @@ static void leave_locked(comm_ucx_group_t *ug)
     }
 }
 
-void comm_ucx_leave(comm_group_t *group)
+void ucx_leave(comm_group_t *group)
 {
     ucx_lock();
     if (!comm_group_failed(group))
         ucx_peers_flush();
-    leave_locked(group->ucx);
-    group->ucx = NULL;
+    leave_locked(ucx_of(group));
+    group->network_state = NULL;
     ucx_unlock();
 }
 
-uint32_t comm_ucx_piece(void)
-{
-    uint32_t piece;
+enum { SAYS_LINKS, SAYS_PIECE }; /* words of a card; piece 0: this process has not started UCX */
 
+void ucx_introduce(uint32_t word[COMM_SAID_WORDS])
+{
+    word[SAYS_LINKS] = (uint32_t)ucx_links();
     ucx_lock();
-    piece = ucx.piece;
+    word[SAYS_PIECE] = ucx.piece;
     ucx_unlock();
-    return piece;
 }
 
 /* Shorter pieces are needed to stripe the chunks of a collective, and cost more where one link carries all. A
@@ -242,15 +242,17 @@ uint32_t comm_ucx_piece(void)
 static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
 {
     enum { WHOLE = 64 << 10 /* UCX's own */, STRIPED = 16 << 10 };
+    const int number = comm_transport_number(&comm_ucx);
     int fixed = -1;
 
     *piece = WHOLE;
     for (int r = 0; r < group->n; r++) {
-        if (group->cards[r].links > 1)
+        const uint32_t *said = group->cards[r].said[number];
+        if (said[SAYS_LINKS] > 1)
             *piece = STRIPED;
-        if (group->cards[r].piece == 0)
+        if (said[SAYS_PIECE] == 0)
             continue;
-        if (fixed >= 0 && group->cards[r].piece != group->cards[fixed].piece)
+        if (fixed >= 0 && said[SAYS_PIECE] != group->cards[fixed].said[number][SAYS_PIECE])
             return gyre_fail(
                 GYRE_ERR_UNSUPPORTED,
                 "ranks %d and %d have started UCX apart, for other numbers of links per host, and cannot "
@@ -259,7 +261,7 @@ static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
         fixed = r;
     }
     if (fixed >= 0)
-        *piece = group->cards[fixed].piece;
+        *piece = group->cards[fixed].said[number][SAYS_PIECE];
     return GYRE_OK;
 }
 
@@ -288,7 +290,7 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *faile
         /* Known before any peer can have this rank's address: no message finds its group missing. */
         ug->next = ucx.groups;
         ucx.groups = ug;
-        group->ucx = ug;
+        group->network_state = ug;
         *bytes = (uint32_t)ucx.address_bytes;
         *failed = ug->nfailed;
     } else {
@@ -309,7 +311,9 @@ static void write_record(const comm_ucx_group_t *ug, unsigned char *record, size
     memcpy(record + failed_at, ug->failed, ug->nfailed * sizeof *ug->failed);
 }
 
-gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange, void *user)
+/* Collective: exchanges the workers' addresses. */
+gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                          base_time_t deadline)
 {
     struct {
         int32_t status;
@@ -321,10 +325,12 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange,
     unsigned char *record;
     gyre_status_t status;
 
+    (void)quiet; /* UCX works everywhere */
+    (void)deadline;
     if (!all)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
     mine.status = (int32_t)begin(group, &mine.bytes, &mine.failed);
-    status = exchange(user, &mine, sizeof mine, all);
+    status = all_gather(user, &mine, sizeof mine, all);
     for (int r = 0; status == GYRE_OK && r < group->n; r++) {
         if (all[r].status != GYRE_OK)
             status = r == group->rank
@@ -339,7 +345,7 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange,
     if (status != GYRE_OK)
         return status;
     /* Records as long as the longest: all ranks know that length now. */
-    ug = group->ucx;
+    ug = ucx_of(group);
     most += sizeof mine.bytes;
     ug->record_bytes = most + most_failed * sizeof(uint64_t);
     ug->addresses = calloc((size_t)group->n, ug->record_bytes);
@@ -349,7 +355,7 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange,
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for addresses of %d ranks", group->n);
     }
     write_record(ug, record, most);
-    status = exchange(user, record, ug->record_bytes, ug->addresses);
+    status = all_gather(user, record, ug->record_bytes, ug->addresses);
     free(record);
     group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
     ucx_lock();
@@ -360,7 +366,7 @@ gyre_status_t comm_ucx_prepare(comm_group_t *group, comm_all_gather_fn exchange,
     return status;
 }
 
-void comm_ucx_progress(comm_group_t *group)
+void ucx_progress(comm_group_t *group)
 {
     (void)group;
     ucx_lock();
@@ -381,13 +387,13 @@ void ucx_look_at_sockets(void)
                   "the deadline");
 }
 
-void comm_ucx_sleep(comm_group_t *group, int ms)
+void ucx_sleep(comm_group_t *group, int ms)
 {
     struct pollfd event = {.events = POLLIN};
     int armed;
 
     ucx_lock();
-    group->ucx->slept = 1;
+    ucx_of(group)->slept = 1;
     event.fd = ucx.event_fd;
     /* BUSY: something came in meanwhile. */
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;
@@ -417,11 +423,12 @@ static int knows_cuda(uint64_t kinds, char *text, size_t bytes)
     return 0;
 }
 
-gyre_status_t comm_ucx_lend(comm_group_t *group, void *base, size_t bytes, comm_direct_t *out)
+gyre_status_t ucx_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes, comm_lent_t *out)
 {
-    comm_ucx_group_t *ug = group->ucx;
+    comm_ucx_group_t *ug = ucx_of(group);
     const comm_rdma_t want = (comm_rdma_t)base_setting_int(SET_CUDA_RDMA);
 
+    (void)device;
     if (want == COMM_RDMA_DMABUF || want == COMM_RDMA_PEERMEM) {
         snprintf(out->why, sizeof out->why, "between hosts goes UCX, which chooses by itself (auto)");
         return GYRE_OK;
@@ -436,20 +443,21 @@ gyre_status_t comm_ucx_lend(comm_group_t *group, void *base, size_t bytes, comm_
     return GYRE_OK;
 }
 
-void comm_ucx_reclaim(comm_group_t *group)
+void ucx_reclaim(comm_group_t *group)
 {
     ucx_lock();
-    group->ucx->lent = NULL;
-    group->ucx->lent_bytes = 0;
+    ucx_of(group)->lent = NULL;
+    ucx_of(group)->lent_bytes = 0;
     ucx_unlock();
 }
 
-int comm_ucx_try_device(char *text, size_t bytes)
+int ucx_try_device(base_device_t device, char *text, size_t bytes)
 {
     uint64_t kinds = 0;
     ucs_status_t status = UCS_OK;
     int works;
 
+    (void)device; /* it knows all or none */
     ucx_lock();
     if (ucx.context) {
         kinds = ucx.kinds;

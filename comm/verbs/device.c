@@ -322,7 +322,7 @@ void verbs_rails_close(void)
     pthread_mutex_unlock(&rails.lock);
 }
 
-gyre_status_t comm_verbs_describe(int number, char *text, size_t bytes)
+gyre_status_t verbs_describe(int number, char *text, size_t bytes)
 {
     verbs_rail_t *rail;
     int count;

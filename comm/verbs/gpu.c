@@ -173,10 +173,10 @@ static int register_with(verbs_rail_t *const *rail, int rails, void *base, size_
                               bytes, made, text, text_bytes);
 }
 
-gyre_status_t comm_verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
-                              comm_direct_t *out)
+gyre_status_t verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
+                         comm_lent_t *out)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
     verbs_lent_t *lent = &vg->lent;
     void *made[VERBS_RAILS];
     char how[280], over[100] = "";
@@ -201,9 +201,9 @@ gyre_status_t comm_verbs_lend(comm_group_t *group, base_device_t device, void *b
     return GYRE_OK;
 }
 
-void comm_verbs_reclaim(comm_group_t *group)
+void verbs_reclaim(comm_group_t *group)
 {
-    verbs_lent_t *lent = &group->verbs->lent;
+    verbs_lent_t *lent = &verbs_of(group)->lent;
 
     for (int r = 0; r < VERBS_RAILS; r++) {
         if (lent->mr[r])
@@ -214,7 +214,7 @@ void comm_verbs_reclaim(comm_group_t *group)
 
 /* ---- gyre-doctor ----------------------------------------------------------------------------------------- */
 
-int comm_verbs_try_device(base_device_t device, char *text, size_t bytes)
+int verbs_try_device(base_device_t device, char *text, size_t bytes)
 {
     enum { SOME = 2 << 20 };
     verbs_rail_t *all, *rail[VERBS_RAILS];

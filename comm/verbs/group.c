@@ -203,9 +203,9 @@ int verbs_poll_often(comm_verbs_group_t *vg)
 
 /* Sends and receives that wait poll by themselves. This call polls for the rest, so not every time: hellos of
  * peers, and messages that a schedule does not expect yet. */
-void comm_verbs_progress(comm_group_t *group)
+void verbs_progress(comm_group_t *group)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
 
     if (!vg->polled || vg->connecting > 0 || vg->control_due > 0 || ++vg->turns % LOOK_TURNS == 0)
         verbs_poll(vg);
@@ -224,9 +224,9 @@ static void stop_watching(comm_verbs_group_t *vg)
 }
 
 /* Asks for an event at the next completion; the caller looks once more before it sleeps (comm/wait.h). */
-void comm_verbs_arm(comm_group_t *group)
+void verbs_arm(comm_group_t *group)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
 
     stop_watching(vg);
     for (int r = 0; r < vg->rails; r++) {
@@ -236,16 +236,16 @@ void comm_verbs_arm(comm_group_t *group)
     vg->polled = 0;
 }
 
-void comm_verbs_sleep(comm_group_t *group, int ms)
+void verbs_sleep(comm_group_t *group, int ms)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
     struct pollfd events[VERBS_RAILS];
     struct ibv_cq *cq;
     void *context;
 
     /* Since then some peer learned that this rank watches, and its plain write would not wake this rank. */
     if (vg->watched > 0) {
-        comm_verbs_arm(group);
+        verbs_arm(group);
         return;
     }
     /* Completions before events were asked for cause no event: the queues must have been polled since. */
@@ -346,11 +346,11 @@ static void group_free(comm_verbs_group_t *vg)
     free(vg);
 }
 
-void comm_verbs_leave(comm_group_t *group)
+void verbs_leave(comm_group_t *group)
 {
-    comm_verbs_reclaim(group);
-    group_free(group->verbs);
-    group->verbs = NULL;
+    verbs_reclaim(group);
+    group_free(verbs_of(group));
+    group->network_state = NULL;
 }
 
 static uint32_t ring_units(void)
@@ -399,7 +399,7 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, 
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     }
     vg->group = group;
-    group->verbs = vg;
+    group->network_state = vg;
     vg->ring_units = ring_units();
     vg->patience = verbs_patience(group->world->timeout_s);
     status = verbs_rails_open(quiet, &vg->all, &vg->all_rails);
@@ -422,7 +422,7 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, 
 /* Judges the records of all ranks: the same result everywhere. */
 static gyre_status_t judge(comm_group_t *group, int quiet)
 {
-    const verbs_card_t *cards = group->verbs->cards;
+    const verbs_card_t *cards = verbs_of(group)->cards;
 
     for (int r = 0; r < group->n; r++) {
         gyre_status_t status = (gyre_status_t)cards[r].status;
@@ -454,7 +454,7 @@ static gyre_status_t judge(comm_group_t *group, int quiet)
 
 /* Makes the group's objects and sends the others this rank's record, with what it knows so far. */
 static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *intros, verbs_try_t **try,
-                               comm_all_gather_fn exchange, void *user)
+                               comm_all_gather_fn all_gather, void *user)
 {
     verbs_intro_t mine = {0};
     gyre_status_t status;
@@ -462,13 +462,13 @@ static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *in
     mine.card.status = (int32_t)begin(group, quiet, &mine, try);
     if (quiet && mine.card.status != GYRE_OK)
         log_info("%s", gyre_last_error());
-    status = exchange(user, &mine, sizeof mine, intros);
+    status = all_gather(user, &mine, sizeof mine, intros);
     if (status != GYRE_OK)
         return status;
-    if (!group->verbs)
+    if (!group->network_state)
         return (gyre_status_t)mine.card.status;
     for (int r = 0; r < group->n; r++)
-        group->verbs->cards[r] = intros[r].card;
+        verbs_of(group)->cards[r] = intros[r].card;
     return judge(group, quiet);
 }
 
@@ -487,8 +487,8 @@ static tried_t tried(const verbs_intro_t *intros, int n)
 /* Nearly always one round: ranks of a split communicator know the result of an earlier try, and ranks of the
  * job's communicator find all rails as they should be. Otherwise a second round, over the rails that were
  * agreed on. If some ranks have tried and newcomers have not, all begin anew. */
-gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn exchange, void *user,
-                                 base_time_t deadline)
+gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                            base_time_t deadline)
 {
     verbs_intro_t *intros = calloc((size_t)group->n, sizeof *intros);
     gyre_status_t status = GYRE_OK;
@@ -500,33 +500,33 @@ gyre_status_t comm_verbs_prepare(comm_group_t *group, int quiet, comm_all_gather
     while (status == GYRE_OK && again) {
         verbs_try_t *try = NULL;
         again = 0;
-        if (group->verbs) { /* of the round before; the rails stay open meanwhile */
+        if (group->network_state) { /* of the round before; the rails stay open meanwhile */
             held += verbs_rails_open(1, &rails, &count) == GYRE_OK;
-            comm_verbs_leave(group);
+            verbs_leave(group);
         }
-        status = introduce(group, quiet, intros, &try, exchange, user);
+        status = introduce(group, quiet, intros, &try, all_gather, user);
         if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_SOME) {
             verbs_try_forget(group->world);
             again = 1;
         } else if (status == GYRE_OK && tried(intros, group->n) == TRIED_BY_NONE) {
-            status = verbs_try_agree(try, group, quiet, intros, exchange, user, deadline, &again);
+            status = verbs_try_agree(try, group, quiet, intros, all_gather, user, deadline, &again);
         }
         verbs_try_close(try);
     }
     while (held-- > 0)
         verbs_rails_close();
     free(intros);
-    if (status == GYRE_ERR_UNSUPPORTED && quiet && group->verbs) {
+    if (status == GYRE_ERR_UNSUPPORTED && quiet && group->network_state) {
         log_info("verbs are not used between hosts: %s", gyre_last_error());
-        comm_verbs_leave(group);
+        verbs_leave(group);
     }
     if (status == GYRE_OK)
-        group->private_bytes += sizeof *group->verbs + (size_t)group->n * sizeof(verbs_card_t);
+        group->private_bytes += sizeof(comm_verbs_group_t) + (size_t)group->n * sizeof(verbs_card_t);
     return status;
 }
 
 /* Asked of every process that starts, so it does not wake libibverbs, which looks for drivers first. */
-int comm_verbs_there(void)
+void verbs_introduce(uint32_t word[COMM_SAID_WORDS])
 {
     DIR *dir = opendir("/sys/class/infiniband");
     const struct dirent *entry = NULL;
@@ -535,5 +535,5 @@ int comm_verbs_there(void)
     }
     if (dir)
         closedir(dir);
-    return entry != NULL;
+    word[0] = entry != NULL;
 }

@@ -283,9 +283,9 @@ static void way_text(const verbs_link_t *link, char *text, size_t bytes)
     snprintf(text, bytes, "from %s of %s port %d to %s", ours, vg->rail[0]->name, vg->rail[0]->port, theirs);
 }
 
-int comm_verbs_unanswered(const comm_group_t *group, char *text, size_t bytes)
+int verbs_unanswered(const comm_group_t *group, char *text, size_t bytes)
 {
-    const comm_verbs_group_t *vg = group->verbs;
+    const comm_verbs_group_t *vg = verbs_of(group);
     int count = 0;
 
     for (size_t i = 0; i < (size_t)group->n * COMM_LANES; i++) {

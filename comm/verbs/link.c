@@ -592,14 +592,11 @@ static void verbs_close(comm_link_t *base)
 
 /* ---- making one ---------------------------------------------------------------------------------------- */
 
-static const comm_link_ops_t verbs_ops = {"verbs",       verbs_send,       verbs_recv,   verbs_recv_view,
-                                          verbs_release, verbs_their_call, verbs_linger, verbs_close};
-
 verbs_link_t *verbs_link_at(const comm_verbs_group_t *vg, size_t i)
 {
     comm_link_t *link = vg->group->links[i];
 
-    return link && link->ops == &verbs_ops ? (verbs_link_t *)link : NULL;
+    return link && link->ops == &comm_verbs ? (verbs_link_t *)link : NULL;
 }
 
 gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_link_t **out)
@@ -607,7 +604,7 @@ gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_li
     comm_link_t *link;
     gyre_status_t status = comm_group_link(vg->group, peer, lane, &link);
 
-    if (status == GYRE_OK && link->ops != &verbs_ops)
+    if (status == GYRE_OK && link->ops != &comm_verbs)
         return gyre_fail_quiet(GYRE_ERR_INTERNAL,
                                "rank %d reaches this rank over verbs, but this rank reaches it over %s", peer,
                                link->ops->name);
@@ -669,16 +666,16 @@ static gyre_status_t make_qp(verbs_link_t *link, int s)
     return verbs_place_add(vg, link, s);
 }
 
-gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
+static gyre_status_t verbs_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
     verbs_link_t *link = calloc(1, sizeof *link);
     size_t ring = (size_t)vg->ring_units * VERBS_UNIT;
     gyre_status_t status;
 
     if (!link)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
-    link->base = (comm_link_t){&verbs_ops, group, peer, lane, sizeof *link + 2 * ring};
+    link->base = (comm_link_t){&comm_verbs, group, peer, lane, sizeof *link + 2 * ring};
     link->vg = vg;
     link->rx.units = vg->ring_units;
     link->stripes =
@@ -701,3 +698,28 @@ gyre_status_t comm_verbs_connect(comm_group_t *group, int peer, int lane, comm_l
     *out = &link->base;
     return GYRE_OK;
 }
+
+const comm_transport_ops_t comm_verbs = {
+    .name = "verbs",
+    .scope = COMM_BETWEEN_HOSTS,
+    .send = verbs_send,
+    .recv = verbs_recv,
+    .recv_view = verbs_recv_view,
+    .release = verbs_release,
+    .their_call = verbs_their_call,
+    .linger = verbs_linger,
+    .connect = verbs_connect,
+    .close = verbs_close,
+    .introduce = verbs_introduce,
+    .prepare = verbs_prepare,
+    .leave = verbs_leave,
+    .progress = verbs_progress,
+    .arm = verbs_arm,
+    .sleep = verbs_sleep,
+    .let_go = verbs_let_go,
+    .unanswered = verbs_unanswered,
+    .lend = verbs_lend,
+    .reclaim = verbs_reclaim,
+    .describe = verbs_describe,
+    .try_device = verbs_try_device,
+};

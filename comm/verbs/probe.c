@@ -41,7 +41,7 @@
 #include "base/log.h"
 
 enum {
-    TRY_MS = 4000,       /* ranks come from an exchange, so they begin together */
+    TRY_MS = 4000,       /* ranks come from an all-gather, so they begin together */
     FIRST_PAUSE_MS = 8,  /* before what did not come is sent again; four times as long each time, */
     MOST_PAUSE_MS = 512, /* up to that */
     CROSS_MS = 100,      /* then rails of different number are tried, too */
@@ -223,7 +223,7 @@ static target_t *target_at(const course_t *course, int partner, int to, int from
 /* Is verbs what joins us? Ranks of one host have better. */
 static int is_wanted(const comm_group_t *group, int peer)
 {
-    return group->host_of[peer] != group->host_of[group->rank] || comm_shuns_memory(group->transport);
+    return group->host_of[peer] != group->host_of[group->rank] || comm_group_shuns_memory(group);
 }
 
 static int heard_all_of(const course_t *course, int partner)
@@ -462,33 +462,55 @@ static void try_all(verbs_try_t *try, const comm_group_t *group, const verbs_int
 
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER; /* of what worlds remember */
 
+/* The world's place for it. */
+typedef struct {
+    uint64_t name; /* of the try; 0: none so far */
+    uint8_t rails; /* 0: RDMA does not join the ranks */
+    uint8_t rail[VERBS_RAILS];
+} known_t;
+_Static_assert(sizeof(known_t) <= COMM_KEPT_WORDS * sizeof(uint64_t), "a world has a place for it");
+
+static known_t get_known(const comm_world_t *world)
+{
+    known_t known;
+
+    memcpy(&known, &world->kept[comm_transport_number(&comm_verbs)], sizeof known);
+    return known;
+}
+
+static void set_known(comm_world_t *world, known_t known)
+{
+    memcpy(&world->kept[comm_transport_number(&comm_verbs)], &known, sizeof known);
+}
+
 int verbs_try_known(const comm_world_t *world, uint64_t *name, int *rails, uint8_t rail[VERBS_RAILS])
 {
+    known_t known;
+
     pthread_mutex_lock(&memory_lock);
-    *name = world->verbs.name;
-    *rails = world->verbs.rails;
-    memcpy(rail, world->verbs.rail, VERBS_RAILS);
+    known = get_known(world);
     pthread_mutex_unlock(&memory_lock);
+    *name = known.name;
+    *rails = known.rails;
+    memcpy(rail, known.rail, VERBS_RAILS);
     return *name != 0;
 }
 
 void verbs_try_forget(comm_world_t *world)
 {
     pthread_mutex_lock(&memory_lock);
-    world->verbs.name = 0;
+    set_known(world, (known_t){0});
     pthread_mutex_unlock(&memory_lock);
 }
 
 static void remember(const comm_group_t *group, const uint8_t *rail_of, int planes)
 {
-    comm_world_t *world = group->world;
-    _Static_assert(sizeof world->verbs.rail == VERBS_RAILS, "a place for every plane");
+    known_t known = {.name = base_hash64(&group->id, sizeof group->id, 6) | 1, .rails = (uint8_t)planes};
 
-    pthread_mutex_lock(&memory_lock);
-    world->verbs.name = base_hash64(&group->id, sizeof group->id, 6) | 1;
-    world->verbs.rails = planes;
     for (int k = 0; k < planes && k < VERBS_RAILS; k++)
-        world->verbs.rail[k] = rail_of[(size_t)k * (size_t)group->n + (size_t)group->rank];
+        known.rail[k] = rail_of[(size_t)k * (size_t)group->n + (size_t)group->rank];
+    pthread_mutex_lock(&memory_lock);
+    set_known(group->world, known);
     pthread_mutex_unlock(&memory_lock);
 }
 
@@ -541,17 +563,17 @@ static gyre_status_t conclude(const verbs_try_t *try, comm_group_t *group, int q
 }
 
 gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
-                              comm_all_gather_fn exchange, void *user, base_time_t deadline, int *change)
+                              comm_all_gather_fn all_gather, void *user, base_time_t deadline, int *change)
 {
     size_t most = (size_t)verbs_partners_most(group->n);
-    verbs_heard_t all = {group->n, try->rails, comm_shuns_memory(group->transport) ? NULL : group->host_of,
+    verbs_heard_t all = {group->n, try->rails, comm_group_shuns_memory(group) ? NULL : group->host_of,
                          try->heard};
     verbs_gap_t gap;
     gyre_status_t status;
     int planes;
 
     try_all(try, group, intros, deadline);
-    status = exchange(user, try->mine, most * sizeof *try->mine, try->heard);
+    status = all_gather(user, try->mine, most * sizeof *try->mine, try->heard);
     if (status != GYRE_OK)
         return status;
     for (int r = 0; r < group->n; r++)

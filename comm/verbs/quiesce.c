@@ -55,9 +55,9 @@ static void destroy(verbs_link_t *link, verbs_qp_t *qp, int err)
             rail->name, qp->qp->qp_num, link->base.peer, strerror(err), strerror(failed));
 }
 
-void comm_verbs_let_go(comm_group_t *group)
+void verbs_let_go(comm_group_t *group)
 {
-    comm_verbs_group_t *vg = group->verbs;
+    comm_verbs_group_t *vg = verbs_of(group);
     size_t places = (size_t)group->n * COMM_LANES;
     base_time_t begun = base_now(), until = begun + LET_GO_NS;
 

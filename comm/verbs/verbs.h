@@ -50,6 +50,8 @@ enum {
     VERBS_STRIPE_LEAST = 64 << 10, /* least bytes of a rendezvous per stripe */
 };
 
+typedef struct comm_verbs_group comm_verbs_group_t;
+
 /* --- rails --- */
 
 /* The address of a port; travels. */
@@ -297,7 +299,7 @@ struct comm_verbs_group {
     int stripes_wanted; /* per rail */
     int connecting;     /* links that are not ready */
     int control_due;
-    uint32_t turns; /* of comm_verbs_progress */
+    uint32_t turns; /* of verbs_progress */
     int leaving;
     int let_go;    /* 1: its queue pairs were put out of use (quiesce.c) */
     int watched;   /* links whose peers know that this rank watches */
@@ -316,6 +318,29 @@ struct comm_verbs_group {
     base_time_t ud_next_try; /* not brought up again before */
     base_time_t next_hello;  /* no link needs one earlier */
 };
+
+/* The group's part of verbs; NULL before it was prepared. */
+static inline comm_verbs_group_t *verbs_of(const comm_group_t *group)
+{
+    return group->network_state;
+}
+
+/* What the table of comm/transports.c asks of a group's transport (comm/link.h); the row is in link.c. */
+extern const comm_transport_ops_t comm_verbs;
+void verbs_introduce(uint32_t word[COMM_SAID_WORDS]);
+gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
+                            base_time_t deadline);
+void verbs_leave(comm_group_t *group);
+void verbs_progress(comm_group_t *group);
+void verbs_arm(comm_group_t *group);
+void verbs_sleep(comm_group_t *group, int ms);
+void verbs_let_go(comm_group_t *group);
+int verbs_unanswered(const comm_group_t *group, char *text, size_t bytes);
+gyre_status_t verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
+                         comm_lent_t *out);
+void verbs_reclaim(comm_group_t *group);
+gyre_status_t verbs_describe(int number, char *text, size_t bytes);
+int verbs_try_device(base_device_t device, char *text, size_t bytes);
 
 /* group.c */
 /* Returns how many completions there were. */
@@ -337,7 +362,7 @@ gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t 
  * [n]. *change: 1 if some rank does not use all rails in their order. If some ranks do not reach each other
  * over any rail: UNSUPPORTED with `quiet` (rank 0 has warned), else TRANSPORT. */
 gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
-                              comm_all_gather_fn exchange, void *user, base_time_t deadline, int *change);
+                              comm_all_gather_fn all_gather, void *user, base_time_t deadline, int *change);
 void verbs_try_close(verbs_try_t *try);
 /* The result that this rank uses. 1: its name and the rails of the planes; *rails: their number, 0 without
  * planes. 0: nothing was tried. */

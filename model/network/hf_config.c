@@ -200,10 +200,10 @@ static gyre_status_t number(const json_t *object, const char *key, const char *w
 }
 
 /* The share of a head that rotates. `transformers` 5 has it in an object, together with the base. */
-static gyre_status_t read_rotary(model_config_t *c, model_family_t family, const json_t *object,
+static gyre_status_t read_rotary(model_config_t *c, const family_t *family, const json_t *object,
                                  const char *where)
 {
-    double share = family == MODEL_FAMILY_GPT_NEOX ? 0.25 : 1.0;
+    double share = family->rotary_share > 0.0 ? family->rotary_share : 1.0;
     const json_t *rope = json_object_get(object, "rope_parameters"),
                  *type = json_object_get(rope, "rope_type");
     gyre_status_t status = number(object, "rotary_pct", where, &share);
@@ -268,45 +268,134 @@ static gyre_status_t flag(const json_t *object, const char *key, const char *whe
     return GYRE_OK;
 }
 
-/* What only one family has. */
-static gyre_status_t read_special(model_config_t *c, model_family_t family, const json_t *object,
-                                  const char *where)
+/* ---- what only some families have ---------------------------------------------------------------------------------- */
+
+static gyre_status_t read_window(const model_config_t *c, const json_t *object, const char *where)
 {
-    const json_t *value;
-    int bias = !c->no_qkv_bias, all = !c->no_mlp_bias;
+    const json_t *value = json_object_get(object, "sliding_window");
+    if (!value || json_is_null(value) || json_integer_value(value) >= (json_int_t)c->seq)
+        return GYRE_OK;
+    return bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
+                     "Gyre has full attention only: null, or at least max_position_embeddings");
+}
+
+static int write_no_window(const model_config_t *c, json_t *object)
+{
+    (void)c;
+    return json_object_set_new(object, "sliding_window", json_null());
+}
+
+static gyre_status_t read_opt(model_config_t *c, const json_t *object, const char *where)
+{
+    const json_t *value = json_object_get(object, "word_embed_proj_dim");
+    if (!value || json_integer_value(value) == (json_int_t)c->hidden)
+        return GYRE_OK;
+    return bad_value(GYRE_ERR_UNSUPPORTED, where, "word_embed_proj_dim", value,
+                     "Gyre has embeddings as wide as hidden_size only");
+}
+
+static int write_opt(const model_config_t *c, json_t *object)
+{
+    return json_object_set_new(object, "word_embed_proj_dim", json_integer((json_int_t)c->hidden));
+}
+
+static gyre_status_t read_attention_bias(model_config_t *c, const json_t *object, const char *where)
+{
+    int bias = !c->no_qkv_bias;
+    gyre_status_t status = flag(object, "attention_bias", where, &bias);
+    c->no_qkv_bias = c->no_proj_bias = !bias;
+    return status;
+}
+
+static int write_attention_bias(const model_config_t *c, json_t *object)
+{
+    return json_object_set_new(object, "attention_bias", json_boolean(!c->no_qkv_bias));
+}
+
+static int write_share(const model_config_t *c, const char *key, json_t *object)
+{
+    return json_object_set_new(object, key, json_real((double)c->rotary_dim / (double)c->head_dim));
+}
+
+static int write_gpt_neox(const model_config_t *c, json_t *object)
+{
+    return write_share(c, "rotary_pct", object) | write_attention_bias(c, object);
+}
+
+static gyre_status_t read_megatron(model_config_t *c, const json_t *object, const char *where)
+{
+    int all = !c->no_mlp_bias;
     gyre_status_t status = GYRE_OK;
-    if (family == MODEL_FAMILY_OPT && (value = json_object_get(object, "word_embed_proj_dim")) &&
-        json_integer_value(value) != (json_int_t)c->hidden)
-        return bad_value(GYRE_ERR_UNSUPPORTED, where, "word_embed_proj_dim", value,
-                         "Gyre has embeddings as wide as hidden_size only");
-    if ((value = json_object_get(object, "sliding_window")) && !json_is_null(value) &&
-        json_integer_value(value) < (json_int_t)c->seq)
-        return bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
-                         "Gyre has full attention only: null, or at least max_position_embeddings");
-    if (family == MODEL_FAMILY_LLAMA || family == MODEL_FAMILY_GPT_NEOX) {
-        status = flag(object, "attention_bias", where, &bias);
-        c->no_qkv_bias = c->no_proj_bias = !bias;
-    }
-    if (status == GYRE_OK && family == MODEL_FAMILY_MEGATRON_GPT &&
-        json_object_get(object, "add_bias_linear")) {
+    if (json_object_get(object, "add_bias_linear")) {
         status = flag(object, "add_bias_linear", where, &all);
         c->no_qkv_bias = c->no_proj_bias = c->no_mlp_bias = !all;
     }
-    if (family == MODEL_FAMILY_MEGATRON_GPT && c->gated)
+    if (c->gated)
         c->act = MODEL_ACT_SILU;
-    if (family == MODEL_FAMILY_GLM)
-        c->deepnorm = sqrt(2.0 * (double)c->layers);
-    if (family == MODEL_FAMILY_MIXTRAL) { /* no token is dropped: each expert has room for all */
-        c->capacity = (double)c->experts / (double)(c->top_k ? c->top_k : 1);
-        int counted = 0; /* `transformers` adds the balance loss only then */
-        status = flag(object, "output_router_logits", where, &counted);
-        if (status == GYRE_OK && counted) {
-            c->balance = 0.001;
-            status = number(object, "router_aux_loss_coef", where, &c->balance);
-        }
+    return status;
+}
+
+static int write_megatron(const model_config_t *c, json_t *object)
+{
+    return write_share(c, "rotary_percent", object) |
+           json_object_set_new(object, "add_bias_linear", json_boolean(!c->no_mlp_bias));
+}
+
+static gyre_status_t refuses_glm_4(model_config_t *c, const json_t *object, const char *where)
+{
+    (void)c;
+    if (!json_object_get(object, "rms_norm_eps"))
+        return GYRE_OK;
+    return COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
+                    "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
+                    "features one by one with model_type \"gyre\"",
+                    where);
+}
+
+/* "geglu" is gelu with a gate, which GLM has by itself. */
+static int skips_glm(const key_t_ *key, const json_t *value)
+{
+    return strcmp(key->field, "act") == 0 && json_is_string(value) &&
+           strcmp(json_string_value(value), "geglu") == 0;
+}
+
+static gyre_status_t read_glm(model_config_t *c, const json_t *object, const char *where)
+{
+    (void)object, (void)where;
+    c->deepnorm = sqrt(2.0 * (double)c->layers);
+    return GYRE_OK;
+}
+
+static int skips_mixtral(const key_t_ *key, const json_t *value)
+{
+    (void)value;
+    return strcmp(key->field, "balance") == 0;
+}
+
+/* No token is dropped: each expert has room for all. `transformers` adds the balance loss only with output_router_logits. */
+static gyre_status_t read_mixtral(model_config_t *c, const json_t *object, const char *where)
+{
+    int counted = 0;
+    gyre_status_t status = flag(object, "output_router_logits", where, &counted);
+    c->capacity = (double)c->experts / (double)(c->top_k ? c->top_k : 1);
+    if (status == GYRE_OK && counted) {
+        c->balance = 0.001;
+        status = number(object, "router_aux_loss_coef", where, &c->balance);
     }
     return status;
 }
+
+static int write_mixtral(const model_config_t *c, json_t *object)
+{
+    int bad = 0;
+    if (c->balance > 0.0) {
+        bad |= json_object_set_new(object, "output_router_logits", json_true());
+        bad |= json_object_set_new(object, "router_aux_loss_coef", json_real(c->balance));
+    }
+    return bad | write_no_window(c, object);
+}
+
+/* ---- a whole file -------------------------------------------------------------------------------------------------- */
 
 /* {"hidden": 64, ...}: fields by their own names. */
 static gyre_status_t read_own(model_config_t *c, const json_t *object, const char *where, int whole)
@@ -340,35 +429,26 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
     gyre_status_t status = GYRE_OK;
     seen_t seen = {{NULL}};
     *c = family->base;
-    if (kind == MODEL_FAMILY_GYRE)
+    if (family->own)
         return read_own(c, object, where, 1);
-    if (kind == MODEL_FAMILY_GLM) {
-        if (json_object_get(object, "rms_norm_eps"))
-            return COMPLAIN(
-                where, GYRE_ERR_UNSUPPORTED,
-                "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
-                "features one by one with model_type \"gyre\"",
-                where);
-    }
+    if (family->refuses)
+        status = family->refuses(c, object, where);
     for (size_t i = 0; status == GYRE_OK && i < KEYS; i++) {
         const json_t *value = json_object_get(object, keys[i].key);
-        if (!value)
+        if (!value || (family->skips && family->skips(&keys[i], value)))
             continue;
-        if (kind == MODEL_FAMILY_MIXTRAL && strcmp(keys[i].field, "balance") == 0)
-            continue; /* read_special */
-        if (kind == MODEL_FAMILY_GLM && strcmp(keys[i].field, "act") == 0 && json_is_string(value) &&
-            strcmp(json_string_value(value), "geglu") == 0)
-            continue; /* gelu with a gate, which GLM has by itself */
         status = read_key(c, family, &keys[i], value, where, &seen);
     }
     for (size_t i = 0;
          status == GYRE_OK && i < sizeof family->only / sizeof family->only[0] && family->only[i].key; i++)
         status = check_only(&family->only[i], object, where);
     if (status == GYRE_OK && c->pos == MODEL_POS_ROPE && c->heads > 0)
-        status = read_rotary(c, kind, object, where);
+        status = read_rotary(c, family, object, where);
     if (status == GYRE_OK)
         status = read_dropout(c, object, where);
-    return status == GYRE_OK ? read_special(c, kind, object, where) : status;
+    if (status == GYRE_OK)
+        status = read_window(c, object, where);
+    return status == GYRE_OK && family->read ? family->read(c, object, where) : status;
 }
 
 static gyre_status_t find_family(const json_t *object, const char *where, model_family_t *out)
@@ -466,32 +546,11 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
         const key_t_ *key = find_key(family->writes[i]);
         bad |= json_object_set_new(object, key->key, field_json(c, find_field(key->field), key->inverse));
     }
-    if (kind == MODEL_FAMILY_GPT_NEOX)
-        bad |=
-            json_object_set_new(object, "rotary_pct", json_real((double)c->rotary_dim / (double)c->head_dim));
-    if (kind == MODEL_FAMILY_MEGATRON_GPT) {
-        bad |= json_object_set_new(object, "rotary_percent",
-                                   json_real((double)c->rotary_dim / (double)c->head_dim));
-        bad |= json_object_set_new(object, "add_bias_linear", json_boolean(!c->no_mlp_bias));
-    }
-    if (kind == MODEL_FAMILY_GPT_NEOX || kind == MODEL_FAMILY_LLAMA)
-        bad |= json_object_set_new(object, "attention_bias", json_boolean(!c->no_qkv_bias));
-    if (kind == MODEL_FAMILY_OPT)
-        bad |= json_object_set_new(object, "word_embed_proj_dim", json_integer((json_int_t)c->hidden));
-    if (kind == MODEL_FAMILY_MIXTRAL && c->balance > 0.0) {
-        bad |= json_object_set_new(object, "output_router_logits", json_true());
-        bad |= json_object_set_new(object, "router_aux_loss_coef", json_real(c->balance));
-    }
-    if (kind == MODEL_FAMILY_MISTRAL || kind == MODEL_FAMILY_MIXTRAL)
-        bad |= json_object_set_new(object, "sliding_window", json_null());
-    static const char *const dropouts[MODEL_FAMILIES][3] = {
-        [MODEL_FAMILY_GPT2] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"},
-        [MODEL_FAMILY_OPT] = {"dropout", NULL, "attention_dropout"},
-        [MODEL_FAMILY_BLOOM] = {"hidden_dropout", NULL, "attention_dropout"},
-        [MODEL_FAMILY_GPT_NEOX] = {"hidden_dropout", NULL, "attention_dropout"}};
+    if (family->write)
+        bad |= family->write(c, object);
     for (int i = 0; i < 3; i++)
-        if (dropouts[kind][i]) /* absent they would be 0.1 to `transformers` */
-            bad |= json_object_set_new(object, dropouts[kind][i],
+        if (family->dropouts[i])
+            bad |= json_object_set_new(object, family->dropouts[i],
                                        json_real(i == 2 ? c->attn_dropout : c->dropout));
     if (bad) {
         json_decref(object);

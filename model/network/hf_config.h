@@ -29,17 +29,9 @@
 
 /* A family of architectures: what its files can express. */
 typedef enum {
-    MODEL_FAMILY_GPT2,
-    MODEL_FAMILY_OPT,
-    MODEL_FAMILY_BLOOM,
-    MODEL_FAMILY_GPT_NEOX,
-    MODEL_FAMILY_LLAMA,
-    MODEL_FAMILY_MISTRAL,
-    MODEL_FAMILY_MIXTRAL,
-    MODEL_FAMILY_GLM,
-    MODEL_FAMILY_CODEGEEX,
-    MODEL_FAMILY_MEGATRON_GPT,
-    MODEL_FAMILY_GYRE,
+#define FAMILY(id, type, names, ...) MODEL_FAMILY_##id,
+#include "model/network/families.def"
+#undef FAMILY
     MODEL_FAMILIES
 } model_family_t;
 

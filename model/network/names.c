@@ -102,20 +102,12 @@ static const names_t llama = {.layer = "model.layers.%zu.",
 
 static const names_t *names_of(model_family_t family)
 {
-    switch (family) {
-    case MODEL_FAMILY_OPT:
-        return &opt;
-    case MODEL_FAMILY_BLOOM:
-        return &bloom;
-    case MODEL_FAMILY_GPT_NEOX:
-        return &gpt_neox;
-    case MODEL_FAMILY_LLAMA:
-    case MODEL_FAMILY_MISTRAL:
-    case MODEL_FAMILY_MIXTRAL:
-        return &llama;
-    default:
-        return &generic;
-    }
+    static const names_t *const all[MODEL_FAMILIES] = {
+#define FAMILY(id, type, names, ...) [MODEL_FAMILY_##id] = &names,
+#include "model/network/families.def"
+#undef FAMILY
+    };
+    return all[family];
 }
 
 static int in_layer(model_kind_t kind)

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "pipeline/plan/layout.h"
+#include "pipeline/schedules/kinds.h"
 
 size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch)
 {
@@ -117,15 +118,16 @@ static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, c
                  model->layers, stages);
         return 0;
     }
-    size_t most = (size_t)pipe_kind_chunks(l->schedule);
-    if (most == 1 ? l->chunks != 1 : l->schedule == PIPE_INTERLEAVED ? l->chunks < 2 : l->chunks != 2) {
+    const pipe_kind_row_t *row = pipe_kind_row(l->schedule);
+    size_t chunks = (size_t)row->chunks;
+    if (row->any_chunks ? l->chunks < chunks : l->chunks != chunks) {
         snprintf(why, WHY, "%s has %s per rank, not %zu (interleaved has 2 or more, zb-v 2, the others 1)",
-                 pipe_kind_name(l->schedule), most == 1 ? "one chunk" : "2 chunks", l->chunks);
+                 row->name, chunks == 1 ? "one chunk" : "2 chunks", l->chunks);
         return 0;
     }
-    size_t micro = l->schedule == PIPE_INTERLEAVED ? pipe_layout_rounds(l, batch) : 0;
+    size_t micro = row->grouped ? pipe_layout_rounds(l, batch) : 0;
     if (micro % l->pp != 0) {
-        snprintf(why, WHY, "interleaved needs a multiple of pp %zu micro-batches, not %zu", l->pp, micro);
+        snprintf(why, WHY, "%s needs a multiple of pp %zu micro-batches, not %zu", row->name, l->pp, micro);
         return 0;
     }
     return 1;
@@ -208,7 +210,7 @@ static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_co
                 *best = l;
             }
         }
-        if (l.schedule != PIPE_INTERLEAVED)
+        if (!pipe_kind_row(l.schedule)->grouped)
             break;
     }
 }

@@ -9,6 +9,7 @@
 #include "model/network/hf_config.h"
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"
+#include "pipeline/schedules/kinds.h"
 
 #define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */
 
@@ -19,7 +20,11 @@ static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 static const char *const curves[] = {"cosine", "linear", "constant"};
 static const char *const balances[] = {"layers", "embedding"};
 static const char *const objectives[] = {"causal", "prefix", "infill"}; /* by model_objective_t */
-static const char *const schedules[PIPE_KIND_END] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+static const char *const schedules[PIPE_KIND_END] = {
+#define KIND(id, stem, name, ...) name,
+#include "pipeline/schedules/kinds.def"
+#undef KIND
+};
 
 static int find(const char *const *names, size_t count, const char *name)
 {
@@ -91,7 +96,7 @@ static gyre_status_t read_name(const char *where, const char *section, const key
     } choice[] = {[RECOMPUTE] = {recomputes, "none, selective, full", 3},
                   [PRECISION] = {precisions, "fp32, bf16, fp16", 3},
                   [CURVE] = {curves, "cosine, linear, constant", 3},
-                  [SCHEDULE] = {schedules, "gpipe, 1f1b, interleaved, zb-h1, zb-v", PIPE_KIND_END},
+                  [SCHEDULE] = {schedules, pipe_kind_list + 2, PIPE_KIND_END},
                   [BALANCE] = {balances, "layers, embedding", 2},
                   [OBJECTIVE] = {objectives, "causal, prefix, infill", 3}};
     int found = find(choice[key->kind].names, choice[key->kind].count, text);

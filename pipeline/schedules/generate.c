@@ -5,22 +5,14 @@
 #include "base/checked.h"
 #include "pipeline/schedules/generate.h"
 
-/* Where the next action goes, and how many of each (op, chunk) there were: micro-batches come in order, so the count
- * is the micro-batch. */
-typedef struct {
-    const pipe_shape_t *shape;
-    pipe_action_t *next;
-    int done[PIPE_BACKWARD_WEIGHT + 1][2]; /* of chunks 0 and 1 */
-} writer_t;
-
-static void put(writer_t *w, pipe_op_t op, int chunk, int micro_batch)
+static void put(pipe_writer_t *w, pipe_op_t op, int chunk, int micro_batch)
 {
     *w->next++ = (pipe_action_t){.op = op, .chunk = chunk, .micro_batch = micro_batch, .peer = -1};
 }
 
 /* The next micro-batch of that kind. What lies behind the last of the batch is counted and left out: taking all of a micro-batch out of a
  * schedule leaves a schedule, so short batches follow the order of long ones. */
-static void put_next(writer_t *w, pipe_op_t op, int chunk)
+static void put_next(pipe_writer_t *w, pipe_op_t op, int chunk)
 {
     int micro_batch = w->done[op][chunk]++;
     if (micro_batch < w->shape->micro_batches)
@@ -31,18 +23,25 @@ static void put_next(writer_t *w, pipe_op_t op, int chunk)
  * the forward ones, not in reverse: pipeline/schedules/schedule.h says why.
  *
  *   F0 F1 F2 F3             B0 B1 B2 B3 */
-static void gpipe(writer_t *w)
+void pipe_order_gpipe(pipe_writer_t *w, int rank)
 {
     int m = w->shape->micro_batches;
+    (void)rank;
     for (int i = 0; i < m; i++)
         put(w, PIPE_FORWARD, 0, i);
     for (int i = 0; i < m; i++)
         put(w, PIPE_BACKWARD, 0, i);
 }
 
+int pipe_held_gpipe(const pipe_shape_t *s, int rank)
+{
+    (void)rank;
+    return s->micro_batches;
+}
+
 /* 1F1B with flushes (Narayanan et al. 2021a, PipeDream-2BW, section 3.2; 2021b, section 2.2.1): as many forward passes ahead
  * as there are stages behind this one, then one forward, one backward, then what is left backward. */
-static void one_forward_one_backward(writer_t *w, int rank)
+void pipe_order_1f1b(pipe_writer_t *w, int rank)
 {
     int m = w->shape->micro_batches, ahead = base_min_int(m, w->shape->ranks - rank - 1);
     for (int i = 0; i < ahead; i++)
@@ -54,6 +53,11 @@ static void one_forward_one_backward(writer_t *w, int rank)
     }
 }
 
+int pipe_held_1f1b(const pipe_shape_t *s, int rank)
+{
+    return base_min_int(s->micro_batches, s->ranks - rank);
+}
+
 /* The k-th of a rank's m*v passes in Megatron-LM's order: groups of p micro-batches go through all chunks, the next
  * group follows. Chunk as counted in the direction of the pass. */
 static void interleaved_place(const pipe_shape_t *shape, int k, int *chunk, int *micro_batch)
@@ -63,7 +67,7 @@ static void interleaved_place(const pipe_shape_t *shape, int k, int *chunk, int 
     *micro_batch = k / group * p + k % p;
 }
 
-static void interleaved_forward(writer_t *w, int k)
+static void interleaved_forward(pipe_writer_t *w, int k)
 {
     int chunk, micro_batch;
     interleaved_place(w->shape, k, &chunk, &micro_batch);
@@ -73,7 +77,7 @@ static void interleaved_forward(writer_t *w, int k)
 
 /* Interleaved 1F1B (Narayanan et al. 2021b, section 2.2.2). The first backward pass of rank r can start when micro-batch 0 went
  * through all v chunks of all ranks: (v - 1)p passes, and as in 1F1B two for each rank behind this one. */
-static void interleaved(writer_t *w, int rank)
+void pipe_order_interleaved(pipe_writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;
     int p = shape->ranks, v = shape->chunks, all = shape->micro_batches * v;
@@ -89,6 +93,12 @@ static void interleaved(writer_t *w, int rank)
     }
 }
 
+int pipe_held_interleaved(const pipe_shape_t *s, int rank)
+{
+    int p = s->ranks, v = s->chunks;
+    return base_min_int(s->micro_batches * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
+}
+
 /* ZB-H1 (Qi et al. 2023, section 2.1): 1F1B whose backward passes leave the weight gradients for later. Rank r is r weight
  * gradients behind: that lets gradients of inputs run ahead towards the first rank, where the bubble would be, and
  * no rank holds more than p activations, as the first rank of 1F1B does.
@@ -96,7 +106,7 @@ static void interleaved(writer_t *w, int rank)
  *   p = 3   r = 0   F0 F1 F2    B0 W0 F3 B1 W1 ...
  *           r = 1      F0 F1 B0 F2 B1 W0 F3 ...
  *           r = 2         F0 B0 F1 B1 F2 B2 W0 F3 ... W1 W2 */
-static void zero_bubble_h1(writer_t *w, int rank)
+void pipe_order_zb_h1(pipe_writer_t *w, int rank)
 {
     int m = w->shape->micro_batches, p = w->shape->ranks, ahead = base_min_int(m, p - rank);
     for (int i = 0; i < ahead; i++)
@@ -112,7 +122,18 @@ static void zero_bubble_h1(writer_t *w, int rank)
         put(w, PIPE_BACKWARD_WEIGHT, 0, i);
 }
 
-static void put_all_three(writer_t *w, int chunk)
+int pipe_held_zb_h1(const pipe_shape_t *s, int rank)
+{
+    (void)rank;
+    return base_min_int(s->micro_batches, s->ranks);
+}
+
+int pipe_left_zb_h1(const pipe_shape_t *s, int rank)
+{
+    return base_min_int(s->micro_batches, rank + 1);
+}
+
+static void put_all_three(pipe_writer_t *w, int chunk)
 {
     put_next(w, PIPE_FORWARD, chunk);
     put_next(w, PIPE_BACKWARD_INPUT, chunk);
@@ -123,7 +144,7 @@ static void put_all_three(writer_t *w, int chunk)
  * and the first sees the loss: no rank waits long for its first gradient. Three phases lead in, one repeats (six
  * actions per micro-batch, none of them waits if all last equally long), and two lead out, in which the weight gradients that
  * were left behind fill the gaps. The form with all counts is for batches of 2p micro-batches and more; shorter ones leave out. */
-static void zero_bubble_v(writer_t *w, int rank)
+void pipe_order_zb_v(pipe_writer_t *w, int rank)
 {
     int p = w->shape->ranks, m = w->shape->micro_batches, long_enough = m > 2 * p ? m : 2 * p;
     int *forward = w->done[PIPE_FORWARD], *input = w->done[PIPE_BACKWARD_INPUT];
@@ -156,13 +177,24 @@ static void zero_bubble_v(writer_t *w, int rank)
         put_next(w, PIPE_BACKWARD_WEIGHT, 0);
 }
 
+int pipe_held_zb_v(const pipe_shape_t *s, int rank)
+{
+    (void)rank;
+    return base_min_int(2 * s->micro_batches, 2 * s->ranks);
+}
+
+int pipe_left_zb_v(const pipe_shape_t *s, int rank)
+{
+    return base_min_int(2 * s->micro_batches, 2 * rank + 1);
+}
+
 /* Evaluation: the forward passes in the order that fits where the stages lie. Along a V, chunk 1 of micro-batch 0
  * comes to rank r when 2(p - r) - 1 of chunk 0 went by, and from then on they take turns. */
-static void forward_only(writer_t *w, int rank)
+static void forward_only(pipe_writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;
     int p = shape->ranks, m = shape->micro_batches;
-    if (shape->kind == PIPE_ZB_V) {
+    if (pipe_kind_row(shape->kind)->folded) {
         for (int i = 0; i < 2 * (p - rank) - 1; i++)
             put_next(w, PIPE_FORWARD, 0);
         for (int i = 0; i < m; i++) {
@@ -184,28 +216,9 @@ size_t pipe_order_length(const pipe_shape_t *shape)
 
 void pipe_order(const pipe_shape_t *shape, int rank, pipe_action_t *action)
 {
-    writer_t w = {.shape = shape, .next = action};
-    if (shape->forward_only) {
+    pipe_writer_t w = {.shape = shape, .next = action};
+    if (shape->forward_only)
         forward_only(&w, rank);
-        return;
-    }
-    switch (shape->kind) {
-    case PIPE_GPIPE:
-        gpipe(&w);
-        break;
-    case PIPE_1F1B:
-        one_forward_one_backward(&w, rank);
-        break;
-    case PIPE_INTERLEAVED:
-        interleaved(&w, rank);
-        break;
-    case PIPE_ZB_H1:
-        zero_bubble_h1(&w, rank);
-        break;
-    case PIPE_ZB_V:
-        zero_bubble_v(&w, rank);
-        break;
-    case PIPE_KIND_END:
-        break;
-    }
+    else
+        pipe_kind_row(shape->kind)->order(&w, rank);
 }

@@ -12,18 +12,32 @@
 
 /* ---- kinds --------------------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    int chunks; /* per rank, unless asked otherwise */
-    int splits;
-} kinds[PIPE_KIND_END] = {
-    [PIPE_GPIPE] = {"gpipe", 1, 0}, [PIPE_1F1B] = {"1f1b", 1, 0}, [PIPE_INTERLEAVED] = {"interleaved", 2, 0},
-    [PIPE_ZB_H1] = {"zb-h1", 1, 1}, [PIPE_ZB_V] = {"zb-v", 2, 1},
+static const pipe_kind_row_t kinds[PIPE_KIND_END] = {
+#define KIND(id, stem, text, ...) \
+    [PIPE_##id] = {.name = text, .order = pipe_order_##stem, .held = pipe_held_##stem, __VA_ARGS__},
+#include "pipeline/schedules/kinds.def"
+#undef KIND
 };
+
+#define KIND(id, stem, name, ...) "|" name
+const char pipe_kind_bars[] =
+#include "pipeline/schedules/kinds.def"
+    ;
+#undef KIND
+#define KIND(id, stem, name, ...) ", " name
+const char pipe_kind_list[] =
+#include "pipeline/schedules/kinds.def"
+    ;
+#undef KIND
+
+const pipe_kind_row_t *pipe_kind_row(pipe_kind_t kind)
+{
+    return (unsigned)kind < PIPE_KIND_END ? &kinds[kind] : NULL;
+}
 
 static int known(pipe_kind_t kind)
 {
-    return (unsigned)kind < PIPE_KIND_END;
+    return pipe_kind_row(kind) != NULL;
 }
 
 const char *pipe_kind_name(pipe_kind_t kind)
@@ -38,9 +52,8 @@ gyre_status_t pipe_kind_parse(const char *name, pipe_kind_t *kind)
             *kind = (pipe_kind_t)k;
             return GYRE_OK;
         }
-    return gyre_fail(GYRE_ERR_INVALID,
-                     "there is no pipeline schedule \"%s\"; there are: gpipe, 1f1b, interleaved, zb-h1, zb-v",
-                     name);
+    return gyre_fail(GYRE_ERR_INVALID, "there is no pipeline schedule \"%s\"; there are: %s", name,
+                     pipe_kind_list + 2);
 }
 
 int pipe_kind_chunks(pipe_kind_t kind)
@@ -72,35 +85,36 @@ enum {
 
 static gyre_status_t check_chunks(const pipe_shape_t *s)
 {
-    if (s->kind == PIPE_INTERLEAVED && s->chunks < 2)
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "the interleaved schedule needs 2 chunks per stage or more, not %d; with 1 it is 1f1b",
-            s->chunks);
-    if (s->kind == PIPE_ZB_V && s->chunks != 2)
-        return gyre_fail(GYRE_ERR_INVALID, "the zb-v schedule has 2 chunks per rank, not %d", s->chunks);
-    if (s->kind != PIPE_INTERLEAVED && s->kind != PIPE_ZB_V && s->chunks != 1)
+    const pipe_kind_row_t *row = &kinds[s->kind];
+    if (row->any_chunks && s->chunks < row->chunks)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "the %s schedule needs %d chunks per stage or more, not %d; with 1 it is 1f1b",
+                         row->name, row->chunks, s->chunks);
+    if (!row->any_chunks && row->chunks > 1 && s->chunks != row->chunks)
+        return gyre_fail(GYRE_ERR_INVALID, "the %s schedule has %d chunks per rank, not %d", row->name,
+                         row->chunks, s->chunks);
+    if (row->chunks == 1 && s->chunks != 1)
         return gyre_fail(GYRE_ERR_INVALID,
                          "the %s schedule has 1 chunk per rank, not %d; several: interleaved, or 2 with zb-v",
-                         pipe_kind_name(s->kind), s->chunks);
+                         row->name, s->chunks);
     return GYRE_OK;
 }
 
 static gyre_status_t check_groups(const pipe_shape_t *s)
 {
     int p = s->ranks, m = s->micro_batches, below = m / p * p;
-    if (s->kind != PIPE_INTERLEAVED || s->forward_only || m % p == 0)
+    if (!kinds[s->kind].grouped || s->forward_only || m % p == 0)
         return GYRE_OK;
     if (below > 0)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "the interleaved schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
+            "the %s schedule needs a multiple of %d micro-batches, the number of stages, not %d: "
             "the nearest are %d and %d; 1f1b and zb-v take any number",
-            p, m, below, below + p);
+            kinds[s->kind].name, p, m, below, below + p);
     return gyre_fail(GYRE_ERR_INVALID,
-                     "the interleaved schedule needs a multiple of %d micro-batches, the number of stages, "
+                     "the %s schedule needs a multiple of %d micro-batches, the number of stages, "
                      "not %d: the nearest is %d; 1f1b and zb-v take any number",
-                     p, m, p);
+                     kinds[s->kind].name, p, m, p);
 }
 
 gyre_status_t pipe_shape_check(const pipe_shape_t *s)
@@ -128,7 +142,7 @@ gyre_status_t pipe_shape_check(const pipe_shape_t *s)
 
 int pipe_stage_of(const pipe_shape_t *shape, int rank, int chunk)
 {
-    if (shape->kind == PIPE_ZB_V && chunk == 1)
+    if (kinds[shape->kind].folded && chunk == 1)
         return 2 * shape->ranks - 1 - rank;
     return chunk * shape->ranks + rank;
 }
@@ -136,7 +150,7 @@ int pipe_stage_of(const pipe_shape_t *shape, int rank, int chunk)
 void pipe_place_of(const pipe_shape_t *shape, int stage, int *rank, int *chunk)
 {
     int c = stage / shape->ranks, r = stage % shape->ranks;
-    if (shape->kind == PIPE_ZB_V && c == 1)
+    if (kinds[shape->kind].folded && c == 1)
         r = shape->ranks - 1 - r;
     if (rank)
         *rank = r;
@@ -146,33 +160,12 @@ void pipe_place_of(const pipe_shape_t *shape, int stage, int *rank, int *chunk)
 
 int pipe_activation_bound(const pipe_shape_t *s, int rank)
 {
-    int p = s->ranks, v = s->chunks, m = s->micro_batches;
-    if (s->forward_only)
-        return 1;
-    switch (s->kind) {
-    case PIPE_GPIPE:
-        return m;
-    case PIPE_1F1B:
-        return base_min_int(m, p - rank);
-    case PIPE_INTERLEAVED:
-        return base_min_int(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
-    case PIPE_ZB_H1:
-        return base_min_int(m, p);
-    case PIPE_ZB_V:
-        return base_min_int(2 * m, 2 * p);
-    case PIPE_KIND_END:
-        break;
-    }
-    return 0;
+    return s->forward_only ? 1 : kinds[s->kind].held(s, rank);
 }
 
 int pipe_weight_bound(const pipe_shape_t *s, int rank)
 {
-    if (s->forward_only || !pipe_kind_splits(s->kind))
-        return 0;
-    if (s->kind == PIPE_ZB_H1)
-        return base_min_int(s->micro_batches, rank + 1);
-    return base_min_int(2 * s->micro_batches, 2 * rank + 1);
+    return s->forward_only || !kinds[s->kind].left ? 0 : kinds[s->kind].left(s, rank);
 }
 
 const char *pipe_action_text(const pipe_schedule_t *schedule, int rank, size_t index, char *text,

@@ -4,7 +4,7 @@
  * stages). A batch is cut into micro-batches. A generator is a pure function of (kind, ranks, chunks, micro-batches): it says for
  * each rank what it does, in which order. Nothing here computes or sends: the checker (pipeline/schedules/check.h) proves schedules,
  * the simulator (pipeline/schedules/simulate.h) runs them in virtual time, the executor (pipeline/run/executor.h) runs them for real. A new
- * schedule is one new generator and one row of its tables.
+ * schedule is one new generator and one row of pipeline/schedules/kinds.def.
  *
  * Meaning of a list of actions
  *  - A rank does its actions one after the other.
@@ -30,15 +30,13 @@
 #include "base/arena.h"
 
 typedef enum {
-    PIPE_GPIPE = 0, /* all forward, then all backward: Huang et al. 2019, GPipe */
-    PIPE_1F1B, /* PipeDream-Flush: Narayanan et al. 2021a, Memory-Efficient Pipeline-Parallel DNN Training */
-    PIPE_INTERLEAVED, /* several chunks per rank: Narayanan et al. 2021b, Megatron-LM, section 2.2.2 */
-    PIPE_ZB_H1, /* weight gradients fill the bubble: Qi et al. 2023, Zero Bubble Pipeline Parallelism, section 2.1 */
-    PIPE_ZB_V, /* the same, stages laid out as a V: Qi et al. 2023, section 6, and 2024, Controllable Memory */
+#define KIND(id, stem, name, ...) PIPE_##id,
+#include "pipeline/schedules/kinds.def"
+#undef KIND
     PIPE_KIND_END
 } pipe_kind_t;
 
-/* "gpipe" "1f1b" "interleaved" "zb-h1" "zb-v"; "unknown" for another number. */
+/* As users type it: "1f1b", ...; "unknown" for another number. */
 const char *pipe_kind_name(pipe_kind_t kind);
 /* INVALID, with all names in the text. */
 gyre_status_t pipe_kind_parse(const char *name, pipe_kind_t *kind);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "pipeline/schedules/match.h"
 #include "pipeline/schedules/program.h"
+#include "pipeline/schedules/kinds.h"
 
 typedef struct {
     pipe_program_t program;
@@ -237,29 +238,28 @@ void pipe_simulation_free(pipe_simulation_t *simulation)
     *simulation = (pipe_simulation_t){0};
 }
 
+double pipe_idle_zb_h1(const pipe_shape_t *shape, const pipe_times_t *t)
+{
+    double p = shape->ranks, m = shape->micro_batches, both = t->forward + t->backward;
+    return m >= p ? (p - 1) * fmax(0.0, both - 2 * t->weight) : NAN;
+}
+
+double pipe_idle_zb_v(const pipe_shape_t *shape, const pipe_times_t *t)
+{
+    double p = shape->ranks, m = shape->micro_batches;
+    int even = t->forward == t->weight && t->backward == 2 * t->weight;
+    return even && m >= 2 * p ? (p - 1) * t->forward : NAN;
+}
+
 double pipe_bubble_formula(const pipe_shape_t *shape, const pipe_times_t *t)
 {
+    const pipe_kind_row_t *row = pipe_kind_row(shape->kind);
     double p = shape->ranks, m = shape->micro_batches, v = shape->chunks, both = t->forward + t->backward;
-    int even = t->forward == t->weight && t->backward == 2 * t->weight;
-    double idle = (p - 1) * both, work = m * v * both;
     for (int stage = 0; t->scale && stage < pipe_stages(shape); stage++)
         if (t->scale[stage] != 1.0)
             return NAN;
-    if (shape->forward_only)
+    if (shape->forward_only || !row)
         return NAN;
-    switch (shape->kind) {
-    case PIPE_GPIPE:
-    case PIPE_1F1B:
-    case PIPE_INTERLEAVED:
-        break;
-    case PIPE_ZB_H1:
-        idle = m >= p ? (p - 1) * fmax(0.0, both - 2 * t->weight) : NAN;
-        break;
-    case PIPE_ZB_V:
-        idle = even && m >= 2 * p ? (p - 1) * t->forward : NAN;
-        break;
-    case PIPE_KIND_END:
-        return NAN;
-    }
+    double idle = row->idle ? row->idle(shape, t) : (p - 1) * both, work = m * v * both;
     return idle / (work + idle);
 }

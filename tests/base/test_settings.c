@@ -48,6 +48,8 @@ static void defaults_are_of_their_kind(void **state)
         assert_int_equal(strncmp(row.name, "GYRE_", 5), 0);
         assert_true(base_setting_parse(row.kind, row.unit, row.standard, &value));
         assert_string_equal(base_setting_string((base_setting_t)i), row.standard);
+        if (row.kind == BASE_SETTING_SECONDS)
+            assert_true(base_setting_standard_seconds((base_setting_t)i) == value.seconds);
         assert_string_equal(row.source, "default");
         assert_true(base_setting_is_default((base_setting_t)i));
         assert_int_equal(base_setting_nearest(row.name), i);

@@ -17,7 +17,8 @@
 
 #include <cmocka.h>
 
-#include "collectives/proof/check.h"
+#include "collectives/proof/check/check.h"
+#include "collectives/schedules/algorithms.h"
 #include "tests/support/schedules.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -107,18 +108,9 @@ static void sweep_all(coll_algo_t algo)
         assert_true(proofs > 0);                          \
         print_message("           %lu proofs\n", proofs); \
     }
-SWEEP_TEST(test_direct, COLL_DIRECT)
-SWEEP_TEST(test_butterfly, COLL_BUTTERFLY)
-SWEEP_TEST(test_ring, COLL_RING)
-SWEEP_TEST(test_tree, COLL_TREE)
-SWEEP_TEST(test_binomial, COLL_BINOMIAL)
-SWEEP_TEST(test_bruck, COLL_BRUCK)
-SWEEP_TEST(test_pairwise, COLL_PAIRWISE)
-SWEEP_TEST(test_hierarchical, COLL_HIERARCHICAL)
-SWEEP_TEST(test_shared, COLL_SHARED)
-SWEEP_TEST(test_bine, COLL_BINE)
-SWEEP_TEST(test_swing, COLL_SWING)
-SWEEP_TEST(test_pat, COLL_PAT)
+#define ALGORITHM(id, name, ...) SWEEP_TEST(test_##name, COLL_##id)
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
 
 /* Vectors that are long enough for shards to be rounded up, and more ranks than the sweep has. */
 static void test_samples(void **state)
@@ -143,6 +135,50 @@ static void test_samples(void **state)
     }
 }
 
+/* TMP of long vectors and blocks stays below what the algorithm's row promises, which is what segments are cut by. */
+static void test_tmp(void **state)
+{
+    (void)state;
+    enum { LONG = 20000, CHUNK = 64, SLACK = 64 /* each block, chunk or announcement is rounded up */ };
+    static const int ranks[] = {2, 3, 4, 5, 7, 8, 13, 16};
+    unsigned long bounded = 0;
+    for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++)
+        for (unsigned i = 0; i < 4 * COLL_OP_END * sizeof ranks / sizeof *ranks; i++) {
+            const coll_op_t op = (coll_op_t)(i / 4 % COLL_OP_END);
+            sched_case_t c = {.algo = algo,
+                              .op = op,
+                              .n = ranks[i / 4 / COLL_OP_END],
+                              .count = LONG,
+                              .chunk = CHUNK,
+                              .fast = i & 1,
+                              .one_shot = i & 2 && op == COLL_ALL_REDUCE,
+                              .hosts = (hosts_t)(HOSTS_BLOCKS + i % 3)};
+            if (op < COLL_ALL_REDUCE || op == COLL_BARRIER || !sched_case_served(&c))
+                continue;
+            sched_world_t w;
+            gyre_status_t status;
+            assert_true(sched_world_build(&w, &c, &status));
+            coll_tmp_ask_t ask = {.op = op, .n = c.n, .one_shot = c.one_shot, .fast_order = c.fast};
+            int hosts = 0;
+            for (int r = 0; w.args[0].host && r < c.n; r++)
+                hosts = w.args[0].host[r] >= hosts ? w.args[0].host[r] + 1 : hosts;
+            ask.part_places = hosts ? coll_places_by_parts(w.args[0].host, c.n, hosts) : 0;
+            const size_t blocks = coll_op_is_vector(op) ? 1 : (size_t)c.n;
+            const size_t places = coll_tmp_places(algo, &ask), factor = coll_tmp_factor(algo, &ask);
+            const size_t slack = (places + factor + (size_t)c.n) * 4 * SLACK;
+            const size_t most = places ? places * CHUNK : factor * blocks * LONG;
+            for (int r = 0; r < c.n; r++, bounded++)
+                if (w.schedules[r].tmp_count > most + slack) {
+                    char text[200];
+                    sched_case_print(&c, text, sizeof text);
+                    fail_msg("%s: rank %d has %zu elements of TMP; its row in algorithms.def promises %zu",
+                             text, r, w.schedules[r].tmp_count, most + slack);
+                }
+            sched_world_free(&w);
+        }
+    assert_true(bounded > 1000);
+}
+
 int main(int argc, char **argv)
 {
     all_ranks = getenv("TEST_LONG") ? ALL_LONG : SANITIZED ? ALL_SANITIZED : ALL_PLAIN;
@@ -150,11 +186,11 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct),   cmocka_unit_test(test_butterfly),    cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_tree),     cmocka_unit_test(test_binomial),     cmocka_unit_test(test_bruck),
-        cmocka_unit_test(test_pairwise), cmocka_unit_test(test_hierarchical), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_bine),     cmocka_unit_test(test_swing),        cmocka_unit_test(test_pat),
+#define ALGORITHM(id, name, ...) cmocka_unit_test(test_##name),
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_tmp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,12 @@
 enum { MAX_K = 130, MAX_COUNT = 5000, SLACK = 64 };
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "neon"};
-static const gyre_redop_kind_t ops[] = {GYRE_SUM, GYRE_PROD, GYRE_MIN, GYRE_MAX};
+static const gyre_redop_kind_t ops[] = {
+#define REDOP(id, name, kernels) GYRE_##id,
+#include "base/redops.def"
+#undef REDOP
+};
+enum { OPS = sizeof ops / sizeof *ops };
 
 /* ---- random inputs ---- */
 static uint64_t seed = 1;
@@ -141,6 +146,7 @@ static int before(gyre_type_t type, uint64_t a, uint64_t b)
 
 static uint64_t combine(gyre_redop_kind_t op, gyre_type_t type, uint64_t a, uint64_t b)
 {
+    uint64_t r = 0;
     if (op == GYRE_MIN || op == GYRE_MAX) {
         if (is_float(type) && (isnan(as_double(type, a)) || isnan(as_double(type, b))))
             return isnan(as_double(type, a)) ? a : b;
@@ -148,9 +154,22 @@ static uint64_t combine(gyre_redop_kind_t op, gyre_type_t type, uint64_t a, uint
     }
     if (is_float(type)) {
         double x = as_double(type, a), y = as_double(type, b);
-        return from_double(type, op == GYRE_SUM ? x + y : x * y);
+        if (op == GYRE_SUM || op == GYRE_AVG)
+            return from_double(type, x + y);
+        assert_int_equal(op, GYRE_PROD);
+        return from_double(type, x * y);
     }
-    uint64_t r = op == GYRE_SUM ? a + b : a * b;
+    switch (op) {
+    case GYRE_SUM:
+    case GYRE_AVG: /* divided afterwards */
+        r = a + b;
+        break;
+    case GYRE_PROD:
+        r = a * b;
+        break;
+    default:
+        fail_msg("nothing is known here of reduction %d (%s)", (int)op, gyre_redop_name(op));
+    }
     size_t size = gyre_type_size(type);
     return size == 8 ? r : r & ((1ull << 8 * size) - 1);
 }
@@ -172,8 +191,8 @@ static int same(gyre_redop_kind_t op, gyre_type_t type, uint64_t got, uint64_t w
 {
     if (got == want)
         return 1;
-    return is_float(type) && (op == GYRE_SUM || op == GYRE_PROD) && isnan(as_double(type, got)) &&
-           isnan(as_double(type, want));
+    return is_float(type) && (op == GYRE_SUM || op == GYRE_AVG || op == GYRE_PROD) &&
+           isnan(as_double(type, got)) && isnan(as_double(type, want));
 }
 
 /* ---- fixtures ---- */
@@ -297,7 +316,7 @@ static void small_counts(void)
     for (gyre_type_t type = 0; type < GYRE_TYPE_COUNT; type++) {
         for (int k = 1; k <= 17; k++) {
             fill_sources(type, k, 70);
-            for (size_t o = 0; o < 4; o++) {
+            for (size_t o = 0; o < OPS; o++) {
                 compute_expected(ops[o], type, k, 70);
                 for (size_t count = 0; count <= 70; count++) {
                     check_reduce(ops[o], type, k, count, -1, count % 2 == 1);
@@ -314,7 +333,7 @@ static void large_counts(void)
     for (gyre_type_t type = 0; type < GYRE_TYPE_COUNT; type++) {
         for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
             size_t count = 4000 - 37 * i;
-            gyre_redop_kind_t op = ops[(i + type) % 4];
+            gyre_redop_kind_t op = ops[(i + type) % OPS];
             fill_sources(type, ks[i], count);
             compute_expected(op, type, ks[i], count);
             check_reduce(op, type, ks[i], count, -1, (int)(i & 1));
@@ -329,7 +348,7 @@ static void many_sources(void)
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
             fill_sources(types[t], ks[i], 70);
-            for (size_t o = 0; o < 3; o++) {
+            for (size_t o = 0; o < OPS; o++) {
                 compute_expected(ops[o], types[t], ks[i], 70);
                 check_reduce(ops[o], types[t], ks[i], 70, -1, 0);
                 check_reduce(ops[o], types[t], ks[i], 33, ks[i] - 1, 1);

@@ -36,7 +36,7 @@ long sysconf(int name) /* in place of libc's */
 static int seen_by_peers(ranks_t *self, unsigned char *buf)
 {
     const int peer = (self->rank + 1) % self->n;
-    comm_place_t mine = comm_reach_place(buf, BYTES), all[RANKS_MAX];
+    comm_place_t mine = comm_place_of(buf, BYTES), all[RANKS_MAX];
     gyre_status_t status = GYRE_IN_PROGRESS;
     void *at = NULL;
 
@@ -44,7 +44,7 @@ static int seen_by_peers(ranks_t *self, unsigned char *buf)
     RANKS_CHECK(self, mine.window != 0);
     RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
     while (status == GYRE_IN_PROGRESS)
-        status = comm_reach_map(self->group, peer, &all[peer], BYTES, &at);
+        status = comm_peer_memory_map(comm_peer_memory(self->group, peer), &all[peer], BYTES, &at);
     RANKS_CHECK(self, status == GYRE_OK && ranks_wrong(at, BYTES, (unsigned)peer) == -1);
     ranks_barrier(self);
     return 0;

@@ -17,6 +17,7 @@
 #include "../support/ranks.h"
 #include "base/settings/settings.h"
 #include "comm/link.h"
+#include "comm/shm/link.h"
 #include "comm/memory/memory.h"
 #include "comm/shm/ring.h"
 

@@ -450,7 +450,7 @@ static int until_offered(ranks_t *self, int offered)
     for (base_time_t end = base_deadline(20); there != offered && base_now() < end;) {
         comm_group_progress(self->group);
         ucx_lock();
-        ucx_inbox_t *inbox = ucx_inbox(self->group->ucx, 1 - self->rank, 0);
+        ucx_inbox_t *inbox = ucx_inbox(ucx_of(self->group), 1 - self->rank, 0);
         atomic_store(&has_offer[self->rank], inbox && inbox->head);
         ucx_unlock();
         there = atomic_load(&has_offer[0]) + 2 * atomic_load(&has_offer[1]);
@@ -601,7 +601,7 @@ static gyre_status_t failing_exchange(void *user, const void *mine, size_t bytes
 
     if (++exchanges == exchange_that_fails) {
         ucx_lock();
-        RANKS_CHECK(self, ucx_peer_get(self->group->ucx, 1 - self->rank, &peer) == GYRE_OK);
+        RANKS_CHECK(self, ucx_peer_get(ucx_of(self->group), 1 - self->rank, &peer) == GYRE_OK);
         ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
         ucx_unlock();
     }

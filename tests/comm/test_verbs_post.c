@@ -79,7 +79,8 @@ static void begin(side_t *side, side_t *peer, uint32_t units)
     side->context.ops.poll_cq = fake_poll;
     side->context.ops.req_notify_cq = fake_notify;
     side->qp.context = side->cq.context = &side->context;
-    side->group.verbs = &side->vg;
+    side->group.network = &comm_verbs;
+    side->group.network_state = &side->vg;
     side->vg.group = &side->group;
     side->vg.rails = 1;
     side->vg.cq[0] = &side->cq;
@@ -200,7 +201,7 @@ static void test_no_watch_before_sleep(void **state)
 {
     (void)state;
     b.link.watching = 1; /* nobody was told yet */
-    comm_verbs_arm(&b.group);
+    verbs_arm(&b.group);
     assert_int_equal(send_short(&b, 8), 1);
     assert_int_equal(verbs_marks(&a.link), 1);
     assert_int_equal(a.link.they_watch, 0);
@@ -218,7 +219,7 @@ static void test_no_sleep_while_watched(void **state)
     channel = (struct ibv_comp_channel){.fd = pipes[0]};
     b.vg.channel[0] = &channel;
     b.vg.rail[0] = &(verbs_rail_t){.context = &(struct ibv_context){.async_fd = pipes[0]}};
-    comm_verbs_arm(&b.group);
+    verbs_arm(&b.group);
     b.link.naps = b.vg.naps; /* it has taken many messages meanwhile */
     b.link.watching = 1;
     assert_int_equal(send_short(&b, 8), 1);
@@ -226,7 +227,7 @@ static void test_no_sleep_while_watched(void **state)
     assert_int_equal(a.link.they_watch, 1);
     b.vg.polled = 1;
     assert_int_equal(adapter.notified, 1);
-    comm_verbs_sleep(&b.group, 0);
+    verbs_sleep(&b.group, 0);
     assert_int_equal(adapter.notified, 2);
     close(pipes[0]);
     close(pipes[1]);

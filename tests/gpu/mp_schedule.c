@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "collectives/gpu/gpu.h"
+#include "collectives/schedules/algorithms.h"
 
 #include "tests/gpu/compare.h" /* has names that headers use, so it comes last */
 
@@ -139,8 +140,6 @@ static void dying(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const algorithms[] = {"ring",  "tree", "butterfly", "binomial", "pairwise",
-                                             "bruck", "bine", "swing",     "pat"};
     if (!gpu_here())
         return 77;
     compare_begin();
@@ -153,8 +152,9 @@ int main(int argc, char **argv)
         dying();
         return 0;
     }
-    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        one_algorithm(algorithms[i]);
+    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
+        if (!coll_algo_is(a, COLL_FLAT) && !coll_algo_is(a, COLL_BY_PARTS))
+            one_algorithm(coll_algo_name(a));
     every_type("ring");
     every_type("tree");
     in_graphs();

@@ -26,14 +26,14 @@ grep '^cost' "$W/tune"
 
 cat >"$W/compare.py" <<'END'
 import os, re, statistics, subprocess, sys
+sys.path.insert(0, sys.argv[6])
+from algorithms import rows
 ucx_run, perf, tune, cores, rounds = sys.argv[1:4] + [int(x) for x in sys.argv[4:6]]
 algorithms = {
-    "all_reduce": "auto direct butterfly tree ring pairwise binomial shared bine swing pat".split(),
-    "reduce_scatter": "direct butterfly ring pairwise bine swing pat".split(),
-    "all_gather": "direct butterfly ring bruck pairwise bine swing pat".split(),
-    "broadcast": "direct tree binomial ring shared".split(),
-    "all_to_all": "direct pairwise bruck".split(),
+    collective: [name for name, operations, traits in rows() if collective in operations and "COLL_BY_PARTS" not in traits]
+    for collective in "all_reduce reduce_scatter all_gather broadcast all_to_all".split()
 }
+algorithms["all_reduce"].insert(0, "auto")
 cells = {}
 def measure(ranks, collective, algorithm, windows):
     env = dict(os.environ, GYRE_TUNE=tune, GYRE_ALGO="" if algorithm == "auto" else collective + ":" + algorithm)
@@ -70,6 +70,7 @@ for group, list_ in groups.items():
 print("median error %.1f %% of %d cells" % (100 * statistics.median(errors), len(errors)))
 sys.exit(len(errors) < 100 or statistics.median(errors) > 0.25)
 END
-check "predicted within 25 % (median)" python3 "$W/compare.py" "$UCX_RUN" "$PERF" "$W/tune" "$cores" "${PREDICT_ROUNDS:-3}"
+check "predicted within 25 % (median)" python3 "$W/compare.py" "$UCX_RUN" "$PERF" "$W/tune" "$cores" "${PREDICT_ROUNDS:-3}" \
+    "$(dirname "$0")/../support"
 uptime
 finish

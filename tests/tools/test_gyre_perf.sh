@@ -18,7 +18,9 @@ right() { # NAME: the last run ended well and says so
 run "$PERF" all_reduce -b 4 -e 64K -f 4 -n 3
 right "one rank, no launcher"
 check "a row for each size" [ "$(rows)" = 8 ]
-check "13 columns and four percentiles" [ "$(grep -v '^#' "$W/out" | awk '{print NF}' | sort -u)" = 17 ]
+check "a figure below each head" [ "$(grep -v '^#' "$W/out" | awk '{print NF}' | sort -u)" = \
+    "$(awk '$2 == "size" { print NF - 1 }' "$W/out")" ]
+check "nccl-tests' 13 columns come first" grep -qE '^# +size +count +type +redop +root( +time +algbw +busbw +#wrong){2} ' "$W/out"
 check "memcpy floor" grep -q '^# memcpy floor (rank 0 alone): [0-9.]* GB/s' "$W/out"
 check "load average" grep -q '^# load average [0-9.]' "$W/out"
 check "kernels" grep -qE 'kernels (scalar|avx2|avx512|neon)' "$W/out"

@@ -65,7 +65,7 @@ want "no groups" 2 'the nearest are 8 and 12'
 run "$P" pipeline --schedule 1f1b --chunks 2
 want "chunks" 2 '1 chunk per rank, not 2'
 run "$P" pipeline --schedule dualpipe
-want "no such schedule" 2 'gpipe, 1f1b, interleaved, zb-h1, zb-v or all, not dualpipe'
+want "no such schedule" 2 'gpipe, 1f1b, interleaved, zb-h1, zb-v, or all, not dualpipe'
 run "$P" pipeline --stages 0
 want "no stages" 2 '--stages wants'
 run "$P" pipeline --micro-batches x

@@ -6,14 +6,13 @@
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
 #include "collectives/choose/tune.h"
+#include "comm/transport.h"
 
 static void same_host(report_t *report)
 {
     const char *forced = base_setting_string(SET_TRANSPORT), *copy = base_setting_string(SET_SHM_COPY);
-    if (strcmp(forced, "ucx") == 0)
-        report_add(report, FOUND_OK, "ranks of one host", "", "UCX (GYRE_TRANSPORT=ucx)");
-    else if (strcmp(forced, "verbs") == 0)
-        report_add(report, FOUND_OK, "ranks of one host", "", "verbs (GYRE_TRANSPORT=verbs)");
+    if (comm_transport_is_network(comm_transport_find(forced)))
+        report_add(report, FOUND_OK, "ranks of one host", "", "%s (GYRE_TRANSPORT=%s)", forced, forced);
     else if (!report->facts.windows)
         report_add(report, FOUND_MISSING, "ranks of one host", "", "no shared memory");
     else if (strcmp(copy, "auto") != 0)

@@ -11,7 +11,7 @@
 #include <gyre/gyre.h>
 
 #include "base/device/device.h"
-#include "comm/lend.h"
+#include "comm/transport.h"
 #include "topo/topo.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -157,18 +157,19 @@ void look_at_limits(report_t *report)
     shared_memory_folder(report);
 }
 
-#ifdef GYRE_VERBS
 /* Whether adapters read and write its memory themselves, tried. */
 static void gpu_rdma(report_t *report, int index)
 {
     char label[32], text[500];
     snprintf(label, sizeof(label), "CUDA %d, verbs", index);
-    const int works = comm_verbs_try_device((base_device_t){BASE_CUDA, index}, text, sizeof(text));
+    const int works = comm_transport_try_device(comm_transport_find("verbs"),
+                                                (base_device_t){BASE_CUDA, index}, text, sizeof(text));
+    if (works < 0) /* not in this build */
+        return;
     report_add(report, works || report->facts.rails == 0 ? FOUND_OK : FOUND_WARNING, label,
                works || report->facts.rails == 0 ? "" : "docs/gpu.md, Between hosts, says what it takes",
                "%s", text);
 }
-#endif
 
 void look_at_gpus(report_t *report)
 {
@@ -186,8 +187,6 @@ void look_at_gpus(report_t *report)
             report_add(report, FOUND_OK, label, "", "%s", name);
         else
             report_add(report, FOUND_WARNING, label, "nvidia-smi may say more", "%s", gyre_last_error());
-#ifdef GYRE_VERBS
         gpu_rdma(report, i);
-#endif
     }
 }

@@ -10,12 +10,10 @@
 #include <sys/socket.h>
 #include <uct/api/uct.h>
 
-#include "comm/lend.h"
+#include "comm/transport.h"
 
 #ifdef GYRE_VERBS
 #include <infiniband/verbs.h>
-
-#include "comm/link.h"
 #endif
 
 static void interfaces(report_t *report)
@@ -112,7 +110,8 @@ static void ucx(report_t *report)
 static void ucx_cuda(report_t *report)
 {
     char text[300];
-    const int works = comm_ucx_try_device(text, sizeof(text));
+    const int works = comm_transport_try_device(comm_transport_find("ucx"), (base_device_t){BASE_CUDA, 0},
+                                                text, sizeof(text));
     report_add(report, works ? FOUND_OK : FOUND_NOTE, "UCX, CUDA memory",
                works ? "" : "only jobs with GPUs on several hosts and no verbs are better off with it",
                "%s: %s", works ? "yes" : "no", text);
@@ -123,9 +122,9 @@ static void ucx_cuda(report_t *report)
 static void rails(report_t *report)
 {
     char name[32], text[1024];
-    int rail = 0;
+    int rail = 0, verbs = comm_transport_find("verbs");
     gyre_status_t status;
-    while ((status = comm_verbs_describe(rail, text, sizeof(text))) == GYRE_OK) {
+    while ((status = comm_transport_describe(verbs, rail, text, sizeof(text))) == GYRE_OK) {
         snprintf(name, sizeof(name), "verbs, rail %d", rail++);
         report_add(report, FOUND_OK, name, "", "%s", text);
     }

@@ -50,8 +50,7 @@ const perf_coll_t *perf_coll_find(const char *name)
 
 const char *perf_op_name(perf_op_t op)
 {
-    static const char *const names[PERF_OPS] = {"sum", "prod", "min", "max", "avg", "mulsum"};
-    return names[op];
+    return op == PERF_MULSUM ? "mulsum" : gyre_redop_name((gyre_redop_kind_t)op);
 }
 
 /* Block `which` of n: equal shares of param elements, or for v-variants from small (often zero) to nearly twice
@@ -142,9 +141,7 @@ size_t perf_case_recv_offset(const perf_case_t *c)
 
 gyre_redop_t perf_case_redop(const perf_case_t *c)
 {
-    static const gyre_redop_kind_t kinds[PERF_OPS] = {GYRE_SUM, GYRE_PROD, GYRE_MIN,
-                                                      GYRE_MAX, GYRE_AVG,  GYRE_SUM};
-    return c->op == PERF_MULSUM ? GYRE_SCALED_SUM(perf_scale(c->rank)) : GYRE_OP(kinds[c->op]);
+    return c->op == PERF_MULSUM ? GYRE_SCALED_SUM(perf_scale(c->rank)) : GYRE_OP((gyre_redop_kind_t)c->op);
 }
 
 /* On a device: as programs exchange messages there, in stream order; then the stream is waited for. */

@@ -99,11 +99,15 @@ static double number(const perf_case_t *c, uint64_t key, size_t i, int rank)
             v *= (bits >> 1) % 3 == 0 ? 0.5 : (bits >> 1) % 3 == 1 ? 2.0 : 1.0;
         return v;
     }
-    default: { /* min, max: one value in eight is a zero of either sign */
+    case PERF_MIN:
+    case PERF_MAX: { /* one value in eight is a zero of either sign */
         int64_t v = bits & 7 ? whole(bits >> 4, cap) : 0;
         return v == 0 ? (bits & 8 ? -0.0 : 0.0) : (double)v;
     }
+    case PERF_OPS:
+        break;
     }
+    return 0.0;
 }
 
 /* v, which the type represents exactly as a normal number or zero, as its bits. */
@@ -175,8 +179,12 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
         case PERF_MULSUM:
             acc += x * (uint64_t)perf_scale(r);
             break;
-        default:
+        case PERF_SUM:
+        case PERF_AVG:
             acc += x;
+            break;
+        case PERF_OPS:
+            break;
         }
     }
     acc = low_bits(acc, c->elem);
@@ -207,8 +215,12 @@ static uint64_t reduced_float(const perf_case_t *c, int rep, size_t i)
         case PERF_MULSUM:
             acc += x * perf_scale(r);
             break;
-        default:
+        case PERF_SUM:
+        case PERF_AVG:
             acc += x;
+            break;
+        case PERF_OPS:
+            break;
         }
     }
     return encode(c->type, c->op == PERF_AVG ? acc / c->n : acc);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/settings/size.h"
 
 enum {
     OPT_ALGO = 256,
@@ -93,19 +93,23 @@ static void list_algos(const perf_coll_t *coll, char *text, size_t bytes)
 
 void perf_help(FILE *out)
 {
+    fputs("usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
+          "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
+          "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
+          "Measures a collective over a range of sizes and checks every element of its results.\n"
+          "\n"
+          "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
+          "  -e, --maxbytes SIZE      last size (32M)\n"
+          "  -i, --stepbytes SIZE     added from size to size (1M)\n"
+          "  -f, --stepfactor N       multiplies from size to size instead\n"
+          "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
+          "                           bfloat16 float double, or all (float)\n"
+          "  -o, --op OP              ",
+          out);
+    for (perf_op_t op = 0; op < PERF_OPS; op++)
+        fprintf(out, "%s%s", op ? " " : "", perf_op_name(op));
     fputs(
-        "usage: gyre-perf COLLECTIVE [options]      one process per rank, for example\n"
-        "       ucx-run -n 4 gyre-perf all_reduce -b 8 -e 64M -f 4\n"
-        "       gyre-perf SUBCOMMAND [options]      see below, and gyre-perf SUBCOMMAND --help\n"
-        "Measures a collective over a range of sizes and checks every element of its results.\n"
-        "\n"
-        "  -b, --minbytes SIZE      first size (32M); sizes take K, M and G (powers of 1024)\n"
-        "  -e, --maxbytes SIZE      last size (32M)\n"
-        "  -i, --stepbytes SIZE     added from size to size (1M)\n"
-        "  -f, --stepfactor N       multiplies from size to size instead\n"
-        "  -d, --datatype TYPE      int8 uint8 int16 uint16 int32 uint32 int64 uint64 half\n"
-        "                           bfloat16 float double, or all (float)\n"
-        "  -o, --op OP              sum prod min max avg mulsum, or all (sum)\n"
+        ", or all (sum)\n"
         "  -r, --root RANK          root of broadcast, reduce, gather, scatter, or all (0)\n"
         "  -n, --iters N            timed iterations (20)\n"
         "  -w, --warmup_iters N     iterations before them (5)\n"
@@ -160,20 +164,10 @@ void perf_help(FILE *out)
 
 int perf_parse_size(const char *text, size_t *bytes)
 {
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
+    uint64_t value;
+    if (!base_size_parse(text, &value) || value > SIZE_MAX)
         return 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    unsigned shift = *end == 'k' || *end == 'K'   ? 10
-                     : *end == 'm' || *end == 'M' ? 20
-                     : *end == 'g' || *end == 'G' ? 30
-                                                  : 0;
-    if (shift)
-        end++;
-    if (errno || *end || value > SIZE_MAX >> shift)
-        return 0;
-    *bytes = (size_t)value << shift;
+    *bytes = (size_t)value;
     return 1;
 }
 
@@ -238,9 +232,7 @@ static int one_of(const char *word, const char *const *words)
 /* One option with its argument; 0 if the argument will not do. */
 static int take(int option, const char *arg, perf_options_t *o)
 {
-    static const char *const transports[] = {"auto", "shm", "ucx", "verbs", NULL}, *const orders[] = {
-                                                                                       "canonical", "fast",
-                                                                                       NULL};
+    static const char *const orders[] = {"canonical", "fast", NULL};
     int one;
     switch (option) {
     case 't':
@@ -302,7 +294,7 @@ static int take(int option, const char *arg, perf_options_t *o)
         return 1;
     case OPT_TRANSPORT:
         o->transport = arg;
-        return one_of(arg, transports);
+        return one_of(arg, perf_transports());
     case OPT_ORDER:
         o->order = arg;
         o->both_orders = strcmp(arg, "canonical,fast") == 0 || strcmp(arg, "fast,canonical") == 0;

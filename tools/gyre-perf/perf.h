@@ -46,7 +46,14 @@ extern const int perf_coll_count;
 const perf_coll_t *perf_coll_find(const char *name);
 
 /* ---- reductions ---- */
-typedef enum { PERF_SUM = 0, PERF_PROD, PERF_MIN, PERF_MAX, PERF_AVG, PERF_MULSUM, PERF_OPS } perf_op_t;
+/* The library's kinds, and a scaled sum. */
+typedef enum {
+#define REDOP(id, name, kernels) PERF_##id,
+#include "base/redops.def"
+#undef REDOP
+    PERF_MULSUM,
+    PERF_OPS
+} perf_op_t;
 const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
 
 /* ---- the command line ---- */
@@ -336,5 +343,8 @@ gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
 gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
                               const perf_buffers_t *b, perf_report_t *report);
 void perf_orders_columns(void);
+
+/* session.c: the words of --transport: those of GYRE_TRANSPORT, NULL at the end. */
+const char *const *perf_transports(void);
 
 #endif

@@ -5,6 +5,7 @@
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -177,18 +178,128 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
     perf_print_machine(m);
 }
 
+/* ---- the columns of a result ------------------------------------------------------------------------------- */
+
+#define FIELD(name)                                 \
+    static double name##_of(const perf_result_t *h) \
+    {                                               \
+        return h->name;                             \
+    }
+FIELD(time_us)
+FIELD(algbw)
+FIELD(busbw)
+FIELD(p50)
+FIELD(p95)
+FIELD(p99)
+FIELD(avg)
+FIELD(min)
+FIELD(max)
+FIELD(stdev)
+
+static double nwrong_of(const perf_result_t *h)
+{
+    return h->checked ? (double)h->nwrong : NAN;
+}
+
+static double cv_of(const perf_result_t *h)
+{
+    return h->avg > 0.0 ? 100.0 * h->stdev / h->avg : 0.0;
+}
+
+typedef enum {
+    FIRST,  /* printed for out of place and in place, before */
+    LAST,   /* these, for both */
+    HIDDEN, /* in the JSON file only */
+} place_t;
+
+/* Each figure of a result once: its key of the JSON file, its head and unit, and what it is: NAN where there is none. */
+static const struct {
+    const char *key;
+    double (*of)(const perf_result_t *h);
+    place_t place;
+    int width; /* of the printed column */
+    const char *head, *unit;
+    int whole; /* a count */
+} columns[] = {
+    {"time", time_us_of, FIRST, 7, "time", "(us)", 0},
+    {"alg_bw", algbw_of, FIRST, 6, "algbw", "(GB/s)", 0},
+    {"bus_bw", busbw_of, FIRST, 6, "busbw", "(GB/s)", 0},
+    {"nwrong", nwrong_of, FIRST, 6, "#wrong", "", 1},
+    {"p50", p50_of, LAST, 7, "p50", "(us)", 0},
+    {"p95", p95_of, HIDDEN, 0, NULL, NULL, 0},
+    {"p99", p99_of, LAST, 7, "p99", "(us)", 0},
+    {"avg", avg_of, HIDDEN, 0, NULL, NULL, 0},
+    {"min", min_of, HIDDEN, 0, NULL, NULL, 0},
+    {"max", max_of, HIDDEN, 0, NULL, NULL, 0},
+    {"stdev", stdev_of, HIDDEN, 0, NULL, NULL, 0},
+    {"cv", cv_of, HIDDEN, 0, NULL, NULL, 0},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* "out-of-place" or "in-place", in the middle above its columns. */
+static void print_title(place_t place, const char *title)
+{
+    int width = -2, length = (int)strlen(title);
+    for (int i = 0; i < COLUMNS; i++)
+        width += columns[i].place == place ? columns[i].width + 2 : 0;
+    const int before = width > length ? (width - length) / 2 : 0;
+    printf("  %*s%-*s", before, "", width - before, title);
+}
+
+static void print_heads(place_t place, int units)
+{
+    for (int i = 0; i < COLUMNS; i++)
+        if (columns[i].place == place)
+            printf("  %*s", columns[i].width, units ? columns[i].unit : columns[i].head);
+}
+
 static void print_columns(const perf_options_t *o)
 {
-    const char *stamp = o->timestamps ? "  timestamp" : "";
-    printf("# %10s  %12s  %8s  %6s  %6s           %-12s                       %-8s                %-12s      "
-           "%s\n",
-           "", "", "", "", "", "out-of-place", "in-place", "out-of-place", "in-place");
-    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %7s  %7s  %7s%s\n",
-           "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
-           "busbw", "#wrong", "p50", "p99", "p50", "p99", stamp);
-    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %7s  %7s  %7s\n", "(B)",
-           "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
-           "(us)", "(us)", "(us)");
+    printf("# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
+    for (place_t place = FIRST; place <= LAST; place++) {
+        print_title(place, "out-of-place");
+        print_title(place, "in-place");
+    }
+    printf("\n");
+    for (int units = 0; units < 2; units++) {
+        if (units)
+            printf("# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
+        else
+            printf("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
+        for (int column = 0; column < 4; column++)
+            print_heads(column < 2 ? FIRST : LAST, units);
+        printf("%s\n", o->timestamps && !units ? "  timestamp" : "");
+    }
+}
+
+static void print_figures(place_t place, const perf_result_t *h)
+{
+    for (int i = 0; i < COLUMNS; i++) {
+        if (columns[i].place != place)
+            continue;
+        const double value = h->ran ? columns[i].of(h) : NAN;
+        if (isnan(value))
+            printf("  %*s", columns[i].width, "N/A");
+        else if (columns[i].whole)
+            printf("  %*.0f", columns[i].width, value);
+        else
+            perf_print_figure(value, columns[i].width);
+    }
+}
+
+json_t *perf_json_half(const perf_result_t *h)
+{
+    if (!h->ran)
+        return json_null();
+    json_t *j = json_object();
+    for (int i = 0; i < COLUMNS; i++) {
+        const double value = columns[i].of(h);
+        perf_put(j, columns[i].key,
+                 isnan(value)       ? json_null()
+                 : columns[i].whole ? json_integer((json_int_t)value)
+                                    : json_real(value));
+    }
+    return j;
 }
 
 void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char **argv,
@@ -219,51 +330,6 @@ void perf_print_figure(double value, int width)
         printf("  %*.1e", width, value);
 }
 
-static void print_half(const perf_result_t *h)
-{
-    if (!h->ran) {
-        printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
-        return;
-    }
-    perf_print_figure(h->time_us, 7);
-    perf_print_figure(h->algbw, 6);
-    perf_print_figure(h->busbw, 6);
-    if (h->checked)
-        printf("  %6" PRIu64, h->nwrong);
-    else
-        printf("  %6s", "N/A");
-}
-
-static void print_percentiles(const perf_result_t *h)
-{
-    if (!h->ran) {
-        printf("  %7s  %7s", "N/A", "N/A");
-        return;
-    }
-    perf_print_figure(h->p50, 7);
-    perf_print_figure(h->p99, 7);
-}
-
-json_t *perf_json_half(const perf_result_t *h)
-{
-    if (!h->ran)
-        return json_null();
-    json_t *j = json_object();
-    perf_put(j, "time", json_real(h->time_us));
-    perf_put(j, "alg_bw", json_real(h->algbw));
-    perf_put(j, "bus_bw", json_real(h->busbw));
-    perf_put(j, "nwrong", h->checked ? json_integer((json_int_t)h->nwrong) : json_null());
-    perf_put(j, "p50", json_real(h->p50));
-    perf_put(j, "p95", json_real(h->p95));
-    perf_put(j, "p99", json_real(h->p99));
-    perf_put(j, "avg", json_real(h->avg));
-    perf_put(j, "min", json_real(h->min));
-    perf_put(j, "max", json_real(h->max));
-    perf_put(j, "stdev", json_real(h->stdev));
-    perf_put(j, "cv", json_real(h->avg > 0.0 ? 100.0 * h->stdev / h->avg : 0.0));
-    return j;
-}
-
 json_t *perf_json_case(const perf_case_t *c)
 {
     json_t *row = json_object();
@@ -290,10 +356,10 @@ static void print_row(const perf_report_t *r, const perf_case_t *c, const perf_r
     const char *type = c->coll->op == COLL_BARRIER ? "none" : gyre_type_name(c->type);
     const char *op = c->coll->reduces ? perf_op_name(c->op) : "none";
     printf("%12zu  %12zu  %8s  %6s  %6d", c->bytes, c->param, type, op, c->root);
-    print_half(out_of_place);
-    print_half(in_place);
-    print_percentiles(out_of_place);
-    print_percentiles(in_place);
+    for (place_t place = FIRST; place <= LAST; place++) {
+        print_figures(place, out_of_place);
+        print_figures(place, in_place);
+    }
     if (r->options->timestamps) {
         char text[32];
         time_now(text, sizeof text);

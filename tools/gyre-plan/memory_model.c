@@ -1,6 +1,7 @@
 /* tools/gyre-plan/memory_model.c: bytes per rank, by kind. */
 #include "base/checked.h"
 #include "tools/gyre-plan/estimate.h"
+#include "pipeline/schedules/kinds.h"
 
 void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base)
 {
@@ -106,7 +107,7 @@ static size_t end_bytes(const pipe_recipe_t *r, const model_holds_t *holds, size
             in_flight * share(tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
     if (holds->head) {
         /* where the head is not on the last rank of the pipeline (zb-v), or all micro-batches go forward first */
-        size_t held = r->layout.schedule == PIPE_GPIPE ? in_flight : 1;
+        size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
         bytes += held * (share(tokens(r) * c->hidden * 2 * e, cuts) +
                          share(tokens(r) * 4 * c->vocab_padded, r->layout.tp));
     }

@@ -16,6 +16,7 @@
 #include "pipeline/schedules/check.h"
 #include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
+#include "pipeline/schedules/kinds.h"
 
 enum {
     COLUMNS = 160, /* where the output is no terminal */
@@ -35,7 +36,11 @@ static const char help[] =
     "line\n"
     "per schedule.\n"
     "\n"
-    "  -s, --schedule NAME       gpipe, 1f1b (default), interleaved, zb-h1, zb-v, or all\n"
+    "  -s, --schedule NAME       "
+#define KIND(id, stem, name, ...) name ", "
+#include "pipeline/schedules/kinds.def"
+#undef KIND
+    "or all (default 1f1b)\n"
     "  -p, --stages P            ranks of the pipeline (default 4)\n"
     "  -m, --micro-batches M     of a batch (default 8)\n"
     "  -v, --chunks V            stages per rank: interleaved 2 or more (default 2), zb-v 2, others 1\n"
@@ -103,7 +108,11 @@ static const plan_option_t known[] = {
     {.name = "schedule",
      .letter = 's',
      .read = read_schedule,
-     .wants = "gpipe, 1f1b, interleaved, zb-h1, zb-v or all"},
+     .wants =
+#define KIND(id, stem, name, ...) name ", "
+#include "pipeline/schedules/kinds.def"
+#undef KIND
+         "or all"},
     {"stages", 'p', PLAN_INT, AT(ranks), 1, MOST_STAGES, "1 to 512", NULL},
     {"micro-batches", 'm', PLAN_INT, AT(micro_batches), 1, MOST_MICRO_BATCHES, "1 to 4096", NULL},
     {"chunks", 'v', PLAN_INT, AT(chunks), 1, 64, "1 to 64", NULL},
@@ -145,7 +154,7 @@ static int parse(int argc, char **argv, options_t *o)
 
 static pipe_shape_t shape_for(const options_t *o, pipe_kind_t kind)
 {
-    int several = kind == PIPE_INTERLEAVED || !o->all;
+    int several = pipe_kind_row(kind)->any_chunks || !o->all;
     return (pipe_shape_t){.kind = kind,
                           .ranks = o->ranks,
                           .chunks = o->chunks && several ? o->chunks : pipe_kind_chunks(kind),
@@ -185,24 +194,6 @@ static int check_scale(const options_t *o)
 
 /* ---- what is said ---------------------------------------------------------------------------------------- */
 
-const char *pipeline_formula_text(pipe_kind_t kind)
-{
-    switch (kind) {
-    case PIPE_GPIPE:
-    case PIPE_1F1B:
-        return "(p - 1) / (m + p - 1)";
-    case PIPE_INTERLEAVED:
-        return "(p - 1) / (v m + p - 1)";
-    case PIPE_ZB_H1:
-        return "(p - 1)(F + B - 2W) / (m (F + B) + (p - 1)(F + B - 2W))";
-    case PIPE_ZB_V:
-        return "(p - 1) / (6m + p - 1), if F = W = B / 2";
-    case PIPE_KIND_END:
-        break;
-    }
-    return NULL;
-}
-
 static const char *plural(int n, const char *many)
 {
     return n == 1 ? "" : many;
@@ -224,13 +215,12 @@ static void print_bubble(const pipeline_t *p)
     const pipe_shape_t *s = &p->schedule->shape;
     printf("\nstep %g, bubble %.2f %%; ", p->sim->makespan, 100 * p->sim->bubble);
     if (!isnan(p->formula))
-        printf("formula %.2f %%: %s%s\n", 100 * p->formula, pipeline_formula_text(s->kind),
+        printf("formula %.2f %%: %s%s\n", 100 * p->formula, pipe_kind_row(s->kind)->formula,
                p->times.hop > 0 ? ", without hops" : "");
     else if (s->forward_only || p->times.scale)
         printf("no formula knows %s\n", s->forward_only ? "evaluation" : "stages of different lengths");
     else
-        printf("the formula wants %s micro-batches%s\n", s->kind == PIPE_ZB_V ? "2p or more" : "p or more",
-               s->kind == PIPE_ZB_V ? " and F = W = B / 2" : "");
+        printf("the formula wants %s\n", pipe_kind_row(s->kind)->formula_wants);
 }
 
 static void print_ranks(const pipeline_t *p)
@@ -398,7 +388,7 @@ static gyre_status_t show_all(const options_t *o)
            "held, r 0", "held, most");
     gyre_status_t st = GYRE_OK;
     for (int k = 0; k < PIPE_KIND_END && st == GYRE_OK; k++) {
-        if (k == PIPE_INTERLEAVED && o->micro_batches % o->ranks != 0)
+        if (pipe_kind_row((pipe_kind_t)k)->grouped && o->micro_batches % o->ranks != 0)
             printf("%-12s %6s wants micro-batches in groups of %d\n", pipe_kind_name((pipe_kind_t)k), "-",
                    o->ranks);
         else

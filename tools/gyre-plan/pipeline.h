@@ -18,7 +18,5 @@ typedef struct {
 gyre_status_t pipeline_chart(const pipeline_t *p, int columns, FILE *out);
 /* The same as a self-contained SVG file. Errors of the file: IO. */
 gyre_status_t pipeline_svg(const pipeline_t *p, const char *path);
-/* The words of the papers for the bubble of this kind, such as "(p - 1) / (m + p - 1)"; NULL: no formula. */
-const char *pipeline_formula_text(pipe_kind_t kind);
 
 #endif

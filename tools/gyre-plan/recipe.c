@@ -32,14 +32,19 @@ static const char machine_help[] =
     "  --intra GBS --inter GBS --efficiency PART --overhead MS --overlap PART\n"
     "                          bytes that a rank sends inside a node and to others (GB/s), the part of the "
     "peak that\n"
-    "                          products achieve, milliseconds more per layer and micro-batch, the part of the\n"
+    "                          products achieve, milliseconds more per layer and micro-batch, the part of "
+    "the\n"
     "                          messages between replicas that is hidden by computing\n";
 
 static const char layout_help[] =
     "Layout\n"
     "  --dp N --tp N --pp N --schedule NAME --chunks N --zero 0..3 --sequence-parallel 0|1 --micro-batch N\n"
     "  --recompute none|selective|full\n"
-    "                          other degrees, and so on; schedules: gpipe 1f1b interleaved zb-h1 zb-v\n";
+    "                          other degrees, and so on; schedules:"
+#define KIND(id, stem, name, ...) " " name
+#include "pipeline/schedules/kinds.def"
+#undef KIND
+    "\n";
 
 typedef enum { COUNT, REAL_, TEXT, CHOICE, SWITCH } kind_t;
 typedef struct {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/recipe.h"
+#include "pipeline/schedules/kinds.h"
 
 #define GIB 1073741824.0
 enum { MOST_CHUNKS = 8, LARGEST_MICRO = 16, SHOWN_REFUSED = 16 };
@@ -24,7 +25,8 @@ static const char help[] =
     "estimates of gyre-plan time and memory, and why splits were refused.\n"
     "\n"
     "  --gpus N                accelerators (default: the recipe's)\n"
-    "  --schedule NAME         only this one: 1f1b interleaved zb-h1 zb-v\n"
+    "  --schedule NAME         only this one, of those that gyre-plan pipeline --help lists; gpipe is not\n"
+    "                          tried, as 1f1b takes as long and holds less\n"
     "  --top N                 layouts to print (default 10)\n"
     "  --reserve GIB           what driver, libraries and allocator take (default: the machine's)\n"
     "  --extra N               further bytes per parameter of the software (default 0)\n"
@@ -107,7 +109,8 @@ static int fastest(search_t *s, pipe_recipe_t *r, tried_t *tried)
     found_t best = {.time.step = -1.0};
     plan_base_layout(r, &base);
     for (int zero = 0; zero <= (r->layout.dp > 1 ? 3 : 0); zero++)
-        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0); sequence++)
+        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0);
+             sequence++)
             for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
                 plan_memory_t memory = {0};
                 plan_time_t time;
@@ -148,13 +151,12 @@ static int try_schedule(search_t *s, pipe_recipe_t *r, pipe_kind_t schedule, siz
     return fastest(s, r, tried);
 }
 
-/* GPipe is left out: 1F1B takes as long and holds less. */
 static int try_kind(search_t *s, pipe_recipe_t *r, pipe_kind_t kind, tried_t *tried)
 {
     const size_t pp = r->layout.pp;
     if (pp == 1 ? kind != PIPE_1F1B : s->q->one_schedule && kind != s->q->recipe.layout.schedule)
         return 1;
-    if (kind != PIPE_INTERLEAVED)
+    if (!pipe_kind_row(kind)->any_chunks)
         return try_schedule(s, r, kind, (size_t)pipe_kind_chunks(kind), tried);
     for (size_t chunks = 2; chunks <= MOST_CHUNKS; chunks++)
         if ((chunks == 2 || r->model.layers % (chunks * pp) == 0) && !try_schedule(s, r, kind, chunks, tried))
@@ -185,8 +187,8 @@ static int try_split(search_t *s, size_t tp, size_t pp, size_t dp)
     for (size_t micro = leaf; micro <= LARGEST_MICRO * leaf && (micro == leaf || micro * dp <= r.batch.batch);
          micro *= 2) {
         r.layout.micro_batch = micro;
-        for (pipe_kind_t k = PIPE_1F1B; k < PIPE_KIND_END; k++)
-            if (!try_kind(s, &r, k, &tried))
+        for (pipe_kind_t k = 0; k < PIPE_KIND_END; k++)
+            if (!pipe_kind_row(k)->dominated && !try_kind(s, &r, k, &tried))
                 return 0;
     }
     if (!tried.any)
@@ -240,7 +242,7 @@ static void print_found(size_t place, const found_t *f)
     char schedule[48];
     if (l->pp == 1)
         snprintf(schedule, sizeof schedule, "-");
-    else if (l->chunks > 1 && l->schedule == PIPE_INTERLEAVED)
+    else if (l->chunks > 1 && pipe_kind_row(l->schedule)->any_chunks)
         snprintf(schedule, sizeof schedule, "%s x %zu", pipe_kind_name(l->schedule), l->chunks);
     else
         snprintf(schedule, sizeof schedule, "%s", pipe_kind_name(l->schedule));

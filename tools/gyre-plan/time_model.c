@@ -1,6 +1,7 @@
 /* tools/gyre-plan/time_model.c: seconds per step, and what travels. */
 #include "base/checked.h"
 #include "tools/gyre-plan/estimate.h"
+#include "pipeline/schedules/kinds.h"
 
 /* Bytes of the residual stream of one micro-batch. */
 static double stream(const pipe_recipe_t *r)
@@ -81,16 +82,8 @@ static double rate(const plan_machine_t *machine, size_t size, size_t apart)
  * pipe_bubble_formula, with a forward pass of a third of a slot. */
 static double slots(const pipe_recipe_t *r, double m, double others)
 {
-    switch (r->layout.schedule) {
-    case PIPE_INTERLEAVED:
-        return m + others / (double)r->layout.chunks;
-    case PIPE_ZB_H1:
-        return m + others / 3.0;
-    case PIPE_ZB_V:
-        return m + others / 6.0;
-    default:
-        return m + others;
-    }
+    const double fill = pipe_kind_row(r->layout.schedule)->fill;
+    return m + others / (fill > 0.0 ? fill : (double)r->layout.chunks);
 }
 
 typedef struct {

@@ -46,11 +46,11 @@ static gyre_status_t choose_ids(train_run_t *run)
         return status;
     }
     if (run->data->vocab + MODEL_INFILL_IDS > vocab)
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "blank infilling needs %d ids in addition to the data's %zu, but the model has %zu in all: give it "
-            "%zu, or train it with --objective prefix",
-            MODEL_INFILL_IDS, run->data->vocab, vocab, run->data->vocab + MODEL_INFILL_IDS);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "blank infilling needs %d ids in addition to the data's %zu, but the model has %zu "
+                         "in all: give it "
+                         "%zu, or train it with --objective prefix",
+                         MODEL_INFILL_IDS, run->data->vocab, vocab, run->data->vocab + MODEL_INFILL_IDS);
     *ids = model_infill_ids_last(vocab);
     snprintf(text, sizeof text, "%d,%d,%d,%d", ids->mask, ids->gmask, ids->sop, ids->eop);
     return (run->options->infill_ids = strdup(text))

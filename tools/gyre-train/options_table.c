@@ -1,6 +1,7 @@
 /* tools/gyre-train/options_table.c: every option once, as flag, key of a config file and line of the help. A new one is a
  * field of train_options_t, a row here, and what it does. */
 #include "tools/gyre-train/options.h"
+#include "pipeline/schedules/kinds.h"
 
 const char *const train_group_names[TRAIN_GROUPS] = {
     [TRAIN_RECIPE] = "Recipe",
@@ -39,7 +40,8 @@ const train_row_t train_rows[] = {
     {TRAIN_DATA, "valid-data", TRAIN_TEXT, AT(valid_data), NULL, 0, 0, "PATH|W:PATH,...",
      "validation data, instead of the last tenth of the data", TRAIN_FREE},
     {TRAIN_DATA, "data-format", TRAIN_CHOICE, AT(data_format), "auto", 0, 0,
-     "auto|text|gyre|llmc|megatron|nanogpt", "format of all data; auto: recognised by how the files begin", TRAIN_CURVE},
+     "auto|text|gyre|llmc|megatron|nanogpt", "format of all data; auto: recognised by how the files begin",
+     TRAIN_CURVE},
     {TRAIN_DATA, "tokenizer", TRAIN_TEXT, AT(tokenizer), NULL, 0, 0, "TOKENIZER",
      "tokenizer of the data, for the sample of text; as for gyre-tokenize", TRAIN_FREE},
     {TRAIN_DATA, "sampling", TRAIN_CHOICE, AT(sampling), "random", 0, 0, "random|epoch",
@@ -60,8 +62,8 @@ const train_row_t train_rows[] = {
      TRAIN_CURVE},
     {TRAIN_RUN, "device", TRAIN_CHOICE, AT(device), "cpu", 0, 0, "cpu|cuda",
      "where to compute; cuda: GPU number = local rank modulo number of GPUs", TRAIN_CURVE},
-    {TRAIN_RUN, "config", TRAIN_TEXT, AT(config), NULL, 0, 0, "FILE", "JSON object with these keys; flags win",
-     TRAIN_FREE},
+    {TRAIN_RUN, "config", TRAIN_TEXT, AT(config), NULL, 0, 0, "FILE",
+     "JSON object with these keys; flags win", TRAIN_FREE},
     {TRAIN_OPTIMISER, "lr", TRAIN_REAL, AT(lr), "0.003", 1e-12, 100, "RATE", "learning rate after warm-up",
      TRAIN_CURVE},
     {TRAIN_OPTIMISER, "min-lr", TRAIN_REAL, AT(min_lr), "0.1", 0, 1, "X",
@@ -74,10 +76,10 @@ const train_row_t train_rows[] = {
      "steps until --min-lr, warm-up included; 0: --steps", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "weight-decay", TRAIN_REAL, AT(weight_decay), "0.1", 0, 100, "X",
      "decoupled weight decay, on matrices only", TRAIN_CURVE},
-    {TRAIN_OPTIMISER, "beta1", TRAIN_REAL, AT(beta1), "0.9", 0, 0.999999, "X", "decay of AdamW's first moment",
-     TRAIN_CURVE},
-    {TRAIN_OPTIMISER, "beta2", TRAIN_REAL, AT(beta2), "0.99", 0, 0.999999999, "X", "decay of AdamW's second moment",
-     TRAIN_CURVE},
+    {TRAIN_OPTIMISER, "beta1", TRAIN_REAL, AT(beta1), "0.9", 0, 0.999999, "X",
+     "decay of AdamW's first moment", TRAIN_CURVE},
+    {TRAIN_OPTIMISER, "beta2", TRAIN_REAL, AT(beta2), "0.99", 0, 0.999999999, "X",
+     "decay of AdamW's second moment", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "epsilon", TRAIN_REAL, AT(epsilon), "1e-08", 0, 1, "X",
      "AdamW's epsilon, added to the root of the second moment", TRAIN_CURVE},
     {TRAIN_OPTIMISER, "clip", TRAIN_REAL, AT(clip), "1", 0, 1e12, "X",
@@ -92,8 +94,8 @@ const train_row_t train_rows[] = {
      "ZeRO: 1 optimizer state, 2 gradients, 3 weights in shards over DP", TRAIN_FREE},
     {TRAIN_PARALLELISM, "sequence-parallel", TRAIN_SWITCH, AT(sequence_parallel), "0", 0, 1, "",
      "shard norms and residual stream over TP", TRAIN_FREE},
-    {TRAIN_PARALLELISM, "schedule", TRAIN_CHOICE, AT(schedule), "1f1b", 0, 0,
-     "gpipe|1f1b|interleaved|zb-h1|zb-v", "pipeline schedule", TRAIN_FREE},
+    {TRAIN_PARALLELISM, "schedule", TRAIN_CHOICE, AT(schedule), "1f1b", 0, 0, pipe_kind_bars + 1,
+     "pipeline schedule", TRAIN_FREE},
     {TRAIN_PARALLELISM, "chunks", TRAIN_COUNT, AT(chunks), "0", 0, 64, "N",
      "stages per pipeline rank; 0: 2 for interleaved and zb-v, else 1", TRAIN_FREE},
     {TRAIN_PARALLELISM, "balance", TRAIN_CHOICE, AT(balance), "layers", 0, 0, "layers|embedding",

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "tools/gyre-train/run.h"
+#include "pipeline/schedules/kinds.h"
 
 #define MOST_SEQUENCES 9007199254740992ull /* 2^53 */
 
@@ -71,7 +72,7 @@ gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config
     size_t found, asked = config->layout.micro_batch, other, leaf = base_max_size(1, config->batch.leaf),
                   micro = asked;
     size_t size =
-        config->layout.schedule == PIPE_INTERLEAVED ? uneven_size(ramp, config, ranks, asked, &found) : 0;
+        pipe_kind_row(config->layout.schedule)->grouped ? uneven_size(ramp, config, ranks, asked, &found) : 0;
     if (size == 0)
         return GYRE_OK;
     char way[128] = "--schedule 1f1b --chunks 1";
@@ -86,8 +87,9 @@ gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config
         snprintf(way, sizeof way, "--micro-batch %zu, or --schedule 1f1b --chunks 1", micro);
     return gyre_fail(GYRE_ERR_INVALID,
                      "--batch-rampup: with %zu of %zu sequences the longest share has %zu micro-batch%s, and "
-                     "interleaved needs a multiple of pp %zu: take %s",
-                     size, ramp->batch, found, found == 1 ? "" : "es", layout.pp, way);
+                     "%s needs a multiple of pp %zu: take %s",
+                     size, ramp->batch, found, found == 1 ? "" : "es",
+                     pipe_kind_name(config->layout.schedule), layout.pp, way);
 }
 
 size_t train_ramp_idle(const optim_batch_t *batch, size_t dp)

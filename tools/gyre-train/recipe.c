@@ -143,8 +143,8 @@ static gyre_status_t check_contradictions(const train_options_t *o)
     static const char *const others[] = {"model", "load", "layers", "hidden", "heads", "vocab"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (train_options_given(o, others[i]))
-            return gyre_fail(GYRE_ERR_INVALID, "--%s and --recipe exclude each other: %s describes the model", others[i],
-                             o->recipe);
+            return gyre_fail(GYRE_ERR_INVALID, "--%s and --recipe exclude each other: %s describes the model",
+                             others[i], o->recipe);
     return GYRE_OK;
 }
 

@@ -59,8 +59,8 @@ static gyre_status_t shape_of_file(const train_options_t *options, const model_d
                                             : model_hf_config(path, shape);
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
         if (train_options_given(options, others[i]) && strcmp(others[i], flag) != 0)
-            status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model", others[i],
-                               flag, path);
+            status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model",
+                               others[i], flag, path);
     if (status == GYRE_OK && data->vocab > shape->vocab)
         status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
                            options->data, data->vocab - 1, path, shape->vocab);

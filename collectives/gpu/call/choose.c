@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/settings/settings.h"
+#include "collectives/schedules/algorithms.h"
 
 enum { LARGE = 1 << 20 }; /* bytes of a vector or block that a schedule may serve unnamed */
 
@@ -92,7 +93,8 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
     coll_args_t args = coll_call_args(c->comm, s);
     const size_t longest = coll_cuda_longest(c, s);
     args.place = c->path == COLL_CUDA_PEERS; /* so `shared` may be named: shots are in each other's memory */
-    gyre_status_t st = s->op == COLL_BARRIER ? GYRE_OK : coll_forced(base_setting_string(SET_ALGO), &args, algo);
+    gyre_status_t st =
+        s->op == COLL_BARRIER ? GYRE_OK : coll_forced(base_setting_string(SET_ALGO), &args, algo);
     why = why ? why : &unasked;
     *why = "GYRE_ALGO names it";
     if (st != GYRE_OK)
@@ -106,7 +108,7 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
         *algo = (coll_algo_t)c->comm->pin.algo;
     if (*algo == COLL_ALGO_AUTO)
         *algo = by_rule(c, s, longest, why);
-    else if (*algo == COLL_DIRECT || *algo == COLL_SHARED) /* what shots are */
+    else if (coll_algo_is(*algo, COLL_FLAT)) /* what shots are */
         *algo = COLL_ALGO_AUTO;
     if (*algo != COLL_ALGO_AUTO && !coll_algo_serves(*algo, s->op, &args)) {
         *algo = COLL_ALGO_AUTO;

@@ -77,7 +77,7 @@ static gyre_status_t enqueue_slot(coll_cuda_t *c, coll_req_kind_t kind, void *bu
     char *sends = p->memory + (c->path == COLL_CUDA_STAGED ? 2 * COLL_CUDA_SLOTS * p->slot : 0);
     coll_cuda_job_t job = {
         .kind = kind == COLL_REQ_SEND ? COLL_CUDA_SEND : COLL_CUDA_RECV, .bytes = bytes, .peer = peer};
-    job.direct = c->direct && c->direct[peer] && bytes > COMM_DIRECT_LEAST;
+    job.direct = c->direct && c->direct[peer] && bytes > COMM_LEND_LEAST;
     char *slots = job.direct ? c->slots : sends;
     uint32_t number;
     gyre_status_t st = GYRE_OK;

@@ -23,6 +23,7 @@
 #include "base/settings/settings.h"
 #include "collectives/gpu/plans/lower.h"
 #include "collectives/kernels/kernels.h"
+#include "collectives/schedules/algorithms.h"
 
 enum {
     CHUNK_MOST = 128 << 10,
@@ -217,9 +218,8 @@ static uint32_t find_depth(const maker_t *m, size_t *slot, size_t *tmp_at)
 /* Into how many parts a schedule divides a segment before it cuts chunks. */
 static size_t parts_of(const maker_t *m)
 {
-    if (m->p->algo == COLL_TREE)
-        return 2;
-    return m->s->op == COLL_ALL_REDUCE && m->p->algo != COLL_BINOMIAL ? (size_t)m->n : 1;
+    const int parts = coll_algo_parts(m->p->algo);
+    return parts > 0 ? (size_t)parts : m->s->op == COLL_ALL_REDUCE ? (size_t)m->n : 1;
 }
 
 /* Segments of at most `most` elements, so many that all blocks have as many. */
@@ -259,7 +259,7 @@ static gyre_status_t attempt(maker_t *m, size_t chunk, size_t chunks, uint32_t *
 /* Long chunks, and few of them in a segment rather than short ones. */
 static gyre_status_t fit(maker_t *m, uint32_t *depth, size_t *slot, size_t *tmp_at)
 {
-    const size_t most = m->p->algo == COLL_TREE || m->p->algo == COLL_BINOMIAL ? 16 : 4;
+    const size_t most = coll_algo_parts(m->p->algo) > 0 ? 16 : 4;
     for (size_t bytes = CHUNK_MOST; bytes >= CHUNK_LEAST; bytes /= 2)
         for (size_t chunks = most; chunks > 0; chunks /= 2) {
             const size_t chunk = base_max_size(bytes / m->p->esize & ~(size_t)63, 64);

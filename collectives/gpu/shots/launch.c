@@ -84,4 +84,6 @@ cudaError_t coll_cuda_blocks_held(int *blocks)
     return rc;
 }
 
+#else
+typedef int launch_nothing_t; /* a build without CUDA has no kernels; ISO C wants a declaration */
 #endif

@@ -197,7 +197,7 @@ int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *s)
     }
     for (int r = 0; r < c->comm->n; r++)
         most = base_max_size(most, coll_cuda_count(s, r) * gyre_type_size(s->type));
-    return most > COMM_DIRECT_LEAST;
+    return most > COMM_LEND_LEAST;
 }
 
 gyre_status_t coll_cuda_hosts_trouble(const coll_cuda_t *c)

@@ -30,7 +30,7 @@ typedef struct {
 /* This rank's slots. That there is no memory for them, or no way, is no failure. */
 static gyre_status_t offer(coll_cuda_t *c, size_t bytes, offer_t *mine)
 {
-    comm_direct_t direct = {0};
+    comm_lent_t direct = {0};
     const size_t wire = mine->flat ? coll_cuda_wire_bytes(c) : 0, all = base_round_up(bytes + wire, GRAIN);
     gyre_status_t st = coll_cuda_take_memory(c->device, all, &c->slots);
     if (st != GYRE_OK) {
@@ -96,7 +96,7 @@ static int settle_collectives(coll_cuda_t *c, const offer_t *offers)
                  base_setting_string(SET_CUDA_STAGING), n, (int)COLL_CUDA_RANKS);
     else
         snprintf(c->collectives, sizeof c->collectives, "parts of more than %d KiB from device memory: %s",
-                 COMM_DIRECT_LEAST >> 10, offers[c->comm->rank].why);
+                 COMM_LEND_LEAST >> 10, offers[c->comm->rank].why);
     if (c->wire && (without >= 0 || near >= 0))
         coll_cuda_wire_stop(c);
     return without < 0 && near >= 0 && c->comm->hosts > 1;

@@ -22,7 +22,7 @@
  * behind the unpacking of the chunk that had it before, on the stream; that chunk's messages have ended on this side by
  * then, and what the peers send into the set they send when this rank receives it, never before.
  *
- * Messages have more than COMM_DIRECT_LEAST bytes, as lent memory wants: shorter pieces, which are ends of parts, are
+ * Messages have more than COMM_LEND_LEAST bytes, as lent memory wants: shorter pieces, which are ends of parts, are
  * sent with what lies behind them. What they really have stands in the tag, so ranks that disagree are found out. */
 #include "collectives/gpu/through/proxy.h"
 
@@ -43,7 +43,7 @@
 enum {
     SETS = 3,        /* one is packed, one is on the wire, one is unpacked */
     ALIGNMENT = 512, /* of places */
-    LEAST_MESSAGE = COMM_DIRECT_LEAST + ALIGNMENT,
+    LEAST_MESSAGE = COMM_LEND_LEAST + ALIGNMENT,
     BLOCK_BYTES = 16 << 10, /* of a sum for which another block of the kernel is worth it */
     NAP_NS = 50 * 1000      /* the proxy's, which must see what streams post */
 };
@@ -527,7 +527,7 @@ int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *s)
 {
     if (!c->wire || s->op == COLL_BARRIER)
         return 0;
-    return coll_shape_is_uneven(s) || longest_part(c, s) > COMM_DIRECT_LEAST;
+    return coll_shape_is_uneven(s) || longest_part(c, s) > COMM_LEND_LEAST;
 }
 
 uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *s)

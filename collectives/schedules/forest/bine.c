@@ -298,3 +298,11 @@ void coll_generate_bine(coll_builder_t *b, const coll_args_t *args)
     if (args->op != COLL_REDUCE_SCATTER)
         coll_forest_gather(b, args, &f, &blocks);
 }
+
+/* In one shot, lists of nodes in every step. One rank alone needs no TMP, and something is divided by this. */
+size_t coll_bine_factor(const coll_tmp_ask_t *ask)
+{
+    if (ask->op == COLL_REDUCE)
+        return 9 * (size_t)coll_levels(ask->n) + 1;
+    return ask->one_shot ? 2 * (size_t)ask->n + 2 : coll_plain_factor(ask);
+}

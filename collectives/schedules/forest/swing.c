@@ -56,3 +56,9 @@ void coll_generate_swing(coll_builder_t *b, const coll_args_t *args)
     for (int i = 0; i < n && args->op != COLL_REDUCE_SCATTER; i++)
         coll_forest_gather(b, args, &halves[i].forest, &halves[i].blocks);
 }
+
+/* In one shot, lists of nodes in every step. */
+size_t coll_swing_factor(const coll_tmp_ask_t *ask)
+{
+    return ask->one_shot ? 2 * (size_t)ask->n + 2 : coll_plain_factor(ask);
+}

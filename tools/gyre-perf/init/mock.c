@@ -2,7 +2,7 @@
  *
  * A mock rank is a thread that joins over loopback like any rank (comm/boot/bootstrap.h): handshakes, tree, MACs and all. Three
  * things are timed, each from when the first rank may begin until the last one is done: joining; an exchange (every rank
- * puts a card, a fence, every rank gets its successor's card, a barrier: questions travel up the tree); and a barrier.
+ * gets the cards of all, as when a communicator is made, and a barrier); and a barrier.
  * The ranks share this machine's cores, so times grow with the work of all ranks together, N log N at least; what a rank
  * would see on cores of its own are messages, rounds and memory per rank, which grow with log N.
  *
@@ -20,10 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/settings/settings.h"
 #include "comm/boot/stats.h"
 
-enum { JOIN = 0, EXCHANGE, BARRIER, PHASES, CARD = 64, BARRIERS = 8, STACK = 256 << 10 };
+enum { JOIN = 0, EXCHANGE, BARRIER, PHASES, CARD = 8, BARRIERS = 8, STACK = 256 << 10 };
 
 /* What one size gave. */
 typedef struct {
@@ -31,7 +32,7 @@ typedef struct {
     double ms[PHASES], messages[PHASES], most[PHASES]; /* messages: mean and most of any rank */
     double connections, most_connections;
     double bytes, most_bytes; /* of state after joining: median and most of any rank */
-    double most_kv_bytes;     /* after the exchange */
+    double most_card_bytes;   /* after the exchange */
 } row_t;
 
 typedef struct {
@@ -65,16 +66,13 @@ static void identity(const job_t *job, int rank, comm_identity_t *who)
 
 static gyre_status_t exchange(comm_boot_t *boot, int rank, int n, base_time_t deadline)
 {
-    char key[32], card[CARD] = "";
-    size_t bytes = sizeof card;
-    snprintf(key, sizeof key, "card.%d", rank);
-    snprintf(card, sizeof card, "the card of rank %d", rank);
-    gyre_status_t st = comm_boot_put(boot, key, card, sizeof card);
-    if (st == GYRE_OK)
-        st = comm_boot_fence(boot, deadline);
-    snprintf(key, sizeof key, "card.%d", (rank + 1) % n);
-    if (st == GYRE_OK)
-        st = comm_boot_get(boot, key, card, &bytes, deadline);
+    char card[CARD], *all = malloc((size_t)n * CARD);
+    gyre_status_t st;
+    if (all == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", n);
+    memset(card, rank, sizeof card);
+    st = comm_boot_all_gather(boot, card, sizeof card, all, deadline);
+    free(all);
     return st == GYRE_OK ? comm_boot_barrier(boot, deadline) : st;
 }
 
@@ -189,8 +187,8 @@ static int collect(const job_t *job, row_t *row)
             joined->connections > row->most_connections ? joined->connections : row->most_connections;
         bytes[i] = (double)joined->bytes;
         row->most_bytes = bytes[i] > row->most_bytes ? bytes[i] : row->most_bytes;
-        const double kv = (double)r->stats[EXCHANGE].bytes;
-        row->most_kv_bytes = kv > row->most_kv_bytes ? kv : row->most_kv_bytes;
+        const double after = (double)r->stats[EXCHANGE].bytes;
+        row->most_card_bytes = after > row->most_card_bytes ? after : row->most_card_bytes;
         for (int phase = 0; phase < PHASES; phase++) {
             const double repeats = phase == BARRIER ? BARRIERS : 1;
             const double ms = (double)(r->ended[phase] - job->began[phase]) * 1e-6 / repeats;
@@ -258,7 +256,7 @@ static int have_descriptors(int n)
 static void print_row(const row_t *r)
 {
     printf("%7d  %6.2f  %4.0f  %7.0f  %9.0f  %9.0f  %6d", r->ranks, r->connections, r->most_connections,
-           r->bytes, r->most_bytes, r->most_kv_bytes, r->rounds);
+           r->bytes, r->most_bytes, r->most_card_bytes, r->rounds);
     for (int p = 0; p < PHASES; p++)
         printf("  %9.2f  %6.1f  %6.0f", r->ms[p], r->messages[p], r->most[p]);
     printf("\n");
@@ -267,15 +265,15 @@ static void print_row(const row_t *r)
 
 static void print_columns(int starts)
 {
-    printf("# gyre-perf %s: init, mock ranks: threads of one process that speak the bootstrap's protocol "
-           "over loopback\n"
-           "# medians of %d starts; all ranks share this machine's cores, so ms grow with the work of all of "
-           "them together\n"
-           "# conns: mean and most of a rank. state: bytes of a rank after joining, median and most, and "
-           "most with the\n"
-           "# exchanged cards (rank 0 keeps all). rounds: up and down the tree that was built. msgs: mean "
-           "and most of a rank\n",
-           gyre_version(), starts);
+    printf(
+        "# gyre-perf %s: init, mock ranks: threads of one process that speak the bootstrap's protocol "
+        "over loopback\n"
+        "# medians of %d starts; all ranks share this machine's cores, so ms grow with the work of all of "
+        "them together\n"
+        "# conns: mean and most of a rank. state: bytes of a rank after joining, median and most, and most "
+        "after the\n"
+        "# exchange. rounds: up and down the tree that was built. msgs: mean and most of a rank\n",
+        gyre_version(), starts);
     printf("# %5s  %12s  %29s  %6s  %25s  %25s  %25s\n", "", "conns", "state (B)", "", "join", "exchange",
            "barrier");
     printf("# %5s  %6s  %4s  %7s  %9s  %9s  %6s", "ranks", "mean", "most", "median", "most", "cards",
@@ -292,7 +290,7 @@ static json_t *json_row(const row_t *r)
     json_t *json = json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "ranks", r->ranks, "starts",
                              r->starts, "rounds", r->rounds, "connections", r->connections,
                              "connections_most", r->most_connections, "state_bytes", r->bytes,
-                             "state_bytes_most", r->most_bytes, "state_bytes_cards", r->most_kv_bytes);
+                             "state_bytes_most", r->most_bytes, "state_bytes_cards", r->most_card_bytes);
     for (int p = 0; p < PHASES; p++)
         perf_put(json, names[p],
                  json_pack("{s:f, s:f, s:f}", "ms", r->ms[p], "messages", r->messages[p], "messages_most",

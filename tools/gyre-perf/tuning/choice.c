@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/tuning/choice.c: what runs for a call, who decided it, and what the model thinks of it and of the next best. See
- * choice.h. */
+/* tools/gyre-perf/tuning/choice.c: what runs for a call, who decided it, and what the model thinks of it
+ * and of the next best. See choice.h. */
 #include "tools/gyre-perf/tuning/choice.h"
 
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
+#include "collectives/schedules/algorithms.h"
 
 enum {
     ONE_SHOT_MOST =
@@ -38,23 +39,24 @@ int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
     int n = 0;
     for (int a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++) {
         const coll_algo_t algo = (coll_algo_t)a;
-        if (!coll_algo_serves(algo, args->op, args) || (algo == COLL_HIERARCHICAL && parts == 1))
+        if (!coll_algo_serves(algo, args->op, args) || (coll_algo_is(algo, COLL_BY_PARTS) && parts == 1))
             continue;
-        const int forms = args->op == COLL_ALL_REDUCE && (algo == COLL_DIRECT || algo == COLL_BUTTERFLY);
+        const int forms = args->op == COLL_ALL_REDUCE && coll_algo_is(algo, COLL_TWO_FORMS);
         n = add(list, n, args, algo, forms ? 0 : -1, 0);
         if (forms && bytes <= ONE_SHOT_MOST)
             n = add(list, n, args, algo, 1, 0);
         const int pipelined =
             args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE_SCATTER || args->op == COLL_REDUCE;
-        for (int i = 0; pipelined && algo == COLL_DIRECT && bytes >= CHUNKS_FROM && i < 2; i++)
+        for (int i = 0; pipelined && coll_algo_is(algo, COLL_TRY_CHUNKS) && bytes >= CHUNKS_FROM && i < 2;
+             i++)
             n = add(list, n, args, algo, forms ? 0 : -1, chunks[i]);
     }
     return n;
 }
 
-/* Predicted time of a call like args, of `bytes`, by an algorithm in a form, for a communicator on one host. Equal blocks, root
- * 0, out of place: what all ranks know. chunk in bytes. 0: nothing can be said (several hosts, more than 64 ranks, not
- * served, no memory). */
+/* Predicted time of a call like args, of `bytes`, by an algorithm in a form, for a communicator on one
+ * host. Equal blocks, root 0, out of place: what all ranks know. chunk in bytes. 0: nothing can be said
+ * (several hosts, more than 64 ranks, not served, no memory). */
 static double model_ns(const gyre_comm_t *comm, const coll_cost_t *cost, const coll_args_t *args,
                        uint64_t bytes, coll_algo_t algo, int one_shot, uint64_t chunk, coll_memory_t memory)
 {
@@ -86,8 +88,8 @@ static double model_ns(const gyre_comm_t *comm, const coll_cost_t *cost, const c
     return coll_predict(cost, &a, algo, ESIZE, memory, &ns) == GYRE_OK ? ns : 0;
 }
 
-/* The same for the exchange of outboxes (small messages, one host), by a closed formula: a call, the flight of a line, and
- * reading what the others posted. */
+/* The same for the exchange of outboxes (small messages, one host), by a closed formula: a call, the
+ * flight of a line, and reading what the others posted. */
 static double model_exchange_ns(const coll_cost_t *cost, int ranks, coll_op_t op, uint64_t bytes)
 {
     const double n = ranks, share = coll_op_is_vector(op) ? (double)bytes : (double)bytes / n;
@@ -122,10 +124,10 @@ static void explain_why(const gyre_comm_t *comm, perf_choice_t *x)
         form = line;
         break;
     case COLL_WHY_RULE:
-        form = x->exchange                    ? "rule: fits the exchange"
-               : comm->hosts > 1              ? "rule for several hosts"
-               : c->algo == COLL_HIERARCHICAL ? "rule: by caches or NUMA nodes"
-                                              : "rule for one host";
+        form = x->exchange                            ? "rule: fits the exchange"
+               : comm->hosts > 1                      ? "rule for several hosts"
+               : coll_algo_is(c->algo, COLL_BY_PARTS) ? "rule: by caches or NUMA nodes"
+                                                      : "rule for one host";
         break;
     }
     if (c->line && c->why != COLL_WHY_LINE)
@@ -145,7 +147,7 @@ static void find_second(const gyre_comm_t *comm, const coll_cost_t *cost, const 
         const coll_tune_line_t *l = &list[i];
         const int form = l->one_shot > 0;
         if ((!x->exchange && l->algo == x->choice.algo && form == x->choice.one_shot) || l->chunk ||
-            (l->algo == COLL_RING && comm->n > 16)) /* its schedule is long, and it is no runner-up there */
+            (coll_algo_is((coll_algo_t)l->algo, COLL_LONG) && comm->n > 16)) /* no runner-up there */
             continue;
         double ns = model_ns(comm, cost, args, x->bytes, (coll_algo_t)l->algo, form, x->chunk, memory);
         if (ns > 0 && (x->second_predicted == 0 || ns < x->second_predicted)) {

@@ -1,4 +1,5 @@
-/* tests/comm/test_reach.c: working in peers' memory: mapped or through the kernel, and not after they have closed it. */
+/* tests/comm/test_peer_memory.c: working in peers' memory: mapped or through the kernel, and not after they
+ * have closed it. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -36,33 +37,33 @@ static int everywhere(ranks_t *self)
         RANKS_CHECK(self, comm_mem_alloc(BYTES, (void **)&buf) == GYRE_OK);
     else
         buf = malloc(BYTES);
-    RANKS_CHECK(self, buf && bounce && comm_reach_all(self->group));
+    RANKS_CHECK(self, buf && bounce && comm_peer_memory_all(self->group));
     memset(buf, 0, BYTES);
-    mine = comm_reach_place(buf, BYTES);
+    mine = comm_place_of(buf, BYTES);
     RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
-    RANKS_CHECK(self, comm_reach_enter(self->group));
+    RANKS_CHECK(self, comm_peer_memory_enter(self->group));
     ranks_fill(bounce, part, (unsigned)self->rank);
     for (int r = 0; r < self->n; r++) {
         void *at = r == self->rank ? buf : NULL;
         gyre_status_t status = GYRE_IN_PROGRESS;
         while (r != self->rank && status == GYRE_IN_PROGRESS)
-            status = comm_reach_map(self->group, r, &all[r], BYTES, &at);
+            status = comm_peer_memory_map(comm_peer_memory(self->group, r), &all[r], BYTES, &at);
         mapped += r != self->rank && status == GYRE_OK;
         if (at)
             memcpy((unsigned char *)at + (size_t)self->rank * part, bounce, part);
         else
-            RANKS_CHECK(self, comm_reach_write(self->group, r, &all[r], (size_t)self->rank * part, bounce,
-                                               part) == GYRE_OK);
+            RANKS_CHECK(self, comm_peer_memory_write(comm_peer_memory(self->group, r), &all[r],
+                                                     (size_t)self->rank * part, bounce, part) == GYRE_OK);
     }
-    comm_reach_leave(self->group);
+    comm_peer_memory_leave(self->group);
     ranks_barrier(self);
     int windows = strcmp(base_setting_string(SET_SHM_COPY), "cma") != 0;
     RANKS_CHECK(self, mapped == (windows ? (self->n + 1) / 2 - (self->rank % 2 == 0) : 0));
     for (int r = 0; r < self->n; r++)
         RANKS_CHECK(self, ranks_wrong(buf + (size_t)r * part, part, (unsigned)r) == -1);
-    RANKS_CHECK(self,
-                comm_reach_read(self->group, (self->rank + 1) % self->n, &all[(self->rank + 1) % self->n],
-                                (size_t)self->rank * part, bounce, part) == GYRE_OK);
+    RANKS_CHECK(self, comm_peer_memory_read(comm_peer_memory(self->group, (self->rank + 1) % self->n),
+                                            &all[(self->rank + 1) % self->n], (size_t)self->rank * part,
+                                            bounce, part) == GYRE_OK);
     RANKS_CHECK(self, ranks_wrong(bounce, part, (unsigned)self->rank) == -1);
     ranks_barrier(self);
     if (self->rank % 2 == 0)
@@ -83,6 +84,51 @@ static void test_everywhere(void **state)
     set(SET_SHM_COPY, "auto");
 }
 
+typedef struct {
+    comm_place_t place[2];
+    pid_t pid;
+} offer_t;
+
+/* Two lanes want different windows of a peer whose watcher is slow: each gets its own. */
+static int two_wanted(ranks_t *self)
+{
+    offer_t mine = {.pid = getpid()}, all[RANKS_MAX];
+    gyre_status_t got[2] = {GYRE_IN_PROGRESS, GYRE_IN_PROGRESS};
+    unsigned char *buf[2];
+    void *at[2] = {NULL, NULL};
+
+    for (int k = 0; k < 2; k++) {
+        RANKS_CHECK(self, comm_mem_alloc((size_t)4 << 20, (void **)&buf[k]) == GYRE_OK);
+        ranks_fill(buf[k], BYTES, (unsigned)k);
+        mine.place[k] = comm_place_of(buf[k], BYTES);
+    }
+    RANKS_CHECK(self, mine.place[0].window != mine.place[1].window);
+    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    if (self->rank == 0) {
+        comm_peer_memory_t *memory = comm_peer_memory(self->group, 1);
+        RANKS_CHECK(self, memory && comm_peer_memory(self->group, 1) == memory);
+        RANKS_CHECK(self, kill(all[1].pid, SIGSTOP) == 0);
+        usleep(50000);
+        for (int k = 0; k < 2; k++)
+            got[k] = comm_peer_memory_map(memory, &all[1].place[k], BYTES, &at[k]);
+        RANKS_CHECK(self, kill(all[1].pid, SIGCONT) == 0);
+        RANKS_CHECK(self, got[0] == GYRE_IN_PROGRESS && got[1] == GYRE_IN_PROGRESS);
+        for (int turn = 1; got[0] == GYRE_IN_PROGRESS || got[1] == GYRE_IN_PROGRESS; turn++)
+            got[turn % 2] = comm_peer_memory_map(memory, &all[1].place[turn % 2], BYTES, &at[turn % 2]);
+        for (int k = 0; k < 2; k++)
+            RANKS_CHECK(self, got[k] == GYRE_OK && ranks_wrong(at[k], BYTES, (unsigned)k) == -1);
+    }
+    ranks_barrier(self);
+    RANKS_CHECK(self, comm_mem_free(buf[0]) == GYRE_OK && comm_mem_free(buf[1]) == GYRE_OK);
+    return 0;
+}
+
+static void test_two_wanted(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 30, two_wanted, NULL), 0);
+}
+
 /* One rank's setting decides for all of them, alike. */
 static void no_windows_at_one(int rank)
 {
@@ -92,7 +138,7 @@ static void no_windows_at_one(int rank)
 
 static int out_of_reach(ranks_t *self)
 {
-    RANKS_CHECK(self, !comm_reach_all(self->group));
+    RANKS_CHECK(self, !comm_peer_memory_all(self->group));
     return 0;
 }
 
@@ -110,19 +156,19 @@ static int closing(ranks_t *self)
     base_time_t start;
 
     if (self->rank == 1)
-        RANKS_CHECK(self, comm_reach_enter(self->group));
+        RANKS_CHECK(self, comm_peer_memory_enter(self->group));
     ranks_barrier(self);
     if (self->rank == 1) {
         usleep(100000);
-        comm_reach_leave(self->group);
+        comm_peer_memory_leave(self->group);
     }
     if (self->rank == 0) {
         start = base_now();
-        comm_reach_close(self->group);
+        comm_peer_memory_close(self->group);
         RANKS_CHECK(self, base_now() - start > 50000000 && base_now() - start < 900000000);
     }
     ranks_barrier(self);
-    RANKS_CHECK(self, !comm_reach_enter(self->group));
+    RANKS_CHECK(self, !comm_peer_memory_enter(self->group));
     return 0;
 }
 
@@ -132,12 +178,12 @@ static int death_inside(ranks_t *self)
     base_time_t start;
 
     if (self->rank == 1)
-        RANKS_CHECK(self, comm_reach_enter(self->group));
+        RANKS_CHECK(self, comm_peer_memory_enter(self->group));
     ranks_barrier(self);
     if (self->rank == 1)
         raise(SIGKILL);
     start = base_now();
-    comm_reach_close(self->group);
+    comm_peer_memory_close(self->group);
     RANKS_CHECK(self, base_now() - start < 900000000);
     comm_group_destroy(self->group);
     fflush(NULL);
@@ -177,24 +223,27 @@ static int refused(ranks_t *self, gyre_status_t got, base_time_t start, const ch
     return 0;
 }
 
-/* A living peer's buffer that the kernel lets no other process reach is told at once, and harms nothing else. */
+/* A living peer's buffer that the kernel lets no other process reach is told at once, and harms nothing
+ * else. */
 static int secret_buffer(ranks_t *self)
 {
     unsigned char word[64] = {0}, *secret = unreachable_memory(BYTES);
     comm_place_t mine[2], all[RANKS_MAX][2];
 
     RANKS_CHECK(self, secret);
-    mine[0] = comm_reach_place(secret, BYTES);
-    mine[1] = comm_reach_place(word, sizeof word);
+    mine[0] = comm_place_of(secret, BYTES);
+    mine[1] = comm_place_of(word, sizeof word);
     RANKS_CHECK(self, ranks_exchange(self, mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 0) {
         base_time_t start = base_now();
-        gyre_status_t status = comm_reach_write(self->group, 1, &all[1][0], 0, word, sizeof word);
+        gyre_status_t status =
+            comm_peer_memory_write(comm_peer_memory(self->group, 1), &all[1][0], 0, word, sizeof word);
         RANKS_CHECK(self, refused(self, status, start, "output buffer of rank 1") == 0);
         start = base_now();
-        status = comm_reach_read(self->group, 1, &all[1][0], 64, word, sizeof word);
+        status = comm_peer_memory_read(comm_peer_memory(self->group, 1), &all[1][0], 64, word, sizeof word);
         RANKS_CHECK(self, refused(self, status, start, "input buffer of rank 1") == 0);
-        RANKS_CHECK(self, comm_reach_read(self->group, 1, &all[1][1], 0, word, sizeof word) == GYRE_OK);
+        RANKS_CHECK(self, comm_peer_memory_read(comm_peer_memory(self->group, 1), &all[1][1], 0, word,
+                                                sizeof word) == GYRE_OK);
     }
     ranks_barrier(self);
     munmap(secret, BYTES);
@@ -207,11 +256,12 @@ static void test_secret(void **state)
     assert_int_equal(ranks_fork(2, 30, secret_buffer, NULL), 0);
 }
 
-/* A peer that has died is not that: there is a grace, in which its death is heard of, and it begins anew after a success. */
+/* A peer that has died is not that: there is a grace, in which its death is heard of, and it begins anew
+ * after a success. */
 static int death_reached(ranks_t *self)
 {
     unsigned char word[64] = {0};
-    comm_place_t mine = comm_reach_place(word, sizeof word), all[RANKS_MAX];
+    comm_place_t mine = comm_place_of(word, sizeof word), all[RANKS_MAX];
     gyre_status_t status = GYRE_IN_PROGRESS;
 
     RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
@@ -220,7 +270,7 @@ static int death_reached(ranks_t *self)
         raise(SIGKILL);
     for (base_time_t start = base_now();
          base_now() - start < 5000000000 && (status == GYRE_OK || status == GYRE_IN_PROGRESS);)
-        status = comm_reach_read(self->group, 1, &all[1], 0, word, sizeof word);
+        status = comm_peer_memory_read(comm_peer_memory(self->group, 1), &all[1], 0, word, sizeof word);
     RANKS_CHECK(self, status == GYRE_ERR_PEER_DEAD);
     comm_group_destroy(self->group);
     fflush(NULL);
@@ -235,8 +285,8 @@ static void test_death(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_everywhere), cmocka_unit_test(test_agreed),
-                                       cmocka_unit_test(test_close), cmocka_unit_test(test_secret),
-                                       cmocka_unit_test(test_death)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_everywhere), cmocka_unit_test(test_two_wanted),
+                                       cmocka_unit_test(test_agreed),     cmocka_unit_test(test_close),
+                                       cmocka_unit_test(test_secret),     cmocka_unit_test(test_death)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
-/* collectives/proof/check_expected.c: what each element of OUT must hold in the end, and whether it does. */
-#include "collectives/proof/check_internal.h"
+/* collectives/proof/check/expected.c: what each element of OUT must hold in the end, and whether it does. */
+#include "collectives/proof/check/internal.h"
+
+#include "collectives/schedules/algorithms.h"
 
 /* The reduction over all ranks of the elements at `offset` of each IN (counted from each rank's own block
  * start). */
@@ -80,8 +82,8 @@ int coll_check_expect(check_t *c, const coll_args_t *args)
         expect_rank(c, args, r, reduced);
         fill_in(c, &args[r], &c->proc[r]);
         /* an announcement, which the executor writes: elements that are no contribution */
-        for (size_t i = 0;
-             c->proc[r].schedule->algo == COLL_SHARED && i < args[r].place && i < c->proc[r].extent[COLL_TMP];
+        for (size_t i = 0; coll_algo_is(c->proc[r].schedule->algo, COLL_REACHES) && i < args[r].place &&
+                           i < c->proc[r].extent[COLL_TMP];
              i++)
             c->proc[r].cells[c->proc[r].base[COLL_TMP] + i].value =
                 coll_value_leaf(&c->values, r, c->proc[r].extent[COLL_IN] + i);
