@@ -1,7 +1,8 @@
-/* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and writing it.
+/* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and
+ * writing it.
  *
- * One statement a line, words with blanks between, # begins a comment. Unknown words are errors, not ignored: a typing
- * mistake in an override would else look as if it did nothing. */
+ * One statement a line, words with blanks between, # begins a comment. Unknown words are errors, not
+ * ignored: a typing mistake in an override would else look as if it did nothing. */
 #include "collectives/choose/tune.h"
 
 #include <stdarg.h>
@@ -314,8 +315,7 @@ static void print_range(FILE *out, const char *word, uint64_t low, uint64_t high
     if (low == high)
         fprintf(out, " %s %s", word, base_size_text(low, a));
     else
-        fprintf(out, " %s %s-%s", word, base_size_text(low, a),
-                high == none ? "" : base_size_text(high, b));
+        fprintf(out, " %s %s-%s", word, base_size_text(low, a), high == none ? "" : base_size_text(high, b));
 }
 
 static void print_line(FILE *out, const coll_tune_line_t *l)

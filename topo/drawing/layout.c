@@ -1,7 +1,8 @@
 /* topo/drawing/layout.c: turns the machine into nested boxes and gives them places.
  *
- * First the boxes are made (packages around NUMA nodes around L3 caches around cores, and under each package the
- * PCIe trees that hang off it), then measured from the inside out, then placed from the outside in. */
+ * First the boxes are made (packages around NUMA nodes around L3 caches around cores, and under each
+ * package the PCIe trees that hang off it), then measured from the inside out, then placed from the
+ * outside in. */
 #include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
 
@@ -35,7 +36,8 @@ static box_t *add(builder_t *b, box_t *parent, box_kind_t kind, int index, int c
     return box;
 }
 
-/* A pleasant number of columns for n equal things: wider than high, and without a ragged last row if it can be. */
+/* A pleasant number of columns for n equal things: wider than high, and without a ragged last row if it
+ * can be. */
 static int columns_for(int n)
 {
     int root = 1;
@@ -316,7 +318,8 @@ static void place(box_t *box, double x, double y)
 
 box_t *topo_svg_layout(const topo_t *topo, base_arena_t *arena, double x, double y)
 {
-    /* At most: a package with its cell, a NUMA node and a cache per core; a bridge, a switch and an area per device. */
+    /* At most: a package with its cell, a NUMA node and a cache per core; a bridge, a switch and an area
+     * per device. */
     size_t most = 2 + 6 * (size_t)topo->core_count + 6 * (size_t)topo->device_count;
     builder_t b = {.topo = topo, .boxes = base_arena_alloc(arena, most, sizeof *b.boxes)};
     if (!b.boxes)

@@ -60,7 +60,8 @@ static void print_private_caches(const topo_t *topo, int core, FILE *out)
         fprintf(out, ", %d PUs each", topo->cores[core].facts.pus);
 }
 
-/* One line per L3 cache under one line per NUMA node under one per package; a level the machine lacks is left out. */
+/* One line per L3 cache under one line per NUMA node under one per package; a level the machine lacks is
+ * left out. */
 static void print_tree(const topo_t *topo, FILE *out)
 {
     char size[BASE_SIZE_TEXT];

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/tuning/explain.c: --explain: for each size what Gyre chose and why, what the cost model predicted for it and for the
- * next best, and what was measured. */
+/* tools/gyre-perf/tuning/explain.c: --explain: for each size what Gyre chose and why, what the cost model
+ * predicted for it and for the next best, and what was measured. */
 #include "tools/gyre-perf/perf.h"
 
 #include <string.h>

@@ -1,10 +1,12 @@
-/* tools/gyre-perf/tuning/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which algorithm is fastest here for
- * each collective and size; writes both to the tuning file (docs/tuning.md) that later jobs read.
+/* tools/gyre-perf/tuning/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which
+ * algorithm is fastest here for each collective and size; writes both to the tuning file (docs/tuning.md)
+ * that later jobs read.
  *
- * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a time is the median
- * over blocks of the slowest rank's. What Gyre would choose by itself (the exchange of outboxes, for small messages) is a
- * candidate, too, and a choose line is written only where another is faster by more than the noise, twice over: the fastest of
- * many has been lucky, so the two are measured against each other once more. */
+ * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a
+ * time is the median over blocks of the slowest rank's. What Gyre would choose by itself (the exchange of
+ * outboxes, for small messages) is a candidate, too, and a choose line is written only where another is
+ * faster by more than the noise, twice over: the fastest of many has been lucky, so the two are measured
+ * against each other once more. */
 #include "tools/gyre-perf/command.h"
 
 #include <math.h>
@@ -75,8 +77,8 @@ static double product(const cell_t *cell, int i)
     return cell->us[i][0] * cell->us[i][1];
 }
 
-/* What else the machine does hits all candidates of a round alike, so they are compared within rounds. Both kinds of memory
- * count the same: the geometric mean. */
+/* What else the machine does hits all candidates of a round alike, so they are compared within rounds.
+ * Both kinds of memory count the same: the geometric mean. */
 static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS][KINDS][ROUNDS_MOST])
 {
     double ratios[ROUNDS_MOST];
@@ -96,7 +98,8 @@ static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS
     }
 }
 
-/* The order in which candidates are measured changes from round to round; what is far behind after the first is left out. */
+/* The order in which candidates are measured changes from round to round; what is far behind after the
+ * first is left out. */
 static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
 {
     static double times[SLOTS][KINDS][ROUNDS_MOST];
@@ -230,7 +233,8 @@ static int same_choice(const coll_tune_line_t *a, const coll_tune_line_t *b)
     return a->op == b->op && a->algo == b->algo && a->one_shot == b->one_shot && a->chunk == b->chunk;
 }
 
-/* What was measured: a size stands for those around it, half-way in factors, and the default ends for all beyond them. */
+/* What was measured: a size stands for those around it, half-way in factors, and the default ends for all
+ * beyond them. */
 static void span(const options_t *o, coll_op_t op, const cell_t *first, const cell_t *last, uint64_t bytes[2])
 {
     const double step = sqrt(o->factor);
@@ -238,8 +242,8 @@ static void span(const options_t *o, coll_op_t op, const cell_t *first, const ce
     bytes[1] = op == COLL_BARRIER ? UINT64_MAX : (uint64_t)((double)last->bytes * step);
 }
 
-/* Lines for just these ranks and hosts make place as far as their sizes were measured anew: what lies beyond stays, perhaps at
- * both ends. Others stay whole, for they speak of more. -1: too many lines. */
+/* Lines for just these ranks and hosts make place as far as their sizes were measured anew: what lies
+ * beyond stays, perhaps at both ends. Others stay whole, for they speak of more. -1: too many lines. */
 static int drop_lines(coll_tune_t *tune, const coll_tune_line_t *measured)
 {
     static coll_tune_line_t kept[COLL_TUNE_LINES_MOST];
