@@ -311,8 +311,10 @@ $(LIB_PROOF): $(PROOF_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# what tools share: tools/shared/
+SHARED_OBJ := $(call obj,$(call sources,tools/shared,c))
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(ARCHIVES)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(ARCHIVES) \
@@ -329,14 +331,15 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 	$(Q)ln -sf gyre-perf $@
 
 # its parts are tested without its main
-$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c))
+$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
+$(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
-$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c))
+$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
 $(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
-FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf,c)
+FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf tools/shared,c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
 FUZZ_WITH_PARTS     := config tensors hostlist wire
@@ -401,7 +404,7 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E_ARCHIVES)
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(E_ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$$(E_LINK) -o $$@
