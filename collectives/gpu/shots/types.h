@@ -1,5 +1,5 @@
-/* collectives/gpu/shots/types.h: the element types that device code has kernels for, a row for each. Reductions
- * have theirs in base/redops.def.
+/* collectives/gpu/shots/types.h: the element types that device code has kernels for, a row for each.
+ * Reductions have theirs in base/redops.def.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Switches are made of these rows and have no default: a type or reduction without a row is a warning
