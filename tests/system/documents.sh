@@ -75,7 +75,7 @@ text["model/network/hf_config.h"] = open("model/network/hf_config.h").read()
 plain = {p: t.replace("\\-", "-") for p, t in text.items()}
 tables = [("collectives/schedules/algorithms.def", r"^ALGORITHM\(\w+, (\w+)", ["docs/man/gyre.7"]),
           ("pipeline/schedules/kinds.def", r'^KIND\(\w+, \w+, "([^"]+)"',
-           ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md"]),
+           ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md", "docs/planning.md"]),
           ("model/network/families.def", r'^FAMILY\(\w+, "(\w+)"',
            ["docs/models.md", "model/network/hf_config.h"]),
           ("base/redops.def", r"^REDOP\(\w+, (\w+)", ["docs/man/gyre-perf.1"]),

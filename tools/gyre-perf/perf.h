@@ -48,7 +48,7 @@ const perf_coll_t *perf_coll_find(const char *name);
 /* ---- reductions ---- */
 /* The library's kinds, and a scaled sum. */
 typedef enum {
-#define REDOP(id, name, kernels) PERF_##id,
+#define REDOP(id, name, kernels, device) PERF_##id,
 #include "base/redops.def"
 #undef REDOP
     PERF_MULSUM,
