@@ -227,7 +227,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -536,6 +536,7 @@ help:
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
+	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 90 layouts, in each precision: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
@@ -586,6 +587,10 @@ $(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c) $(LIB_A)
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
+
+# The promises of docs/contributing/: a toy of each kind, by its patch.
+check-contributing: $(SETUP_CHECK_STAMP)
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tests/contributing/check $(ONLY)
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/checked.h"
+#include "base/settings/size.h"
 
 /* Decimal digits at `text`; *end is after them. 0 if there is none or they do not fit. */
 static int digits(const char *text, uint64_t *value, const char **end)
@@ -37,22 +38,7 @@ static int parse_int(const char *text, int64_t *number)
 static int parse_size(const char *text, int64_t *number)
 {
     uint64_t value;
-    const char *end;
-    if (!digits(text, &value, &end))
-        return 0;
-    if (*end != '\0') {
-        const char *suffix = strchr("kKmMgGtT", *end);
-        if (suffix == NULL)
-            return 0;
-        int shift = 10 * (1 + (int)(suffix - "kKmMgGtT") / 2);
-        if (value > (UINT64_MAX >> shift))
-            return 0;
-        value <<= shift;
-        end++;
-        if (strcasecmp(end, "iB") != 0 && strcasecmp(end, "B") != 0 && *end != '\0')
-            return 0;
-    }
-    if (value > INT64_MAX)
+    if (!base_size_parse(text, &value) || value > INT64_MAX)
         return 0;
     *number = (int64_t)value;
     return 1;

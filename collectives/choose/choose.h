@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/choose/choose.h: which algorithm serves a call. A pure function of facts that all ranks share, so that all ranks
- * choose the same. Files, in reading order:
+/* collectives/choose/choose.h: which algorithm serves a call. A pure function of facts that all ranks
+ * share, so that all ranks choose the same. Files, in reading order:
  *   select.c     GYRE_ALGO, then a choose line of the tuning file, then rules
  *   cost.h       what a machine's primitive operations cost, by which the rules weigh
- *   tune.h       the tuning file; tune.c obtains it, tune_file.c reads and writes it, measure.c measures the costs */
+ *   tune.h       the tuning file: tune.c obtains it, tune_file.c reads and writes it; measure.c measures costs */
 #ifndef COLLECTIVES_CHOOSE_CHOOSE_H
 #define COLLECTIVES_CHOOSE_CHOOSE_H
 
 #include "collectives/choose/tune.h"
 #include "collectives/schedules/schedule.h"
 
-/* What a choice depends on besides the call: the same on all ranks of a communicator. Neither the kind of memory that buffers
- * are in nor whether a rank works in place is a fact: ranks know these of themselves only. */
+/* What a choice depends on besides the call: the same on all ranks of a communicator. Neither the kind of
+ * memory that buffers are in nor whether a rank works in place is a fact: ranks know these of themselves
+ * only. */
 typedef struct {
     int hosts;
     int parts;                   /* hosts, or the cells of one host (comm_group_cells) */
@@ -34,18 +35,22 @@ typedef struct {
     int one_shot;
     size_t chunk; /* elements */
     int forced; /* somebody named the algorithm, so its schedule runs, whatever shorter way there would be */
-    int exchange; /* no schedule at all: collectives/run/oneshot.h; algo and the rest are what would run otherwise */
+    /* no schedule at all: collectives/run/oneshot.h; algo and the rest are what would run otherwise */
+    int exchange;
     coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */
     int line;       /* of the tuning file; 0: none speaks of this call */
 } coll_choice_t;
 
-/* args: op, n, count (of the vector, or of the longest block), uniform, fast_order, place, host. esize: bytes of an element.
- * exchange: 1: the outboxes could serve the call. Errors: those of coll_forced; then *out is unchanged. */
+/* args: op, n, count (of the vector, or of the longest block), uniform, fast_order, place, host. esize:
+ * bytes of an element. exchange: 1: the outboxes could serve the call. Errors: those of coll_forced; then
+ * *out is unchanged. */
 gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, size_t esize, int exchange,
                           coll_choice_t *out);
-/* What `setting`, the value of GYRE_ALGO, names for this call; AUTO: nothing. NOT_FOUND, UNSUPPORTED: the setting is wrong. */
+/* What `setting`, the value of GYRE_ALGO, names for this call; AUTO: nothing. NOT_FOUND, UNSUPPORTED: the
+ * setting is wrong. */
 gyre_status_t coll_forced(const char *setting, const coll_args_t *args, coll_algo_t *out);
-/* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks know it. */
+/* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks
+ * know it. */
 int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes);
 
 #endif

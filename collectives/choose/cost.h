@@ -1,9 +1,9 @@
-/* collectives/choose/cost.h: what a machine's primitive operations cost: the numbers behind the choice of an algorithm
- * (collectives/choose/select.c), the prediction that `gyre-perf --explain` prints, and the simulator (collectives/proof/simulate.h)
- * when it stands for one host.
+/* collectives/choose/cost.h: what a machine's primitive operations cost: the numbers behind the choice of
+ * an algorithm (collectives/choose/select.c), the prediction that `gyre-perf --explain` prints, and the
+ * simulator (collectives/proof/simulate/simulate.h) when it stands for one host.
  *
- * Measured once per machine (collectives/choose/tune.h), the same on all ranks of a job. Times are in nanoseconds, rates in
- * bytes per nanosecond (= GB/s). */
+ * Measured once per machine (collectives/choose/tune.h), the same on all ranks of a job. Times are in
+ * nanoseconds, rates in bytes per nanosecond (= GB/s). */
 #ifndef COLLECTIVES_CHOOSE_COST_H
 #define COLLECTIVES_CHOOSE_COST_H
 
@@ -22,8 +22,8 @@ typedef struct {
     double reduce_cache, reduce_memory; /* bytes of *input* that one thread adds up, likewise */
     double peer_cache,
         peer_memory; /* loading what another core has just written: from its cache, and beyond */
-    double
-        total_memory; /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
+    /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
+    double total_memory;
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes per nanosecond */
     size_t cache_bytes;        /* the working set of one core up to which the *_cache rates hold */
     int cores;                 /* that this job's ranks may use on the host */

@@ -1,9 +1,10 @@
-/* collectives/choose/measure.c: how long this machine takes for what collectives are made of: coll_cost_t, in about a tenth of a
- * second.
+/* collectives/choose/measure.c: how long this machine takes for what collectives are made of: coll_cost_t,
+ * in about a tenth of a second.
  *
- * Everything is done several times within its share of the time, and the best counts (the median where the scheduler
- * is what is measured): a disturbed sample says nothing about the machine. What needs two cores is done with a second thread on
- * a neighbouring core. Nothing here can fail: what could not be measured keeps its built-in value. */
+ * Everything is done several times within its share of the time, and the best counts (the median where the
+ * scheduler is what is measured): a disturbed sample says nothing about the machine. What needs two cores
+ * is done with a second thread on a neighbouring core. Nothing here can fail: what could not be measured
+ * keeps its built-in value. */
 #include "collectives/choose/tune.h"
 
 #include <pthread.h>
@@ -28,8 +29,8 @@ enum {
 void coll_cost_builtin(coll_cost_t *out)
 {
     long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE), cores = sysconf(_SC_NPROCESSORS_ONLN);
-    /* Of the machine in docs/performance.md, rounded. call, step and message are nowhere measured but by gyre-perf --tune:
-     * they need a job. */
+    /* Of the machine in docs/performance.md, rounded. call, step and message are nowhere measured but by
+     * gyre-perf --tune: they need a job. */
     *out = (coll_cost_t){.call = 90,
                          .step = 20,
                          .line = 60,
@@ -223,7 +224,8 @@ static int compare(const void *a, const void *b)
 
 enum { BATCHES = 32 };
 
-/* ns from one thread to the other: of batches of `rounds` there and back, the one at `part` (0: best, 0.5: median). 0: no answer. */
+/* ns from one thread to the other: of batches of `rounds` there and back, the one at `part` (0: best, 0.5:
+ * median). 0: no answer. */
 static double ping_pong(const bench_t *b, pair_t *p, job_t how, uint32_t rounds, double part)
 {
     double took[BATCHES];
@@ -371,8 +373,8 @@ static int core_of(int cpu)
     return core;
 }
 
-/* This thread's core first, then its neighbours: one hardware thread of each core. A rank that its launcher bound to one core
- * measures with the cores that the system would allow it. */
+/* This thread's core first, then its neighbours: one hardware thread of each core. A rank that its
+ * launcher bound to one core measures with the cores that the system would allow it. */
 static void find_cpus(bench_t *b)
 {
     cpu_set_t set;

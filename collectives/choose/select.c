@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/choose/select.c: which algorithm serves a call. In this order: GYRE_ALGO; a choose line of the tuning file
- * (collectives/choose/tune.h); rules that were measured on shared memory and TCP, and that weigh a machine's costs
- * (collectives/choose/cost.h) where machines differ. Nothing here builds or simulates a schedule: gyre-perf --tune measures the
- * candidates, and gyre-plan simulates them. */
+/* collectives/choose/select.c: which algorithm serves a call. In this order: GYRE_ALGO; a choose line of
+ * the tuning file (collectives/choose/tune.h); rules that were measured on shared memory and TCP, and that
+ * weigh a machine's costs (collectives/choose/cost.h) where machines differ. Nothing here builds or
+ * simulates a schedule: gyre-perf --tune measures the candidates, and gyre-plan simulates them. */
 #include "collectives/choose/choose.h"
 
 #include <stdio.h>
@@ -98,10 +98,10 @@ static int rounds_of(int n)
     return rounds;
 }
 
-/* 1: log n rounds of messages, which wait for each other, take less than n - 1 messages that do not. That is so for short
- * messages of many ranks. Every rank has a core: where ranks take turns on the cores, the number of turns decides, and those
- * are fewest with a flat schedule. bytes: of the vector, or of a block. tests/collectives/test_rules.c compares this with the
- * simulator. */
+/* 1: log n rounds of messages, which wait for each other, take less than n - 1 messages that do not. That
+ * is so for short messages of many ranks. Every rank has a core: where ranks take turns on the cores, the
+ * number of turns decides, and those are fewest with a flat schedule. bytes: of the vector, or of a block.
+ * tests/collectives/test_rules.c compares this with the simulator. */
 static int few_rounds_pay(const coll_facts_t *facts, const coll_args_t *args, double bytes, int small)
 {
     const coll_cost_t *cost = &facts->cost;
@@ -126,8 +126,9 @@ static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args
     const int n = args->n, few = known && few_rounds_pay(facts, args, (double)bytes, small);
     const coll_algo_t wish[] = {n <= DIRECT_RANKS && !few ? COLL_DIRECT : COLL_BUTTERFLY, COLL_BUTTERFLY,
                                 COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
-    /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works, too. Among more ranks,
-     * called again and again, a root that copies nothing is done sooner (by 1.1 to 1.8, gyre-perf --tune). */
+    /* Broadcast among two only: 32 KiB to 4 MiB in 0.35 to 0.65 of direct's time, since the root works,
+     * too. Among more ranks, called again and again, a root that copies nothing is done sooner (by 1.1 to
+     * 1.8, gyre-perf --tune). */
     const int pair = n == 2 && bytes > SHARED_PAIR;
     const int share = args->op == COLL_BROADCAST ? pair && bytes > SHARED_COPY
                                                  : args->op == COLL_ALL_REDUCE && (pair || !small);
@@ -138,7 +139,8 @@ static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args
     if (args->op == COLL_REDUCE && facts->parts > 1 && n >= CELL_RANKS && n <= facts->cost.cores &&
         bytes / (size_t)n >= CELL_PART && coll_algo_serves(COLL_HIERARCHICAL, args->op, args))
         return COLL_HIERARCHICAL;
-    /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8 ranks). */
+    /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8
+     * ranks). */
     if (args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
         return n == 2 ? COLL_TREE : COLL_BINOMIAL;
     return first_that_serves(args, wish, 5);
@@ -150,8 +152,9 @@ static coll_algo_t choose_between_hosts(const coll_facts_t *facts, const coll_ar
     const coll_algo_t crowd[] = {COLL_HIERARCHICAL, COLL_BINOMIAL, COLL_PAIRWISE, COLL_DIRECT};
     const coll_algo_t small_net[] = {COLL_BUTTERFLY, COLL_BRUCK, COLL_BINOMIAL, COLL_DIRECT};
     const coll_algo_t ring[] = {COLL_RING}; /* least volume, in an order of its own */
-    /* One rank per host: hierarchical is a pairwise exchange in pipelined rounds, a ring's volume for any n; butterfly's volume
-     * grows where n is no power of two (3 hosts, 16 MiB at 1 Gbit/s: 189 and 263 ms). But it joins all with all. */
+    /* One rank per host: hierarchical is a pairwise exchange in pipelined rounds, a ring's volume for any
+     * n; butterfly's volume grows where n is no power of two (3 hosts, 16 MiB at 1 Gbit/s: 189 and 263
+     * ms). But it joins all with all. */
     const int pairwise = args->n <= DIRECT_RANKS && (args->op == COLL_ALL_REDUCE || args->op == COLL_REDUCE);
     const int rooted = args->op == COLL_BROADCAST || args->op == COLL_REDUCE;
     const coll_algo_t large_net[] = {pairwise ? COLL_HIERARCHICAL
@@ -165,8 +168,9 @@ static coll_algo_t choose_between_hosts(const coll_facts_t *facts, const coll_ar
     return first_that_serves(args, small ? small_net : large_net, 4);
 }
 
-/* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a process_vm_readv, up to
- * here: above, two ranks on cores of their own reach into each other's memory instead. */
+/* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a
+ * process_vm_readv, up to here: above, two ranks on cores of their own reach into each other's memory
+ * instead. */
 static int exchange_pays(const coll_facts_t *facts, const coll_args_t *args, size_t esize)
 {
     if (args->n != 2 || facts->cost.cores < 2 || !facts->reach)
@@ -200,11 +204,12 @@ int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
     return 1;
 }
 
-/* Bytes of a chunk. Between hosts a message is taken in whole before it goes on, while the link idles if nothing else is queued
- * on it, so chunks are shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of the link with 256 KiB, 99 % with 128 KiB;
- * with 32 KiB its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a chunk at a time: the
- * more of them, the more arrives at a host at once, and what a switch has no room for is sent again (4 hosts of 2 ranks at 100
- * Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
+/* Bytes of a chunk. Between hosts a message is taken in whole before it goes on, while the link idles if
+ * nothing else is queued on it, so chunks are shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of
+ * the link with 256 KiB, 99 % with 128 KiB; with 32 KiB its messages cost two busy cores more than they
+ * gain). Hierarchical sends all other hosts a chunk at a time: the more of them, the more arrives at a
+ * host at once, and what a switch has no room for is sent again (4 hosts of 2 ranks at 100 Mbit/s: 85 %
+ * with 64 KiB or more, 98 % with 32 KiB). */
 static size_t default_chunk(const coll_facts_t *facts, coll_algo_t algo)
 {
     if (facts->chunk)

@@ -1,9 +1,10 @@
-/* collectives/choose/tune.c: where the numbers come from: GYRE_TUNE, the cache, or a measurement; and how they reach all ranks.
+/* collectives/choose/tune.c: where the numbers come from: GYRE_TUNE, the cache, or a measurement; and how
+ * they reach all ranks.
  *
- * The cache file is named for what a process learns of the machine in microseconds (kernel release, cache sizes, processors) and
- * of the build, so that machines that share a home directory keep apart. Whether it is really of this machine says
- * the signature in it, which takes hwloc, some 15 ms; so the file remembers the boot in which that was last
- * checked, and within one boot nobody checks again. */
+ * The cache file is named for what a process learns of the machine in microseconds (kernel release, cache
+ * sizes, processors) and of the build, so that machines that share a home directory keep apart. Whether it
+ * is really of this machine says the signature in it, which takes hwloc, some 15 ms; so the file remembers
+ * the boot in which that was last checked, and within one boot nobody checks again. */
 #include "collectives/choose/tune.h"
 
 #include <errno.h>
@@ -100,7 +101,8 @@ void coll_tune_cache_path(char *path)
         path[0] = 0;
 }
 
-/* Makes the folders that a path lies in, for their owner only. Whether that was enough shows when the file is written. */
+/* Makes the folders that a path lies in, for their owner only. Whether that was enough shows when the file
+ * is written. */
 static void make_folders(const char *path)
 {
     char part[COLL_TUNE_PATH];
@@ -177,8 +179,8 @@ static void note_boot(const char *path, const char *boot)
     fclose(in);
 }
 
-/* GOOD: `out` has the cache's numbers, which are of this machine and build; *checked: it took hwloc to know. STALE:
- * *signature is this machine's. BROKEN: the last error says where. */
+/* GOOD: `out` has the cache's numbers, which are of this machine and build; *checked: it took hwloc to
+ * know. STALE: *signature is this machine's. BROKEN: the last error says where. */
 static cache_t read_cache(const char *path, coll_tune_t *out, uint64_t *signature, int *checked)
 {
     char boot[64] = "", now[64];
@@ -306,7 +308,8 @@ gyre_status_t coll_tune_peek(coll_tune_t *out, char *why)
     return obtain(out, 1, why);
 }
 
-/* The lines of the file at `path`, into `old`. A cache of another machine, or one that is broken, has none to keep. */
+/* The lines of the file at `path`, into `old`. A cache of another machine, or one that is broken, has none
+ * to keep. */
 static gyre_status_t read_lines(const char *path, uint64_t signature, coll_tune_t *old)
 {
     char cache[COLL_TUNE_PATH];

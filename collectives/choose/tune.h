@@ -1,16 +1,19 @@
-/* collectives/choose/tune.h: what Gyre knows of this machine's speed, and what a user has to say about its choices.
+/* collectives/choose/tune.h: what Gyre knows of this machine's speed, and what a user has to say about its
+ * choices.
  *
- * The numbers of collectives/choose/cost.h are measured once per machine and kept in a file below $XDG_CACHE_HOME or ~/.cache; a later
- * job reads them in microseconds. Rank 0 of the job reads or measures, all others get its numbers with the bootstrap,
- * so that all ranks choose alike. The file is text (docs/tuning.md):
+ * The numbers of collectives/choose/cost.h are measured once per machine and kept in a file below
+ * $XDG_CACHE_HOME or ~/.cache; a later job reads them in microseconds. Rank 0 of the job reads or
+ * measures, all others get its numbers with the bootstrap, so that all ranks choose alike. The file is
+ * text (docs/tuning.md):
  *
  *     gyre-tune 1
  *     signature d627e6a485ac1d03
  *     cost line 55.2                                        # ns, see cost.h
- *     choose all_reduce ranks 2-8 bytes 8K-1M algo direct chunk 256K     # overrides the model
+ *     choose all_reduce ranks 2-8 bytes 8K-1M algo direct chunk 256K     # overrides the rules
  *
- * `signature` is of the machine and the build: a cached file with another one is measured anew. A file that GYRE_TUNE
- * names counts whatever its signature is, and what it does not say comes from the machine's own numbers. */
+ * `signature` is of the machine and the build: a cached file with another one is measured anew. A file
+ * that GYRE_TUNE names counts whatever its signature is, and what it does not say comes from the machine's
+ * own numbers. */
 #ifndef COLLECTIVES_CHOOSE_TUNE_H
 #define COLLECTIVES_CHOOSE_TUNE_H
 
@@ -58,8 +61,9 @@ typedef struct {
 /* ---- measure.c ---- */
 /* Sane numbers of a present-day server core, for where nothing can be measured. */
 void coll_cost_builtin(coll_cost_t *out);
-/* Measures what can be measured within about `seconds` (0.1 is plenty); what cannot (one core, no memory, no CMA) keeps the
- * built-in value. Uses a second thread on another core for the while, and leaves this thread's binding as it was. */
+/* Measures what can be measured within about `seconds` (0.1 is plenty); what cannot (one core, no memory,
+ * no CMA) keeps the built-in value. Uses a second thread on another core for the while, and leaves this
+ * thread's binding as it was. */
 void coll_measure(double seconds, coll_cost_t *out);
 
 /* ---- tune_file.c ---- */
@@ -73,38 +77,37 @@ extern const coll_cost_field_t coll_cost_fields[];
 extern const int coll_cost_field_count;
 double coll_cost_get(const coll_cost_t *cost, const coll_cost_field_t *field);
 
-/* Reads a tuning file into `out`, whose costs are kept where the file is silent; `name` is for messages and out->path.
- * boot (may be NULL, [64]): the boot id that it mentions. FORMAT: the message names file and line and says what
- * is expected. `quiet`: the error is recorded but not logged. */
+/* Reads a tuning file into `out`, whose costs are kept where the file is silent; `name` is for messages
+ * and out->path. boot (may be NULL, [64]): the boot id that it mentions. FORMAT: the message names file
+ * and line and says what is expected. `quiet`: the error is recorded but not logged. */
 gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t *out, char *boot);
 /* Writes it. Whether that went well is for the caller to ask (ferror). */
 void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot);
-/* "8K" where it is even, else "1000". text: [24]. */
-const char *coll_bytes_text(uint64_t bytes, char *text);
-/* Parses "256K"; 0 if malformed. */
-int coll_bytes_parse(const char *text, uint64_t *bytes);
 
 /* ---- tune.c ---- */
 void coll_tune_builtin(coll_tune_t *out);
-/* Where this machine's numbers are kept; "" if neither XDG_CACHE_HOME nor HOME says where. path: [COLL_TUNE_PATH]. */
+/* Where this machine's numbers are kept; "" if neither XDG_CACHE_HOME nor HOME says where. path:
+ * [COLL_TUNE_PATH]. */
 void coll_tune_cache_path(char *path);
-/* What GYRE_TUNE asks for: a file, the built-in numbers, or this machine's from the cache, measured and kept there if they
- * are not. A cache that cannot be used is no error. Errors (a file that GYRE_TUNE names): NOT_FOUND, IO, FORMAT. */
+/* What GYRE_TUNE asks for: a file, the built-in numbers, or this machine's from the cache, measured and
+ * kept there if they are not. A cache that cannot be used is no error. Errors (a file that GYRE_TUNE
+ * names): NOT_FOUND, IO, FORMAT. */
 gyre_status_t coll_tune_obtain(coll_tune_t *out);
-/* What coll_tune_obtain would find, without measuring or writing anything: BUILTIN where it would measure, with the reason in
- * `why` ([256], else ""). Errors as there. For gyre-doctor. */
+/* What coll_tune_obtain would find, without measuring or writing anything: BUILTIN where it would measure,
+ * with the reason in `why` ([256], else ""). Errors as there. For gyre-doctor. */
 gyre_status_t coll_tune_peek(coll_tune_t *out, char *why);
-/* Measures anew. Keeps the choose lines of the file at `path`, if there is one (of the cache: if it is of this machine).
- * Does not write. IO, FORMAT: the file cannot be read or understood. */
+/* Measures anew. Keeps the choose lines of the file at `path`, if there is one (of the cache: if it is of
+ * this machine). Does not write. IO, FORMAT: the file cannot be read or understood. */
 gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out);
 /* Writes to `path`, atomically; makes the folders of the cache path. IO: the message says why. */
 gyre_status_t coll_tune_save(const coll_tune_t *tune, const char *path);
-/* Collective: rank 0's `tune` to all. status: of rank 0's coll_tune_obtain: if not OK, all fail with its text. */
+/* Collective: rank 0's `tune` to all. status: of rank 0's coll_tune_obtain: if not OK, all fail with its
+ * text. */
 gyre_status_t coll_tune_share(comm_boot_t *boot, gyre_status_t status, coll_tune_t *tune,
                               base_time_t deadline);
 
-/* The first choose line that speaks of this, or NULL. known: 0: ranks do not all know the size, so only lines without a range
- * of bytes count. args: the call (the algorithm must serve it). */
+/* The first choose line that speaks of this, or NULL. known: 0: ranks do not all know the size, so only
+ * lines without a range of bytes count. args: the call (the algorithm must serve it). */
 const coll_tune_line_t *coll_tune_find(const coll_tune_t *tune, const coll_args_t *args, int hosts, int known,
                                        uint64_t bytes);
 const char *

@@ -1,7 +1,8 @@
-/* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and writing it.
+/* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and
+ * writing it.
  *
- * One statement a line, words with blanks between, # begins a comment. Unknown words are errors, not ignored: a typing
- * mistake in an override would else look as if it did nothing. */
+ * One statement a line, words with blanks between, # begins a comment. Unknown words are errors, not
+ * ignored: a typing mistake in an override would else look as if it did nothing. */
 #include "collectives/choose/tune.h"
 
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/settings/size.h"
 
 #define FIELD(name, unit, kind, meaning)                        \
     {                                                           \
@@ -74,43 +76,6 @@ static void cost_set(coll_cost_t *cost, const coll_cost_field_t *field, double v
     default:
         memcpy(at, &value, sizeof value);
     }
-}
-
-/* ---- sizes ---------------------------------------------------------------------------------------------- */
-
-const char *coll_bytes_text(uint64_t bytes, char *text)
-{
-    static const char units[] = {0, 'K', 'M', 'G'};
-    size_t unit = 0;
-    while (unit < 3 && bytes > 0 && bytes % 1024 == 0) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, 24, "%llu%.1s", (unsigned long long)bytes, unit ? &units[unit] : "");
-    return text;
-}
-
-int coll_bytes_parse(const char *text, uint64_t *bytes)
-{
-    uint64_t value = 0;
-    if (*text < '0' || *text > '9')
-        return 0;
-    for (; *text >= '0' && *text <= '9'; text++) {
-        uint64_t digit = (uint64_t)(*text - '0');
-        if (value > (UINT64_MAX - digit) / 10)
-            return 0;
-        value = value * 10 + digit;
-    }
-    unsigned shift = *text == 'k' || *text == 'K'   ? 10
-                     : *text == 'm' || *text == 'M' ? 20
-                     : *text == 'g' || *text == 'G' ? 30
-                                                    : 0;
-    if (shift)
-        text++;
-    if (*text || value > UINT64_MAX >> shift)
-        return 0;
-    *bytes = value << shift;
-    return 1;
 }
 
 /* ---- reading -------------------------------------------------------------------------------------------- */
@@ -191,10 +156,10 @@ static int parse_range(const char *text, uint64_t *low, uint64_t *high)
         return 0;
     memcpy(part, text, length);
     part[length] = 0;
-    if (!coll_bytes_parse(part, low))
+    if (!base_size_parse(part, low))
         return 0;
     *high = dash ? UINT64_MAX : *low;
-    return !dash || !dash[1] || (coll_bytes_parse(dash + 1, high) && *high >= *low);
+    return !dash || !dash[1] || (base_size_parse(dash + 1, high) && *high >= *low);
 }
 
 static gyre_status_t read_range(reader_t *r, int i, uint64_t *low, uint64_t *high)
@@ -229,7 +194,7 @@ static gyre_status_t read_clause(reader_t *r, int i, coll_tune_line_t *line)
                          coll_op_name((coll_op_t)line->op));
         line->algo = (uint8_t)algo;
     } else if (!strcmp(key, "chunk")) {
-        if (!coll_bytes_parse(value, &line->chunk) || line->chunk == 0 || line->chunk > (uint64_t)1 << 40)
+        if (!base_size_parse(value, &line->chunk) || line->chunk == 0 || line->chunk > (uint64_t)1 << 40)
             return wrong(r, "chunk: \"%s\" is no size such as 256K", value);
     } else if (!strcmp(key, "form")) {
         if (strcmp(value, "one_shot") != 0 && strcmp(value, "blocks") != 0)
@@ -346,17 +311,16 @@ gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t
 
 static void print_range(FILE *out, const char *word, uint64_t low, uint64_t high, uint64_t none)
 {
-    char a[24], b[24];
+    char a[BASE_SIZE_TEXT], b[BASE_SIZE_TEXT];
     if (low == high)
-        fprintf(out, " %s %s", word, coll_bytes_text(low, a));
+        fprintf(out, " %s %s", word, base_size_text(low, a));
     else
-        fprintf(out, " %s %s-%s", word, coll_bytes_text(low, a),
-                high == none ? "" : coll_bytes_text(high, b));
+        fprintf(out, " %s %s-%s", word, base_size_text(low, a), high == none ? "" : base_size_text(high, b));
 }
 
 static void print_line(FILE *out, const coll_tune_line_t *l)
 {
-    char text[24];
+    char text[BASE_SIZE_TEXT];
     fprintf(out, "choose %s", coll_op_name((coll_op_t)l->op));
     if (l->ranks[0] > 1 || l->ranks[1] < INT32_MAX)
         print_range(out, "ranks", (uint64_t)l->ranks[0], (uint64_t)l->ranks[1], INT32_MAX);
@@ -369,7 +333,7 @@ static void print_line(FILE *out, const coll_tune_line_t *l)
     if (l->one_shot >= 0)
         fprintf(out, " form %s", l->one_shot ? "one_shot" : "blocks");
     if (l->chunk)
-        fprintf(out, " chunk %s", coll_bytes_text(l->chunk, text));
+        fprintf(out, " chunk %s", base_size_text(l->chunk, text));
     fprintf(out, l->comment[0] ? "  # %s\n" : "%s\n", l->comment);
 }
 

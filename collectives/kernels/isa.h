@@ -1,7 +1,9 @@
-/* collectives/kernels/isa.h: what one instruction set's build of the kernels hands to collectives/kernels/reduce.c.
+/* collectives/kernels/isa.h: the table that one instruction set's build of the kernels gives to
+ * collectives/kernels/reduce.c.
  *
- * Private to the kernels. Each kernels_<isa>.c fills one table from collectives/kernels/template.h, compiled with that set's
- * own -m flags; nothing in such a file may run before kernels.c found that the machine can. */
+ * Private to the kernels. Each of the files avx2.c, avx512.c, neon.c and scalar.c fills one table from
+ * template.h, compiled with that set's own -m flags. Nothing in such a file may run before reduce.c has found
+ * that the machine has the set. */
 #ifndef COLLECTIVES_KERNELS_ISA_H
 #define COLLECTIVES_KERNELS_ISA_H
 

@@ -21,7 +21,7 @@
 #if defined(__x86_64__)
 static int has_avx2(void)
 {
-    unsigned a, b, c, d; /* F16C has no name that every compiler's __builtin_cpu_supports knows */
+    unsigned a, b, c, d; /* not every compiler's __builtin_cpu_supports has a name for F16C */
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
@@ -100,11 +100,12 @@ const char *coll_kernel_isa(void)
 
 /* ---- reductions over any number of sources ----
  *
- * Sources are taken from left to right in groups of 8 while they last, then of 4, 3, 2 or 1: the sizes in which the canonical tree's
- * left parts come. Each group is reduced into one row of a small stack; two neighbouring rows of equal weight (a power of two) are
- * merged at once, as a binary counter carries. What is left at the end are the left parts of the tree's right spine, from
- * large to small, and they are combined from the right. All of it for one block at a time, so that
- * the rows stay in the first-level cache: memory is read once per source and written once. */
+ * Sources are taken from left to right in groups of 8, then of 4, 3, 2 or 1: the sizes of the canonical
+ * tree's left parts. Each group is reduced into one row of a small stack. Two neighbouring rows of equal
+ * weight (a power of two) are merged at once, as a binary counter carries. The rows that remain at the end
+ * are the left parts of the tree's right spine, from large to small. They are combined from the right. All of
+ * this is done for one block at a time: the rows stay in the first-level cache, so memory is read once per
+ * source and written once. */
 enum {
     BLOCK_BYTES = 1024,
     STACK_ROWS = 32 /* 2^31 sources in groups of 8, plus the rows of the last groups */

@@ -1,6 +1,6 @@
 /* collectives/kernels/template.h: the bodies of the reduction kernels, once for every instruction set.
  *
- * Included by one kernels_<isa>.c, which first defines
+ * Included by avx2.c, avx512.c, neon.c and scalar.c, each of which first defines
  *   KERNEL_TABLE   the table to define      KERNEL_NAME   its name, a string
  * and, where the set has instructions for halves, how to work on KERNEL_HALF_WIDTH of them at once:
  *   kernel_half_v                a vector of that many floats, with + * and / on it

@@ -122,12 +122,11 @@ struct gyre_comm {
     coll_traffic_t traffic;
 };
 
-/* --- collectives/api/join.c --- */
+/* --- comm.c --- */
 /* The communicator of the job's present members; collective over them. */
 gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out);
 /* After the job has grown: the newcomers get what the others are tuned by. Collective over the members. */
 gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline);
-/* --- collectives/api/comm.c --- */
 void coll_comm_free(gyre_comm_t *comm);
 /* Rank `rank` of a team; nothing of it is on a device yet. */
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
@@ -151,7 +150,12 @@ int coll_request_reserve(gyre_comm_t *comm);
 /* Puts a filled request in its queue and starts it, or collects it if a group is open. Blocking callers pass
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
-gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees; wait.c */
+gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+/* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most of these are done
+ * before it is time to read the clock. */
+void coll_request_enqueue(gyre_request_t *r, base_time_t now);
+/* Back to the communicator's spare ones. The caller is driving. */
+void coll_request_free_driving(gyre_request_t *r);
 /* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long as the others are on
  * time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
@@ -197,10 +201,12 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
 /* --- group.c --- */
 /* 1 while this thread is between gyre_group_start and gyre_group_end. */
 int coll_group_open(void);
+/* The open group starts r at its end; request: as for coll_request_start. */
+void coll_group_collect(gyre_request_t *r, gyre_request_t **request);
 /* An open group of this thread will end with this error. */
 void coll_group_note_error(gyre_status_t status);
 
-/* --- collectives/api/start.c --- */
+/* --- calls.c --- */
 /* The checks that every call begins with. A dead communicator answers with the error that killed it. */
 gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm);
 gyre_status_t coll_check_type(const char *name, gyre_type_t type);
@@ -212,7 +218,6 @@ static inline gyre_status_t coll_refuse(gyre_status_t status)
     coll_group_note_error(status);
     return status;
 }
-/* --- collectives/api/calls.c --- */
 /* In place, with a callback when finished; for buckets. */
 gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
                                     gyre_comm_t *comm, coll_finished_fn finished, void *user,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/device_ops.h: what this room asks of the room that runs operations on devices (collectives/gpu). That room
- * puts its table into each communicator that it prepares (gyre_comm_t.device_ops); without a part on a device it is NULL. */
+/* collectives/run/device_ops.h: what this room asks of the room that runs operations on devices
+ * (collectives/gpu). That room puts its table into each communicator that it prepares
+ * (gyre_comm_t.device_ops); without a part on a device it is NULL. */
 #ifndef COLLECTIVES_RUN_DEVICE_OPS_H
 #define COLLECTIVES_RUN_DEVICE_OPS_H
 
@@ -9,13 +10,14 @@
 typedef struct {
     /* Finishes requests whose operations have ended; > 0: some were. The caller is driving. */
     int (*advance)(gyre_comm_t *comm);
-    /* The communicator has failed: what is on streams ends soon, without a result. When this returns nothing of it touches the
-     * program's buffers. The caller is driving. */
+    /* The communicator has failed: what is on streams ends soon, without a result. When this returns
+     * nothing of it touches the program's buffers. The caller is driving. */
     void (*stop)(gyre_comm_t *comm);
     /* The rank that an operation on the device has been waiting for; -1: not known. */
     int (*late)(const gyre_comm_t *comm);
-    /* This thread's group ends, before its requests are waited for: enqueues the messages that it has collected, or drops them
-     * if the group has failed (`error`). Called only after coll_group_note_device. */
+    /* This thread's group ends, before its requests are waited for: enqueues the messages that it has
+     * collected, or drops them if the group has failed (`error`). Called only after
+     * coll_group_note_device. */
     gyre_status_t (*group_end)(gyre_status_t error);
 } coll_device_ops_t;
 

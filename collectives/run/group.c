@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/group.c: gyre_group_start to gyre_group_end: a thread's calls are collected, and started together. */
-#include "collectives/run/communicator.h"
-
+/* collectives/run/group.c: gyre_group_start and gyre_group_end: this thread's calls between them are
+ * collected, started together at the end, and then those that block are waited for. A group with a call
+ * that was refused starts nothing. */
 #include "base/error.h"
-#include "collectives/run/request.h"
+#include "collectives/run/communicator.h"
 
 static _Thread_local struct {
     int depth;
@@ -11,6 +11,12 @@ static _Thread_local struct {
     gyre_status_t error;
     const coll_device_ops_t *device; /* messages on a device were collected */
 } group;
+
+gyre_status_t gyre_group_start(void)
+{
+    group.depth++;
+    return GYRE_OK;
+}
 
 void coll_group_collect(gyre_request_t *r, gyre_request_t **request)
 {
@@ -23,12 +29,6 @@ void coll_group_collect(gyre_request_t *r, gyre_request_t **request)
     r->collected = request ? COLL_COLLECTED_ASYNC : COLL_COLLECTED_BLOCKING;
     if (request)
         *request = r;
-}
-
-gyre_status_t gyre_group_start(void)
-{
-    group.depth++;
-    return GYRE_OK;
 }
 
 int coll_group_open(void)
@@ -100,7 +100,7 @@ gyre_status_t gyre_group_end(void)
             *end = r;
             end = &r->group_next;
         }
-        gyre_comm_t *comm = r->comm; /* enqueue may finish r, and a waiter elsewhere may free it */
+        gyre_comm_t *comm = r->comm; /* it may finish r, and a waiter elsewhere may free it */
         coll_request_enqueue(r, now);
         coll_registry_add(comm);
     }

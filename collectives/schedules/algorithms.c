@@ -121,7 +121,7 @@ static gyre_status_t check_args(const coll_args_t *a)
     return GYRE_OK;
 }
 
-/* One rank alone: what it has is the result. Reductions still pass their one FINAL step. */
+/* One rank alone: its input is the result. Reductions still pass their one FINAL step. */
 static void generate_alone(coll_builder_t *b, const coll_args_t *args)
 {
     coll_ref_t in = coll_in(0);

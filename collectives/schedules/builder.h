@@ -1,4 +1,4 @@
-/* collectives/schedules/builder.h: the inside of coll_builder_t, for builder.c and hazards.c alone. */
+/* collectives/schedules/builder.h: the fields of coll_builder_t, for builder.c and hazards.c alone. */
 #ifndef COLLECTIVES_SCHEDULES_BUILDER_H
 #define COLLECTIVES_SCHEDULES_BUILDER_H
 
@@ -16,13 +16,14 @@ struct coll_builder {
     uint32_t nsteps, nsources, nedges, channels;
     size_t step_capacity, source_capacity, edge_capacity;
     size_t tmp_count;
-    int failed; /* memory ran out: nothing that follows counts */
+    int failed; /* 1: memory ran out; later calls add nothing */
     base_arena_t scratch;
 };
 
 int coll_add_edge(coll_builder_t *b, uint32_t step, uint32_t on); /* 0: no memory */
 
-/* For each step that overwrites what an earlier SEND may still read: an edge to that SEND. 0: no memory. */
+/* Adds, for each step that overwrites what an earlier SEND may still read, an edge to that SEND. 0: no
+ * memory. */
 int coll_add_hazard_edges(coll_builder_t *b);
 
 #endif

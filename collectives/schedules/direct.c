@@ -93,8 +93,8 @@ static void all_reduce_one_shot(coll_builder_t *b, const coll_args_t *a)
 {
     size_t chunks = coll_chunks(a->count, a->chunk);
     slots_t slots = receive_slots(b, a, a->count);
-    /* In place the sum must not land in OUT while peers still read IN there, and everyone's sum would wait
-     * for everyone else's: it is made in TMP and copied. */
+    /* In place the sum must not land in OUT while peers still read IN there, and all ranks would wait for
+     * each other: the sum is made in TMP and copied. */
     coll_ref_t sum = a->in_place ? coll_tmp(b, base_min_size(a->chunk, a->count)) : coll_out(0);
     if (!slots.sources)
         return;

@@ -1,5 +1,6 @@
-/* collectives/schedules/generator.h: what the generators share: geometry of blocks, shards and chunks, references, and
- * messages that consist of several blocks. Internal to the schedules; the executor needs none of it. */
+/* collectives/schedules/generator.h: what the generators share: geometry of blocks, shards and chunks,
+ * references, and messages that consist of several blocks. Internal to the schedules; the executor uses none
+ * of it. */
 #ifndef COLLECTIVES_SCHEDULES_GENERATOR_H
 #define COLLECTIVES_SCHEDULES_GENERATOR_H
 
@@ -7,8 +8,8 @@
 #include "collectives/schedules/canonical.h"
 #include "collectives/schedules/algorithms.h"
 
-/* One per algorithm. n >= 2; args are valid and served (algorithms.c has seen to both). Failures of memory
- * are kept in the builder. */
+/* One per algorithm. n >= 2; args are valid and served (algorithms.c has checked both). The builder keeps
+ * failures of memory. */
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 #define ALGORITHM(id, name, ...) coll_generator_t coll_generate_##name;
 #include "collectives/schedules/algorithms.def"
@@ -22,10 +23,10 @@ coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_hierarchical_places;
 /* That of most algorithms: a block for each level of a tree, and two; all blocks in one shot. */
 coll_tmp_bound_t coll_plain_factor;
 
-/* shared: elements of TMP per peer for what has to be copied here before a joint step can add it; TMP ends with
- * n - 1 such places. */
+/* shared: elements of TMP per peer for copies of a peer's data that a joint step adds; TMP ends with n - 1
+ * such places. */
 size_t coll_joint_room(const coll_args_t *args);
-/* shared: where in TMP the announcement of `rank` lies. */
+/* shared: the offset in TMP of the announcement of `rank`. */
 size_t coll_announcement_at(const coll_args_t *args, int rank);
 
 /* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
@@ -82,8 +83,8 @@ void coll_extent(const coll_args_t *args, size_t *in, size_t *out);
  * OUT, unless it lies there already (in place). */
 void coll_add_own_copy(coll_builder_t *b, const coll_args_t *args);
 
-/* One message made of several pieces of memory (empty ones allowed). Contiguous pieces travel as they lie,
- * others are packed or unpacked through TMP; the message is the same either way. */
+/* One message made of several pieces of memory (empty ones allowed). Contiguous pieces are sent from where
+ * they lie, others are packed or unpacked through TMP; the message is the same either way. */
 typedef struct {
     coll_ref_t at;
     size_t count;

@@ -1,28 +1,31 @@
 /* collectives/schedules/schedule.h: a collective algorithm is a pure function that returns data.
  *
  * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into channels.
- * The checker (collectives/proof/check.h) proves schedules, the executor (collectives/executor.h) runs them, and nobody else needs to
- * know how an algorithm works. A new algorithm is one new generator and one row in collectives/schedules/algorithms.def.
+ * The checker (collectives/proof/check/check.h) proves schedules, the executor (collectives/run/executor.c) runs
+ * them, and no other code needs to know how an algorithm works. A new algorithm is one new generator and one
+ * row in collectives/schedules/algorithms.def.
  *
  * Meaning of a schedule
- *  - Steps of one channel start in list order. SEND is posted and goes on in the background; RECV, COPY and
- *    REDUCE are finished before the channel's next step starts.
+ *  - Steps of one channel start in list order. SEND is posted and continues in the background; RECV, COPY
+ *    and REDUCE are finished before the channel's next step starts.
  *  - A step also waits until each step in its dependency list is *complete* (a SEND: its source may be
- *    overwritten). Needed for earlier SENDs of the same channel whose source a step overwrites, and for
- *    steps of other channels. The operation is over when all steps are complete.
+ *    overwritten). A step needs that for steps of other channels, and for earlier SENDs of its own channel
+ *    if it overwrites their source. The operation is over when all steps are complete.
  *  - Messages between two ranks on one channel match in order: the k-th SEND to p on channel c here is the
- *    k-th RECV from this rank on channel c at p, with equal count. Message patterns never depend on in_place.
- *  - REDUCE combines its sources, given in rank order, in the canonical tree over k sources (balanced, split at the
- *    largest power of two below k). dst may be exactly one of the sources.
- *  - A REDUCE or COPY flagged COLL_FINAL produces fully reduced elements: each element of the result passes exactly
- *    one such step on the rank that first has it (there an average is divided).
- *  - JOINT works in other ranks' buffers, at the same range everywhere. Towards COLL_FROM_ALL: OUT of every rank becomes the
- *    reduction of all ranks' IN (FINAL, as above). Towards rank p: OUT of p becomes IN of the root. Every rank whose memory
- *    it touches announces its buffers before, in a message of args.place elements (the executor fills the first
- *    args.place elements of TMP with the announcement, and finds those of peers where their first message was received),
- *    and hears of the end by a message from this rank. No two ranks' steps touch the same element of a buffer, unless both read it.
- *  - All ranges are in elements of the operation's type. Zero-count steps are left out, except in barriers.
- */
+ *    k-th RECV from this rank on channel c at p, with equal count. Message patterns never depend on
+ *    in_place.
+ *  - REDUCE combines its sources, given in rank order, in the canonical tree over k sources (balanced, split
+ *    at the largest power of two below k). dst may be exactly one of the sources.
+ *  - A REDUCE or COPY flagged COLL_FINAL produces fully reduced elements: each element of the result passes
+ *    exactly one such step on the rank that first has it (an average is divided there).
+ *  - JOINT works in other ranks' buffers, at the same range everywhere. Towards COLL_FROM_ALL: OUT of every
+ *    rank becomes the reduction of all ranks' IN (FINAL, as above). Towards rank p: OUT of p becomes IN of
+ *    the root. Every rank announces its buffers to the ranks that access them, in a message of args.place
+ *    elements. The executor fills the first args.place elements of TMP with the announcement, and finds the
+ *    announcements of peers at the destination of their first message. A further message from this rank
+ *    reports the end. No two ranks' steps touch the same element of a buffer, unless both read it.
+ *  - All ranges are in elements of the operation's type. Zero-count steps are left out, except in
+ *    barriers. */
 #ifndef COLLECTIVES_SCHEDULES_SCHEDULE_H
 #define COLLECTIVES_SCHEDULES_SCHEDULE_H
 
@@ -89,7 +92,7 @@ typedef struct {
     int in_place;
     int fast_order; /* 1: reductions need not follow the canonical tree */
     size_t chunk;   /* elements per pipelined chunk, > 0 */
-    int one_shot;   /* latency form where the algorithm has one (direct, butterfly: whole vectors) */
+    int one_shot;   /* latency form of the algorithms that have one (direct, butterfly: whole vectors) */
     size_t
         place; /* elements that hold an announcement of buffers; 0: not all ranks can reach each other's memory (shared) */
     const int *host; /* [n] host number of each rank; hierarchical only, else may be NULL */
@@ -168,8 +171,9 @@ void coll_add_sync_send(coll_builder_t *b, int channel, int peer); /* zero bytes
 void coll_add_sync_recv(coll_builder_t *b, int channel, int peer);
 /* Reserves `count` elements of TMP (64-byte aligned for every type when offsets are multiples of 64). */
 coll_ref_t coll_tmp(coll_builder_t *b, size_t count);
-/* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier, possibly unfinished SEND
- * reads (in any channel, in-place aliasing taken into account). Then hands the schedule over and frees b. */
+/* Adds the dependencies that memory reuse demands: for every step that overwrites what an earlier,
+ * possibly unfinished SEND reads (in any channel, in-place aliasing taken into account). Then hands the
+ * schedule over and frees b. */
 gyre_status_t coll_builder_finish(coll_builder_t *b, coll_algo_t algo, coll_schedule_t *out);
 
 #endif

@@ -1,14 +1,17 @@
-/* collectives/schedules/shared.c: ranks that can reach each other's memory work in it directly. Two waits per operation: for everyone's
- * announcement of where its buffers lie, and for everyone's notice that it is done.
+/* collectives/schedules/shared.c: ranks that can reach each other's memory work in it directly. An operation
+ * waits twice: until all ranks have announced the addresses of their buffers, and until all have reported
+ * that they are done.
  *
- *  all_reduce   rank j adds shard j of all ranks' IN and writes the sum to all ranks' OUT: each input is read once and each
- *               output written once, the least traffic there is without multicast. In place needs nothing more, because
- *               no one else touches shard j meanwhile.
- *  broadcast    root and receiver copy a part each, so that no core is idle: of what goes to a receiver the root copies
- *               1/n, as both then have (n - 1)/n of a vector to copy.
+ * all_reduce   rank j adds shard j of all ranks' IN and writes the sum to all ranks' OUT: each input is read
+ * once and
+ *               each output written once, the least traffic there is without multicast. In place needs nothing more,
+ *               because no other rank touches shard j meanwhile.
+ * broadcast    root and receiver copy a part each, so no core is idle. The root copies 1/n of a receiver's
+ * vector: both
+ *               then have (n - 1)/n of a vector to copy.
  *
- * TMP: one announcement per rank, and room for the chunks of peers whose memory cannot be mapped. Messages carry
- * announcements only, so data never waits for a slot. */
+ * TMP: one announcement per rank, and room for the chunks of peers whose memory cannot be mapped. Messages
+ * carry announcements only, so data never waits for a slot. */
 #include "collectives/schedules/generator.h"
 
 /* Only a scaled sum has TMP as long as the vector: the scaled input, counted by the caller, and the sum. */

@@ -1,9 +1,9 @@
-/* collectives/schedules/tree.c: the double binary tree (Sanders, Speck, Traeff 2009), built on the canonical tree,
- * pipelined.
+/* collectives/schedules/tree.c: the double binary tree (Sanders, Speck, Traeff 2009), built on the canonical
+ * tree, pipelined.
  *
- * The vector's halves go through two trees, one per channel. The inner node of the canonical tree whose
- * split lies between ranks i and i + 1 lives at rank i in tree 0 and at rank i + 1 in tree 1, so each rank
- * hosts at most one inner node per tree, and ranks that do real work in one tree are leaves in the other:
+ * The vector's halves go through two trees, one per channel. The inner node of the canonical tree whose split
+ * lies between ranks i and i + 1 lives at rank i in tree 0 and at rank i + 1 in tree 1. Each rank thus hosts
+ * at most one inner node per tree, and ranks that do real work in one tree are leaves in the other:
  *
  *      tree 0, n = 5         3 (split 4)
  *                           /  \
@@ -11,16 +11,18 @@
  *                 /    \
  *           0 (1)      2 (3)
  *
- *  up    An inner node receives its children's partial vectors (a leaf is a rank's own IN; the one beside its
- *        own node needs no message), adds them and sends the sum up.
- *  down  From host to host. Each rank is a host exactly once, but for rank n - 1 in tree 0 and rank 0 in
- *        tree 1, which hang on as leaves.
+ * up    An inner node receives its children's partial vectors, adds them and sends the sum up. A leaf is a
+ * rank's own
+ *        IN; the leaf next to its own node needs no message.
+ * down  From host to host. Each rank is a host exactly once, except rank n - 1 in tree 0 and rank 0 in tree
+ * 1, which are
+ *        leaves only.
  *
- *  all_reduce  reduction, then broadcast from the tree's root, as many chunks later as the way up and down
- *              is long. The trees' shares of the vector are such that no host's link carries more than it must.
- *  reduce      reduction; the tree's root passes the result on to `root`.
- *  broadcast   ranks renumbered from `root`, which is thus rank 0, never an inner host; it feeds the trees'
- *              roots.
+ * all_reduce  reduction, then broadcast from the tree's root, as many chunks later as the way up and down is
+ * long. The
+ *              trees' shares of the vector are such that no host's link carries more than it must.
+ * reduce      reduction; the tree's root passes the result on to `root`. broadcast   ranks renumbered from
+ * `root`, which is thus rank 0, never an inner host; it feeds the trees' roots.
  *
  * TMP per channel: 2 chunks for receives, and for reduce 2 for sums. Steps per rank: O(chunks). */
 #include "collectives/schedules/generator.h"
@@ -51,7 +53,7 @@ static int host_of(const tree_t *t, coll_node_t node)
     return coll_node_split(node) - 1 + t->tree;
 }
 
-/* Who sends a child's partial vector: the host of an inner node, or the leaf. */
+/* The rank that sends a child's partial vector: the host of an inner node, or the leaf. */
 static int source_of(const tree_t *t, coll_node_t node)
 {
     return coll_node_size(node) == 1 ? node.lo : host_of(t, node);

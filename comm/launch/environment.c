@@ -1,5 +1,6 @@
-/* comm/launch/environment.c: identities that launchers write into variables and nothing else: no channel carries a secret, so one must be
- * given (GYRE_SECRET), but where the ranks meet on loopback. */
+/* comm/launch/environment.c: identities that launchers write into variables and nothing else. Such a launcher
+ * has no channel that could carry a secret. A secret must therefore be given (GYRE_SECRET), unless the ranks
+ * meet on loopback. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

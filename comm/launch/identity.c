@@ -1,4 +1,5 @@
-/* comm/launch/identity.c: the order in which an identity is looked for, and the identity that config and GYRE_* give. See identity.h. */
+/* comm/launch/identity.c: the order in which an identity is looked for, and the identity that the config and
+ * GYRE_* give. See identity.h. */
 #include "comm/launch/identity.h"
 
 #include <errno.h>
@@ -85,7 +86,8 @@ static gyre_status_t put_secret(comm_identity_t *out, const char *hex, const cha
     return GYRE_OK;
 }
 
-/* A secret that anybody can compute who knows the parts: it keeps jobs apart, not attackers out. */
+/* A secret that anybody who knows the parts can compute. It keeps jobs apart; it does not keep attackers
+ * out. */
 static void weak_secret(comm_identity_t *out, const char *what, const char *a, const char *b)
 {
     crypto_generichash_state state;
@@ -133,8 +135,9 @@ gyre_status_t identity_secret(comm_identity_t *out, const char *hint)
     return GYRE_OK;
 }
 
-/* Do Gyre's own variables, or the caller, say who this is? Half of it counts; a root alone does not: it may only tell the ranks
- * of another launcher where to meet. A size without a rank belongs to an Indexed Job's pod, where there is one. */
+/* Do Gyre's own variables, or the caller, give the identity? Half an identity counts. A root alone does not
+ * count: it may be the meeting point for the ranks of another launcher. A size without a rank belongs to the
+ * pod of an Indexed Job, if this process runs in one. */
 static int is_gyre(const gyre_config_t *config)
 {
     if (config != NULL && (config->rank >= 0 || config->nranks >= 0))
@@ -177,7 +180,7 @@ static int is_pmix(void)
 {
     if (!identity_has("PMIX_NAMESPACE") && !identity_has("PMIX_RANK"))
         return 0;
-    /* Without the library, what else the launcher says; without that, PMIx's error. */
+    /* Without the library, use what else the launcher gives; without that, return PMIx's error. */
     return identity_pmix_usable() || !(identity_has("OMPI_COMM_WORLD_RANK") || identity_is_slurm());
 }
 

@@ -1,15 +1,15 @@
-/* comm/launch/nodelist.h: Slurm's compressed lists of hosts, such as "n[0-3,7],m05" or "r[1-2]n[08-11]-ib". Pure functions over text
- * that came from outside. */
+/* comm/launch/nodelist.h: Slurm's compressed lists of hosts, such as "n[0-3,7],m05" or "r[1-2]n[08-11]-ib".
+ * Pure functions; the text comes from outside. */
 #ifndef COMM_LAUNCH_NODELIST_H
 #define COMM_LAUNCH_NODELIST_H
 
 #include <stddef.h>
 
-/* Writes the first host of the list, NUL-terminated, into host[room]. 1, or 0 if the list is malformed (as a whole, not only up to its
- * first host) or the name does not fit. */
+/* Writes the first host of the list, NUL-terminated, into host[room]. Returns 1, or 0 if any part of the list
+ * is malformed or the name does not fit. */
 int comm_nodelist_first(const char *text, size_t bytes, char *host, size_t room);
 
-/* How many hosts the list names; -1 if it is malformed or names more than 2^31 - 1. */
+/* Returns the number of hosts in the list; -1 if the list is malformed or names more than 2^31 - 1 hosts. */
 long comm_nodelist_count(const char *text, size_t bytes);
 
 #endif

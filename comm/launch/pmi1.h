@@ -1,8 +1,10 @@
-/* comm/launch/pmi1.h: a client of PMI-1's wire protocol, spoken directly on the descriptor that the launcher left open (PMI_FD): mpiexec.hydra of
- * MPICH and Intel MPI, srun --mpi=pmi2. One text line per message, each answered by one. Every wait has a deadline.
+/* comm/launch/pmi1.h: a client of PMI-1's wire protocol, used by mpiexec.hydra of MPICH and Intel MPI and by
+ * srun --mpi=pmi2. The client uses the descriptor that the launcher left open (PMI_FD). Each message is one
+ * line of text and has one line as its answer. Every wait has a deadline.
  *
- * An MPI library in the same process speaks on the same descriptor, before or after us, never at the same time (gyre_init and MPI_Init
- * are both collective). The protocol's goodbye is said once: by MPI_Finalize where there is an MPI library. */
+ * An MPI library in the same process uses the same descriptor before or after Gyre, never at the same time
+ * (gyre_init and MPI_Init are both collective). The protocol's goodbye is sent once: by MPI_Finalize if the
+ * process has an MPI library. */
 #ifndef COMM_LAUNCH_PMI1_H
 #define COMM_LAUNCH_PMI1_H
 
@@ -13,7 +15,7 @@
 #include "base/clock.h"
 
 enum {
-    PMI1_LINE_MAX = 4096, /* bytes of an answer; a longer one is garbage */
+    PMI1_LINE_MAX = 4096, /* bytes of an answer; a longer one is an error */
     PMI1_NAME_MAX = 256
 };
 
@@ -26,14 +28,15 @@ typedef struct {
     char in[PMI1_LINE_MAX];
 } pmi1_t;
 
-/* Says hello. Errors (all calls): BOOTSTRAP (the launcher answers nonsense, refuses or is gone), TIMEOUT, INVALID (fd is not open). */
+/* Opens the conversation. Errors of all calls: BOOTSTRAP (the launcher's answer is malformed or a refusal, or
+ * the launcher is gone), TIMEOUT, INVALID (fd is not open). */
 gyre_status_t pmi1_open(pmi1_t *pmi, int fd, base_time_t deadline);
-/* A value that the launcher or a rank has put. text: [room]. NOT_FOUND (quiet). */
+/* Reads a value that the launcher or a rank has put. text: [room]. NOT_FOUND (quiet). */
 gyre_status_t pmi1_get(pmi1_t *pmi, const char *key, char *text, size_t room);
-/* Visible to all ranks after the next barrier. No spaces or newlines. A key can be put once. */
+/* Puts a value, which all ranks see after the next barrier. No spaces or newlines. A key can be put once. */
 gyre_status_t pmi1_put(pmi1_t *pmi, const char *key, const char *text);
 gyre_status_t pmi1_barrier(pmi1_t *pmi);
-/* Ends the conversation; the launcher no longer takes this process's end for a failure. */
+/* Ends the conversation. The launcher no longer takes the end of this process for a failure. */
 gyre_status_t pmi1_goodbye(pmi1_t *pmi);
 
 #endif

@@ -182,7 +182,7 @@ static gyre_status_t errand_run(const pmix_calls_t *calls, pmix_talk_t *talk, ba
         return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "PMIx did not answer");
     gyre_status_t st = err != 0 ? gyre_fail_errno(GYRE_ERR_NO_MEMORY, err, "no thread for PMIx") : e->status;
     if (err == 0 && st != GYRE_OK)
-        st = gyre_fail_quiet(st, "%s", e->error); /* told on its thread */
+        st = gyre_fail_quiet(st, "%s", e->error); /* logged on its thread */
     free(e);
     return st;
 }

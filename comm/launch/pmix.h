@@ -1,8 +1,10 @@
-/* comm/launch/pmix.h: a client of PMIx: mpirun of Open MPI, prterun, srun --mpi=pmix. Gyre does not link libpmix: it opens libpmix.so.2 when a
- * launcher's variables ask for it, and declares the few types that it needs by itself (their layout is the same from PMIx 3 to 5;
- * tests/launch compares it with pmix.h).
+/* comm/launch/pmix.h: a client of PMIx, for mpirun of Open MPI, prterun and srun --mpi=pmix. Gyre does not
+ * link libpmix: it opens libpmix.so.2 when a launcher's variables ask for it. This header declares the few
+ * types that the client needs. Their layout is the same from PMIx 3 to 5; tests/launch compares them with
+ * pmix.h.
  *
- * PMIx's calls have no deadline. They are made on a thread of their own, which is left behind (asleep) should they not come back. */
+ * PMIx's calls have no deadline. A thread of their own makes them. If a call does not return, that thread
+ * stays asleep in the process. */
 #ifndef COMM_LAUNCH_PMIX_H
 #define COMM_LAUNCH_PMIX_H
 
@@ -31,7 +33,8 @@ typedef struct {
     } data;
 } pmix_datum_t;
 
-/* One element of PMIx's arrays of options. We pass arrays of one: the elements' size is none of our business. */
+/* One element of PMIx's arrays of options. Gyre passes arrays of one element, so the size of an element does
+ * not matter. */
 typedef struct {
     char key[512];
     uint32_t flags;
@@ -49,26 +52,30 @@ typedef struct {
     const char *(*error_text)(int status);
 } pmix_calls_t;
 
-/* The library's calls, or NULL: no such library, or not with these names; why[room] says what the loader said. The library stays
- * loaded: its threads could not bear anything else. */
+/* Loads the library. Returns NULL if there is no such library or a call is missing; why[room] then has the
+ * loader's text. The library stays loaded: its threads do not survive dlclose. */
 const pmix_calls_t *pmix_load(const char *library, char *why, size_t room);
 
-/* What a job does with PMIx, once: hello, who am I, publish rank 0's text, fence, read it, goodbye. */
+/* What a job does with PMIx, once: opens, asks for its size, publishes rank 0's text, fences, reads the text,
+ * closes. */
 typedef struct {
     const pmix_calls_t *calls;
-    int rank; /* in: what PMIX_RANK says; the server must agree */
+    int rank; /* in: the value of PMIX_RANK; the server must agree */
     const char *key;
-    int stay; /* in: 1: no goodbye yet: an MPI library in this process needs the connection (pmix_leave) */
-    /* Rank 0, on PMIx's thread: writes what is to be published into text[1024]. local: all ranks are on this host, says the launcher. */
+    /* in: 1: keep the connection open: an MPI library in this process needs it (pmix_leave closes it) */
+    int stay;
+    /* Rank 0, on PMIx's thread: writes the text to publish into text[1024]. local: the launcher reports that
+     * all ranks are on this host. */
     void (*publish)(void *user, int size, int local, char *text);
     void *user;
     int size;        /* out */
     char text[1024]; /* out: what rank 0 published; "" if size is 1 */
 } pmix_talk_t;
 
-/* BOOTSTRAP (the server cannot be reached, refuses), TIMEOUT: some rank has not called; then `talk` is still in use, and must stay. */
+/* BOOTSTRAP: the server cannot be reached or refuses. TIMEOUT: some rank has not called; the thread still
+ * uses `talk`, which must stay valid. */
 gyre_status_t pmix_talk(pmix_talk_t *talk, base_time_t deadline);
-/* The goodbye that `stay` held back. */
+/* Closes the connection that `stay` kept open. */
 void pmix_leave(const pmix_calls_t *calls, base_time_t deadline);
 
 #endif

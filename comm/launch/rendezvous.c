@@ -1,10 +1,14 @@
-/* comm/launch/rendezvous.c: jobs whose launcher has a private channel, PMIx or PMI-1: rank 0 listens, makes the job's secret, and publishes
- * both as one short text (comm/launch/card.h); the other ranks read it. All else goes over the bootstrap's own tree.
+/* comm/launch/rendezvous.c: jobs whose launcher has a private channel, PMIx or PMI-1. Rank 0 listens, makes
+ * the job's secret, and publishes both as one short text (comm/launch/card.h). The other ranks read the text.
+ * All other traffic goes over the bootstrap's own tree.
  *
- * The channel is left at once, so that a launcher that ends the whole job at the first death of one of its clients leaves the survivors to
- * Gyre. It can be used once per process: what was agreed is kept, and gyre_init after gyre_finalize meets at the same socket. Where an
- * MPI library is in the process, it needs the channel, too: the goodbye is then said when Gyre leaves, to PMIx, which counts them, always, to
- * PMI-1 if MPI has not been started by then; else it is MPI's. */
+ * Gyre leaves the channel at once. Some launchers end the whole job when the first of their clients dies; the
+ * survivors then belong to Gyre. The channel can be used once per process. Its result is kept, so gyre_init
+ * after gyre_finalize meets at the same socket.
+ *
+ * An MPI library in the process needs the channel, too. The goodbye then waits until Gyre leaves:
+ *     PMIx     always sent: PMIx counts the users of the connection
+ *     PMI-1    sent if MPI has not been started by then; else MPI sends it */
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
@@ -26,13 +30,13 @@
 #define PMIX_LIBRARY    "libpmix.so.2"
 #define GOODBYE_SECONDS 5.0
 
-/* The channel belongs to the process, and so does what came of it. Under gyre_init's lock. */
+/* The channel and its result belong to the process. Guarded by gyre_init's lock. */
 static struct {
     int agreed, tries;
     int rank, size, root_fd;
     char job[64];
     meet_card_t card;
-    const pmix_calls_t *stays; /* PMIx's goodbye is still to be said, */
+    const pmix_calls_t *stays; /* PMIx's goodbye is still to be sent, */
     int pmi_stays, pmi_fd;     /* and PMI-1's, unless MPI does */
 } channel;
 
@@ -90,7 +94,7 @@ gyre_status_t identity_from_pmi1(comm_identity_t *out)
         st = identity_check(out, "PMI_RANK", "PMI_SIZE");
     if (st != GYRE_OK)
         return st;
-    if (out->size == 1) { /* nothing to agree on: the launcher need not hear of us */
+    if (out->size == 1) { /* no rank to agree with: the launcher need not be contacted */
         identity_alone(out, "PMI-1");
         return GYRE_OK;
     }
@@ -107,7 +111,7 @@ gyre_status_t identity_from_pmi1(comm_identity_t *out)
     return identity_secret(out, "");
 }
 
-/* The path of a loaded MPI library. Nothing is opened here: the loader holds a lock. */
+/* Writes the path of a loaded MPI library. Opens nothing: the loader holds a lock. */
 static int look_for_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
 {
     (void)bytes;
@@ -119,7 +123,8 @@ static int look_for_mpi(struct dl_phdr_info *object, size_t bytes, void *path)
     return snprintf(path, PATH_MAX, "%s", object->dlpi_name) < PATH_MAX;
 }
 
-/* PMPI_Initialized of the MPI library in this process, also of one that a script language has loaded for itself; NULL: there is none. */
+/* Returns PMPI_Initialized of the MPI library in this process, or NULL without one. Also finds a library that
+ * a script language has loaded for itself. */
 static int (*find_mpi(void))(int *)
 {
     int (*initialized)(int *) = NULL;
@@ -157,7 +162,7 @@ typedef struct {
     meet_card_t card;
 } host_t;
 
-/* Listens and makes the card; a failure goes onto the card, so that the others fail at once, too. */
+/* Listens and makes the card. A failure goes onto the card, so the other ranks fail at once, too. */
 static void make_card(host_t *host, int local)
 {
     gyre_status_t st = GYRE_OK;
@@ -184,7 +189,7 @@ static void publish_by_pmix(void *user, int size, int local, char *text)
 
 /* ---- the channels ---- */
 
-/* What goes to PMIx's thread: it may keep it for ever. */
+/* The data of PMIx's thread, which may keep them forever. */
 typedef struct {
     pmix_talk_t talk;
     host_t host;
@@ -207,7 +212,7 @@ static gyre_status_t by_pmix(comm_identity_t *who, const host_t *mine, base_time
                                .user = &work->host};
     gyre_status_t st = pmix_talk(&work->talk, deadline);
     if (st == GYRE_ERR_TIMEOUT)
-        return st; /* not ours any more */
+        return st; /* the thread owns it now */
     if (st == GYRE_OK && work->talk.stay)
         channel.stays = work->talk.calls;
     who->size = work->talk.size;
@@ -323,6 +328,6 @@ void comm_identity_leave(void)
     if (calls != NULL)
         pmix_leave(calls, base_deadline(GOODBYE_SECONDS));
     if (channel.pmi_stays && !mpi_was_started())
-        (void)pmi1_goodbye(&pmi); /* it says what is wrong, and that harms nobody any more */
+        (void)pmi1_goodbye(&pmi); /* a failure is logged, and has no effect any more */
     channel.pmi_stays = 0;
 }

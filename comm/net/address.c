@@ -188,8 +188,8 @@ int boot_addr_of(int fd, int peer, boot_addr_t *addr)
 
 void boot_socket_tune(int fd)
 {
-    /* Not before GYRE_HEARTBEAT, whose beats notice more; without them as if it were its default. Two seconds at least: a
-     * lost SYN is repeated after one. */
+    /* The limit is at least GYRE_HEARTBEAT, since the beats notice more; without beats the limit is the
+     * default of that setting. It is at least two seconds, since a lost SYN is repeated after one. */
     double limit = base_setting_seconds(SET_HEARTBEAT);
     limit = limit > 0 ? limit : base_setting_standard_seconds(SET_HEARTBEAT);
     limit = limit < 2 ? 2 : limit > 5e4 ? 5e4 : limit;
@@ -333,7 +333,7 @@ gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadli
             s = listen_at(&addr, 0);
         }
         if (!exact || (s < 0 && errno == EADDRNOTAVAIL && !boot_addr_is_loopback(&addr)))
-            s = listen_any(port); /* behind address translation the root's address is not ours */
+            s = listen_any(port); /* address translation: this host does not have the root's address */
         if (s >= 0 || errno != EADDRINUSE || base_poll_ms(patience) == 0 || base_poll_ms(deadline) == 0)
             break;
         poll(NULL, 0, 20);
@@ -381,8 +381,8 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd)
         if (st != GYRE_OK)
             return st;
     }
-    /* We reached rank 0 over loopback but others may not (its name means 127.0.1.1 here): take all addresses;
-     * rank 0 tells them one that works for them. */
+    /* This rank reached rank 0 over loopback, but other ranks may not (its name means 127.0.1.1 here). Listen
+     * at all addresses; rank 0 sends them one that works for them. */
     int any = boot_addr_is_loopback(mine) && !local_job;
     int s = -1;
     for (int port = low; port <= high; port++) {

@@ -1,8 +1,10 @@
-/* comm/net/local.c: this host's addresses as other hosts may know them, and rank 0's socket behind them.
+/* comm/net/local.c: this host's addresses as other hosts may know them, and rank 0's socket at these
+ * addresses.
  *
- * Which interface the other hosts can reach is not written anywhere. Likeliest first: the address from which the kernel would talk to
- * Slurm's launching node, then to the outside (default route), then those of the other interfaces that are up, bridges of
- * containers and virtual machines last. The others try one after the other, and the handshake tells whether it is us. */
+ * Nothing records which interface the other hosts can reach. The list has the likeliest first: the address
+ * from which the kernel would reach Slurm's launching node, the address for the default route, the other
+ * interfaces that are up, and last the bridges of containers and virtual machines. The other ranks try one
+ * after the other; the handshake shows whether they reached rank 0. */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -94,7 +96,7 @@ static gyre_status_t find(addresses_t *all)
     all->n = 0;
     add_route_to(all, base_env("SLURM_LAUNCH_NODE_IPADDR"));
     add_route_to(
-        all, "198.51.100.1"); /* of a block that is for documentation only: stands for any address outside */
+        all, "198.51.100.1"); /* of a block that is for documentation only: any address outside would do */
     add_route_to(all, "2001:db8::1"); /* likewise */
     if (getifaddrs(&list) != 0)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot list the network interfaces");

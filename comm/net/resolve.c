@@ -1,5 +1,5 @@
-/* comm/net/resolve.c: names to addresses within a deadline. The C library's resolver has none: with a name server that does not answer it
- * takes 10 s and more. */
+/* comm/net/resolve.c: resolves names to addresses with a deadline. The C library's resolver has no deadline:
+ * it takes 10 s and more if the name server does not answer. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* comm/recorder/file.c: see file.h.
  *
- * Writers map the file, so two things must hold that a plain file does not give: its blocks are there before anyone
- * writes (posix_fallocate; otherwise a full disk is SIGBUS), and nobody shrinks it (a memfd is sealed; a file is ours,
+ * Writers map the file. That needs two things that a plain file does not give. Its blocks exist before anyone
+ * writes (posix_fallocate; otherwise a full disk is SIGBUS). Nobody shrinks it (a memfd is sealed; a file has
  * mode 0600). Readers use read(2), never a mapping. */
 #include "comm/recorder/file.h"
 
@@ -49,7 +49,7 @@ static int make_file(const char *dir, const char *job, const char *host, const c
     snprintf(name, sizeof(name), "gyre-%s.%s%s%s.rec", job, host, *part != '\0' ? "." : "", part);
     plain(name);
     if (asprintf(&full, "%s/%s", dir, name) < 0)
-        return -1; /* the memfd will say that there is no memory */
+        return -1; /* the memfd will fail with "no memory" */
     const char *step = "be made";
     int fd = open(full, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int err = fd < 0 ? errno : 0;

@@ -19,9 +19,10 @@
 #include "comm/recorder/file.h"
 
 static comm_recorder_slot_t last_resort; /* when there is not even a page of memory */
-static comm_recorder_t own;              /* this process's, where no launcher made one; slots NULL: none */
+static comm_recorder_t own;              /* this process's, if no launcher made one; slots NULL: not made */
 
-/* Held while a thread of this process records. Not in the slot, so that nobody who dies can leave it taken there. */
+/* Held while a thread of this process records. Not in the slot: a process that dies must not leave it taken
+ * there. */
 static base_bias_t turn;
 
 static void take_turn(void)
@@ -85,7 +86,7 @@ static comm_recorder_slot_t *map_shared(int fd, int64_t index)
     return (comm_recorder_slot_t *)(void *)(at + (offset - first));
 }
 
-/* A recorder of this process alone, for gyre-doctor --job; or memory that nobody else sees. */
+/* Makes a recorder of this process alone, for gyre-doctor --job; or memory that no other process sees. */
 static comm_recorder_slot_t *map_own(const char *job, int rank, int size)
 {
     char part[48];

@@ -1,15 +1,16 @@
-/* comm/recorder/recorder.h: the flight recorder: what each rank is doing, in shared memory that outlives it.
+/* comm/recorder/recorder.h: the flight recorder: what each rank is doing, in shared memory that outlives the
+ * rank.
  *
- * ucx-run makes one for the ranks of a host and passes its descriptor (GYRE_RECORDER_FD); the rank with local number i
- * writes slot i, the launcher reads all of them when something goes wrong. A process that no ucx-run started makes one
- * for itself. It is a memfd, or a file below GYRE_RECORD (ucx-run --record), which is there even when everybody is
- * dead; gyre-doctor --job finds either. Plain stores, no system call.
+ * ucx-run makes one for the ranks of a host and passes its descriptor (GYRE_RECORDER_FD). The rank with local
+ * number i writes slot i; the launcher reads all slots when something fails. A process without ucx-run makes
+ * a recorder for itself. It is a memfd, or a file below GYRE_RECORD (ucx-run --record), which remains when
+ * all ranks are dead; gyre-doctor --job finds either. Plain stores, no system call.
  *
  *     0                 COMM_RECORDER_HEAD                                       the size of the memfd or file
  *     | head | nothing  | slot 0 | slot 1 | ...                        | nothing |
  *
- * The head is written once, before anyone else sees the recorder. A slot is its rank's, but for the last fields, which
- * are the launcher's. Readers take nothing in it for granted: file.h. */
+ * The head is written once, before another process sees the recorder. A rank writes its slot, except the last
+ * fields, which the launcher writes. Readers check everything in it: file.h. */
 #ifndef COMM_RECORDER_RECORDER_H
 #define COMM_RECORDER_RECORDER_H
 
@@ -17,9 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's messages.
- * COMM_CALL_DEVICE: on the memory of a device; COMM_CALL_REGISTERED: which is registered, and read by peers
- * directly; COMM_CALL_CAPTURED: into a graph. */
+/* COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's
+ * messages. COMM_CALL_DEVICE: on the memory of a device. COMM_CALL_REGISTERED: on registered device memory
+ * that peers read directly. COMM_CALL_CAPTURED: into a graph. */
 typedef enum {
     COMM_CALL_SCALED = 1,
     COMM_CALL_RECV = 2,
@@ -29,15 +30,15 @@ typedef enum {
     COMM_CALL_CAPTURED = 32
 } comm_call_flags_t;
 
-/* One call as it was made: enough to say who called what, and to compare ranks. 40 bytes, no pointers: it
+/* One call with its arguments: enough to report it and to compare ranks. 40 bytes, no pointers, since it
  * travels in messages and lies in shared memory. */
 typedef struct {
     uint32_t seq;   /* number of the call on its communicator, from 1 */
-    uint8_t op;     /* coll_op_t; 0: none */
+    uint8_t op;     /* coll_op_t; 0: no call */
     uint8_t type;   /* gyre_type_t */
     uint8_t redop;  /* gyre_redop_kind_t */
     uint8_t flags;  /* comm_call_flags_t */
-    int32_t root;   /* or peer; -1: none */
+    int32_t root;   /* or peer; -1: no root */
     uint32_t sig;   /* hash of all that must agree */
     uint64_t count; /* elements as the caller gave them */
     uint32_t algo;  /* coll_algo_t */
@@ -53,14 +54,14 @@ typedef struct {
     int32_t pid;
     _Atomic uint32_t head;       /* calls recorded so far; call k lies in calls[k % COMM_RECORDER_CALLS] */
     _Atomic int64_t started_ns;  /* base_now() at the start of the newest call */
-    _Atomic int32_t waiting_for; /* rank that the newest call waits for; -1: none */
+    _Atomic int32_t waiting_for; /* rank that the newest call waits for; -1: no rank */
     uint32_t pad;
     comm_call_t calls[COMM_RECORDER_CALLS];
     char error[512]; /* last-error text once state is 3 */
-    /* the launcher's: */
+    /* written by the launcher: */
     _Atomic int32_t child;    /* process id; 0: not started */
     _Atomic int32_t status;   /* as waitpid gives it, once ended_ns is set */
-    _Atomic int64_t ended_ns; /* base_now() when it was found dead; 0: it was not */
+    _Atomic int64_t ended_ns; /* base_now() when it was found dead; 0: not found dead */
 } __attribute__((aligned(64))) comm_recorder_slot_t;
 
 enum { COMM_RECORDER_HEAD = 4096, COMM_RECORDER_VERSION = 1, COMM_RECORDER_SLOTS_MAX = 1 << 16 };
@@ -68,40 +69,41 @@ enum { COMM_RECORDER_HEAD = 4096, COMM_RECORDER_VERSION = 1, COMM_RECORDER_SLOTS
 typedef struct {
     char magic[8]; /* "GYREREC\n" */
     uint32_t version, slot_bytes;
-    int32_t slots, size; /* here; ranks of the job, on all hosts */
+    int32_t slots, size; /* on this host; ranks of the job, on all hosts */
     int32_t maker;       /* process id of ucx-run or of the rank itself */
-    int32_t launcher;    /* 1: ucx-run made it and notes who ends, and how */
+    int32_t launcher;    /* 1: ucx-run made it and notes which processes end, and how */
     int64_t made_ns;     /* base_now() */
     int64_t wall_ns;     /* the wall clock at that time, since 1970 */
-    char boot[40];       /* the host's boot: base_now() means nothing after another */
+    char boot[40];       /* the host's boot: base_now() of different boots cannot be compared */
     char job[64], host[256];
 } comm_recorder_head_t;
 
 /* Bytes of a recorder for `slots` ranks. */
 size_t comm_recorder_bytes(int slots);
-/* This process's slot: in GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or in a recorder of its own. Never fails: falls back
- * to memory that nobody else sees. */
+/* Opens this process's slot: in GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or in a recorder of its own. Never
+ * fails: falls back to memory that no other process sees. */
 comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size);
-/* A recorder of its own in a file is removed if the rank left without an error. */
+/* Closes the slot. A file that this process made is removed if the rank left without an error. */
 void comm_recorder_close(comm_recorder_slot_t *slot);
-/* Hot path: begin and end of a call. Threads of one process take turns. `now`: base_now(), which the caller has read
- * anyway. */
+/* Hot path: begin and end of a call. Threads of one process take turns. `now`: base_now(), which the caller
+ * has read already. */
 void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now);
-/* The newest call has been waiting for `rank` for a while. */
+/* Notes that the newest call has been waiting for `rank` for a while. */
 static inline void comm_recorder_wait(comm_recorder_slot_t *slot, int rank)
 {
     atomic_store_explicit(&slot->waiting_for, rank, memory_order_relaxed);
 }
-/* The newest call began at `now` or shortly before: for calls whose beginning passed `now` = 0, once they last. */
+/* Notes that the newest call began at `now` or shortly before: for long calls whose beginning passed `now` =
+ * 0. */
 static inline void comm_recorder_since(comm_recorder_slot_t *slot, int64_t now)
 {
     atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
 }
-/* What this process's own slot says of it, from any of its threads: for those that wait for this rank. */
+/* What this process's own slot holds, read by any of its threads: for the ranks that wait for this rank. */
 enum { COMM_DOING_CALLS = 3 };
 typedef struct {
     uint32_t state;                      /* the slot's */
-    int waiting_for;                     /* world rank that the newest call waits for; -1: nobody */
+    int waiting_for;                     /* world rank that the newest call waits for; -1: no rank */
     double seconds;                      /* since the newest call began; < 0: just now */
     int calls_n;                         /* recorded, COMM_DOING_CALLS at most */
     comm_call_t calls[COMM_DOING_CALLS]; /* newest first */

@@ -1,7 +1,7 @@
-/* comm/ucx/arrivals.c: what has come over UCX and was not received yet.
+/* comm/ucx/arrivals.c: messages that arrived over UCX and were not received yet.
  *
- * Messages are UCP active messages: a header of our own (who, which lane, which number, tag, present call) and the
- * payload, eager or by rendezvous (link.c says which). Arrivals wait in inboxes per group, rank and lane, in order of
+ * Messages are UCP active messages: Gyre's header (sender, lane, number, tag, present call) and the payload,
+ * eager or by rendezvous (link.c chooses). Arrivals wait in inboxes per group, rank and lane, in order of
  * their numbers, since UCX does not promise an order between the two kinds. */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +89,8 @@ static void inbox_insert(ucx_inbox_t *inbox, ucx_arrival_t *arrival)
         inbox->tail = arrival;
 }
 
-/* Drops an inbox's messages; all: those whose payload has come, too. UCX tells the sender of a rendezvous that it is over. */
+/* Drops an inbox's messages; all: those whose payload has come, too. UCX reports the end of a rendezvous to
+ * its sender. */
 static void inbox_drop(ucx_inbox_t *inbox, int all)
 {
     ucx_arrival_t **link = &inbox->head;
@@ -139,7 +140,7 @@ ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void
     ug = ucx_group_of(&header);
     if (!ug || ug->leave_by != 0) {
         log_debug("ucx: dropped a message for a communicator that is gone");
-        return UCS_OK; /* which tells the sender of a rendezvous that it is over */
+        return UCS_OK; /* UCX then reports the end of the rendezvous to its sender */
     }
     if (header.source < 0 || header.source >= ug->group->n || header.lane >= COMM_LANES ||
         header.bytes != bytes) {
@@ -158,7 +159,7 @@ ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void
     if (inbox && header.taken > inbox->acked)
         inbox->acked = header.taken;
     if (header.number == UCX_NO_NUMBER)
-        return UCS_OK; /* no inbox: the next message says it again */
+        return UCS_OK; /* no inbox: the next message repeats it */
     arrival = inbox ? arrival_new() : NULL;
     if (!arrival) {
         arrivals.lost = 1;

@@ -1,4 +1,5 @@
-/* comm/ucx/config.c: which of UCX's options Gyre sets, and why. The user's own UCX_* variables always win. */
+/* comm/ucx/config.c: the options of UCX that Gyre sets, and why. The user's own UCX_* variables always
+ * win. */
 #include <dirent.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -20,7 +21,7 @@ static int takes_old_names(void)
     return major == 1 && minor < 15;
 }
 
-/* Sets option UCX_`name` unless the user did, who knows better. old_name: what releases before 1.15 call it. */
+/* Sets option UCX_`name` unless the user set it. old_name: its name in releases before 1.15. */
 static void modify(ucp_config_t *config, const char *name, const char *old_name, const char *value)
 {
     char variable[64];
@@ -32,7 +33,8 @@ static void modify(ucp_config_t *config, const char *name, const char *old_name,
         log_info("this UCX does not know %s", variable);
 }
 
-/* Do the user's UCX_TLS (a list of transports, after ^ of those to leave out) leave any of `names` in? */
+/* Do the user's UCX_TLS (a list of transports; after ^, of transports to leave out) leave any of `names`
+ * in? */
 static int may_use(const char *const *names)
 {
     const char *list = base_env("UCX_TLS");
@@ -52,7 +54,7 @@ static int may_use(const char *const *names)
     return named != without;
 }
 
-/* Is there a Soft-RoCE device? Its driver is the one that tells its network card in a file `parent`. */
+/* Is there a Soft-RoCE device? Only its driver names its network card in a file `parent`. */
 static int have_soft_roce(void)
 {
     static const char devices[] = "/sys/class/infiniband";
@@ -132,7 +134,8 @@ int ucx_links(void)
     return links;
 }
 
-/* UCX sends an eager message over one device unless told otherwise; a chunk of a collective is cut in pieces that go over all. */
+/* By default UCX sends an eager message over one device. A chunk of a collective is cut in pieces that go
+ * over all devices. */
 static void stripe(ucp_config_t *config, uint32_t piece)
 {
     char value[16];
@@ -157,16 +160,16 @@ void ucx_configure(ucp_config_t *config, uint32_t piece)
 
     /* We have shared memory of our own, and UCX's leaves files in /dev/shm when a rank is killed. */
     modify(config, "TLS", "TLS", "^sm");
-    /* With UCX's own settings a lost host is never noticed by an idle connection: ask for its death within about 4 s.
-     * (comm/ucx/sockets.c says why nothing bounds connections with data under way.) */
+    /* With UCX's own settings an idle connection never notices a lost host. Ask for its death within about 4
+     * s. (comm/ucx/sockets.c has the reason why nothing bounds connections with data under way.) */
     if (may_use(tcp)) {
         modify(config, "TCP_KEEPIDLE", "KEEPIDLE", "1s");
         modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
         modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
         stripe(config, piece);
     }
-    /* Over Soft-RoCE the address that UCX compares is not where it looks: it would drop every datagram, those that
-     * connect the other transports included, and end the process after 30 s. */
+    /* Over Soft-RoCE UCX compares an address at the wrong place. It would drop every datagram, also those
+     * that connect the other transports, and end the process after 30 s. */
     if (may_use(ud) && have_soft_roce())
         modify(config, "UD_VERBS_ETH_DGID_CHECK", "UD_ETH_DGID_CHECK", "n");
 }

@@ -1,9 +1,10 @@
 /* comm/ucx/link.c: links over the process's UCX worker (worker.c).
  *
- * A message goes *eagerly*, at once, or by *rendezvous*, when the receiver has asked for it. Rendezvous needs no copy and no memory
- * at the receiver, but over TCP each message waits for a round trip during which the wire is idle: two hosts at 1 Gbit/s got 65 % of
- * it with chunks of 256 KiB. Eager messages keep the wire busy, and would fill the memory of a receiver that is late.
- * So they are counted, per lane, and a sender that is WINDOW ahead of its receiver goes on by rendezvous. */
+ * A message goes *eagerly*, at once, or by *rendezvous*, when the receiver has asked for it. Rendezvous needs
+ * no copy and no memory at the receiver. But over TCP each rendezvous waits for a round trip during which the
+ * wire is idle: two hosts at 1 Gbit/s got 65 % of the bandwidth with chunks of 256 KiB. Eager messages keep
+ * the wire busy, and would fill the memory of a receiver that is late. Eager messages are therefore counted,
+ * per lane. A sender that is WINDOW ahead of its receiver continues by rendezvous. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +15,15 @@
 enum { GRACE_MS = 1500, LEAVE_MS = 1000 };
 /* How much of an operation's deadline others may take to give back what a failed group has offered them: one part of so many. */
 enum { PATIENCE_PART = 4 };
-/* Eager bytes per lane that a receiver may be behind: 3.4 ms at 10 Gbit/s, or 34 ms at 1 Gbit/s, in which a receiver that shares
- * its core gets its turn. Small messages, which are not worth a rendezvous, may go as far again, then they wait. */
+/* Eager bytes per lane that may be sent and not yet received: 3.4 ms at 10 Gbit/s, or 34 ms at 1 Gbit/s. A
+ * receiver that shares its core gets its turn in that time. Small messages, which are not worth a rendezvous,
+ * may go as far again; then they wait. */
 enum {
     WINDOW = 4 << 20,
     SMALL = 4096,
     EAGER_MOST = 1 << 20, /* over TCP: longer than this, one round trip does not matter and a copy does */
-    OVERHEAD = 256        /* what a message costs beside its payload: header, UCX's descriptor, ours */
+    /* cost of a message in addition to its payload: its header, UCX's descriptor, Gyre's */
+    OVERHEAD = 256
 };
 #define MS ((base_time_t)1000000)
 
@@ -35,7 +38,7 @@ typedef struct {
 
 typedef struct ucx_link {
     comm_link_t base;
-    struct ucx_link *next; /* among those that are closed, but not freed yet */
+    struct ucx_link *next; /* in the list of links that are closed and not freed yet */
     ucx_peer_t *peer;      /* NULL until the first message is sent, or received by rendezvous */
     ucx_inbox_t *inbox;
     uint64_t sent;
@@ -91,11 +94,12 @@ static ucx_header_t header_of(const ucx_link_t *link)
                            .dest = link->base.peer,
                            .lane = (uint32_t)link->base.lane};
 
-    comm_board_read(group->board, &header.call); /* stays zero if there was none */
+    comm_board_read(group->board, &header.call); /* stays zero without a call */
     return header;
 }
 
-/* Tells the sender how much was received if it has not heard for long. If that cannot be sent now, the next receive tries again. */
+/* Reports to the sender how much was received, after each quarter of the window. If the report cannot be sent
+ * now, the next receive tries again. */
 static gyre_status_t tell_taken(ucx_link_t *link)
 {
     ucx_inbox_t *inbox = link->inbox;
@@ -116,7 +120,7 @@ static gyre_status_t tell_taken(ucx_link_t *link)
             return status;
     }
     if (link->peer->failed != UCS_OK)
-        return GYRE_OK; /* who sends or receives on it is told */
+        return GYRE_OK; /* a send or a receive on it returns the error */
     link->telling.header = header_of(link);
     link->telling.header.number = UCX_NO_NUMBER;
     request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->telling.header, sizeof link->telling.header,
@@ -147,7 +151,7 @@ static int choose_way(const ucx_link_t *link, size_t bytes, uint32_t *cost, uint
     if (bytes > room || ahead + bytes + OVERHEAD > room)
         return !small;
     *cost = (uint32_t)bytes + OVERHEAD;
-    *flags = wire || small ? UCP_AM_SEND_FLAG_EAGER : 0; /* UCX knows best what other adapters do */
+    *flags = wire || small ? UCP_AM_SEND_FLAG_EAGER : 0; /* for other adapters UCX chooses */
     return 1;
 }
 
@@ -257,8 +261,8 @@ static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
     return GYRE_OK;
 }
 
-/* Whoever has only received so far has no connection of its own to be told about: UCX has made that end by itself. A rank that
- * has had to sleep takes it over. */
+/* A rank that has only received so far has no connection of its own: UCX made its end by itself and reports
+ * no errors on it. A rank that sleeps takes over that end. */
 static gyre_status_t listen_to(ucx_link_t *link)
 {
     comm_ucx_group_t *ug = ucx_of(link->base.group);
@@ -514,7 +518,7 @@ static void leave_begins(comm_group_t *group)
 {
     comm_ucx_group_t *ug = ucx_of(group);
     const int failed = comm_group_failed(group);
-    /* Whoever computes gives back what it was offered when it next calls Gyre. */
+    /* A rank that computes gives back what it was offered when it next calls Gyre. */
     const double timeout_s = group->world->timeout_s > 0 ? group->world->timeout_s : 1000;
     const base_time_t patience = failed ? (base_time_t)(timeout_s / PATIENCE_PART * 1e9) : 0;
 
@@ -527,18 +531,21 @@ static void leave_begins(comm_group_t *group)
     }
 }
 
-/* After an error, messages may be under way in buffers that the caller is about to free, and UCX can cancel neither a rendezvous
- * that was offered nor one that has begun. So:
+/* After an error, messages may be under way in buffers that the caller is about to free. UCX can cancel
+ * neither a rendezvous that was offered nor one that has begun. So:
  *
- *  - Each side gives back, unread, what it was offered and will not take: as it closes its own links, and when the other
- *    side asks for it (UCX_WITHDRAWN), which any call of Gyre over UCX answers, whatever communicator it is for. What has begun ends by
- *    itself. Either way the connection stays whole, and other groups notice nothing.
- *  - The connection is cut, which ends everything on it, at once if it is broken or the peer dead. Otherwise the peer has a second:
- *    what it has not read yet of groups that are gone here is lost to it with the connection. If others here need that,
- *    too, it has a quarter of an operation's deadline.
- *  - A group that has not failed cuts nothing that others need.
+ *  - Each side gives back, unread, the offers that it will not take. It does so when it closes its own
+ *    links, and when the other side asks for it (UCX_WITHDRAWN). Any call of Gyre over UCX answers that
+ *    request, for every communicator. A transfer that has begun ends by itself. In both cases the connection
+ *    stays whole, and other groups notice nothing.
+ *  - Cutting the connection ends everything on it. It is cut at once if it is broken or the peer is dead.
+ *    Otherwise the peer has a second: with the connection it loses what it has not read yet of groups that
+ *    are gone here. If other groups here need the connection, too, the peer has a quarter of an operation's
+ *    deadline.
+ *  - A group that has not failed cuts nothing that other groups need.
  *
- * What the link itself still has to say to the peer is no reason to wait: it stays until that is said. */
+ * What the link itself still has to send to the peer is no reason to wait: the link stays until it is
+ * sent. */
 static void ucx_close(comm_link_t *base)
 {
     ucx_link_t *link = (ucx_link_t *)base;

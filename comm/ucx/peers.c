@@ -1,5 +1,5 @@
-/* comm/ucx/peers.c: connections over UCX to other processes' workers, shared by the groups that meet there; and which of those that
- * have failed are a group's concern. */
+/* comm/ucx/peers.c: connections over UCX to other processes' workers, shared by the groups that have ranks
+ * there; and which failed connections concern a group. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,13 +93,13 @@ static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     return GYRE_OK;
 }
 
-/* Did it fail before this group was made, so that it is none of its? */
+/* Did it fail before this group was made? Then it does not concern the group. */
 static int failed_before(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
 {
     return peer->failed != UCS_OK && peer->failed_at <= ug->made_at;
 }
 
-/* The connection that the group has with the process of that address; NULL: none yet. */
+/* The connection of the group with the process of that address; NULL: not made yet. */
 static ucx_peer_t *find_peer(const comm_ucx_group_t *ug, uint64_t hash)
 {
     ucx_peer_t *found = NULL;
@@ -125,7 +125,7 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     return GYRE_OK;
 }
 
-/* Waits for a request of ours, a short time. breathe: other threads may have the lock meanwhile. */
+/* Waits for one of Gyre's requests, a short time. breathe: other threads may have the lock meanwhile. */
 static void finish(ucs_status_ptr_t request, base_time_t until, int breathe)
 {
     if (!UCS_PTR_IS_PTR(request))
@@ -196,8 +196,9 @@ gyre_status_t ucx_peers_list_failed(comm_ucx_group_t *ug)
     return GYRE_OK;
 }
 
-/* A connection with `rank` has failed at the other end, unheard of here, where UCX may only have received over it: then it has made
- * its end by itself, tells nobody that it is dead, and would give it to the first who asks for a connection. */
+/* A connection with `rank` has failed at the other end only. UCX may have only received over it here. Then
+ * UCX made its end by itself, reports to nobody that it is dead, and would return it for the next connection
+ * to that rank. So it is failed here, too. */
 static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
 {
     ucx_peer_t *peer;
@@ -213,8 +214,8 @@ static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
     if (status != GYRE_OK)
         return status;
     ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
-    peer->failed_at =
-        ug->made_at; /* as at the other end: it is not this group's, and still that of the earlier ones */
+    /* as at the other end: it does not concern this group, only the earlier ones */
+    peer->failed_at = ug->made_at;
     if (made)
         ucx_peer_cut(peer);
     return GYRE_OK;

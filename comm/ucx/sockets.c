@@ -1,16 +1,19 @@
-/* comm/ucx/sockets.c: the TCP sockets that UCX makes: keepalive for those that it accepts, an end for those that lead nowhere.
+/* comm/ucx/sockets.c: the TCP sockets that UCX makes: sets keepalive on those that it accepts, and ends those
+ * that get no answers.
  *
- * UCX sets TCP keepalive as comm/ucx/config.c asks it to, but on connections that it opens only, not on those that it accepts.
- * Listening sockets hand it on to the connections that they accept, so they are told once, when the worker is made: they are
- * those that it makes.
+ * UCX sets TCP keepalive as comm/ucx/config.c asks, but only on connections that it opens, not on those that
+ * it accepts. An accepted connection inherits keepalive from its listening socket. So keepalive is set once
+ * on the listening sockets, when the worker is made: they are those that appear during its making.
  *
- * TCP_USER_TIMEOUT stays off. It would bound how long lost data is sent again, but also how long a receiver may leave its window
- * shut, and UCX empties its sockets inside Gyre's calls only: a rank that computes for longer would look dead, though its kernel
- * answers every probe. What tells the two apart is in the kernel's account of a connection (TCP_INFO): a kernel that lives
- * acknowledges, be it only that its window is shut. So a rank that waits in UCX looks at that account twice a second, and
- * shuts down what was sent again and again without an answer for as long as a host may be silent (GYRE_HEARTBEAT), counted from
- * the loss: how long a connection was idle before it says nothing. This is for one of several links that is cut while the
- * bootstrap's lives; a silent host is the watcher's to notice. */
+ * TCP_USER_TIMEOUT stays off. It would bound how long lost data is sent again, but also how long a receiver
+ * may leave its window shut. UCX empties its sockets inside Gyre's calls only: a rank that computes for
+ * longer would look dead, though its kernel answers every probe. The kernel's account of a connection
+ * (TCP_INFO) shows the difference: a living kernel acknowledges, even with its window shut.
+ *
+ * A rank that waits in UCX therefore reads that account twice a second. It shuts down a connection whose data
+ * was sent again and again without an answer for GYRE_HEARTBEAT. The time counts from the loss, since the
+ * idle time of a connection proves nothing. This serves a job in which one of several links is cut and the
+ * bootstrap's link works; the watcher notices a silent host. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>

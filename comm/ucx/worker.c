@@ -1,7 +1,8 @@
-/* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process, and the groups that use it.
+/* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process, and the groups
+ * that use it.
  *
- * The worker is made when the first group needs it and ends with the last. Every group tells all its ranks its worker's
- * address when it is made: O(n) memory, for now. */
+ * The worker is made when the first group needs it and ends with the last. Every group sends its worker's
+ * address to all its ranks when it is made: O(n) memory, for now. */
 #include "comm/ucx/ucx.h"
 
 #include <poll.h>
@@ -103,8 +104,8 @@ static ucs_status_t make_context(uint32_t piece)
     return status;
 }
 
-/* What memory it can send from and receive into. A UCX knows CUDA's if it was built with CUDA and its modules for it have found a
- * driver. */
+/* The kinds of memory that it can send from and receive into. UCX knows CUDA's if it was built with CUDA and
+ * its CUDA modules have found a driver. */
 static uint64_t ask_kinds(ucp_context_h context)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
@@ -236,8 +237,8 @@ void ucx_introduce(uint32_t word[COMM_SAID_WORDS])
     ucx_unlock();
 }
 
-/* Shorter pieces are needed to stripe the chunks of a collective, and cost more where one link carries all. Those whose UCX
- * runs already cannot change theirs, so who joins them follows. */
+/* Shorter pieces are needed to stripe the chunks of a collective, and cost more where one link carries all. A
+ * process whose UCX already runs cannot change its piece, so the ranks that join it take its piece. */
 static gyre_status_t agree_on_piece(const comm_group_t *group, uint32_t *piece)
 {
     enum { WHOLE = 64 << 10 /* UCX's own */, STRIPED = 16 << 10 };
@@ -299,8 +300,8 @@ static gyre_status_t begin(comm_group_t *group, uint32_t *bytes, uint32_t *faile
     return status;
 }
 
-/* A record: 4 bytes of length, the worker's address, and from failed_at on the hashed addresses of those with whom connections
- * have failed, 0 where there are fewer than most_failed. */
+/* A record: 4 bytes of length, the worker's address, and from failed_at on the hashed addresses to which
+ * connections have failed; 0 after the last, up to most_failed. */
 static void write_record(const comm_ucx_group_t *ug, unsigned char *record, size_t failed_at)
 {
     const uint32_t length = (uint32_t)ucx.address_bytes;

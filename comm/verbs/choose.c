@@ -124,8 +124,8 @@ static int named(const verbs_port_t *port, const char *list)
     return 0;
 }
 
-/* The active port that `a` is compared with: nearer first, then faster, then by name and number, so that all hosts of a kind
- * number their rails alike. */
+/* Orders active ports: nearer first, then faster, then by name and number. Hosts of one kind thus number
+ * their rails alike. */
 static int before(const verbs_port_t *a, const verbs_port_t *b)
 {
     int names = strcmp(a->name, b->name);
@@ -153,7 +153,8 @@ static int best_of(const verbs_port_t *ports, int n, const char *list, const int
     return best;
 }
 
-/* Goes with the first one as a further rail? What the user names is taken; only link layers cannot be mixed. */
+/* Can the port be a further rail with the first one? A port that the user names is taken; only link layers
+ * cannot be mixed. */
 static int goes_with(const verbs_port_t *port, const verbs_port_t *first, const char *list)
 {
     if (port->roce != first->roce)

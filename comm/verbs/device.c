@@ -1,7 +1,7 @@
-/* comm/verbs/device.c: the process's rails: which ports of which adapters it uses, and as whom.
+/* comm/verbs/device.c: the process's rails: the ports of adapters that it uses, and its address at each.
  *
- * They are opened when the first group needs them and closed with the last. The nearest ports are chosen; where there is
- * only one, nobody looks for what is near, since finding a machine's devices takes a while. */
+ * Rails are opened when the first group needs them and closed with the last. The nearest ports are chosen.
+ * With one port only, nothing is measured, since finding a machine's devices takes a while. */
 #include "comm/verbs/verbs.h"
 
 #include <errno.h>
@@ -112,7 +112,7 @@ static void measure_distances(verbs_port_t *ports, int n)
 
 /* ---- GIDs ---------------------------------------------------------------------------------------------- */
 
-/* The first line of a file of the port's in /sys; "" if there is none. */
+/* Reads the first line of a file of the port in /sys; "" if there is no such file. */
 static void read_word(const verbs_rail_t *rail, const char *file, int index, char *word, size_t bytes)
 {
     char path[256];
@@ -273,7 +273,7 @@ static gyre_status_t start(void)
             continue;
         }
         close_rail(rail);
-        /* Ports that the user named must work; of those that we chose, one will do. */
+        /* Ports that the user named must all work; of those that Gyre chose, one must work. */
         if (*base_setting_string(SET_VERBS_DEVICES) == '\0' && (i + 1 < count || rails.count > 0)) {
             log_warning("verbs: going on without one port of several: %s", gyre_last_error());
             status = GYRE_OK;
@@ -354,7 +354,8 @@ void verbs_rail_events(verbs_rail_t *rail)
 {
     struct ibv_async_event event;
 
-    /* Whom an event concerns cannot go before it is acknowledged: what makes a queue go waits for that. */
+    /* The object of an event cannot be destroyed before the event is acknowledged: destroying a queue pair
+     * waits for that. */
     for (; ibv_get_async_event(rail->context, &event) == 0; ibv_ack_async_event(&event)) {
         verbs_link_t *link = NULL;
         comm_verbs_group_t *vg = NULL;
@@ -372,8 +373,8 @@ void verbs_rail_events(verbs_rail_t *rail)
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
-            link =
-                event.element.qp->qp_context; /* NULL: the one for datagrams, whose completions say it, too */
+            /* NULL: the one for datagrams, whose completions report it, too */
+            link = event.element.qp->qp_context;
             break;
         case IBV_EVENT_COMM_EST:
         case IBV_EVENT_QP_LAST_WQE_REACHED:

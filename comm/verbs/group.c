@@ -16,7 +16,8 @@
 
 enum { BATCH = 32, CQ_LEAST = 512, LOOK_TURNS = 8, OFTEN = 16 };
 
-/* ---- whose queue pair is it? ----------------------------------------------------------------------------- */
+/* ---- finding a queue pair's link
+ * ------------------------------------------------------------------------- */
 
 static size_t place_hash(uint32_t qpn, int rail, size_t room)
 {
@@ -94,7 +95,7 @@ void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...)
     }
 }
 
-/* What adapters say besides completions. Looked at before sleeping only: who is on time needs none of it. */
+/* The adapters' events. Read before sleeping only: a rank that is on time does not need them. */
 static void look_at_events(comm_verbs_group_t *vg)
 {
     int event;
@@ -133,7 +134,7 @@ static void dispatch(comm_verbs_group_t *vg, int rail, const struct ibv_wc *wc)
         verbs_completion(vg, *place, wc);
 }
 
-/* Tells what could not be told when it was due for want of room in a send queue. */
+/* Sends the control messages that had no room in a send queue when they were due. */
 static void tell(comm_verbs_group_t *vg)
 {
     comm_group_t *group = vg->group;
@@ -200,8 +201,8 @@ int verbs_poll_often(comm_verbs_group_t *vg)
     return OFTEN / 4;
 }
 
-/* Sends and receives that wait look by themselves. This is for what comes besides: hellos of peers, and what a schedule is not ready for
- * yet; so not every time. */
+/* Sends and receives that wait poll by themselves. This call polls for the rest, so not every time: hellos of
+ * peers, and messages that a schedule does not expect yet. */
 void verbs_progress(comm_group_t *group)
 {
     comm_verbs_group_t *vg = verbs_of(group);
@@ -210,7 +211,8 @@ void verbs_progress(comm_group_t *group)
         verbs_poll(vg);
 }
 
-/* Plain writes wake nobody. What is told from here on says that we do not watch, until enough is taken without a sleep again. */
+/* Plain writes wake no sleeper. Every message from here on reports that this rank does not watch, until it
+ * has taken enough messages without a sleep again. */
 static void stop_watching(comm_verbs_group_t *vg)
 {
     vg->naps++;
@@ -241,12 +243,12 @@ void verbs_sleep(comm_group_t *group, int ms)
     struct ibv_cq *cq;
     void *context;
 
-    /* Some peer was told since then that we watch, and no plain write would wake us. */
+    /* Since then some peer learned that this rank watches, and its plain write would not wake this rank. */
     if (vg->watched > 0) {
         verbs_arm(group);
         return;
     }
-    /* What came before events were asked for makes none: somebody must have looked since. */
+    /* Completions before events were asked for cause no event: the queues must have been polled since. */
     if (!vg->polled && verbs_poll(vg) > 0)
         return;
     look_at_events(vg);
@@ -360,7 +362,7 @@ static uint32_t ring_units(void)
                                       : (uint32_t)units;
 }
 
-/* The rails that this rank goes by: those that a try found, else, to be tried, all of the process. */
+/* The rails that this rank uses: those that a try found, else, to be tried, all of the process. */
 static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro_t *mine)
 {
     static const char joins_not[] = "RDMA was tried before and does not join the ranks of this job";
@@ -385,7 +387,7 @@ static gyre_status_t choose_rails(comm_verbs_group_t *vg, int quiet, verbs_intro
     return GYRE_OK;
 }
 
-/* *try: NULL where this rank knows already what a try would tell. */
+/* *try: NULL if this rank knows the result of a try already. */
 static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, verbs_try_t **try)
 {
     comm_verbs_group_t *vg = calloc(1, sizeof *vg);
@@ -417,14 +419,14 @@ static gyre_status_t begin(comm_group_t *group, int quiet, verbs_intro_t *mine, 
     return status;
 }
 
-/* What all ranks make of what they told each other: the same everywhere. */
+/* Judges the records of all ranks: the same result everywhere. */
 static gyre_status_t judge(comm_group_t *group, int quiet)
 {
     const verbs_card_t *cards = verbs_of(group)->cards;
 
     for (int r = 0; r < group->n; r++) {
         gyre_status_t status = (gyre_status_t)cards[r].status;
-        if (status != GYRE_OK && r == group->rank) /* it was told */
+        if (status != GYRE_OK && r == group->rank) /* the others got the reason */
             return quiet ? GYRE_ERR_UNSUPPORTED : status;
         if (status != GYRE_OK) {
             char text[160];
@@ -450,7 +452,7 @@ static gyre_status_t judge(comm_group_t *group, int quiet)
     return GYRE_OK;
 }
 
-/* Makes the group's objects and tells the others, with what this rank knows so far. */
+/* Makes the group's objects and sends the others this rank's record, with what it knows so far. */
 static gyre_status_t introduce(comm_group_t *group, int quiet, verbs_intro_t *intros, verbs_try_t **try,
                                comm_all_gather_fn all_gather, void *user)
 {
@@ -482,9 +484,9 @@ static tried_t tried(const verbs_intro_t *intros, int n)
     return intros[0].tried != 0 ? TRIED_BY_ALL : TRIED_BY_NONE;
 }
 
-/* Nearly always once through: ranks of a communicator that is split know what its ranks have tried, and those of the job's find that all
- * is as it should be. Else once more, over the rails that were agreed on; and where some have tried and newcomers have not,
- * all begin anew. */
+/* Nearly always one round: ranks of a split communicator know the result of an earlier try, and ranks of the
+ * job's communicator find all rails as they should be. Otherwise a second round, over the rails that were
+ * agreed on. If some ranks have tried and newcomers have not, all begin anew. */
 gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all_gather, void *user,
                             base_time_t deadline)
 {

@@ -1,16 +1,17 @@
 /* comm/verbs/hello.c: how two ranks learn each other's queue pairs when a link between them is first used.
  *
- * Every group has one datagram (UD) queue pair, whose address all ranks learn when the group is made; so what a rank keeps of
- * each other rank is one card, and queue pairs exist between ranks that talk only. Who needs a link says hello to its peer, with the
- * numbers of its queue pairs and the address of its ring, again and again until it is answered:
+ * Every group has one datagram (UD) queue pair, whose address all ranks learn when the group is made. A rank
+ * thus keeps one card of each other rank, and queue pairs exist only between ranks that communicate. A rank
+ * that needs a link sends its peer a hello, with the numbers of its queue pairs and the address of its ring,
+ * and repeats it until it is answered:
  *
  *     A: hello                 ->  B: makes the link if it has none; its queue pairs get ready to receive from A
  *     A: ready            <-  hello, knows
  *     A: hello, knows, ready   ->  B: ready
  *
- * Both may begin at once. Who is ready knows that its peer can receive. Hellos may be lost, doubled and overtake each other; one that
- * is not followed by READY is answered. Whoever sends one must know the token that its receiver told the group when it was
- * made, over the job's authenticated bootstrap. */
+ * Both may begin at once. A rank that is ready knows that its peer can receive. Hellos may be lost, doubled
+ * and overtake each other; a hello without READY after it is answered. The sender of a hello must know its
+ * receiver's token, which the receiver gave to the group over the job's authenticated bootstrap. */
 #include "comm/verbs/verbs.h"
 
 #include <errno.h>
@@ -303,7 +304,8 @@ int verbs_unanswered(const comm_group_t *group, char *text, size_t bytes)
     return count;
 }
 
-/* Late peers are the rule rather than the exception, so this is no error; but who waits in vain shall know early what for. */
+/* Late peers are common, so this is not an error; but a rank that waits in vain logs early what it waits
+ * for. */
 static void complain(verbs_link_t *link, base_time_t now)
 {
     const comm_verbs_group_t *vg = link->vg;
@@ -351,7 +353,7 @@ void verbs_hello_progress(comm_verbs_group_t *vg)
     }
 }
 
-/* ---- being told ---------------------------------------------------------------------------------------- */
+/* ---- received hellos ----------------------------------------------------------------------------------- */
 
 static int connect_qp(verbs_link_t *link, verbs_qp_t *qp, const verbs_address_t *theirs)
 {
@@ -375,8 +377,8 @@ static int connect_qp(verbs_link_t *link, verbs_qp_t *qp, const verbs_address_t 
         .qp_state = IBV_QPS_RTS,
         .timeout = vg->patience.timeout,
         .retry_cnt = vg->patience.retries,
-        /* Receives of its own never run out (ring.h). Shared ones may while the peer computes: then for ever (7); the
-         * deadline and the watcher stand guard. */
+        /* A link's own receives never run out (ring.h). Shared ones may while the peer computes: then retry
+         * forever (7); the deadline and the watcher end a wait. */
         .rnr_retry = link->vg->group->n - 1 > VERBS_SRQ_PEERS ? 7 : 6,
         .sq_psn = qp->psn,
         .max_rd_atomic = theirs->rd_atomic < rail->reads_out ? theirs->rd_atomic : rail->reads_out};
@@ -469,7 +471,7 @@ void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc)
                      verbs_wc_words((int)wc->status), (int)wc->status, verbs_wc_cause((int)wc->status));
     }
     if (!(wc->wr_id >> 32 & UD_RECEIVE)) {
-        /* Its number: those before it are done too, and one from before a RESET counts no more. */
+        /* Its number. The sends before it are done too; one from before a RESET does not count. */
         if ((int32_t)(slot + 1 - vg->ud_completed) > 0)
             vg->ud_completed = slot + 1;
         return;

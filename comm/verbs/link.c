@@ -1,14 +1,15 @@
 /* comm/verbs/link.c: links over verbs.
  *
  * A message goes one of four ways, chosen by the sender:
- *   short  up to VERBS_SHORT_MOST, while the receiver watches its ring: one plain inline write of a unit, found by looking at memory
- *   eager  up to eager_most: composed in the mirror of the peer's ring, one write with immediate data (inline up to VERBS_INLINE
- *          or so), copied out of the ring;
- *   rndv   larger, from a window: only its place travels; the receiver reads it by RDMA over all stripes, straight into its
- *          buffer if that lies in a window too, else through bounce buffers, and tells when it is done;
- *   bulk   larger, from other memory: in parts through the ring, so that the copies at both ends overlap.
- * The sender of a rendezvous need not do anything meanwhile, and nobody ever writes into a user's buffer but its
- * owner's adapter at its owner's request. */
+ *   short  up to VERBS_SHORT_MOST, while the receiver watches its ring: one plain inline write of a unit; the receiver
+ *          finds it by looking at memory
+ *   eager  up to eager_most: composed in the mirror of the peer's ring, one write with immediate data (inline up to
+ *          VERBS_INLINE or so), copied out of the ring
+ *   rndv   larger, from a window: only its place travels. The receiver reads it by RDMA over all stripes, straight into
+ *          its buffer if that lies in a window too, else through bounce buffers, and reports the end
+ *   bulk   larger, from other memory: in parts through the ring, so that the copies at both ends overlap
+ * The sender of a rendezvous need not do anything meanwhile. Only a rank's own adapter writes into a user's
+ * buffer, and only when that rank asks for it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@
 
 enum {
     EAGER_MOST = 8192,
-    GRACE_MS = 1500, /* in which the watcher tells why a connection broke, if the peer is dead */
+    /* time for the watcher to report why a connection broke, if the peer is dead */
+    GRACE_MS = 1500,
     LEAVE_MS = 1000,
     LINGER = 32,  /* looks at memory for each at the completion queue */
     BULK_OPEN = 1 /* comm_msg_t.pad: this message's parts are under way */
@@ -44,7 +46,7 @@ static gyre_status_t broken(verbs_link_t *link)
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
 
-/* The call that messages of this tag belong to, to be told to a peer that expects another. */
+/* The call that messages of this tag belong to; a peer that expects another call reports it. */
 static const comm_call_t *describe(verbs_link_t *link, comm_tag_t tag)
 {
     comm_group_t *group = link->base.group;
@@ -100,7 +102,7 @@ static int put_short(verbs_link_t *link, const void *buf, size_t bytes, comm_tag
     if (!verbs_tx_place(&link->tx, 1, &unit) || !verbs_qp_room(link, &link->qps[0]))
         return 0;
     link->brief.header = header_for(link, VERBS_SHORT, bytes, tag, bytes);
-    link->brief.header.bytes++; /* so that its first byte is not 0: verbs_short_t */
+    link->brief.header.bytes++; /* makes its first byte not 0: verbs_short_t */
     if (bytes > 0)
         memcpy(link->brief.payload, buf, bytes);
     verbs_tx_sent(&link->tx, 1, unit);
@@ -115,7 +117,7 @@ static void look_around(verbs_link_t *link)
     verbs_poll(link->vg);
 }
 
-/* The message counts as accepted only at its end, so that no other can come between its parts. */
+/* The message counts as accepted only at its end: no other may come between its parts. */
 static gyre_status_t send_parts(verbs_link_t *link, const unsigned char *buf, size_t bytes, comm_tag_t tag,
                                 comm_msg_t *msg)
 {
@@ -241,7 +243,7 @@ static void consume(verbs_link_t *link, size_t part)
         verbs_post_control(link);
 }
 
-/* The oldest packet that was not consumed; NULL: none. */
+/* The oldest packet that was not consumed; NULL: no packet. */
 static const verbs_header_t *head(verbs_link_t *link, verbs_kind_t *kind, size_t *part)
 {
     const verbs_rx_t *rx = &link->rx;
@@ -336,7 +338,7 @@ static gyre_status_t make_bounces(verbs_link_t *link)
     return GYRE_OK;
 }
 
-/* The next stripe, of those whose rails are near to where it goes. */
+/* The next stripe among those whose rails are near to the destination. */
 static int next_stripe(const verbs_link_t *link, int from)
 {
     int s = from;
@@ -365,7 +367,7 @@ static gyre_status_t pull_begin(verbs_link_t *link, void *buf, size_t bytes, con
     for (int s = 0; s < link->stripes; s++)
         near += (pull->keys.near & 1u << link->qps[s].rail) != 0;
     pull->stripe = next_stripe(link, link->stripes - 1);
-    /* Whole pages, so that no two stripes write to one. */
+    /* Whole pages: no two stripes write to one. */
     share = (bytes / (size_t)(near > 0 ? near : 1) + 4095) & ~(size_t)4095;
     pull->piece = share < VERBS_STRIPE_LEAST ? VERBS_STRIPE_LEAST : share;
     if (pull->piece > link->vg->rail[0]->message_most)
@@ -508,8 +510,8 @@ static int verbs_their_call(comm_link_t *base, comm_call_t *call)
     return link->know_their_call;
 }
 
-/* A look that finds nothing is mostly the way there and back; several in a row notice a message sooner, and disturb whoever
- * shares the core's caches less. */
+/* One look that finds nothing costs mostly the call. Several looks in a row notice a message sooner, and
+ * disturb the other threads of the core's caches less. */
 static int verbs_linger(comm_link_t *base)
 {
     verbs_link_t *link = (verbs_link_t *)base;
@@ -523,7 +525,7 @@ static int verbs_linger(comm_link_t *base)
 
 /* ---- leaving ------------------------------------------------------------------------------------------- */
 
-/* Does anybody still wait for what we sent? The peer that said farewell does not, nor does one that is gone. */
+/* Does a peer still wait for what this rank sent? A peer that sent its farewell or is gone does not. */
 static int is_owed(const verbs_link_t *link)
 {
     const comm_group_t *group = link->base.group;
@@ -532,8 +534,9 @@ static int is_owed(const verbs_link_t *link)
            comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) < 0;
 }
 
-/* Once per group, before its first link is closed: a queue pair that goes takes unsent messages with it. The farewell comes after
- * them, so when it has arrived they have. Who fails leaves at once: its peers are told by the watcher. */
+/* Once per group, before its first link is closed: destroying a queue pair discards unsent messages. The
+ * farewell is sent after them, so its arrival means theirs. After a failure the rank leaves at once: the
+ * watcher reports to its peers. */
 static void farewell(comm_verbs_group_t *vg)
 {
     size_t places = (size_t)vg->group->n * COMM_LANES;

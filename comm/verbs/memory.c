@@ -1,12 +1,15 @@
-/* comm/verbs/memory.c: which memory adapters may touch.
+/* comm/verbs/memory.c: the memory that adapters may access.
  *
- * Registering memory pins its pages, is a system call, and is remembered by address. If the memory is unmapped and something
- * else mapped there, an adapter still reads the old pages: the bug that libraries with caches fight with hooks into
- * malloc and munmap. Here there are no hooks, since only memory is remembered whose end this library itself brings about:
- * windows (comm/memory/window.c), which gyre_mem_alloc makes and gyre_mem_register adopts. A window is registered as a whole when it is
- * first used, under a number that is never given again; comm/memory/window.c calls window_gone before it unmaps it, and while it is
- * registered gives none of its pages back to the system. All other memory goes through registered buffers of our own
- * (link.c), with no system call; what it costs is a copy at each end, beside the transfer. */
+ * Registering memory pins its pages and is a system call, so the result is cached by address. A cache has a
+ * known bug: if the memory is unmapped and something else is mapped there, the adapter still reads the old
+ * pages. Other libraries hook malloc and munmap against it. Here are no hooks. The cache holds only memory
+ * whose end this library itself causes: windows (comm/memory/window.c), which gyre_mem_alloc makes and
+ * gyre_mem_register adopts. A window is registered as a whole when it is first used, under a number that is
+ * never given again. comm/memory/window.c calls window_gone before it unmaps a window, and returns none of
+ * its pages to the system while it is registered.
+ *
+ * All other memory goes through registered buffers of this transport (link.c), with no system call. That
+ * costs a copy at each end in addition to the transfer. */
 #include "comm/verbs/verbs.h"
 
 #include <errno.h>
@@ -119,7 +122,7 @@ typedef struct {
     verbs_keys_t keys; /* by rails of the process */
 } taking_t;
 
-/* Under the lock of comm/memory/window.c, so that the window cannot end meanwhile. */
+/* Called under the lock of comm/memory/window.c: the window cannot end meanwhile. */
 static void take(void *user, uint64_t id, void *base, size_t bytes)
 {
     taking_t *taking = user;

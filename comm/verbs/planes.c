@@ -97,7 +97,8 @@ static int is_used(const uint8_t *rail_of, int n, int planes, int r, int rail)
     return 0;
 }
 
-/* A rail of rank r for the plane after `planes` others; -1: none. The one that it would have by its number comes first. */
+/* Finds a rail of rank r for the plane after `planes` others; -1: there is no such rail. Prefers the rail
+ * with the plane's number. */
 static int rail_for(const ways_t *ways, const uint8_t *rail_of, int planes, int wanted, int r,
                     verbs_gap_t *gap)
 {

@@ -1,7 +1,7 @@
-/* comm/verbs/post.c: work requests of a link, and what their completions mean.
+/* comm/verbs/post.c: posts work requests of a link and handles their completions.
  *
- * Only every VERBS_SIGNAL-th write asks for a completion: it tells that those before it are done, too, as the send queue's places are
- * all that a completion of a write is needed for. Reads always ask for one. */
+ * Only every VERBS_SIGNAL-th write asks for a completion, which covers the writes before it. That is enough,
+ * since a completion of a write only frees places of the send queue. Reads always ask for one. */
 #include "comm/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -71,7 +71,8 @@ static void post_write(verbs_link_t *link, uint32_t imm, struct ibv_sge *piece, 
     post(link, qp, &wr, kind, 0);
 }
 
-/* What every message tells besides: credits, and whether we watch. Since the group was about to sleep, we do not. */
+/* The news in every message: credits, and whether this rank watches. It does not watch if the group was about
+ * to sleep meanwhile. */
 static uint32_t news(verbs_link_t *link)
 {
     int watching = link->watching && link->naps == link->vg->naps;
@@ -142,7 +143,8 @@ void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t
     link->pull.open += post(link, qp, &wr, VERBS_WR_READ, (uint64_t)bounce);
 }
 
-/* ---- receives: they only count messages, whose place the sender knows ------------------------------------ */
+/* ---- receives: they only count messages, whose place the sender chose
+ * ------------------------------------ */
 
 static void chain(struct ibv_recv_wr *wrs, uint32_t count)
 {
@@ -204,8 +206,8 @@ static void explain(verbs_link_t *link, const verbs_place_t *place, const struct
         verbs_wc_cause((int)wc->status), verbs_rail_state(rail), vg->patience.seconds);
 }
 
-/* Whether the peer watches, as its newest message says. If it no longer does it may be asleep already, with a message of
- * ours in its ring that it has not seen: this wakes it. */
+/* Notes whether the peer watches, by its newest message. If the peer stopped watching, it may be asleep
+ * already, with an unseen message of this rank in its ring: a control message wakes it. */
 static void note_watching(verbs_link_t *link, uint32_t news_of_them)
 {
     int watch = (news_of_them & VERBS_IMM_WATCHES) != 0;
@@ -233,7 +235,7 @@ int verbs_marks(verbs_link_t *link)
          * byte by byte writes the bit that is asked for last. */
         uint32_t mark = atomic_load_explicit(&at->mark, memory_order_acquire);
         if (!(mark & VERBS_IMM_MARK) || at->header.part >> 24 != VERBS_SHORT || !has_begun(at))
-            return count; /* none, only some of it, or a payload that comes with immediate data */
+            return count; /* absent, incomplete, or a payload that comes with immediate data */
         at->header.bytes--;
         if (!verbs_tx_told(&link->tx, mark & 0xffff) || !verbs_rx_arrived(&link->rx, link->rx.next, 1)) {
             verbs_link_fail(link, "a short message came that should not have been sent (0x%08x)", mark);
@@ -245,7 +247,7 @@ int verbs_marks(verbs_link_t *link)
     return count;
 }
 
-/* The units of a packet at `unit`; what it cannot be is found out when it is received. */
+/* The units of a packet at `unit`; an impossible size is found when the packet is received. */
 static uint32_t units_at(const verbs_link_t *link, uint32_t unit)
 {
     const verbs_header_t *at = (const verbs_header_t *)(const void *)(link->ring + (size_t)unit * VERBS_UNIT);
@@ -316,6 +318,6 @@ void verbs_completion(comm_verbs_group_t *vg, verbs_place_t place, const struct 
     default:
         break;
     }
-    /* The number of the work request, of which the identifier has the lower bits. */
+    /* The number of the work request; the identifier has its lower bits. */
     qp->completed += (wc->wr_id - qp->completed) & ((1ull << BOUNCE_SHIFT) - 1);
 }

@@ -1,22 +1,27 @@
-/* comm/verbs/probe.c: the try: when a communicator is made, before its ranks agree on a transport, do they reach each other over
- * RDMA, and over which rails?
+/* comm/verbs/probe.c: the try. When a communicator is made, before its ranks agree on a transport: do they
+ * reach each other over RDMA, and over which rails?
  *
- * That a host has an adapter whose port is up says nothing of what lies between: other fabrics, VLANs, a firewall that drops
- * RoCE, switches that do not carry the ports' MTU. So every rank sends to its partners (comm/verbs/planes.h) what a connection
- * would: datagrams as long as the path's MTU, with the address, service level and traffic class that queue pairs will have. All
- * ranks tell each other what came in, over the bootstrap, and draw the same conclusion.
+ * A host's adapter may have a port that is up and still not reach another host: other fabrics, VLANs, a
+ * firewall that drops RoCE, switches that do not carry the ports' MTU. So every rank sends to its partners
+ * (comm/verbs/planes.h) what a connection would send: datagrams as long as the path's MTU, with the address,
+ * service level and traffic class of the later queue pairs. All ranks exchange what they received over the
+ * bootstrap, and draw the same conclusion.
  *
- *     rank      all-gather: where I am        all-gather: what I heard
+ *     rank      exchange: my address          exchange: what I received
  *     A   ------------|--- send, listen ---------------|--- planes
  *     B   ------------|-------- send, listen ----------|--- planes
  *
- * Receives are posted before the first all-gather, so nothing that is sent after it is lost for want of one. Who has heard all that
- * it should of a partner, over rail i from its rail i, says so in what it sends to it from then on, at once for the first time. Who
- * has heard all, and of all partners that they have, is done: a round trip and a half. Until then it sends again, later also between rails of
- * different number, and listens until TRY_MS are over: a datagram that is lost now and then costs no rail.
+ *  - Receives are posted before the first exchange, so no datagram sent after it is lost for want of a
+ *    receive.
+ *  - A rank that has received all expected datagrams of a partner, over rail i from its rail i, confirms
+ *    that in its further datagrams to the partner, the first time at once.
+ *  - A rank that has received all, and the confirmations of all partners, is done: a round trip and a half.
+ *  - Until then a rank sends again, later also between rails of different number, and listens until TRY_MS
+ *    are over. A datagram that is lost now and then costs no rail.
  *
- * Whose rail an incoming datagram comes from, and whether its sender hears us, stands in its immediate data, so all receives share one
- * buffer, which nobody reads. Who does not know a queue pair's key, which travels over the authenticated bootstrap, is not heard. */
+ * The immediate data has the sender's rail and the confirmation, so all receives share one buffer, which is
+ * never read. The adapter drops datagrams without the queue pair's key, which travels over the authenticated
+ * bootstrap. */
 #include "comm/verbs/verbs.h"
 
 #include <arpa/inet.h>
@@ -44,8 +49,9 @@ enum {
     SLOW_MOST = 2,       /* and a rail that has met so many of them tries no further ones */
     NAP_US = 100,
     STUCK_MS = 100, /* a send queue that is full for so long is left alone until all is sent again */
-    HEARD_YOU =
-        0x80, /* in immediate data, beside the number of a rail: the sender has heard all of the receiver's */
+    /* in immediate data, with the number of a rail: the sender has received all of the receiver's
+     * datagrams */
+    HEARD_YOU = 0x80,
     SENDS = 32,       /* under way per rail */
     RECEIVES_PER = 2, /* of every rail of a partner */
     RECEIVES_MOST = 1024,
@@ -69,21 +75,24 @@ typedef struct {
     int stuck; /* 1: its send queue stays full */
 } port_t;
 
-/* All memory that a try needs is here before its ranks rely on each other: who lacks some says so on its card. */
+/* All memory that a try needs is allocated before its ranks rely on each other. A rank without memory reports
+ * that on its card. */
 struct verbs_try {
     int ports;
     uint32_t qkey;
     int receives; /* per port */
     port_t port[VERBS_RAILS];
-    base_time_t patience;   /* that the last try had */
-    uint16_t *mine;         /* [verbs_partners_most(n)] what was heard; every rank tells the others */
-    uint16_t *heard;        /* [n, verbs_partners_most(n)] by each */
-    uint8_t *rail_of;       /* [VERBS_RAILS, n] */
-    int *rails;             /* [n] */
-    struct target *targets; /* [verbs_partners_most(n), VERBS_RAILS of theirs, VERBS_RAILS of ours] */
+    base_time_t patience; /* that the last try had */
+    /* [verbs_partners_most(n)] what was received; every rank sends it to the others */
+    uint16_t *mine;
+    uint16_t *heard;  /* [n, verbs_partners_most(n)] by each */
+    uint8_t *rail_of; /* [VERBS_RAILS, n] */
+    int *rails;       /* [n] */
+    /* [verbs_partners_most(n), VERBS_RAILS of the partner, VERBS_RAILS of this rank] */
+    struct target *targets;
 };
 
-/* A rail of a partner, seen from one of ours. */
+/* A rail of a partner, seen from one of this rank's. */
 typedef struct target {
     struct ibv_ah *ah;
     int dead; /* 1: there is no way to it */
@@ -97,8 +106,8 @@ typedef struct {
     base_time_t until;
     int count; /* of partners */
     int partners[2 * 31];
-    uint8_t told[2 * 31]; /* 1: it was told that we hear it */
-    uint8_t said[2 * 31]; /* 1: it has said that it hears us */
+    uint8_t told[2 * 31]; /* 1: this rank has confirmed the partner's datagrams */
+    uint8_t said[2 * 31]; /* 1: the partner has confirmed this rank's */
     uint16_t *heard;      /* [count] */
     target_t *targets;    /* verbs_try.targets */
 } course_t;
@@ -249,7 +258,7 @@ static void completion(course_t *course, port_t *port, const struct ibv_wc *wc)
     if (wc->status == IBV_WC_SUCCESS)
         return;
     port->down = 1;
-    if (wc->status != IBV_WC_WR_FLUSH_ERR) { /* which says nothing of the way */
+    if (wc->status != IBV_WC_WR_FLUSH_ERR) { /* a flushed receive proves nothing about the path */
         course->targets[wc->wr_id].dead = 1;
         log_info("verbs: a datagram that %s was tried with failed: %s", port->rail->name,
                  verbs_wc_words((int)wc->status));
@@ -361,7 +370,7 @@ static int all_is_heard(const course_t *course)
     return 1;
 }
 
-/* Who has died is not waited for; the next all-gather reports it. */
+/* A dead partner is not waited for; the next exchange reports it. */
 static int is_over(const course_t *course)
 {
     const comm_group_t *group = course->group;
@@ -370,7 +379,8 @@ static int is_over(const course_t *course)
            comm_watch_dead(group->world->watch, group->world_ranks, group->n, NULL, 0) >= 0;
 }
 
-/* crossed: also between rails of different number, to partners with whom those of the same number do not get along. */
+/* crossed: also between rails of different number, to partners that do not reach this rank over equal
+ * numbers. */
 static void send_all(course_t *course, int crossed)
 {
     for (int from = 0; from < course->try->ports; from++)
@@ -388,7 +398,7 @@ static void send_all(course_t *course, int crossed)
     }
 }
 
-/* Tells those that are heard by now. */
+/* Confirms the partners whose datagrams have arrived by now. */
 static void answer(course_t *course)
 {
     for (int k = 0; k < course->count; k++) {
@@ -416,7 +426,7 @@ static void run(course_t *course)
             nap();
         answer(course);
     }
-    send_all(course, 0); /* they may not know that we have heard them */
+    send_all(course, 0); /* the partners may not have this rank's confirmation */
     for (base_time_t end = base_now() + 100 * MS; base_now() < end;) {
         int open = 0;
         for (int i = 0; i < course->try->ports; i++)
@@ -428,7 +438,8 @@ static void run(course_t *course)
     }
 }
 
-/* Fills try->mine. Takes TRY_MS at most, and no more than half of what is left until the deadline: what was heard must be told. */
+/* Fills try->mine. Takes TRY_MS at most, and no more than half of the time until the deadline: the result
+ * must be exchanged. */
 static void try_all(verbs_try_t *try, const comm_group_t *group, const verbs_intro_t *intros,
                     base_time_t deadline)
 {

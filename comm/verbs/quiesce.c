@@ -1,11 +1,15 @@
-/* comm/verbs/quiesce.c: taking the program's buffers back from adapters when a group has failed.
+/* comm/verbs/quiesce.c: takes the program's buffers back from adapters when a group has failed.
  *
- * Two kinds of work touch them: our own reads, which write to the buffers of our receives, and the reads of peers, which our
- * adapter serves from the buffers of our sends. All are done on queue pairs that belong to this group alone, so ending those
- * harms nobody else. A queue pair in the state ERROR begins nothing new, drops what comes in, and flushes what we posted; once
- * each of our reads has completed or was flushed, none of them writes any more. RESET then ends what the adapter was still
- * serving: the specification has it wait for that (IBTA 10.3.1: nothing is processed in RESET), and so do drivers. Both
- * are local; nothing waits for a peer, who may be dead. */
+ * Two kinds of work access the buffers: this rank's reads, which write to the buffers of its receives, and
+ * the peers' reads, which this rank's adapter serves from the buffers of its sends. Both use queue pairs that
+ * belong to this group alone, so ending these affects nothing else.
+ *
+ * 1. ERROR: the queue pair begins nothing new, drops what comes in, and flushes what was posted. Once each
+ * read has completed or was flushed, no read writes any more. 2. RESET: ends what the adapter was still
+ * serving. The specification demands this wait (IBTA 10.3.1: nothing is processed in RESET), and drivers do
+ * it.
+ *
+ * Both are local; nothing waits for a peer, which may be dead. */
 #include "comm/verbs/verbs.h"
 
 #include <sched.h>
@@ -23,7 +27,7 @@ static int turn(verbs_qp_t *qp, enum ibv_qp_state state)
     return ibv_modify_qp(qp->qp, &attr, IBV_QP_STATE);
 }
 
-/* Reads of ours that may still write. */
+/* The number of this rank's reads that may still write. */
 static int open_reads(const comm_verbs_group_t *vg, size_t places)
 {
     int open = 0;
@@ -35,7 +39,8 @@ static int open_reads(const comm_verbs_group_t *vg, size_t places)
     return open;
 }
 
-/* The last resort, for a queue pair that does not do what it is told: without it there is nothing to do work on. */
+/* The last resort, for a queue pair that refuses to leave its state: without a queue pair there is no
+ * work. */
 static void destroy(verbs_link_t *link, verbs_qp_t *qp, int err)
 {
     const verbs_rail_t *rail = link->vg->rail[qp->rail];
@@ -64,7 +69,7 @@ void verbs_let_go(comm_group_t *group)
         verbs_link_t *link = verbs_link_at(vg, i);
         for (int s = 0; link && s < VERBS_STRIPES; s++) {
             if (link->qps[s].qp)
-                turn(&link->qps[s], IBV_QPS_ERR); /* if it cannot, RESET says why */
+                turn(&link->qps[s], IBV_QPS_ERR); /* on failure RESET reports the reason */
         }
     }
     while (open_reads(vg, places) > 0 && base_now() < until) {

@@ -1,28 +1,33 @@
-/* comm/verbs/ring.h: who may write where, when: the accounting of a ring that one rank writes by RDMA and the other reads.
+/* comm/verbs/ring.h: the accounting of a ring that one rank writes by RDMA and the other reads: who may write
+ * where, and when. Nothing here uses verbs.
  *
- * The ring lies in the receiver's memory, in units of 64 bytes; the sender keeps a mirror of the same shape, in which it
- * composes messages and from which its adapter sends them, so a place of the mirror is free exactly when the ring's is. A message lies
- * in one piece: where it does not fit before the ring's end, the rest is skipped. It announces itself by a write with
- * immediate data, in order:
+ * The ring lies in the receiver's memory, in units of 64 bytes. The sender keeps a mirror of the same shape:
+ * it composes messages there, and its adapter sends them from there. A place of the mirror is therefore free
+ * exactly when the same place of the ring is. A message lies in one piece: if it does not fit before the
+ * ring's end, the rest of the ring is skipped. A message is announced by a write with immediate data, in
+ * order:
  *
  *     31      30    29   28      | 27 .. 16                                     | 15 .. 0
  *     control bye   mark watches | data: the unit where the message begins;     | messages that the writer has consumed from
  *                                | control: rendezvous that the writer has read | the other, modulo 2^16
  *                                | to the end, modulo 2^12                      |
  *
- * A receiver that `watches` its ring's memory gets the shortest messages by a plain write, which costs both ends no completion: one
- * whole unit, so one line of a cache, which begins where the message before it ends, and whose last word is what would have been the
- * immediate data: the mark. For that the receiver wipes what it has consumed, so that nothing old looks like one; what it has
- * not consumed it does not take for the next one when the ring is full. All else
- * still comes with immediate data, in the order of sending, since writes of a connection are carried out in order. Before a
- * receiver sleeps, which only a completion ends, it tells that it watches no more.
+ * A receiver may *watch* the memory of its ring. It then gets the shortest messages by a plain write, which
+ * costs no completion at either end:
+ *  - The write fills one whole unit, so one cache line, right after the message before it. The unit's last
+ *    word is the mark: it has what would have been the immediate data.
+ *  - The receiver wipes what it has consumed, so old bytes never look like a mark. When the ring is full,
+ *    the receiver does not look for a mark: that unit is the oldest message, not yet consumed.
+ *  - All other messages still come with immediate data, in the order of sending: writes of a connection are
+ *    carried out in order.
+ *  - Only a completion wakes a receiver that sleeps. Before it sleeps, it reports that it no longer watches.
  *
- * So credits and the ends of rendezvous cost nothing where messages go both ways; where they do not, the receiver sends a control
- * message for every quarter of the ring or of the window that it has consumed. The window is the number of messages that the
- * sender may have unconsumed, and with it the number of receives that must be posted.
+ * Credits and the ends of rendezvous thus cost nothing if messages go both ways. Otherwise the receiver sends
+ * a control message for every quarter of the ring or of the window that it has consumed. The window is the
+ * number of messages that may be sent and not consumed; as many receives must be posted.
  *
- * A packet takes at most a quarter of the ring, and news of a quarter is told at once, so a receiver that has
- * consumed everything never owes news that the sender waits for. Nothing here knows about verbs. */
+ * A packet takes at most a quarter of the ring, and a consumed quarter is reported at once. So a receiver
+ * that has consumed everything never withholds a report that the sender waits for. */
 #ifndef COMM_VERBS_RING_H
 #define COMM_VERBS_RING_H
 
@@ -34,7 +39,7 @@ enum {
     VERBS_WINDOW = 64,       /* messages */
     VERBS_MOST_UNITS = 4096, /* of a ring: 12 bits */
     VERBS_LEAST_UNITS = 64,
-    VERBS_RNDV_MASK = 0xfff, /* ends of rendezvous are told modulo that + 1 */
+    VERBS_RNDV_MASK = 0xfff, /* ends of rendezvous are reported modulo that + 1 */
 };
 
 #define VERBS_IMM_CONTROL 0x80000000u
@@ -62,16 +67,16 @@ typedef struct {
     uint32_t units;
     uint32_t at;                /* head % units */
     uint64_t head;              /* position after the last message */
-    uint64_t sent, consumed;    /* messages; consumed as far as we were told */
+    uint64_t sent, consumed;    /* messages; consumed: by the peer's last report */
     uint64_t end[VERBS_WINDOW]; /* position after message k, at k % VERBS_WINDOW */
 } verbs_tx_t;
 
 /* The receiver's side. */
 typedef struct {
     uint32_t units;
-    uint64_t arrived, consumed, told; /* messages */
-    uint32_t untold_units;            /* of those consumed and not told */
-    uint32_t next;                    /* unit behind the last message, where a plain write begins */
+    uint64_t arrived, consumed, told; /* messages; the last: those reported as consumed */
+    uint32_t untold_units;            /* of those consumed and not reported */
+    uint32_t next;                    /* unit after the last message, where a plain write begins */
     uint16_t unit[VERBS_WINDOW];      /* where message k begins */
 } verbs_rx_t;
 
@@ -98,7 +103,7 @@ static inline int verbs_tx_place(const verbs_tx_t *tx, uint32_t need, uint32_t *
     return 1;
 }
 
-/* The packet that verbs_tx_place found a place for is sent. */
+/* Counts the packet that verbs_tx_place found a place for. */
 static inline void verbs_tx_sent(verbs_tx_t *tx, uint32_t need, uint32_t unit)
 {
     tx->head += (unit == 0 && tx->at != 0 ? tx->units - tx->at : 0) + need;
@@ -107,7 +112,7 @@ static inline void verbs_tx_sent(verbs_tx_t *tx, uint32_t need, uint32_t unit)
     tx->sent++;
 }
 
-/* The peer has consumed so many, modulo 2^16. 0: it claims more than was sent. */
+/* Notes that the peer has consumed so many, modulo 2^16. 0: the peer claims more than was sent. */
 static inline int verbs_tx_told(verbs_tx_t *tx, uint32_t consumed)
 {
     uint64_t more = (uint16_t)(consumed - (uint32_t)tx->consumed);
@@ -118,20 +123,22 @@ static inline int verbs_tx_told(verbs_tx_t *tx, uint32_t consumed)
     return 1;
 }
 
-/* A control message has no place in the ring and so may be seen later than plain writes that were sent after it. Is what it tells
- * older than what is known? */
+/* A control message has no place in the ring. It may thus be seen later than plain writes that were sent
+ * after it. Is its report older than the last one? */
 static inline int verbs_tx_is_old(const verbs_tx_t *tx, uint32_t consumed)
 {
     return (uint16_t)(consumed - (uint32_t)tx->consumed) >= 0x8000;
 }
 
-/* Does the oldest message that was not consumed lie where the next one would begin? Then none can have come. */
+/* Does the oldest message that was not consumed lie where the next one would begin? Then no new message can
+ * have come. */
 static inline int verbs_rx_is_full(const verbs_rx_t *rx)
 {
     return rx->arrived != rx->consumed && rx->next == rx->unit[rx->consumed % VERBS_WINDOW];
 }
 
-/* A message of `need` units has arrived at `unit`. 0: more than the window allows, or not in the ring. */
+/* Counts a message of `need` units that has arrived at `unit`. 0: more than the window allows, or not in the
+ * ring. */
 static inline int verbs_rx_arrived(verbs_rx_t *rx, uint32_t unit, uint32_t need)
 {
     if (rx->arrived - rx->consumed >= VERBS_WINDOW || unit >= rx->units || need > rx->units - unit)
@@ -141,7 +148,7 @@ static inline int verbs_rx_arrived(verbs_rx_t *rx, uint32_t unit, uint32_t need)
     return 1;
 }
 
-/* The oldest message, of `units`, is consumed. 1: the sender should be told soon. */
+/* Consumes the oldest message, of `units`. 1: report to the sender soon. */
 static inline int verbs_rx_consume(verbs_rx_t *rx, uint32_t units)
 {
     rx->consumed++;
@@ -149,7 +156,7 @@ static inline int verbs_rx_consume(verbs_rx_t *rx, uint32_t units)
     return rx->consumed - rx->told >= VERBS_WINDOW / 4 || rx->untold_units >= rx->units / 4;
 }
 
-/* What goes into the immediate data of the next message to the sender. */
+/* The report for the immediate data of the next message to the sender. */
 static inline uint64_t verbs_rx_tell(verbs_rx_t *rx)
 {
     rx->told = rx->consumed;

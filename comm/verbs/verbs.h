@@ -1,25 +1,26 @@
-/* comm/verbs/verbs.h: what the files of the verbs transport share: libibverbs' reliable connections (InfiniBand and RoCE).
+/* comm/verbs/verbs.h: what the files of the verbs transport share. The transport uses reliable connections of
+ * libibverbs (InfiniBand and RoCE).
  *
  *     choose.c   pure choices: ports, GID, patience; errors in words
  *     device.c   the process's rails: opened ports with their protection domains, shared by groups
  *     memory.c   registration of memory, and the cache of registered windows
  *     gpu.c      registration of a GPU's memory
  *     group.c    a group's completion queues: polling, sleeping; life of the group
- *     planes.c   pure: who tries to reach whom, and which rails make planes
- *     probe.c      the try, when a group is made: do its ranks reach each other over RDMA, and over which rails?
+ *     planes.c   pure: which ranks try to reach which, and which rails make planes
+ *     probe.c    the try, when a group is made: do its ranks reach each other over RDMA, and over which rails?
  *     hello.c    how two ranks find each other's queue pairs, over datagrams
  *     link.c     links: making and closing, sending and receiving
- *     post.c     work requests of a link, and what its completions mean
- *     quiesce.c   taking the program's buffers back from adapters when a group has failed
+ *     post.c     work requests of a link and their completions
+ *     quiesce.c  taking the program's buffers back from adapters when a group has failed
  *     ring.h     credits
  *
- * A link has queue pairs of its own, so lanes cannot hold up one another, not even in an adapter, and closing a communicator ends all
- * that adapters do with its buffers. It has `stripes` of them: rails x GYRE_VERBS_QPS. The first carries all messages; large
- * ones are read by RDMA over all of them.
+ * A link has queue pairs of its own: lanes cannot hold up one another, not even in an adapter, and closing a
+ * communicator ends all access of adapters to its buffers. A link has `stripes` queue pairs: rails x
+ * GYRE_VERBS_QPS. The first carries all messages; large messages are read by RDMA over all of them.
  *
- * A group's objects belong to the thread that drives the group at the time (one at a time, comm/transport.h), so nothing of
- * a group is locked; the rails and the registered windows are the process's and have locks, which no message takes once its
- * window is known. */
+ * A group's objects belong to the thread that drives the group at the time (one at a time, comm/transport.h),
+ * so nothing of a group is locked. The rails and the registered windows belong to the process and have locks.
+ * No message takes these locks once its window is known. */
 #ifndef COMM_VERBS_VERBS_H
 #define COMM_VERBS_VERBS_H
 
@@ -37,22 +38,23 @@ enum {
     VERBS_INLINE = 128,
     VERBS_SQ = 128,    /* work requests that a queue pair takes */
     VERBS_SIGNAL = 32, /* every so many of them have a completion */
-    VERBS_REPOST = 16, /* receives are posted by so many */
+    VERBS_REPOST = 16, /* receives are posted in batches of so many */
     VERBS_WATCH = 32,  /* messages taken without a sleep before a ring is watched */
-    /* messages, ends of rendezvous; credits, farewell, beginnings and ends of watching; those not posted yet */
+    /* messages, ends of rendezvous; credits, farewell, beginnings and ends of watching; those not posted
+     * yet */
     VERBS_RQ = 2 * VERBS_WINDOW + 16 + VERBS_REPOST,
     VERBS_SRQ_PEERS = 16, /* groups with more peers share their receives */
     VERBS_SRQ = 4096,
     VERBS_BOUNCES = 4,
     VERBS_BOUNCE_BYTES = 64 << 10,
-    VERBS_STRIPE_LEAST = 64 << 10, /* bytes of a rendezvous that are worth a stripe */
+    VERBS_STRIPE_LEAST = 64 << 10, /* least bytes of a rendezvous per stripe */
 };
 
 typedef struct comm_verbs_group comm_verbs_group_t;
 
 /* --- rails --- */
 
-/* Where a port is reached; travels. */
+/* The address of a port; travels. */
 typedef struct {
     uint8_t gid[16];
     uint16_t lid;
@@ -74,48 +76,50 @@ typedef struct {
     uint32_t message_most;
     int cqe_most, srq_most;
     verbs_address_t address;
-    atomic_int fatal; /* 1: the adapter said that it cannot go on */
+    atomic_int fatal; /* 1: the adapter reported that it cannot continue */
     char text[896];   /* what was chosen and why, in one line */
 } verbs_rail_t;
 
-/* Opens the process's rails, or uses them once more. *rails: [*count], until verbs_rails_close. UNSUPPORTED says what is missing;
- * quiet: only in gyre_last_error. */
+/* Opens the process's rails, or counts one more user. *rails: [*count], until verbs_rails_close. UNSUPPORTED
+ * reports what is missing; quiet: only in gyre_last_error. */
 gyre_status_t verbs_rails_open(int quiet, verbs_rail_t **rails, int *count);
 void verbs_rails_close(void);
-/* "ACTIVE" or what its port is now. */
+/* "ACTIVE" or the present state of its port. */
 const char *verbs_rail_state(const verbs_rail_t *rail);
-/* Takes the adapter's asynchronous events, if there are any, and notes each at whom it concerns: verbs_rail_t.fatal,
- * verbs_link_t.event and comm_verbs_group_t.event, which may be another thread's. Does not wait. */
+/* Takes the adapter's asynchronous events, if any, and notes each in the object that it concerns:
+ * verbs_rail_t.fatal, verbs_link_t.event and comm_verbs_group_t.event, which another thread may own. Does not
+ * wait. */
 void verbs_rail_events(verbs_rail_t *rail);
 
 /* --- memory --- */
 
-/* Registered memory, as a link needs to know it: keys by the group's rails. */
+/* Registered memory in the form that a link needs: keys by the group's rails. */
 typedef struct {
     uint64_t window; /* 0: empty */
     int usable;      /* 0: could not be registered */
-    uint32_t near;   /* rails that it should go over: mask */
+    uint32_t near;   /* mask of the rails that it should go over */
     uint32_t lkey[VERBS_RAILS], rkey[VERBS_RAILS];
 } verbs_keys_t;
 
-/* Registers [ptr, + bytes) of the host's memory with one rail; a device's: gpu.c. NO_MEMORY: the system refuses
- * (ulimit -l). Quiet. */
+/* Registers [ptr, + bytes) of the host's memory with one rail; for a device's memory see gpu.c. NO_MEMORY:
+ * the system refuses (ulimit -l). Quiet. */
 gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
                              struct ibv_mr **mr);
 
 /* The range of a device's memory that the group may use (comm/lend.h). */
 typedef struct {
-    unsigned char *base; /* NULL: none */
+    unsigned char *base; /* NULL: not lent */
     size_t bytes;
     verbs_keys_t keys;
     struct ibv_mr *mr[VERBS_RAILS];
 } verbs_lent_t;
-/* The keys of what is lent, or of the window, around a buffer; a window is registered on first sight. 0: it lies in neither, or
- * that cannot be registered. */
+/* Finds the keys of the lent memory or of the window that contains a buffer; a window is registered on first
+ * use. 0: neither contains the buffer, or the registration failed. */
 int verbs_window_keys(comm_verbs_group_t *vg, const void *ptr, size_t bytes, verbs_keys_t *keys);
-void verbs_windows_drop(void); /* deregisters all; when the last rail is closed */
+void verbs_windows_drop(void); /* deregisters all; called when the last rail is closed */
 
-/* Memory of ours for adapters, registered with `rails` rails: shared, so that a fork does not copy its pages on write. */
+/* Gyre's own memory for adapters, registered with `rails` rails. It is shared memory: a fork does not copy
+ * its pages on write. */
 typedef struct {
     unsigned char *base;
     size_t bytes;
@@ -128,7 +132,7 @@ void verbs_region_free(verbs_region_t *region);
 
 /* --- links --- */
 
-/* In front of every packet: 40 bytes, so that a payload of 24 fits into one unit. */
+/* The header of every packet: 40 bytes, so that a payload of 24 fits into one unit. */
 typedef struct {
     uint64_t bytes; /* of the whole message */
     comm_tag_t tag;
@@ -143,17 +147,18 @@ typedef enum {
     VERBS_EAGER = 1, /* the whole message */
     VERBS_BULK = 2,  /* the first part of one */
     VERBS_FRAG = 3,  /* a further part */
-    VERBS_RNDV = 4,  /* where it lies: verbs_offer_t */
+    VERBS_RNDV = 4,  /* its address and key: verbs_offer_t */
     VERBS_SHORT = 5, /* the whole message, by a plain write: verbs_short_t */
 } verbs_kind_t;
 
-/* The unit that a plain write fills. It has come when its first byte, its kind and its mark have: adapters write the mark last,
- * software that copies (Soft-RoCE) either end. So header.bytes is one more than there are until it is taken. */
+/* The unit that a plain write fills. It is complete when its first byte, its kind and its mark are there:
+ * adapters write the mark last, software that copies (Soft-RoCE) may begin at either end. So header.bytes
+ * holds one more than the bytes, until the message is taken. */
 enum { VERBS_SHORT_MOST = VERBS_UNIT - sizeof(verbs_header_t) - sizeof(uint32_t) };
 typedef struct {
     verbs_header_t header;
     unsigned char payload[VERBS_SHORT_MOST];
-    _Atomic uint32_t mark; /* as immediate data, with VERBS_IMM_MARK; 0: has not come */
+    _Atomic uint32_t mark; /* as immediate data, with VERBS_IMM_MARK; 0: not complete */
 } verbs_short_t;
 _Static_assert(sizeof(verbs_short_t) == VERBS_UNIT, "a short message is one unit");
 
@@ -199,13 +204,17 @@ typedef struct verbs_link {
     uint32_t their_rkey;
     int their_rails;
     size_t eager_most, packet_most;
-    uint32_t rndv_sent, rndv_ended, rndv_read; /* ended: as we were told; read: of the peer's, by us */
+    /* ended: by the peer's reports; read: of the peer's, by this rank */
+    uint32_t rndv_sent, rndv_ended, rndv_read;
     uint32_t receives_owed;
     int bulk_open;
-    int control_due; /* credits or ends of rendezvous must be told without a message to carry them */
-    int watching; /* 1: our ring is watched, and the peer knows or will with our next message, if naps is vg->naps */
+    /* credits or ends of rendezvous must be reported without a message to carry them */
+    int control_due;
+    /* 1: this rank watches its ring, and the peer knows or will know with the next message; valid if naps is
+     * vg->naps */
+    int watching;
     int told_watching, they_watch;
-    uint32_t prompt, naps; /* messages taken since the group slept; naps: as vg->naps was then */
+    uint32_t prompt, naps; /* messages taken since the group slept; naps: the value of vg->naps then */
     comm_tag_t described;
     comm_call_t call; /* the call that messages tagged `described` belong to; op 0: unknown */
 
@@ -221,41 +230,43 @@ typedef struct verbs_link {
 
     /* connecting and leaving: hello.c */
     struct ibv_ah *ah;
-    int know_them; /* 1: their hello came and our queue pairs are ready to receive */
+    /* 1: the peer's hello came and this link's queue pairs are ready to receive */
+    int know_them;
     base_time_t next_hello, hello_since;
     base_time_t hello_pause;
-    uint32_t hellos; /* that were sent */
-    int complained;  /* 1: that nobody answers was told */
+    uint32_t hellos; /* hellos sent */
+    int complained;  /* 1: it was logged that the peer does not answer */
     int bye_sent, bye_done, bye_came;
 
     int know_their_call;
     comm_call_t their_call;
 
-    atomic_int event; /* enum ibv_event_type + 1 that a queue pair had; set by any thread, 0: none */
-    int failed;       /* 1: the first error is described by the following */
+    /* enum ibv_event_type + 1 of an event on a queue pair; set by any thread, 0: no event */
+    atomic_int event;
+    int failed; /* 1: the first error is described by the following */
     base_time_t failed_at;
     char why[400];
 } verbs_link_t;
 
 /* --- groups --- */
 
-/* What a rank keeps of every other. */
+/* The card of another rank. */
 typedef struct {
     int32_t status;
     uint32_t qpn, qkey; /* of the group's datagram queue pair, on the first rail */
     uint32_t pad;
-    uint64_t token; /* whoever knows it is of this job */
+    uint64_t token; /* a rank that knows it belongs to this job */
     verbs_address_t address;
 } verbs_card_t;
 
-/* What every rank tells the others about itself when a group is made. */
+/* The record that every rank sends to the others when a group is made. */
 typedef struct {
     verbs_card_t card;
-    uint64_t tried; /* names the try whose result this rank goes by; 0: none so far */
+    uint64_t tried; /* identifies the try whose result this rank uses; 0: no try so far */
     uint32_t try_qkey;
     int32_t rails; /* of its process */
     struct {
-        uint32_t qpn; /* for the try; 0: none */
+        uint32_t qpn; /* for the try; 0: no queue pair */
         char name[16];
         verbs_address_t address;
     } rail[VERBS_RAILS];
@@ -291,12 +302,12 @@ struct comm_verbs_group {
     uint32_t turns; /* of verbs_progress */
     int leaving;
     int let_go;    /* 1: its queue pairs were put out of use (quiesce.c) */
-    int watched;   /* links whose peers know that we watch */
+    int watched;   /* links whose peers know that this rank watches */
     uint32_t naps; /* times that this rank was about to sleep */
-    int polled;    /* 0: not since events were asked for or came */
-    atomic_int
-        event; /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
-    char why[300]; /* "" or what ended all its links */
+    int polled;    /* 0: not polled since events were asked for or came */
+    /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
+    atomic_int event;
+    char why[300]; /* "" or the reason that ended all its links */
 
     /* datagrams */
     struct ibv_qp *ud;
@@ -305,7 +316,7 @@ struct comm_verbs_group {
     uint32_t ud_qkey;
     int ud_down;             /* 1: a hello or a receive failed: the queue pair may have stopped */
     base_time_t ud_next_try; /* not brought up again before */
-    base_time_t next_hello;  /* no link needs one before */
+    base_time_t next_hello;  /* no link needs one earlier */
 };
 
 /* The group's part of verbs; NULL before it was prepared. */
@@ -334,9 +345,10 @@ int verbs_try_device(base_device_t device, char *text, size_t bytes);
 /* group.c */
 /* Returns how many completions there were. */
 int verbs_poll(comm_verbs_group_t *vg);
-/* The same until there is one, but not for long; returns how many calls of verbs_poll that was worth. */
+/* The same until there is a completion, but not for long. Returns how many calls of verbs_poll it counts
+ * as. */
 int verbs_poll_often(comm_verbs_group_t *vg);
-/* Fails all links of the group, those of the future included; the first text stays. */
+/* Fails all present and future links of the group; the first text stays. */
 void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...) __attribute__((format(printf, 2, 3)));
 gyre_status_t verbs_place_add(comm_verbs_group_t *vg, verbs_link_t *link, int stripe);
 void verbs_place_remove(comm_verbs_group_t *vg, const verbs_link_t *link);
@@ -344,32 +356,33 @@ gyre_status_t verbs_cq_reserve(comm_verbs_group_t *vg, int rail, int entries);
 
 /* probe.c */
 typedef struct verbs_try verbs_try_t;
-/* Gets ready to be tried over all rails, and tells how in *mine. */
+/* Prepares for a try over all rails, and describes it in *mine. */
 gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t **out, verbs_intro_t *mine);
-/* Finds the rails that the group's ranks use from now on, and remembers them in its world. Collective; intros: [n]. *change: 1 if
- * these are not all of them in their order, somewhere. UNSUPPORTED with `quiet` (rank 0 has warned), else TRANSPORT: there are
- * ranks that do not reach each other over any. */
+/* Finds the rails that the group's ranks use from now on, and keeps them in its world. Collective; intros:
+ * [n]. *change: 1 if some rank does not use all rails in their order. If some ranks do not reach each other
+ * over any rail: UNSUPPORTED with `quiet` (rank 0 has warned), else TRANSPORT. */
 gyre_status_t verbs_try_agree(verbs_try_t *try, comm_group_t *group, int quiet, const verbs_intro_t *intros,
                               comm_all_gather_fn all_gather, void *user, base_time_t deadline, int *change);
 void verbs_try_close(verbs_try_t *try);
-/* What this rank goes by: 1, and its name and the rails of the planes, *rails of them, 0 if there are none. 0: nothing was tried. */
+/* The result that this rank uses. 1: its name and the rails of the planes; *rails: their number, 0 without
+ * planes. 0: nothing was tried. */
 int verbs_try_known(const comm_world_t *world, uint64_t *name, int *rails, uint8_t rail[VERBS_RAILS]);
 void verbs_try_forget(comm_world_t *world);
 
 /* hello.c */
-/* The way from one of our ports to one of theirs. */
+/* The path from one of this process's ports to one of a peer's. */
 struct ibv_ah_attr verbs_way_to(const verbs_rail_t *rail, const verbs_address_t *theirs);
-/* From RESET until it sends and receives. 0 or errno. */
+/* Takes a queue pair from RESET to sending and receiving. Returns 0 or errno. */
 int verbs_datagrams_up(struct ibv_qp *qp, int port, uint32_t qkey);
 gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine);
 void verbs_hello_close(comm_verbs_group_t *vg);
-/* Says hello to the peers of links that are not connected, when it is time. */
+/* Sends hello to the peers of links that are not connected, when it is time. */
 void verbs_hello_progress(comm_verbs_group_t *vg);
 void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc);
 void verbs_hello_begin(verbs_link_t *link);
 /* Brings up the datagram queue pair again if an error stopped it; not too often. */
 void verbs_hello_mend(comm_verbs_group_t *vg);
-/* A message came on the connection, so the peer is ready. */
+/* Notes that the peer is ready, since a message came on the connection. */
 void verbs_link_ready(verbs_link_t *link);
 
 /* post.c */
@@ -379,28 +392,28 @@ int verbs_qp_room(verbs_link_t *link, verbs_qp_t *qp);
 void verbs_post_packet(verbs_link_t *link, uint32_t unit, size_t bytes);
 /* Sends link->brief, complete but for its mark, to `unit`; the place was reserved. */
 void verbs_post_brief(verbs_link_t *link, uint32_t unit);
-/* Once it is known where the peer's ring is. */
+/* Called once the address of the peer's ring is known. */
 void verbs_brief_prepare(verbs_link_t *link);
 /* Takes the messages that came by plain writes. Returns how many. */
 int verbs_marks(verbs_link_t *link);
-/* Tells credits and ends of rendezvous, if there is room now; otherwise verbs_poll sees to it. */
+/* Reports credits and ends of rendezvous, if there is room now; otherwise verbs_poll does it later. */
 void verbs_post_control(verbs_link_t *link);
 void verbs_post_bye(verbs_link_t *link);
-/* Reads `bytes` at `offset` of what the peer offers. */
+/* Reads `bytes` at `offset` of the peer's offer. */
 void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t rkey, void *to,
                      uint32_t lkey, size_t bytes, int bounce);
 gyre_status_t verbs_post_receives(verbs_link_t *link, uint32_t count);
-/* 0 or errno, unsaid. */
+/* Returns 0 or errno, not logged. */
 int verbs_post_shared_receives(comm_verbs_group_t *vg, uint32_t count);
 void verbs_completion(comm_verbs_group_t *vg, verbs_place_t place, const struct ibv_wc *wc);
 void verbs_link_fail(verbs_link_t *link, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* link.c */
-/* What makes a link; also called when a peer says hello first. */
+/* Makes a link; also called when a peer sends the first hello. */
 gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_link_t **out);
-/* The link in place `i` of the group's table of links; NULL: none, or none of verbs. */
+/* The link at index `i` of the group's table of links; NULL: no link, or not a verbs link. */
 verbs_link_t *verbs_link_at(const comm_verbs_group_t *vg, size_t i);
-/* Sets what depends on the size of the peer's ring. */
+/* Sets the fields that depend on the size of the peer's ring. */
 void verbs_link_shape(verbs_link_t *link, uint32_t units);
 
 #endif

@@ -1,5 +1,5 @@
-/* comm/verbs/windows.h: the table of registered windows: which are, and what their keys are. It knows a registrar by two
- * functions only, so that a test can be one. */
+/* comm/verbs/windows.h: the table of registered windows and their keys. It calls a registrar by two functions
+ * only, which lets a test be the registrar. */
 #ifndef COMM_VERBS_WINDOWS_H
 #define COMM_VERBS_WINDOWS_H
 
@@ -21,11 +21,11 @@ typedef struct {
 /* Registers: fills the keys of *keys and *gripped, and returns 1; or 0 if it cannot. */
 typedef int (*verbs_grip_fn)(void *user, void *base, size_t bytes, verbs_keys_t *keys, void **gripped);
 
-/* The keys of window `id`, which is registered by `grip` if it was not yet; also that it cannot be is remembered, so that it is
- * tried once. */
+/* Finds the keys of window `id`. `grip` registers the window if that was not yet tried. A failure is kept,
+ * too, so a window is tried once. */
 void verbs_windows_find(verbs_windows_t *windows, uint64_t id, void *base, size_t bytes, verbs_grip_fn grip,
                         void *user, verbs_keys_t *keys);
-/* The window ends: what was registered is let go before this returns. */
+/* The window ends: its registrations are gone when this returns. */
 void verbs_windows_gone(verbs_windows_t *windows, uint64_t id);
 void verbs_windows_free(verbs_windows_t *windows);
 

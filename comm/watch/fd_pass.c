@@ -1,4 +1,4 @@
-/* comm/watch/fd_pass.c: handing descriptors to local peers. See fd_pass.h. */
+/* comm/watch/fd_pass.c: passes descriptors to local peers. See fd_pass.h. */
 #include "comm/watch/fd_pass.h"
 
 #include <errno.h>
@@ -164,7 +164,8 @@ void watch_fds_withdraw(watch_fds_t *fds, uint64_t key)
     free(offer);
 }
 
-/* A duplicate of the offered descriptor (so that a withdrawal cannot pull it away), or -1 with errno; ENOENT. */
+/* Returns a duplicate of the offered descriptor, which a withdrawal cannot close, or -1 with errno;
+ * ENOENT. */
 static int take(watch_fds_t *fds, uint64_t key)
 {
     pthread_mutex_lock(&fds->lock);
@@ -355,7 +356,7 @@ static gyre_status_t fetch_lost(int err)
                            err != 0 ? strerror(err) : "it closed the connection");
 }
 
-/* Connects to the socket behind `address`. IN_PROGRESS: its backlog was full until `until`. */
+/* Connects to the socket of `address`. IN_PROGRESS: its backlog was full until `until`. */
 static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t until, int *out)
 {
     struct sockaddr_un name;
@@ -381,7 +382,8 @@ static gyre_status_t fetch_connect(const unsigned char address[32], base_time_t 
     return GYRE_OK;
 }
 
-/* Takes one packet of exactly `bytes`; *passed gets a descriptor that came along, or -1. IN_PROGRESS: none came. */
+/* Receives one packet of exactly `bytes`. *passed gets a descriptor that came with it, or -1. IN_PROGRESS: no
+ * packet came. */
 static gyre_status_t fetch_packet(comm_watch_fetch_t *fetch, unsigned char *data, size_t bytes, int *passed,
                                   base_time_t until)
 {
@@ -521,8 +523,9 @@ gyre_status_t watch_fds_fetch(watch_fds_t *fds, const unsigned char address[32],
         st = fetch_take(fds, fetch, fd, until);
     if (st == GYRE_IN_PROGRESS)
         return st;
-    /* A caller that came back late, or a peer that was stopped, was given up by the other side: once more. So with one that had no
-     * descriptor to spare for a moment, but not for ever: it may close all connections at once. */
+    /* The server gave up a caller that returned late, or was itself stopped: connect again. The same holds
+     * for a server that had no free descriptor for a moment. But not forever: a server may close all
+     * connections at once. */
     int again = 0, lost = fetch->lost;
     if (st == GYRE_ERR_TRANSPORT && fetch->step != FETCH_IDLE) {
         int late = base_now() - fetch->since > (base_time_t)(CLIENT_SECONDS / 2 * 1e9);

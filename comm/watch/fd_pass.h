@@ -1,13 +1,13 @@
-/* comm/watch/fd_pass.h: handing descriptors of memory windows to local peers, over an abstract Unix socket.
+/* comm/watch/fd_pass.h: passes descriptors of memory windows to local peers, over an abstract Unix socket.
  *
  * Sequenced packets; K = comm_boot_key(boot, "fd"); MACs are keyed BLAKE2b:
  *     client -> server  question  nonce, key                          40 bytes
  *     server -> client  challenge nonce, MAC_K("S", question, nonce)  64
  *     client -> server  proof     MAC_K("C", question, nonce)         32
- *                   or later     any byte: it was sent away to make room, and may come again  1
+ *                   or later     any byte: closed to make room; the client may connect again  1
  *     server -> client  answer    status, MAC_K("R", question, nonce, status), and the descriptor (SCM_RIGHTS)
- * An address is 16 random bytes, which name the socket, and 16 bytes that stand for the host's boot and the network
- * namespace in which such names are visible. */
+ * An address has 32 bytes. The first 16 are random and name the socket. The other 16 identify the host's boot
+ * and the network namespace in which such names are visible. */
 #ifndef COMM_WATCH_FD_PASS_H
 #define COMM_WATCH_FD_PASS_H
 
@@ -19,7 +19,7 @@
 #include "comm/watch/watch.h"
 
 enum {
-    WATCH_CLIENTS_MAX = 64, /* served at one time; more wait in the socket's backlog */
+    WATCH_CLIENTS_MAX = 64, /* served at one time; others wait in the socket's backlog */
     WATCH_FD_POLLS = WATCH_CLIENTS_MAX + 1,
     WATCH_BUCKETS = 256
 };
@@ -41,9 +41,9 @@ typedef struct {
 typedef struct {
     unsigned char address[32];
     unsigned char key[32];
-    int fd;                                    /* listening socket; -1: none yet */
+    int fd;                                    /* listening socket; -1: not opened yet */
     base_time_t paused;                        /* out of descriptors: no accept before this time */
-    boot_refusals_t refused;                   /* the watcher's thread only, as are the clients */
+    boot_refusals_t refused;                   /* the watcher's thread only, like the clients */
     watch_client_t clients[WATCH_CLIENTS_MAX]; /* the watcher's thread only */
     pthread_mutex_t lock;                      /* guards offers */
     watch_offer_t *offers[WATCH_BUCKETS];

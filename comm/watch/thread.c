@@ -1,7 +1,8 @@
-/* comm/watch/thread.c: the watcher's thread and what it knows. See watch.h.
+/* comm/watch/thread.c: the watcher's thread and its state. See watch.h.
  *
- * Locks: boot->lock guards edges, deaths and aborts; wake_lock guards the callbacks and is held while they run, never
- * together with boot->lock, so that a callback may ask comm_watch_dead. start_lock guards the thread's start. */
+ * Locks: boot->lock guards edges, deaths and aborts. wake_lock guards the callbacks and is held while they
+ * run, never together with boot->lock, so a callback may call comm_watch_dead. start_lock guards the thread's
+ * start. */
 #include "comm/watch/watch.h"
 
 #include <errno.h>
@@ -89,7 +90,7 @@ static int make_room(turn_t *turn, int visitors)
     return 1;
 }
 
-/* Without more memory the tree goes on, and those at the door that there is room for. */
+/* Without more memory the tree goes on, with as many visitors as there is room for. */
 static void make_room_or_wait(turn_t *turn, int visitors)
 {
     int before = turn->short_of_it;
@@ -98,7 +99,8 @@ static void make_room_or_wait(turn_t *turn, int visitors)
         log_warning("watcher: no memory to look at more than %d connections at the door", turn->cap);
 }
 
-/* The watcher cannot go on: neither can this rank, nor, as nobody would hear of its end, the job. */
+/* The watcher cannot continue. This rank cannot either. Nor can the job, which would not learn of this rank's
+ * end. */
 static void give_up(comm_boot_t *boot, int err)
 {
     char why[BOOT_TEXT];
@@ -125,13 +127,13 @@ static void *watch_main(void *user)
         base_time_t until = BASE_TIME_NEVER;
         pthread_mutex_lock(&boot->lock);
         make_room_or_wait(turn, boot_door_count(boot));
-        pthread_mutex_unlock(&boot->lock); /* no order between this lock and that of the windows */
+        pthread_mutex_unlock(&boot->lock); /* the windows' lock has no order with this one */
         struct pollfd *polls = turn->polls;
         polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
         int fds_n = watch_fds_polls(&watch->fds, polls + 1, &until);
         pthread_mutex_lock(&boot->lock);
         int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
-        /* who is dialled in between, and finds no room, rings */
+        /* a rank that connects meanwhile and finds no room rings */
         int door_n = boot_door_polls(boot, polls + 1 + fds_n + edges_n, turn->visitors, turn->cap);
         uint32_t wiring = boot->wiring;
         pthread_mutex_unlock(&boot->lock);
@@ -159,7 +161,7 @@ static void *watch_main(void *user)
         for (int i = 0; i < edges_n && boot->wiring == wiring; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
         for (int i = 0; i < door_n; i++)
-            boot_door_handle(boot, turn->visitors[i], polls[1 + fds_n + edges_n + i].revents);
+            boot_door_handle(boot, turn->visitors[i], &polls[1 + fds_n + edges_n + i]);
         again = sooner(boot_beat(boot), boot_door_tick(boot, base_now()));
         pthread_mutex_unlock(&boot->lock);
         wake_sleepers(watch);
@@ -168,7 +170,7 @@ static void *watch_main(void *user)
     return NULL;
 }
 
-/* The application's signals are none of this thread's business. */
+/* The thread blocks the application's signals. */
 static int start_thread(comm_watch_t *watch)
 {
     sigset_t all, before;
@@ -348,7 +350,7 @@ void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, co
     int length = snprintf(me, sizeof(me), "rank %d", watch->boot->rank);
     if (text != NULL && strncmp(text, me, (size_t)length) == 0 &&
         (text[length] == ' ' || text[length] == ':'))
-        snprintf(why, sizeof(why), "%s", text); /* it says so already */
+        snprintf(why, sizeof(why), "%s", text); /* the text has the rank already */
     else
         snprintf(why, sizeof(why), "%s: %s", me, text != NULL ? text : "no reason given");
     pthread_mutex_lock(&watch->boot->lock);

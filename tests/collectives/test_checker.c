@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/proof/check.h"
+#include "collectives/proof/check/check.h"
 #include "tests/support/schedules.h"
 
 /* ---- breaking generated schedules

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "collectives/choose/choose.h"
-#include "collectives/proof/simulate.h"
+#include "collectives/proof/simulate/simulate.h"
 
 enum { MOST = 64, ESIZE = 4 };
 

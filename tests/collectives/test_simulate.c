@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "collectives/run/plan.h"
-#include "collectives/proof/simulate_internal.h"
+#include "collectives/proof/simulate/internal.h"
 #include "tests/support/schedules.h"
 
 enum { ES = 4 };

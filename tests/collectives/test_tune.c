@@ -140,23 +140,6 @@ static void test_round_trip(void **state)
     free(text);
 }
 
-static void test_sizes(void **state)
-{
-    (void)state;
-    char text[24];
-    uint64_t bytes;
-    assert_string_equal(coll_bytes_text(0, text), "0");
-    assert_string_equal(coll_bytes_text(1000, text), "1000");
-    assert_string_equal(coll_bytes_text(8192, text), "8K");
-    assert_string_equal(coll_bytes_text((uint64_t)3 << 30, text), "3G");
-    assert_true(coll_bytes_parse("64M", &bytes) && bytes == 64 << 20);
-    assert_false(coll_bytes_parse("", &bytes));
-    assert_false(coll_bytes_parse("-1", &bytes));
-    assert_false(coll_bytes_parse("1KB", &bytes));
-    assert_false(coll_bytes_parse("99999999999999999999", &bytes));
-    assert_false(coll_bytes_parse("99999999999G", &bytes));
-}
-
 static void test_measures(void **state)
 {
     (void)state;
@@ -450,7 +433,6 @@ int main(void)
         cmocka_unit_test(test_errors_name_the_line),
         cmocka_unit_test(test_too_many_lines),
         cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_measures),
         cmocka_unit_test_setup_teardown(test_cache, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_setting, make_folder, remove_folder),

@@ -130,7 +130,7 @@ static void refused(void **state)
                 {"YQ== 0\nYg== 1\n", "cl100k:%s", "byte 0x00", GYRE_ERR_FORMAT},
                 {"YQ== 0\n*** 1\n", "gpt2:%s", "line 2", GYRE_ERR_FORMAT},
                 {"YQ== 0\nYg== 0\n", "gpt2:%s", "two tokens", GYRE_ERR_FORMAT},
-                {"a b\n", "cl100k:%s", "no .tiktoken", GYRE_ERR_FORMAT}};
+                {"a b\n", "cl100k:%s", "not a .tiktoken", GYRE_ERR_FORMAT}};
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
         char spec[300];
         model_tokenizer_t *tokenizer = NULL;

@@ -40,6 +40,33 @@ static void test_table(void **state)
     train_options_free(&options);
 }
 
+/* Sizes are those of settings and of other tools; counts have no unit. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        char *text;
+        uint64_t bytes;
+    } good[] = {{"512k", 512 << 10},      {"512K", 512 << 10}, {"4MiB", 4 << 20}, {"1gb", 1 << 30}, {"0", 0},
+                {"1T", (uint64_t)1 << 40}};
+    train_options_t options;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char *argv[] = {"gyre-train", "--bucket-bytes", good[i].text, NULL};
+        assert_int_equal(train_options_parse(3, argv, &options, 0), -1);
+        assert_true(options.bucket_bytes == good[i].bytes);
+        train_options_free(&options);
+    }
+    char *bad[] = {
+        "--bucket-bytes=5q", "--bucket-bytes=-1", "--bucket-bytes=1000T", "--bucket-bytes=1.5M", "--steps=5k",
+        "--steps=",          "--steps=-1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *argv[] = {"gyre-train", bad[i], NULL};
+        if (train_options_parse(2, argv, &options, 0) != TRAIN_USAGE)
+            fail_msg("%s passes", bad[i]);
+        train_options_free(&options);
+    }
+}
+
 static void test_ranges(void **state)
 {
     (void)state;
@@ -436,6 +463,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_spans),
         cmocka_unit_test(test_older_checkpoints),

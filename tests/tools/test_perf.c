@@ -49,7 +49,7 @@ static void test_sizes(void **state)
     assert_true(perf_parse_size("64M", &bytes) && bytes == 64u << 20);
     assert_true(perf_parse_size("2G", &bytes) && bytes == (size_t)2 << 30);
     static const char *const bad[] = {
-        "", "M", "-1", "+4", " 4", "4MB", "4.5M", "99999999999999999999", "18446744073709551615K"};
+        "", "M", "-1", "+4", " 4", "4.5M", "4MBs", "99999999999999999999", "18446744073709551615K"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(perf_parse_size(bad[i], &bytes));
 }

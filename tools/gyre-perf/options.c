@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/settings/size.h"
 
 enum {
     OPT_ALGO = 256,
@@ -164,20 +164,10 @@ void perf_help(FILE *out)
 
 int perf_parse_size(const char *text, size_t *bytes)
 {
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
+    uint64_t value;
+    if (!base_size_parse(text, &value) || value > SIZE_MAX)
         return 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    unsigned shift = *end == 'k' || *end == 'K'   ? 10
-                     : *end == 'm' || *end == 'M' ? 20
-                     : *end == 'g' || *end == 'G' ? 30
-                                                  : 0;
-    if (shift)
-        end++;
-    if (errno || *end || value > SIZE_MAX >> shift)
-        return 0;
-    *bytes = (size_t)value << shift;
+    *bytes = (size_t)value;
     return 1;
 }
 

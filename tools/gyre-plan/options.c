@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "collectives/choose/tune.h"
+#include "base/settings/size.h"
 #include "tools/gyre-plan/plan.h"
 
 enum { MOST_ROWS = 24, FIRST = 256 }; /* getopt_long's number of row i is FIRST + i */
@@ -32,7 +32,7 @@ static int read_int(const plan_option_t *row, const char *text, int *out)
 static int read_bytes(const plan_option_t *row, const char *text, size_t *out)
 {
     uint64_t value;
-    if (!coll_bytes_parse(text, &value) || value < (uint64_t)row->low || value > (uint64_t)1 << 50)
+    if (!base_size_parse(text, &value) || value < (uint64_t)row->low || value > (uint64_t)1 << 50)
         return 0;
     *out = (size_t)value;
     return 1;

@@ -10,8 +10,9 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/settings/size.h"
 #include "base/text/json.h"
-#include "collectives/proof/simulate.h"
+#include "collectives/proof/simulate/simulate.h"
 #include "collectives/choose/tune.h"
 #include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
@@ -366,7 +367,7 @@ static const char *form_name(const row_t *row)
 static void heading(const plan_t *p)
 {
     const options_t *o = p->o;
-    char chunk[24];
+    char chunk[BASE_SIZE_TEXT];
     if (p->network)
         printf("# %s over %s\n", coll_op_name(o->op), p->network->title);
     else
@@ -374,29 +375,17 @@ static void heading(const plan_t *p)
                o->ranks, p->tune->cost.cores, o->memory == COLL_MEMORY_PLAIN ? "plain" : "window",
                coll_tune_source_name(p->tune));
     printf("# %d ranks, float, %s order, chunks of %s\n#\n", o->ranks, o->fast ? "fast" : "canonical",
-           coll_bytes_text(o->chunk, chunk));
+           base_size_text(o->chunk, chunk));
     printf("# %11s   %-13s %-8s %12s %9s %9s %7s %10s %10s %10s  %s\n", "size", "algorithm", "form", "time",
            "algbw", "busbw", "steps", "link max", "link mean", "global", "hottest link");
     printf("# %11s   %-13s %-8s %12s %9s %9s %7s %10s %10s %10s\n", "(B)", "", "", "(us)", "(GB/s)", "(GB/s)",
            "", "(B)", "(B)", "(B)");
 }
 
-/* Bytes in at most 8 characters, "1.27 G". */
-static const char *short_bytes(double bytes, char *text, size_t size)
-{
-    static const char units[] = " KMGTPE";
-    int unit = 0;
-    for (; bytes >= 9999.5 && unit < 6; unit++)
-        bytes /= 1024;
-    snprintf(text, size, "%.*f%s%.1s", unit && bytes < 100 ? 1 : 0, bytes, unit ? " " : "",
-             unit ? units + unit : "");
-    return text;
-}
-
 static void print_row(const plan_t *p, const row_t *row, size_t bytes, int wins)
 {
     const coll_simulation_t *r = &row->result;
-    char most[32], mean[32], global[32], link[128] = "";
+    char most[BASE_SIZE_TEXT], mean[BASE_SIZE_TEXT], global[BASE_SIZE_TEXT], link[128] = "";
     printf("  %11zu %c %-13s ", bytes, wins ? '*' : ' ', coll_algo_name(row->algo));
     if (row->skipped) {
         printf("left out: it would take about %.0f s; name it with --algo to run it\n", row->seconds);
@@ -409,9 +398,8 @@ static void print_row(const plan_t *p, const row_t *row, size_t bytes, int wins)
         snprintf(link, sizeof link, "%s, busy %.0f %%", name, 100 * r->hottest_busy);
     }
     printf("%-8s %12.2f %9.2f %9.2f %7u %10s %10s %10s  %s\n", form_name(row), r->ns / 1e3, rate,
-           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps,
-           short_bytes(r->link_most, most, sizeof most), short_bytes(r->link_mean, mean, sizeof mean),
-           short_bytes(r->between_groups, global, sizeof global), link);
+           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps, base_size_about(r->link_most, most),
+           base_size_about(r->link_mean, mean), base_size_about(r->between_groups, global), link);
 }
 
 static gyre_status_t keep_row(plan_t *p, const row_t *row, size_t bytes, int wins)

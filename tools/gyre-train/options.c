@@ -1,12 +1,12 @@
 /* tools/gyre-train/options.c: one table of options serves flags, config file, help, log and report; options_text.c writes
  * values. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text/json.h"
 #include "base/settings/parse.h"
+#include "base/settings/size.h"
 #include "base/text/shortest.h"
 #include "tools/gyre-train/options.h"
 
@@ -61,22 +61,10 @@ const char *train_options_nearest(const char *name)
 
 static int parse_count(const train_row_t *row, const char *text, uint64_t *out)
 {
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || strchr(text, '-') || errno)
+    uint64_t value;
+    if (row->kind == TRAIN_COUNT && strspn(text, "0123456789") != strlen(text))
         return 0;
-    if (row->kind == TRAIN_BYTES && *end && !end[1]) {
-        const char *units = "KMG", *unit = strchr(units, *end);
-        if (!unit)
-            return 0;
-        int shift = 10 * (int)(unit - units + 1);
-        if (value > UINT64_MAX >> shift)
-            return 0;
-        value <<= shift;
-        end++;
-    }
-    if (*end || (double)value < row->low || (double)value > row->high)
+    if (!base_size_parse(text, &value) || (double)value < row->low || (double)value > row->high)
         return 0;
     *out = value;
     return 1;

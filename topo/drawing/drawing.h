@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topo/drawing/drawing.h: the machine for people to look at, as text and as an SVG. For gyre-topo; not part of libgyre. */
+/* topo/drawing/drawing.h: the machine for people to look at, as text and as an SVG. For gyre-topo; not
+ * part of libgyre. */
 #ifndef TOPO_DRAWING_DRAWING_H
 #define TOPO_DRAWING_DRAWING_H
 
@@ -13,9 +14,7 @@ void topo_print(const topo_t *topo, FILE *out);
 gyre_status_t topo_print_ranks(const topo_t *topo, int ranks, FILE *out);
 /* The ring over `ranks` ranks that run on `cores` (a plan; -1: unbound). order: [ranks]. */
 gyre_status_t topo_ring_of_cores(const topo_t *topo, int ranks, const int *cores, int *order);
-/* A drawing of the machine; ranks > 0: also of where they would be bound, the ring and the trees over them. */
+/* A drawing of the machine; ranks > 0: also of where they would be bound, of the ring and trees over them. */
 gyre_status_t topo_svg(const topo_t *topo, int ranks, const char *path);
-/* Bytes in words, "480 MiB", into text; returns text. */
-const char *topo_bytes_text(uint64_t bytes, char *text, size_t size);
 
 #endif

@@ -1,11 +1,14 @@
 /* topo/drawing/layout.c: turns the machine into nested boxes and gives them places.
  *
- * First the boxes are made (packages around NUMA nodes around L3 caches around cores, and under each package the
- * PCIe trees that hang off it), then measured from the inside out, then placed from the outside in. */
+ * First the boxes are made (packages around NUMA nodes around L3 caches around cores, and under each
+ * package the PCIe trees that hang off it), then measured from the inside out, then placed from the
+ * outside in. */
 #include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
 
 #include <string.h>
+
+#include "base/settings/size.h"
 
 typedef struct {
     const topo_t *topo;
@@ -33,7 +36,8 @@ static box_t *add(builder_t *b, box_t *parent, box_kind_t kind, int index, int c
     return box;
 }
 
-/* A pleasant number of columns for n equal things: wider than high, and without a ragged last row if it can be. */
+/* A pleasant number of columns for n equal things: wider than high, and without a ragged last row if it
+ * can be. */
 static int columns_for(int n)
 {
     int root = 1;
@@ -80,7 +84,7 @@ static int l3_of(const topo_core_t *core)
 
 static void add_caches(builder_t *b, box_t *parent, int first, int end)
 {
-    char size[32];
+    char size[BASE_SIZE_TEXT];
     for (int at = first, next; at < end; at = next) {
         next = run_end(b->topo, at, end, l3_of);
         int l3 = l3_of(&b->topo->cores[at].facts);
@@ -88,7 +92,7 @@ static void add_caches(builder_t *b, box_t *parent, int first, int end)
         if (l3 >= 0) {
             hwloc_obj_t cache = hwloc_get_obj_by_type(b->topo->hwloc, HWLOC_OBJ_L3CACHE, (unsigned)l3);
             snprintf(box->title, sizeof box->title, "L3 %d", l3);
-            topo_bytes_text(cache->attr->cache.size, size, sizeof size);
+            base_size_about((double)cache->attr->cache.size, size);
             snprintf(box->note, sizeof box->note, "%s", size);
         }
         for (int core = at; core < next; core++)
@@ -99,7 +103,7 @@ static void add_caches(builder_t *b, box_t *parent, int first, int end)
 
 static void add_numa_nodes(builder_t *b, box_t *parent, int first, int end)
 {
-    char size[32];
+    char size[BASE_SIZE_TEXT];
     for (int at = first, next; at < end; at = next) {
         next = run_end(b->topo, at, end, numa_of);
         int numa = numa_of(&b->topo->cores[at].facts);
@@ -107,7 +111,7 @@ static void add_numa_nodes(builder_t *b, box_t *parent, int first, int end)
         if (numa >= 0) {
             hwloc_obj_t node = hwloc_get_obj_by_type(b->topo->hwloc, HWLOC_OBJ_NUMANODE, (unsigned)numa);
             snprintf(box->title, sizeof box->title, "NUMA node %d", numa);
-            topo_bytes_text(node->attr->numanode.local_memory, size, sizeof size);
+            base_size_about((double)node->attr->numanode.local_memory, size);
             snprintf(box->note, sizeof box->note, "%s", size);
         }
         add_caches(b, box, at, next);
@@ -314,7 +318,8 @@ static void place(box_t *box, double x, double y)
 
 box_t *topo_svg_layout(const topo_t *topo, base_arena_t *arena, double x, double y)
 {
-    /* At most: a package with its cell, a NUMA node and a cache per core; a bridge, a switch and an area per device. */
+    /* At most: a package with its cell, a NUMA node and a cache per core; a bridge, a switch and an area
+     * per device. */
     size_t most = 2 + 6 * (size_t)topo->core_count + 6 * (size_t)topo->device_count;
     builder_t b = {.topo = topo, .boxes = base_arena_alloc(arena, most, sizeof *b.boxes)};
     if (!b.boxes)

@@ -32,7 +32,8 @@ typedef struct box {
 /* Pixels that a line of text of `size` pixels height takes, roughly: the reader's font is not known here. */
 double topo_svg_text_width(const char *text, double size);
 
-/* The machine as boxes, all of them owned by arena, with the outermost one's top left at (x, y). NULL: no memory. */
+/* The machine as boxes, all of them owned by arena, with the outermost one's top left at (x, y). NULL: no
+ * memory. */
 box_t *topo_svg_layout(const topo_t *topo, base_arena_t *arena, double x, double y);
 
 #endif

@@ -5,33 +5,20 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/settings/size.h"
 #include "topo/drawing/drawing.h"
 #include "topo/orders/order.h"
-
-const char *topo_bytes_text(uint64_t bytes, char *text, size_t size)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int unit = 0;
-    double value = (double)bytes;
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, size, value < 10 && value != (double)(int)value ? "%.1f %s" : "%.0f %s", value,
-             units[unit]);
-    return text;
-}
 
 static void print_counts(const topo_t *topo, FILE *out)
 {
     topo_summary_t sum;
-    char memory[32];
+    char memory[BASE_SIZE_TEXT];
     const char *host = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topo->hwloc), "HostName");
     topo_summary(topo, &sum);
     fprintf(out, "machine%s%s: %d package%s, %d NUMA node%s, %d core%s, %d PU%s, %s\n", host ? " " : "",
             host ? host : "", sum.packages, sum.packages == 1 ? "" : "s", sum.numa_nodes,
             sum.numa_nodes == 1 ? "" : "s", sum.cores, sum.cores == 1 ? "" : "s", sum.pus,
-            sum.pus == 1 ? "" : "s", topo_bytes_text(sum.memory_bytes, memory, sizeof memory));
+            sum.pus == 1 ? "" : "s", base_size_about((double)sum.memory_bytes, memory));
     if (sum.cores < sum.machine_cores)
         fprintf(out, "  (%d of the machine's %d cores are not this process's to use)\n",
                 sum.machine_cores - sum.cores, sum.machine_cores);
@@ -61,22 +48,23 @@ static hwloc_obj_t object(const topo_t *topo, hwloc_obj_type_t type, int index)
 
 static void print_private_caches(const topo_t *topo, int core, FILE *out)
 {
-    char l2[32], l1[32];
+    char l2[BASE_SIZE_TEXT], l1[BASE_SIZE_TEXT];
     hwloc_obj_t obj = topo->cores[core].obj;
     hwloc_obj_t cache2 = hwloc_get_ancestor_obj_by_type(topo->hwloc, HWLOC_OBJ_L2CACHE, obj);
     hwloc_obj_t cache1 = hwloc_get_ancestor_obj_by_type(topo->hwloc, HWLOC_OBJ_L1CACHE, obj);
     if (cache2)
-        fprintf(out, ", L2 %s", topo_bytes_text(cache2->attr->cache.size, l2, sizeof l2));
+        fprintf(out, ", L2 %s", base_size_about((double)cache2->attr->cache.size, l2));
     if (cache1)
-        fprintf(out, ", L1d %s", topo_bytes_text(cache1->attr->cache.size, l1, sizeof l1));
+        fprintf(out, ", L1d %s", base_size_about((double)cache1->attr->cache.size, l1));
     if (topo->cores[core].facts.pus > 1)
         fprintf(out, ", %d PUs each", topo->cores[core].facts.pus);
 }
 
-/* One line per L3 cache under one line per NUMA node under one per package; a level the machine lacks is left out. */
+/* One line per L3 cache under one line per NUMA node under one per package; a level the machine lacks is
+ * left out. */
 static void print_tree(const topo_t *topo, FILE *out)
 {
-    char size[32];
+    char size[BASE_SIZE_TEXT];
     int package = -1, numa = -1;
     for (int at = 0, end; at < topo->core_count; at = end) {
         const topo_core_t *here = &topo->cores[at].facts;
@@ -93,12 +81,12 @@ static void print_tree(const topo_t *topo, FILE *out)
             fprintf(out, "package %d%s%s\n", here->package, model ? "  " : "", model ? model : "");
         if (numa_obj && (here->numa != numa || here->package != package))
             fprintf(out, "  numa %d  %s\n", here->numa,
-                    topo_bytes_text(numa_obj->attr->numanode.local_memory, size, sizeof size));
+                    base_size_about((double)numa_obj->attr->numanode.local_memory, size));
         package = here->package;
         numa = here->numa;
         fprintf(out, "    ");
         if (l3)
-            fprintf(out, "L3 %d  %s  ", here->l3, topo_bytes_text(l3->attr->cache.size, size, sizeof size));
+            fprintf(out, "L3 %d  %s  ", here->l3, base_size_about((double)l3->attr->cache.size, size));
         print_core_numbers(topo, at, end, out);
         print_private_caches(topo, at, out);
         fprintf(out, "\n");
@@ -108,11 +96,11 @@ static void print_tree(const topo_t *topo, FILE *out)
 /* Memory without cores of its own, such as a CXL expander. */
 static void print_far_memory(const topo_t *topo, FILE *out)
 {
-    char size[32];
+    char size[BASE_SIZE_TEXT];
     for (hwloc_obj_t node = NULL; (node = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE, node));)
         if (hwloc_bitmap_iszero(node->cpuset))
             fprintf(out, "numa %u  %s, no cores\n", node->logical_index,
-                    topo_bytes_text(node->attr->numanode.local_memory, size, sizeof size));
+                    base_size_about((double)node->attr->numanode.local_memory, size));
 }
 
 static void print_number(FILE *out, const char *what, int number)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/settings/size.h"
 #include "topo/orders/order.h"
 #include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
@@ -179,7 +180,7 @@ static void draw_box(drawing_t *d, const box_t *box)
 
 static void draw_title(drawing_t *d, const char *words)
 {
-    char line[256], memory[32], l2[32], l1[32];
+    char line[256], memory[BASE_SIZE_TEXT], l2[BASE_SIZE_TEXT], l1[BASE_SIZE_TEXT];
     topo_summary_t sum;
     topo_summary(d->topo, &sum);
     text(d, MARGIN, 36, "h1", words);
@@ -187,9 +188,9 @@ static void draw_title(drawing_t *d, const char *words)
              "%d package%s, %d NUMA node%s, %d core%s, %d PU%s, %s of memory; per core L2 %s, L1d %s",
              sum.packages, sum.packages == 1 ? "" : "s", sum.numa_nodes, sum.numa_nodes == 1 ? "" : "s",
              sum.cores, sum.cores == 1 ? "" : "s", sum.pus, sum.pus == 1 ? "" : "s",
-             topo_bytes_text(sum.memory_bytes, memory, sizeof memory),
-             sum.l2_bytes ? topo_bytes_text(sum.l2_bytes, l2, sizeof l2) : "unknown",
-             sum.l1_bytes ? topo_bytes_text(sum.l1_bytes, l1, sizeof l1) : "unknown");
+             base_size_about((double)sum.memory_bytes, memory),
+             sum.l2_bytes ? base_size_about((double)sum.l2_bytes, l2) : "unknown",
+             sum.l1_bytes ? base_size_about((double)sum.l1_bytes, l1) : "unknown");
     text(d, MARGIN, 56, "h2", line);
     if (d->width < topo_svg_text_width(line, 12) + 2 * MARGIN)
         d->width = topo_svg_text_width(line, 12) + 2 * MARGIN;

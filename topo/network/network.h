@@ -1,5 +1,5 @@
 /* topo/network/network.h: a network as data: links with a latency and a rate, and the way that a message takes over them. For
- * machines that we lack: the simulator (collectives/proof/simulate.h) runs schedules over it.
+ * machines that we lack: the simulator (collectives/proof/simulate/simulate.h) runs schedules over it.
  *
  * Ranks sit on nodes, `ranks_per_node` consecutive ones on each; links are one-way and numbered 0..nlinks-1. Routes are
  * computed, not stored, so that a network of 65,536 ranks takes a few megabytes. A network does not change after it was

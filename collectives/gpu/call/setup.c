@@ -267,9 +267,9 @@ static int blocks_at_once(const coll_cuda_t *c, const card_t *cards)
     const int n = c->comm->n;
     int least = c->blocks;
     for (int r = 0; r < n; r++) {
-        int beside = 0;
+        int beside = 1; /* the rank itself */
         for (int other = 0; other < n; other++)
-            beside += strcmp(cards[r].bus, cards[other].bus) == 0;
+            beside += other != r && strcmp(cards[r].bus, cards[other].bus) == 0;
         const int room = coll_cuda_room(cards[r].processors, cards[r].held, beside);
         least = room < least ? room : least;
     }

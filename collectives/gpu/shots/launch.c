@@ -21,6 +21,7 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
 #define CASE(TYPE, name) \
     case TYPE:           \
         return &coll_cuda_sum_##name;
+        /* NOLINTNEXTLINE(bugprone-branch-clone): types of one width share an instance */
         COLL_CUDA_TYPES(CASE)
 #undef CASE
     }

@@ -224,8 +224,8 @@ void coll_negabinary_doubling(coll_builder_t *b, const coll_args_t *a)
         coll_add_recv(b, 0, a->rank - 1, coll_out(0), a->count);
         return;
     }
-    /* In place the result must not land in OUT while IN, the same memory, is still being sent to one whose result may
-     * wait for ours in the same way. */
+    /* In place the result must not land in OUT while IN, the same memory, is still being sent: the receiver's
+     * result may wait for this one in the same way. */
     coll_ref_t result = a->in_place ? coll_tmp(b, a->count) : coll_out(0);
     d.node[0] = (coll_node_t){a->rank, a->rank + 1};
     d.at[0] = coll_in(0);

@@ -196,7 +196,7 @@ static int move_order(const void *x, const void *y)
     return p->position < q->position ? -1 : p->position > q->position;
 }
 
-/* The moves of a round. up: towards the owners. theirs: those that this rank receives. */
+/* The moves of a round. up: towards the owners. theirs: the moves that this rank receives. */
 static size_t list_moves(run_t *r, int round, int up, int theirs)
 {
     const coll_forest_t *f = r->f;
@@ -288,8 +288,9 @@ static size_t find_sibling(const run_t *r, const held_t *h, coll_node_t node)
     return at;
 }
 
-/* Where the combination of two partial results goes: the result's own place, this block's place in OUT if that is ours
- * and free, or the message's region of sums at the offset of the piece that has come. */
+/* The place for the combination of two partial results: the result's own place, this block's place in OUT if
+ * this rank owns it and it is free, or the message's region of sums at the offset of the piece that has
+ * come. */
 static int place_result(run_t *r, int block, const partial_t *x, const partial_t *y, size_t piece, int whole,
                         partial_t *to)
 {
@@ -379,8 +380,9 @@ static void send_partials(run_t *r, int round)
     }
 }
 
-/* Moves what could not be combined out of the message's region. Otherwise the executor may read it where it lies at
- * the sender (a view) and the SEND would last until it is combined, rounds later, while the sender counts on two. */
+/* Moves the parts that could not be combined out of the message's region. Otherwise the executor may read
+ * them where they lie at the sender (a view). The SEND would then last until they are combined, rounds later,
+ * while the sender counts on two. */
 static void settle(run_t *r, size_t from, size_t end)
 {
     coll_ref_t got = r->regions[r->got].at;

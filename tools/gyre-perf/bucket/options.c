@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/settings/size.h"
+
 enum { MAX_SIZES = 64, BAR = 50 };
 
 typedef struct {
@@ -139,18 +141,6 @@ static size_t least(const perf_bucket_row_t *rows, size_t count, double (*of)(co
     return best;
 }
 
-/* "64K" for 65536. */
-static void size_text(size_t bytes, char *text, size_t room)
-{
-    const char *unit = "";
-    static const char *const units[] = {"K", "M", "G"};
-    for (int i = 0; i < 3 && bytes >= 1024 && bytes % 1024 == 0; i++) {
-        bytes /= 1024;
-        unit = units[i];
-    }
-    snprintf(text, room, "%zu%s", bytes, unit);
-}
-
 static size_t print_curve(const char *title, const perf_bucket_row_t *rows, size_t count,
                           double (*of)(const perf_bucket_row_t *))
 {
@@ -160,11 +150,11 @@ static size_t print_curve(const char *title, const perf_bucket_row_t *rows, size
         most = of(&rows[i]) > most ? of(&rows[i]) : most;
     printf("# %s\n", title);
     for (size_t i = 0; i < count; i++) {
-        char size[32], bar[BAR + 1];
+        char size[BASE_SIZE_TEXT], bar[BAR + 1];
         const size_t length = (size_t)(ratio(of(&rows[i]), most) * BAR + 0.5);
         memset(bar, '#', length);
         bar[length] = '\0';
-        size_text(rows[i].bucket_bytes, size, sizeof size);
+        base_size_text(rows[i].bucket_bytes, size);
         printf("# %8s  %-*s  %.3f%s\n", size, BAR, bar, of(&rows[i]), i == best ? "  <- best" : "");
     }
     printf("#\n");

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/tuning/choice.h: what runs for a call and who decided it, the algorithms and forms that come into question instead,
- * and what the cost model (collectives/proof) predicts for them. The library asks no model: --explain prints its opinion, and
- * --tune measures the candidates. */
+/* tools/gyre-perf/tuning/choice.h: what runs for a call and who decided it, the algorithms and forms that
+ * come into question instead, and what the cost model (collectives/proof) predicts for them. The library
+ * asks no model: --explain prints its opinion, and --tune measures the candidates. */
 #ifndef TOOLS_GYRE_PERF_TUNING_CHOICE_H
 #define TOOLS_GYRE_PERF_TUNING_CHOICE_H
 
-#include "collectives/proof/simulate.h"
+#include "collectives/proof/simulate/simulate.h"
 #include "collectives/run/plan.h"
 
 enum { PERF_CANDIDATES_MOST = 24 };
 
-/* Those that serve a call like args (op, n, uniform, host, root) of `bytes` (as gyre-perf's first column) on `parts` hosts, or
- * cells of one host. list: [PERF_CANDIDATES_MOST], as lines that a tuning file could have, without ranges. Returns how many. */
+/* Those that serve a call like args (op, n, uniform, host, root) of `bytes` (as gyre-perf's first column)
+ * on `parts` hosts, or cells of one host. list: [PERF_CANDIDATES_MOST], as lines that a tuning file could
+ * have, without ranges. Returns how many. */
 int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tune_line_t *list);
 
 /* What runs for a call and why, and what the model thinks of it. */
@@ -26,7 +27,7 @@ typedef struct {
     double second_predicted; /* ns */
     char why[288];
 } perf_choice_t;
-/* Not collective; builds the plan if it is not there. memory: of the buffers. Errors: those of coll_plan_get. */
+/* Not collective; builds the plan if it is not there. memory: of the buffers. Errors: of coll_plan_get. */
 gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_memory_t memory,
                              perf_choice_t *out);
 

@@ -1,9 +1,10 @@
-/* tools/gyre-perf/tuning/explain.c: --explain: for each size what Gyre chose and why, what the cost model predicted for it and for the
- * next best, and what was measured. */
+/* tools/gyre-perf/tuning/explain.c: --explain: for each size what Gyre chose and why, what the cost model
+ * predicted for it and for the next best, and what was measured. */
 #include "tools/gyre-perf/perf.h"
 
 #include <string.h>
 
+#include "base/settings/size.h"
 #include "collectives/schedules/algorithms.h"
 #include "collectives/gpu/gpu.h"
 #include "tools/gyre-perf/tuning/choice.h"
@@ -91,7 +92,7 @@ static int explain_device(const perf_options_t *o, const perf_case_t *c, const p
                           int in_place, json_t *row)
 {
     coll_cuda_explanation_t x;
-    char chunk[24];
+    char chunk[BASE_SIZE_TEXT];
     const coll_shape_t shape = shape_of(c, in_place);
     if (coll_cuda_explain(c->comm, &shape, o->registered, &x) != GYRE_OK)
         return 0;
@@ -115,14 +116,14 @@ int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_r
                      json_t *row)
 {
     perf_choice_t x;
-    char chunk[24] = "-", next[40] = "-";
+    char chunk[BASE_SIZE_TEXT] = "-", next[40] = "-";
     if (o->cuda)
         return explain_device(o, c, result, in_place, row);
     const coll_shape_t shape = shape_of(c, in_place);
     if (perf_choice_of(c->comm, &shape, o->windows ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN, &x) != GYRE_OK)
         return 0;
     if (!x.exchange)
-        coll_bytes_text(x.chunk, chunk);
+        base_size_text(x.chunk, chunk);
     if (x.second_predicted > 0)
         snprintf(next, sizeof next, "%s%s", coll_algo_name((coll_algo_t)x.second.algo),
                  x.second.one_shot > 0 ? " one_shot" : "");

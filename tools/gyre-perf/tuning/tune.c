@@ -1,10 +1,12 @@
-/* tools/gyre-perf/tuning/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which algorithm is fastest here for
- * each collective and size; writes both to the tuning file (docs/tuning.md) that later jobs read.
+/* tools/gyre-perf/tuning/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which
+ * algorithm is fastest here for each collective and size; writes both to the tuning file (docs/tuning.md)
+ * that later jobs read.
  *
- * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a time is the median
- * over blocks of the slowest rank's. What Gyre would choose by itself (the exchange of outboxes, for small messages) is a
- * candidate, too, and a choose line is written only where another is faster by more than the noise, twice over: the fastest of
- * many has been lucky, so the two are measured against each other once more. */
+ * All candidates of a cell are measured in short blocks that take turns, with buffers of both kinds; a
+ * time is the median over blocks of the slowest rank's. What Gyre would choose by itself (the exchange of
+ * outboxes, for small messages) is a candidate, too, and a choose line is written only where another is
+ * faster by more than the noise, twice over: the fastest of many has been lucky, so the two are measured
+ * against each other once more. */
 #include "tools/gyre-perf/command.h"
 
 #include <math.h>
@@ -14,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
+#include "base/settings/size.h"
 #include "collectives/run/communicator.h"
 #include "collectives/run/joint.h"
 #include "comm/boot/bootstrap.h"
@@ -74,8 +77,8 @@ static double product(const cell_t *cell, int i)
     return cell->us[i][0] * cell->us[i][1];
 }
 
-/* What else the machine does hits all candidates of a round alike, so they are compared within rounds. Both kinds of memory
- * count the same: the geometric mean. */
+/* What else the machine does hits all candidates of a round alike, so they are compared within rounds.
+ * Both kinds of memory count the same: the geometric mean. */
 static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS][KINDS][ROUNDS_MOST])
 {
     double ratios[ROUNDS_MOST];
@@ -95,7 +98,8 @@ static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS
     }
 }
 
-/* The order in which candidates are measured changes from round to round; what is far behind after the first is left out. */
+/* The order in which candidates are measured changes from round to round; what is far behind after the
+ * first is left out. */
 static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
 {
     static double times[SLOTS][KINDS][ROUNDS_MOST];
@@ -209,10 +213,10 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
 
 static void name_of(const coll_tune_line_t *l, char *text, size_t bytes)
 {
-    char chunk[24];
+    char chunk[BASE_SIZE_TEXT];
     snprintf(text, bytes, "%s%s%s%s", coll_algo_name((coll_algo_t)l->algo),
              l->one_shot > 0 ? " one_shot" : "", l->chunk ? " " : "",
-             l->chunk ? coll_bytes_text(l->chunk, chunk) : "");
+             l->chunk ? base_size_text(l->chunk, chunk) : "");
 }
 
 static void own_name(const cell_t *cell, char *text, size_t bytes)
@@ -229,7 +233,8 @@ static int same_choice(const coll_tune_line_t *a, const coll_tune_line_t *b)
     return a->op == b->op && a->algo == b->algo && a->one_shot == b->one_shot && a->chunk == b->chunk;
 }
 
-/* What was measured: a size stands for those around it, half-way in factors, and the default ends for all beyond them. */
+/* What was measured: a size stands for those around it, half-way in factors, and the default ends for all
+ * beyond them. */
 static void span(const options_t *o, coll_op_t op, const cell_t *first, const cell_t *last, uint64_t bytes[2])
 {
     const double step = sqrt(o->factor);
@@ -237,8 +242,8 @@ static void span(const options_t *o, coll_op_t op, const cell_t *first, const ce
     bytes[1] = op == COLL_BARRIER ? UINT64_MAX : (uint64_t)((double)last->bytes * step);
 }
 
-/* Lines for just these ranks and hosts make place as far as their sizes were measured anew: what lies beyond stays, perhaps at
- * both ends. Others stay whole, for they speak of more. -1: too many lines. */
+/* Lines for just these ranks and hosts make place as far as their sizes were measured anew: what lies
+ * beyond stays, perhaps at both ends. Others stay whole, for they speak of more. -1: too many lines. */
 static int drop_lines(coll_tune_t *tune, const coll_tune_line_t *measured)
 {
     static coll_tune_line_t kept[COLL_TUNE_LINES_MOST];
@@ -339,7 +344,7 @@ static int add_lines(tuner_t *t, coll_op_t op, const cell_t *cells, int count)
 
 static void print_cell(const tuner_t *t, const cell_t *cell)
 {
-    char size[24], name[48], own[48], second[64] = "-";
+    char size[BASE_SIZE_TEXT], name[48], own[48], second[64] = "-";
     int runner = -1;
     for (int i = 0; i < cell->n; i++)
         if (i != cell->best && cell->us[i][0] > 0 && (runner < 0 || cell->ratio[i] < cell->ratio[runner]))
@@ -353,7 +358,7 @@ static void print_cell(const tuner_t *t, const cell_t *cell)
     else if (runner > 0)
         name_of(&cell->what[runner], second, sizeof second);
     printf("%-14s  %8s  %-22s  %9.2f  %9.2f  %-8s  %-28s  %9.2f  %9.2f\n", t->c.coll->name,
-           coll_bytes_text(cell->bytes, size), name, cell->us[cell->best][0], cell->us[cell->best][1],
+           base_size_text(cell->bytes, size), name, cell->us[cell->best][0], cell->us[cell->best][1],
            cell->best ? "line" : "own", second, runner < 0 ? 0.0 : cell->us[runner][0],
            runner < 0 ? 0.0 : cell->us[runner][1]);
     fflush(stdout);

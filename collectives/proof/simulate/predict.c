@@ -1,14 +1,16 @@
-/* collectives/choose/predict.c: how long a collective will take on this host, in a loop of such calls: the simulator, quickly.
+/* collectives/proof/simulate/predict.c: how long a collective will take on this host, in a loop of such
+ * calls: the simulator, quickly.
  *
- * Where nobody waits for everybody (rooted operations) one call begins before the other ends: the root of a broadcast is two
- * messages ahead. Then several calls are simulated, and what each further one takes is the answer.
+ * Where nobody waits for everybody (rooted operations) one call begins before the other ends: the root of
+ * a broadcast is two messages ahead. Then several calls are simulated, and what each further one takes is
+ * the answer.
  *
- * A long vector is a long pipeline, and its chunks are all alike: two short ones of the same kind are simulated, and what the
- * longer of them took more is what every further chunk will take. */
+ * A long vector is a long pipeline, and its chunks are all alike: two short ones of the same kind are
+ * simulated, and what the longer of them took more is what every further chunk will take. */
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "collectives/proof/simulate_internal.h"
+#include "collectives/proof/simulate/internal.h"
 
 enum { CALLS = 3 };
 enum { SHORT = 4, LONG = 8, WORTH = 12 }; /* chunks of every rank's part; even, as some cut it in halves */

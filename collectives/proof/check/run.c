@@ -1,4 +1,5 @@
-/* collectives/proof/check.c: runs all ranks' schedules symbolically and says whether they are right (see check.h).
+/* collectives/proof/check/run.c: runs all ranks' schedules symbolically and says whether they are right
+ * (see check.h).
  *
  * The run. A channel goes on until it meets a RECV whose message was not sent or a dependency that is not
  * complete; a SEND is posted at once and complete when it was received (or, if the receiver can use it as a
@@ -12,7 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "collectives/proof/check_internal.h"
+#include "collectives/proof/check/internal.h"
 
 int coll_check_fail(check_t *c, int rank, uint32_t step, const char *format, ...)
 {

@@ -1,10 +1,10 @@
-/* collectives/proof/check_values.c: hash-consed expressions (see the header). */
+/* collectives/proof/check/values.c: hash-consed expressions (see the header). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/schedules/canonical.h"
-#include "collectives/proof/check_values.h"
+#include "collectives/proof/check/values.h"
 
 static size_t slot_of(const coll_values_t *v, const coll_value_t *x)
 {

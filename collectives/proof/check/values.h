@@ -1,5 +1,5 @@
-/* collectives/proof/check_values.h: symbolic elements for the checker: expressions over contributions, each stored
- * once, so that equal expressions have equal numbers. Internal to the checker. */
+/* collectives/proof/check/values.h: symbolic elements for the checker: expressions over contributions,
+ * each stored once, so that equal expressions have equal numbers. Internal to the checker. */
 #ifndef COLLECTIVES_PROOF_CHECK_VALUES_H
 #define COLLECTIVES_PROOF_CHECK_VALUES_H
 

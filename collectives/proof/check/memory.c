@@ -1,10 +1,10 @@
-/* collectives/proof/check_memory.c: what a step does to its rank's memory: bounds, values, and races.
+/* collectives/proof/check/memory.c: what a step does to its rank's memory: bounds, values, and races.
  *
  * Races. Two accesses to a cell, one a write, must be ordered whatever the timing. Within a channel COPY,
  * REDUCE and RECV are ordered by the list; between channels by vector clocks. A SEND reads until it is
  * complete, which only a step that depends on it (or comes after one that does) may rely on: that its message
  * was received does not prove it, since a receiver may read the memory later (views). */
-#include "collectives/proof/check_internal.h"
+#include "collectives/proof/check/internal.h"
 #include "collectives/schedules/algorithms.h"
 
 static cell_t *cells_at(proc_t *p, coll_ref_t ref)

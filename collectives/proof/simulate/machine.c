@@ -1,19 +1,22 @@
-/* collectives/proof/simulate_machine.c: what a step costs: over the links of a network, or on one host.
+/* collectives/proof/simulate/machine.c: what a step costs: over the links of a network, or on one host.
  *
- * Network. Posting and taking a message are work of the rank (topo_node_cost_t). A message is cut through: its first byte
- * enters a link when it has left the one before; a link carries one message at a time, in the order in which they were
- * sent, and what comes meanwhile waits before it (sim_serve). A SEND is complete when its last byte is on the first link.
+ * Network. Posting and taking a message are work of the rank (topo_node_cost_t). A message is cut through:
+ * its first byte enters a link when it has left the one before; a link carries one message at a time, in
+ * the order in which they were sent, and what comes meanwhile waits before it (sim_serve). A SEND is
+ * complete when its last byte is on the first link.
  *
- * Host. What comm/shm/link.c does: up to COMM_SHM_EAGER_MOST bytes are copied into a ring and out of it; larger ones are read where they lie
- * (windows: by the REDUCE or COPY that uses them, else by a copy) or by process_vm_readv, and a SEND is complete when
- * the receiver has read it. Data that no cache holds shares the memory's rate. */
+ * Host. What comm/shm/link.c does: up to COMM_SHM_EAGER_MOST bytes are copied into a ring and out of it;
+ * larger ones are read where they lie (windows: by the REDUCE or COPY that uses them, else by a copy) or
+ * by process_vm_readv, and a SEND is complete when the receiver has read it. Data that no cache holds
+ * shares the memory's rate. */
 #include <math.h>
 
-#include "collectives/proof/simulate_internal.h"
+#include "collectives/proof/simulate/internal.h"
 
 double sim_serve(sim_server_t *server, double when, double length)
 {
-    /* Messages reserve their links when they are sent, so a later one may come first: it may use the last gap. */
+    /* Messages reserve their links when they are sent, so a later one may come first: it may use the last
+     * gap. */
     double in_hole = sim_later(when, server->hole);
     if (in_hole + length <= server->end) {
         server->hole = in_hole + length;
@@ -35,9 +38,10 @@ static double per(double amount, double rate)
 
 /* ---- one host -------------------------------------------------------------------------------------------
  *
- * Calls are repeated with the same buffers, as in a benchmark or in training: what nobody wrote since the call before is still in
- * the reader's cache, whosever it is. What its owner has written since comes from the owner's cache, line by line; and
- * writing to what peers have read takes the lines away from them first. */
+ * Calls are repeated with the same buffers, as in a benchmark or in training: what nobody wrote since the
+ * call before is still in the reader's cache, whosever it is. What its owner has written since comes from
+ * the owner's cache, line by line; and writing to what peers have read takes the lines away from them
+ * first. */
 
 enum {
     STREAM_START =
@@ -84,8 +88,9 @@ static double by_kernel(const sim_t *s, double bytes, int fresh)
     return s->cost->cma_call + s->in_cache * cached + (1 - s->in_cache) * per(bytes, s->cost->cma_rate);
 }
 
-/* The rank works for `work` ns and moves `traffic` bytes, which compete for the memory as far as caches do not hold them.
- * written: bytes that peers have read before. Stores wait for their lines beside the work, but only so many. */
+/* The rank works for `work` ns and moves `traffic` bytes, which compete for the memory as far as caches do
+ * not hold them. written: bytes that peers have read before. Stores wait for their lines beside the work,
+ * but only so many. */
 static void host_work(sim_t *s, sim_rank_t *r, double work, double traffic, double written)
 {
     double length = (1 - s->in_cache) * per(traffic, s->cost->total_memory), begun = r->now;
@@ -147,8 +152,8 @@ static void host_recv(sim_t *s, int rank, const sim_step_t *step, const sim_mess
         sim_complete(s, peer, m->slot, r->now + cost->line);
 }
 
-/* In the memory of all: n inputs are read once, n outputs written once, each by one rank only; nobody's lines move. Private
- * memory is fetched and written by system calls, piece by piece. */
+/* In the memory of all: n inputs are read once, n outputs written once, each by one rank only; nobody's
+ * lines move. Private memory is fetched and written by system calls, piece by piece. */
 static void host_joint(sim_t *s, sim_rank_t *r, const sim_step_t *step)
 {
     const coll_cost_t *cost = s->cost;
@@ -192,7 +197,7 @@ static void host_compute(sim_t *s, int rank, const sim_step_t *step)
     }
 }
 
-/* ---- a network ------------------------------------------------------------------------------------------ */
+/* ---- a network ----------------------------------------------------------------------------------------- */
 
 static double network_send(sim_t *s, int rank, const sim_step_t *step, int peer, sim_message_t *m)
 {
@@ -220,7 +225,7 @@ static double network_send(sim_t *s, int rank, const sim_step_t *step, int peer,
     return sent;
 }
 
-/* ---- either --------------------------------------------------------------------------------------------- */
+/* ---- either -------------------------------------------------------------------------------------------- */
 
 double sim_send(sim_t *s, int rank, const sim_step_t *step, int peer, sim_message_t *m)
 {

@@ -1,4 +1,4 @@
-/* collectives/proof/check.h: proves schedules: runs all ranks' schedules symbolically.
+/* collectives/proof/check/check.h: proves schedules: runs all ranks' schedules symbolically.
  *
  * Proved for the given arguments: every output element holds exactly the contributions it should, combined in
  * the canonical order (or, with fast_order, each exactly once); every element of a reduction passes exactly
@@ -7,8 +7,8 @@
  * accesses to overlapping memory, one of them a write, are unordered by channel order, dependencies and
  * messages (vector clocks over (rank, channel); a SEND reads until it is complete); IN is never written
  * unless in place; no range leaves its buffer. */
-#ifndef COLLECTIVES_PROOF_CHECK_H
-#define COLLECTIVES_PROOF_CHECK_H
+#ifndef COLLECTIVES_PROOF_CHECK_CHECK_H
+#define COLLECTIVES_PROOF_CHECK_CHECK_H
 
 #include "collectives/schedules/schedule.h"
 

@@ -1,10 +1,12 @@
-/* collectives/proof/check_joint.c: JOINT steps: what they do to the memory of all ranks, and that nothing else touches it meanwhile.
+/* collectives/proof/check/joint.c: JOINT steps: what they do to the memory of all ranks, and that nothing
+ * else touches it meanwhile.
  *
- * Time between ranks is bounded by messages only: a rank whose memory is touched has announced it before (a message that
- * the working rank received) and hears of the end (a message that it sends afterwards, which must be received like any
- * other). In between everything may happen at once. So whatever the order of the run, no element may be worked on by
- * joint steps of two ranks unless both read it, nor by a joint step and a local one unless both read it. */
-#include "collectives/proof/check_internal.h"
+ * Time between ranks is bounded by messages only: a rank whose memory is touched has announced it before
+ * (a message that the working rank received) and hears of the end (a message that it sends afterwards,
+ * which must be received like any other). In between everything may happen at once. So whatever the order
+ * of the run, no element may be worked on by joint steps of two ranks unless both read it, nor by a joint
+ * step and a local one unless both read it. */
+#include "collectives/proof/check/internal.h"
 
 static cell_t *cell_of(proc_t *p, coll_buf_t buf, size_t element)
 {

@@ -1,11 +1,11 @@
-/* collectives/proof/simulate_internal.h: what the parts of the simulator share: simulate_program.c turns schedules into programs,
- * simulate_views.c finds what need not be copied on one host, simulate.c runs programs, simulate_machine.c says what
- * their steps cost. */
+/* collectives/proof/simulate/internal.h: what the parts of the simulator share: program.c turns schedules
+ * into programs, views.c finds what need not be copied on one host, run.c runs programs, machine.c says
+ * what their steps cost. */
 #ifndef COLLECTIVES_PROOF_SIMULATE_INTERNAL_H
 #define COLLECTIVES_PROOF_SIMULATE_INTERNAL_H
 
 #include "base/arena.h"
-#include "collectives/proof/simulate.h"
+#include "collectives/proof/simulate/simulate.h"
 #include "comm/transport.h"
 
 #define SIM_NONE UINT32_MAX
@@ -13,8 +13,8 @@
 /* A step, without what only the executor needs. */
 typedef struct {
     uint64_t bytes;
-    uint32_t
-        arg; /* SEND: index into the program's `out`; RECV: into `in`; REDUCE, COPY, JOINT: number of sources */
+    /* SEND: index into the program's `out`; RECV: into `in`; REDUCE, COPY, JOINT: number of sources */
+    uint32_t arg;
     uint32_t dep;  /* first of ndep entries in the program's deps */
     uint32_t slot; /* where the time of its completion is kept, or SIM_NONE: nobody waits for it by name */
     uint16_t ndep;
@@ -51,8 +51,8 @@ struct sim_program {
 };
 
 enum { SIM_CHAINS = 4096 };
-/* A lane is the stream of messages from one rank to another on one channel. Those that rank r sends on are numbered
- * first_lane[r] + index in `out`. */
+/* A lane is the stream of messages from one rank to another on one channel. Those that rank r sends on are
+ * numbered first_lane[r] + index in `out`. */
 typedef struct {
     int n;
     sim_program_t **of;   /* [n] */
@@ -69,9 +69,9 @@ gyre_status_t sim_programs_build(const coll_args_t *args, coll_algo_t algo, size
                                  sim_programs_t *out);
 void sim_programs_free(sim_programs_t *programs);
 
-/* simulate_views.c: fills local [nsteps], indexed by the schedule's steps, and *viewed (entries counted in *nviewed, from
- * arena), and returns the number of views; SIM_NONE if there is no memory. eager: SENDs of up to so many elements are
- * copied, not read where they lie. */
+/* views.c: fills local [nsteps], indexed by the schedule's steps, and *viewed (entries counted in
+ * *nviewed, from arena), and returns the number of views; SIM_NONE if there is no memory. eager: SENDs of
+ * up to so many elements are copied, not read where they lie. */
 uint32_t sim_find_views(const coll_schedule_t *schedule, size_t eager, base_arena_t *arena,
                         sim_local_t *local, uint32_t **viewed, uint32_t *nviewed);
 
@@ -173,17 +173,17 @@ static inline double sim_sooner(double a, double b)
 /* When a server that is asked at `when` for `length` ns of its time begins. */
 double sim_serve(sim_server_t *server, double when, double length);
 
-/* simulate_machine.c: a step of a rank at its clock, which moves on. A SEND fills in time and way of its message and
+/* machine.c: a step of a rank at its clock, which moves on. A SEND fills in time and way of its message and
  * returns when it is complete; INFINITY: the receiver will tell (sim_complete). */
 double sim_send(sim_t *s, int rank, const sim_step_t *step, int peer, sim_message_t *m);
 void sim_recv(sim_t *s, int rank, const sim_step_t *step, const sim_message_t *m, int peer);
 void sim_compute(sim_t *s, int rank, const sim_step_t *step);
-/* The part of a rank's data that its cache holds, and a run with that part given. calls > 1: as many calls without a pause, and
- * out->ns is the time per call once they follow each other. */
+/* The part of a rank's data that its cache holds, and a run with that part given. calls > 1: as many calls
+ * without a pause, and out->ns is the time per call once they follow each other. */
 double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize);
 gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
                            coll_memory_t memory, double in_cache, int calls, coll_simulation_t *out);
-/* simulate.c: a SEND of `rank` is complete at `when`. */
+/* run.c: a SEND of `rank` is complete at `when`. */
 void sim_complete(sim_t *s, int rank, uint32_t slot, double when);
 
 #endif

@@ -1,10 +1,10 @@
-/* collectives/proof/simulate_views.c: which receives of a schedule a host's ranks need not copy: those into TMP that only COPY
- * and REDUCE steps of their channel read before something else is written there. What collectives/run/compile.c finds for
- * the executor, in one pass: a list of the receives whose data is still there suffices, and it is short. And which steps write
- * what peers will read. */
+/* collectives/proof/simulate/views.c: which receives of a schedule a host's ranks need not copy: those
+ * into TMP that only COPY and REDUCE steps of their channel read before something else is written there.
+ * What collectives/run/compile.c finds for the executor, in one pass: a list of the receives whose data is
+ * still there suffices, and it is short. And which steps write what peers will read. */
 #include <stdlib.h>
 
-#include "collectives/proof/simulate_internal.h"
+#include "collectives/proof/simulate/internal.h"
 
 typedef struct {
     size_t start, end;

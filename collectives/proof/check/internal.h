@@ -1,11 +1,11 @@
-/* collectives/proof/check_internal.h: the checker's state, shared by check.c (the run), check_memory.c (what a step
- * does to memory, races) and check_expected.c (what the result must be). */
+/* collectives/proof/check/internal.h: the checker's state, shared by run.c, memory.c (what a step
+ * does to memory, races) and expected.c (what the result must be). */
 #ifndef COLLECTIVES_PROOF_CHECK_INTERNAL_H
 #define COLLECTIVES_PROOF_CHECK_INTERNAL_H
 
 #include "base/arena.h"
-#include "collectives/proof/check.h"
-#include "collectives/proof/check_values.h"
+#include "collectives/proof/check/check.h"
+#include "collectives/proof/check/values.h"
 #include "collectives/schedules/generator.h"
 
 /* One element of a rank's memory. Steps are stored + 1, 0 is none. */
@@ -93,16 +93,16 @@ int coll_check_fail(check_t *c, int rank, uint32_t step, const char *format, ...
 /* Arena memory; NULL sets out_of_memory. */
 void *coll_check_alloc(check_t *c, size_t count, size_t size);
 
-/* check_expected.c: fills want of every rank; 0 if memory ran out. And the comparison in the end. */
+/* expected.c: fills want of every rank; 0 if memory ran out. And the comparison in the end. */
 int coll_check_expect(check_t *c, const coll_args_t *args);
 int coll_check_results(check_t *c);
 
-/* check_memory.c: all return 0 after a report. */
+/* memory.c: all return 0 after a report. */
 int coll_check_shape(check_t *c, int rank, uint32_t step); /* the step makes sense by itself */
 int coll_check_read_message(check_t *c, int rank, uint32_t step, message_t *m);        /* SEND */
 int coll_check_write_message(check_t *c, int rank, uint32_t step, const message_t *m); /* RECV */
 int coll_check_compute(check_t *c, int rank, uint32_t step);                           /* COPY, REDUCE */
-/* check_joint.c: JOINT, and the messages around such steps */
+/* joint.c: JOINT, and the messages around such steps */
 int coll_check_joint(check_t *c, int rank, uint32_t step);
 int coll_check_announcement(check_t *c, int rank, uint32_t step);
 int coll_check_find_views(check_t *c, int rank);

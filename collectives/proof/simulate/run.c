@@ -1,17 +1,19 @@
-/* collectives/proof/simulate.c: runs programs in virtual time.
+/* collectives/proof/simulate/run.c: runs programs in virtual time.
  *
- * Every rank has a clock and goes on until its next step must wait for a message or for a step that is not complete. The
- * ranks that can go on are in a queue by time, and the first one runs: before it uses what it shares with others
- * (links, memory, cores) it goes back to the queue if others are behind it. Messages find their receives
- * per (sender, receiver, channel) in order. So the cost is O(log ranks) per message, whatever the network. */
+ * Every rank has a clock and goes on until its next step must wait for a message or for a step that is not
+ * complete. The ranks that can go on are in a queue by time, and the first one runs: before it uses what
+ * it shares with others (links, memory, cores) it goes back to the queue if others are behind it. Messages
+ * find their receives per (sender, receiver, channel) in order. So the cost is O(log ranks) per message,
+ * whatever the network. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "collectives/schedules/generator.h"
-#include "collectives/proof/simulate_internal.h"
+#include "collectives/proof/simulate/internal.h"
 
-/* ---- the queue: a 4-ary heap of (time, rank) --------------------------------------------------------------- */
+/* ---- the queue: a 4-ary heap of (time, rank)
+ * --------------------------------------------------------------- */
 
 static void queue_push(sim_t *s, double time, int rank)
 {
@@ -69,7 +71,8 @@ void sim_complete(sim_t *s, int rank, uint32_t slot, double when)
         wake(s, rank, when);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages
+ * ---------------------------------------------------------------------------------------------- */
 
 static uint32_t message_new(sim_t *s)
 {
@@ -136,9 +139,11 @@ static int run_recv(sim_t *s, int rank, const sim_step_t *step)
     return 1;
 }
 
-/* ---- ranks -------------------------------------------------------------------------------------------------- */
+/* ---- ranks
+ * -------------------------------------------------------------------------------------------------- */
 
-/* From when on a step can run: its message is there and what it depends on is complete. INFINITY: not known yet. */
+/* From when on a step can run: its message is there and what it depends on is complete. INFINITY: not
+ * known yet. */
 static double ready_at(const sim_t *s, int rank, const sim_step_t *step)
 {
     const sim_rank_t *r = &s->ranks[rank];
@@ -279,7 +284,8 @@ static void run_rank(sim_t *s, int rank, double time)
         wake(s, rank, turn.next);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------ */
+/* ---- the whole
+ * ------------------------------------------------------------------------------------------------ */
 
 static int set_up(sim_t *s)
 {
@@ -412,8 +418,9 @@ gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *ar
 
 static const double USABLE = 0.85; /* of a cache, for one collective's buffers */
 
-/* The part of a rank's data that its cache still holds in the next call, as caches that replace lines at random would. The data is
- * what the rank has and what it reads from others; something else is always in the way. */
+/* The part of a rank's data that its cache still holds in the next call, as caches that replace lines at
+ * random would. The data is what the rank has and what it reads from others; something else is always in
+ * the way. */
 double sim_cached_part(const coll_cost_t *cost, const coll_args_t *args, size_t esize)
 {
     size_t in, out;

@@ -1,16 +1,16 @@
-/* collectives/proof/simulate_program.c: turns the schedules of all ranks into programs: 32 bytes a step, peers relative to
- * the rank, and each distinct one kept once. The 4,096 ranks of a ring share one program, so that what is 1.3 GB of
- * schedules fits a cache.
+/* collectives/proof/simulate/program.c: turns the schedules of all ranks into programs: 32 bytes a step,
+ * peers relative to the rank, and each distinct one kept once. The 4,096 ranks of a ring share one
+ * program, so that what is 1.3 GB of schedules fits a cache.
  *
- * Dependencies become slots: a step that others wait for by name leaves the time of its completion in its slot. In
- * schedules of one channel a slot serves again after the last step that waits for it has started. */
+ * Dependencies become slots: a step that others wait for by name leaves the time of its completion in its
+ * slot. In schedules of one channel a slot serves again after the last step that waits for it has started. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "collectives/proof/simulate_internal.h"
+#include "collectives/proof/simulate/internal.h"
 
 /* Working memory for one schedule, used again for the next. */
 typedef struct {

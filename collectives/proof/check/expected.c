@@ -1,5 +1,5 @@
-/* collectives/proof/check_expected.c: what each element of OUT must hold in the end, and whether it does. */
-#include "collectives/proof/check_internal.h"
+/* collectives/proof/check/expected.c: what each element of OUT must hold in the end, and whether it does. */
+#include "collectives/proof/check/internal.h"
 
 #include "collectives/schedules/algorithms.h"
 

@@ -1,10 +1,12 @@
-/* collectives/proof/simulate.h: runs the schedules of all ranks in virtual time, on machines that we lack and on this one.
+/* collectives/proof/simulate/simulate.h: runs the schedules of all ranks in virtual time, on machines that
+ * we lack and on this one.
  *
- * A schedule is data, so its time can be computed: every rank walks through its steps, messages take their way over the
- * links of a network (topo/network/network.h) or through the memory of one host (collectives/choose/cost.h), and what waits, waits.
- * docs/simulator.md describes the model, its formulas and its limits. */
-#ifndef COLLECTIVES_PROOF_SIMULATE_H
-#define COLLECTIVES_PROOF_SIMULATE_H
+ * A schedule is data, so its time can be computed: every rank walks through its steps, messages take their
+ * way over the links of a network (topo/network/network.h) or through the memory of one host
+ * (collectives/choose/cost.h), and what waits, waits. docs/simulator.md describes the model, its formulas
+ * and its limits. */
+#ifndef COLLECTIVES_PROOF_SIMULATE_SIMULATE_H
+#define COLLECTIVES_PROOF_SIMULATE_SIMULATE_H
 
 #include "collectives/choose/cost.h"
 #include "collectives/schedules/schedule.h"
@@ -29,22 +31,24 @@ typedef struct {
     double hottest_busy;                     /* part of `ns` for which it was busy, 0 to 1 */
 } coll_simulation_t;
 
-/* Over a network with args->n ranks. args: as for coll_schedule_build, the same for every rank (`rank` is ignored; counts
- * and displs are shared). esize: bytes per element. UNSUPPORTED (quiet): `algo` does not serve args. NO_MEMORY;
- * INTERNAL: the schedules get stuck. */
+/* Over a network with args->n ranks. args: as for coll_schedule_build, the same for every rank (`rank` is
+ * ignored; counts and displs are shared). esize: bytes per element. UNSUPPORTED (quiet): `algo` does not
+ * serve args. NO_MEMORY; INTERNAL: the schedules get stuck. */
 gyre_status_t coll_simulate(const topo_network_t *network, const coll_args_t *args, coll_algo_t algo,
                             size_t esize, coll_simulation_t *out);
 
-/* On one host: all args->n ranks share cost->cores cores and the memory, and messages go the ways of comm/shm/link.c. */
+/* On one host: all args->n ranks share cost->cores cores and the memory, and messages go the ways of
+ * comm/shm/link.c. */
 gyre_status_t coll_simulate_host(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo,
                                  size_t esize, coll_memory_t memory, coll_simulation_t *out);
 
-/* The time alone, quickly: long pipelines are simulated in part and continued in proportion. Errors as above. */
+/* The time alone, quickly: long pipelines are simulated in part and go on in proportion. Errors as above. */
 gyre_status_t coll_predict(const coll_cost_t *cost, const coll_args_t *args, coll_algo_t algo, size_t esize,
                            coll_memory_t memory, double *ns);
 
-/* What `size / time` is multiplied with to compare with a link's rate, as nccl-tests define it: 2 (n - 1) / n for
- * all_reduce, (n - 1) / n for reduce_scatter, all_gather, gather, scatter and all_to_all, 1 for the others. */
+/* What `size / time` is multiplied with to compare with a link's rate, as nccl-tests define it: 2 (n - 1)
+ * / n for all_reduce, (n - 1) / n for reduce_scatter, all_gather, gather, scatter and all_to_all, 1 for
+ * the others. */
 double coll_bus_factor(coll_op_t op, int n);
 
 #endif
