@@ -227,7 +227,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -311,8 +311,10 @@ $(LIB_PROOF): $(PROOF_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# what tools share: tools/shared/
+SHARED_OBJ := $(call obj,$(call sources,tools/shared,c))
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(ARCHIVES)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(ARCHIVES) \
@@ -329,14 +331,15 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 	$(Q)ln -sf gyre-perf $@
 
 # its parts are tested without its main
-$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c))
+$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
+$(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
-$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c))
+$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
 $(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
-FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf,c)
+FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf tools/shared,c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
 FUZZ_WITH_PARTS     := config tensors hostlist wire
@@ -401,7 +404,7 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E_ARCHIVES)
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(E_ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$$(E_LINK) -o $$@
@@ -541,6 +544,7 @@ help:
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
+	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 90 layouts, in each precision: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
@@ -591,6 +595,10 @@ $(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c) $(LIB_A)
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
+
+# The promises of docs/contributing/: a toy of each kind, by its patch.
+check-contributing: $(SETUP_CHECK_STAMP)
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tests/contributing/check $(ONLY)
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh
@@ -783,7 +791,7 @@ $(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
-$(S)/config-tools.mk: Makefile $(SETUP_STAMP)
+$(S)/config-tools.mk: $(S)/config.mk
 	@{ cflags=$$(pkg-config --cflags $(PKGS_JSON)) && json=$$(pkg-config --libs $(PKGS_JSON)) && \
 	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
 	  echo "TOOLS_CFLAGS := $$cflags" && echo "JSON_LIBS := $$json" && echo "TRAIN_LIBS := $$train"; \
