@@ -791,7 +791,7 @@ $(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
-$(S)/config-tools.mk: Makefile $(SETUP_STAMP)
+$(S)/config-tools.mk: $(S)/config.mk
 	@{ cflags=$$(pkg-config --cflags $(PKGS_JSON)) && json=$$(pkg-config --libs $(PKGS_JSON)) && \
 	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
 	  echo "TOOLS_CFLAGS := $$cflags" && echo "JSON_LIBS := $$json" && echo "TRAIN_LIBS := $$train"; \
