@@ -83,7 +83,7 @@ static void test_flags(void **state)
                      PERF_OK);
     assert_true(p.number == 3 && p.size == 2048 && p.type == GYRE_BFLOAT16 && p.on == 1);
     assert_true(strcmp(p.choice, "green") == 0 && strcmp(p.text, "a=b") == 0 && p.ms > 0.49 && p.ms < 0.51);
-    assert_int_equal(p.words, 14); /* the word was moved behind the options */
+    assert_int_equal(p.words, 14); /* the word was moved after the options */
     assert_int_equal(parse(&p, "x --number=9"), PERF_OK);
     assert_int_equal(p.number, 9);
     static const char *const bad[][2] = {
@@ -115,8 +115,9 @@ static void test_flags(void **state)
     assert_non_null(strstr(p.out, gyre_version()));
 }
 
-/* That memory is slower to read afterwards is a matter of time, and so of a quiet machine: gyre-perf --cold shows it. Here: how it is
- * done is said, and nothing in or beside the range changes, whatever was written last and wherever lines begin. */
+/* That memory is slower to read afterwards is a matter of time, and so of a quiet machine: gyre-perf --cold
+ * shows it. Here: the method has a name, and nothing in or around the range changes, for any last write and
+ * any place of lines. */
 static void test_cold(void **state)
 {
     (void)state;
