@@ -315,8 +315,7 @@ static void print_range(FILE *out, const char *word, uint64_t low, uint64_t high
     if (low == high)
         fprintf(out, " %s %s", word, base_size_text(low, a));
     else
-        fprintf(out, " %s %s-%s", word, base_size_text(low, a),
-                high == none ? "" : base_size_text(high, b));
+        fprintf(out, " %s %s-%s", word, base_size_text(low, a), high == none ? "" : base_size_text(high, b));
 }
 
 static void print_line(FILE *out, const coll_tune_line_t *l)

@@ -151,6 +151,11 @@ int coll_request_reserve(gyre_comm_t *comm);
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
 gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+/* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most of these are done
+ * before it is time to read the clock. */
+void coll_request_enqueue(gyre_request_t *r, base_time_t now);
+/* Back to the communicator's spare ones. The caller is driving. */
+void coll_request_free_driving(gyre_request_t *r);
 /* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long as the others are on
  * time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
@@ -193,8 +198,11 @@ int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
 gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
                                 const char *why, char *text, size_t bytes);
 
+/* --- group.c --- */
 /* 1 while this thread is between gyre_group_start and gyre_group_end. */
 int coll_group_open(void);
+/* The open group starts r at its end; request: as for coll_request_start. */
+void coll_group_collect(gyre_request_t *r, gyre_request_t **request);
 /* An open group of this thread will end with this error. */
 void coll_group_note_error(gyre_status_t status);
 

@@ -1,4 +1,4 @@
-/* collectives/run/request.c: the life of an operation: made, queued (or collected by a group), driven, waited for, finished.
+/* collectives/run/request.c: the life of an operation: made, queued, driven, waited for, finished.
  *
  * Collectives of a communicator run one after the other in call order; point-to-point messages run beside them.
  * Requests come from a free list, so that a repeated call allocates nothing. */
@@ -12,13 +12,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-
-static _Thread_local struct {
-    int depth;
-    gyre_request_t *head, *tail;
-    gyre_status_t error;
-    const coll_device_ops_t *device; /* messages on a device were collected */
-} group;
 
 gyre_request_t *coll_request_new_driving(gyre_comm_t *comm)
 {
@@ -46,7 +39,7 @@ gyre_request_t *coll_request_new(gyre_comm_t *comm)
     return r;
 }
 
-static void request_free_driving(gyre_request_t *r)
+void coll_request_free_driving(gyre_request_t *r)
 {
     r->next = r->comm->free_requests;
     r->comm->free_requests = r;
@@ -57,7 +50,7 @@ int coll_request_reserve(gyre_comm_t *comm)
     gyre_request_t *r = comm->free_requests ? NULL : coll_request_new_driving(comm);
     if (r) {
         comm->open--;
-        request_free_driving(r);
+        coll_request_free_driving(r);
     }
     return comm->free_requests != NULL;
 }
@@ -282,9 +275,7 @@ static void number(gyre_request_t *r)
     r->call.seq = r->tag.seq;
 }
 
-/* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most are done before it is time to
- * read the clock (wait_turn). */
-static void enqueue(gyre_request_t *r, base_time_t now)
+void coll_request_enqueue(gyre_request_t *r, base_time_t now)
 {
     gyre_comm_t *comm = r->comm;
     if (r->kind == COLL_REQ_DEVICE) /* is on its way */
@@ -361,19 +352,11 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
 
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
 {
-    if (group.depth > 0) {
-        r->next = NULL;
-        if (group.tail)
-            group.tail->next = r;
-        else
-            group.head = r;
-        group.tail = r;
-        r->collected = request ? COLL_COLLECTED_ASYNC : COLL_COLLECTED_BLOCKING;
-        if (request)
-            *request = r;
+    if (coll_group_open()) {
+        coll_group_collect(r, request);
         return GYRE_OK;
     }
-    enqueue(r, request ? base_now() : 0);
+    coll_request_enqueue(r, request ? base_now() : 0);
     if (!request)
         return coll_request_wait(r);
     coll_registry_add(r->comm);
@@ -441,7 +424,7 @@ static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
     comm->open--;
     if (status == GYRE_OK && coll_comm_idle(comm))
         comm_recorder_end(comm->world->recorder);
-    request_free_driving(r);
+    coll_request_free_driving(r);
     coll_stop_driving(comm);
     return status;
 }
@@ -563,92 +546,4 @@ gyre_status_t gyre_progress(gyre_comm_t *comm)
     }
     coll_registry_advance(comm, &others);
     return (gyre_status_t)atomic_load(&comm->error);
-}
-
-gyre_status_t gyre_group_start(void)
-{
-    group.depth++;
-    return GYRE_OK;
-}
-
-int coll_group_open(void)
-{
-    return group.depth > 0;
-}
-
-void coll_group_note_error(gyre_status_t status)
-{
-    if (group.depth > 0 && group.error == GYRE_OK)
-        group.error = status;
-}
-
-void coll_group_note_device(const coll_device_ops_t *ops)
-{
-    group.device = ops;
-}
-
-/* Nothing of a group with a bad call is started: its requests end with that call's status. */
-static void group_discard(gyre_request_t *list, gyre_status_t status)
-{
-    while (list) {
-        gyre_request_t *r = list;
-        list = r->next;
-        int blocking = r->collected == COLL_COLLECTED_BLOCKING;
-        r->collected = 0;
-        if (r->kind == COLL_REQ_DEVICE) { /* has been enqueued: cannot be taken back */
-            if (blocking)
-                (void)coll_request_wait(r); /* the group's own error is the one that is told */
-            continue;
-        }
-        coll_drive(r->comm);
-        coll_request_finish(r, status);
-        if (blocking) {
-            r->comm->open--;
-            request_free_driving(r);
-        }
-        coll_stop_driving(r->comm);
-    }
-}
-
-gyre_status_t gyre_group_end(void)
-{
-    if (group.depth == 0)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_group_end without gyre_group_start");
-    if (group.depth == 1 && group.device) {
-        const coll_device_ops_t *device = group.device;
-        group.device = NULL;
-        coll_group_note_error(device->group_end(group.error));
-    }
-    if (--group.depth > 0)
-        return GYRE_OK;
-    gyre_request_t *list = group.head;
-    gyre_status_t status = group.error;
-    group.head = group.tail = NULL;
-    group.error = GYRE_OK;
-    if (status != GYRE_OK) {
-        group_discard(list, status);
-        return status;
-    }
-    gyre_request_t *blocking = NULL, **end = &blocking;
-    const base_time_t now = base_now();
-    for (gyre_request_t *r = list, *next; r; r = next) {
-        next = r->next;
-        int waits = r->collected == COLL_COLLECTED_BLOCKING;
-        r->collected = 0;
-        r->group_next = NULL;
-        if (waits) {
-            *end = r;
-            end = &r->group_next;
-        }
-        gyre_comm_t *comm = r->comm; /* enqueue may finish r, and a waiter elsewhere may free it */
-        enqueue(r, now);
-        coll_registry_add(comm);
-    }
-    for (gyre_request_t *r = blocking, *next; r; r = next) {
-        next = r->group_next;
-        gyre_status_t st = coll_request_wait(r);
-        if (status == GYRE_OK)
-            status = st;
-    }
-    return status;
 }

@@ -239,13 +239,14 @@ static gyre_status_t prepare_updates(optim_zero_t *zero)
                 size_t at = lo - k->first;
                 char *half = zero_half(zero) ? zero_weight_own(zero, b) + at * plan->weight_bytes : NULL;
                 here = base_min_size(hi - lo, PIECE);
-                all[n++] = (optim_cuda_span_t){.w = state.w + at,
-                                               .m = state.m + at,
-                                               .v = state.v + at,
-                                               .grad = zero_grad_own(zero, b) + at * plan->grad_bytes,
-                                               .rounded = (uint16_t *)(void *)half,
-                                               .n = here,
-                                               .decay = plan->params->row[r].decay};
+                all[n] = (optim_cuda_span_t){.w = state.w + at,
+                                             .m = state.m + at,
+                                             .v = state.v + at,
+                                             .grad = zero_grad_own(zero, b) + at * plan->grad_bytes,
+                                             .rounded = (uint16_t *)(void *)half,
+                                             .n = here,
+                                             .decay = plan->params->row[r].decay};
+                n++;
                 d->update_longest[b] = base_max_size(d->update_longest[b], here);
             }
         }

@@ -78,7 +78,7 @@ static void unreadable(job_t *job)
         CHECK(ftruncate(zero->file, 0) == 0);
     size_t wte = model_params_find(job->whole, MODEL_WTE, 0); /* all have a part of it */
     CHECK(optim_zero_gather_row(zero, job->whole, wte, job->rank == 0 ? row : NULL) == GYRE_ERR_IO);
-    CHECK(strstr(gyre_last_error(), job->rank == 1 ? "offload: read" : "rank 1 cannot read") != NULL);
+    CHECK(strstr(gyre_last_error(), job->rank == 1 ? "offload: cannot read" : "rank 1 cannot read") != NULL);
     optim_zero_destroy(zero);
     end_layout(job);
     free(row);

@@ -56,7 +56,7 @@ GYRE_TIMEUOT=5 run "$D" --settings
 want "an unknown name" 0 'GYRE_TIMEUOT' 'did you mean GYRE_TIMEOUT\?'
 GYRE_TRANSPORT=ucx GYRE_KERNELS=scalar run "$D"
 want "forced settings" 0
-check "forced transport" grep -q 'ranks of one host *UCX' "$W/out"
+check "forced transport" grep -q 'ranks of one host *ucx (GYRE_TRANSPORT=ucx)' "$W/out"
 check "forced kernels" grep -q 'reduction kernels *scalar' "$W/out"
 
 # --- usage ---
@@ -66,7 +66,11 @@ check "help names every flag" [ "$(grep -cE -- '--(settings|json|help|version)' 
 run "$D" --version
 want "--version" 0
 run "$D" --nonsense
-want "an unknown flag" 2 nonsense
+want "an unknown flag" 2 'unknown option --nonsense'
+run "$D" --seting
+want "a slip in a flag" 2 'unknown option --seting .did you mean --settings.'
+run "$D" --job --settings
+want "two questions" 2 'two questions'
 run "$D" --json
 want "a missing value" 2 json
 run "$D" extra

@@ -48,7 +48,7 @@ const perf_coll_t *perf_coll_find(const char *name);
 /* ---- reductions ---- */
 /* The library's kinds, and a scaled sum. */
 typedef enum {
-#define REDOP(id, name, kernels) PERF_##id,
+#define REDOP(id, name, kernels, device) PERF_##id,
 #include "base/redops.def"
 #undef REDOP
     PERF_MULSUM,
@@ -89,9 +89,6 @@ typedef struct {
 /* Returns PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was printed on `out`. */
 int perf_options_parse(int argc, char **argv, perf_options_t *options, FILE *out, char *why,
                        size_t why_bytes);
-void perf_help(FILE *out);
-/* "64M" -> 67108864; 0 if malformed. */
-int perf_parse_size(const char *text, size_t *bytes);
 
 /* ---- concurrent communicators ---- */
 typedef struct {
@@ -347,8 +344,5 @@ gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
 gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
                               const perf_buffers_t *b, perf_report_t *report);
 void perf_orders_columns(void);
-
-/* session.c: the words of --transport: those of GYRE_TRANSPORT, NULL at the end. */
-const char *const *perf_transports(void);
 
 #endif

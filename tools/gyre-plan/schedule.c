@@ -398,9 +398,8 @@ static void print_row(const plan_t *p, const row_t *row, size_t bytes, int wins)
         snprintf(link, sizeof link, "%s, busy %.0f %%", name, 100 * r->hottest_busy);
     }
     printf("%-8s %12.2f %9.2f %9.2f %7u %10s %10s %10s  %s\n", form_name(row), r->ns / 1e3, rate,
-           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps,
-           base_size_about(r->link_most, most), base_size_about(r->link_mean, mean),
-           base_size_about(r->between_groups, global), link);
+           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps, base_size_about(r->link_most, most),
+           base_size_about(r->link_mean, mean), base_size_about(r->between_groups, global), link);
 }
 
 static gyre_status_t keep_row(plan_t *p, const row_t *row, size_t bytes, int wins)

@@ -21,6 +21,7 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
 #define CASE(TYPE, name) \
     case TYPE:           \
         return &coll_cuda_sum_##name;
+        /* NOLINTNEXTLINE(bugprone-branch-clone): types of one width share an instance */
         COLL_CUDA_TYPES(CASE)
 #undef CASE
     }
@@ -30,9 +31,9 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
 static int is_redop(gyre_redop_kind_t redop)
 {
     switch (redop) {
-#define CASE(KIND, name) case KIND:
-        COLL_CUDA_REDOPS(CASE)
-#undef CASE
+#define REDOP(id, name, kernels, device) case GYRE_##id:
+#include "base/redops.def"
+#undef REDOP
         return 1;
     }
     return 0;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/device/kernel.h"
+#include "model/types.h"
 
 #define MODEL_SCALAR    static __device__ __forceinline__
 #define MODEL_REAL_BITS 32
@@ -59,10 +60,10 @@ static __device__ __forceinline__ float model_rounded(const uint16_t *, float x)
 
 /* ---- activations ------------------------------------------------------------------------------------------------------ */
 
-/* act (model_act_t) is the same for all threads of a launch. */
+/* act (model_act_t) is the same for all threads of a launch. An activation without a case is a warning (-Wswitch). */
 static __device__ __forceinline__ float model_act(int act, float v)
 {
-    switch (act) {
+    switch ((model_act_t)act) {
     case MODEL_ACT_GELU_TANH:
         return gelu_tanh_f32(v);
     case MODEL_ACT_GELU_ERF:
@@ -71,14 +72,15 @@ static __device__ __forceinline__ float model_act(int act, float v)
         return gelu_fast_f32(v);
     case MODEL_ACT_RELU:
         return relu_f32(v);
-    default:
+    case MODEL_ACT_SILU:
         return silu_f32(v);
     }
+    return NAN; /* not an activation */
 }
 
 static __device__ __forceinline__ float model_act_slope(int act, float v)
 {
-    switch (act) {
+    switch ((model_act_t)act) {
     case MODEL_ACT_GELU_TANH:
         return gelu_tanh_slope_f32(v);
     case MODEL_ACT_GELU_ERF:
@@ -87,9 +89,10 @@ static __device__ __forceinline__ float model_act_slope(int act, float v)
         return gelu_fast_slope_f32(v);
     case MODEL_ACT_RELU:
         return relu_slope_f32(v);
-    default:
+    case MODEL_ACT_SILU:
         return silu_slope_f32(v);
     }
+    return NAN;
 }
 
 /* ---- dropout ---------------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/run/group.c: gyre_group_start and gyre_group_end: this thread's calls between them are
+ * collected, started together at the end, and then those that block are waited for. A group with a call
+ * that was refused starts nothing. */
+#include "base/error.h"
+#include "collectives/run/communicator.h"
+
+static _Thread_local struct {
+    int depth;
+    gyre_request_t *head, *tail;
+    gyre_status_t error;
+    const coll_device_ops_t *device; /* messages on a device were collected */
+} group;
+
+gyre_status_t gyre_group_start(void)
+{
+    group.depth++;
+    return GYRE_OK;
+}
+
+void coll_group_collect(gyre_request_t *r, gyre_request_t **request)
+{
+    r->next = NULL;
+    if (group.tail)
+        group.tail->next = r;
+    else
+        group.head = r;
+    group.tail = r;
+    r->collected = request ? COLL_COLLECTED_ASYNC : COLL_COLLECTED_BLOCKING;
+    if (request)
+        *request = r;
+}
+
+int coll_group_open(void)
+{
+    return group.depth > 0;
+}
+
+void coll_group_note_error(gyre_status_t status)
+{
+    if (group.depth > 0 && group.error == GYRE_OK)
+        group.error = status;
+}
+
+void coll_group_note_device(const coll_device_ops_t *ops)
+{
+    group.device = ops;
+}
+
+/* Nothing of a group with a bad call is started: its requests end with that call's status. */
+static void group_discard(gyre_request_t *list, gyre_status_t status)
+{
+    while (list) {
+        gyre_request_t *r = list;
+        list = r->next;
+        int blocking = r->collected == COLL_COLLECTED_BLOCKING;
+        r->collected = 0;
+        if (r->kind == COLL_REQ_DEVICE) { /* has been enqueued: cannot be taken back */
+            if (blocking)
+                (void)coll_request_wait(r); /* the group's own error is the one that is told */
+            continue;
+        }
+        coll_drive(r->comm);
+        coll_request_finish(r, status);
+        if (blocking) {
+            r->comm->open--;
+            coll_request_free_driving(r);
+        }
+        coll_stop_driving(r->comm);
+    }
+}
+
+gyre_status_t gyre_group_end(void)
+{
+    if (group.depth == 0)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_group_end without gyre_group_start");
+    if (group.depth == 1 && group.device) {
+        const coll_device_ops_t *device = group.device;
+        group.device = NULL;
+        coll_group_note_error(device->group_end(group.error));
+    }
+    if (--group.depth > 0)
+        return GYRE_OK;
+    gyre_request_t *list = group.head;
+    gyre_status_t status = group.error;
+    group.head = group.tail = NULL;
+    group.error = GYRE_OK;
+    if (status != GYRE_OK) {
+        group_discard(list, status);
+        return status;
+    }
+    gyre_request_t *blocking = NULL, **end = &blocking;
+    const base_time_t now = base_now();
+    for (gyre_request_t *r = list, *next; r; r = next) {
+        next = r->next;
+        int waits = r->collected == COLL_COLLECTED_BLOCKING;
+        r->collected = 0;
+        r->group_next = NULL;
+        if (waits) {
+            *end = r;
+            end = &r->group_next;
+        }
+        gyre_comm_t *comm = r->comm; /* it may finish r, and a waiter elsewhere may free it */
+        coll_request_enqueue(r, now);
+        coll_registry_add(comm);
+    }
+    for (gyre_request_t *r = blocking, *next; r; r = next) {
+        next = r->group_next;
+        gyre_status_t st = coll_request_wait(r);
+        if (status == GYRE_OK)
+            status = st;
+    }
+    return status;
+}
