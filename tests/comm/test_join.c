@@ -285,7 +285,8 @@ static void missing_ranks(void **state)
     boot_job_end(&job);
 }
 
-/* Whatever place the missing rank has in the tree, and whoever's deadline comes first: all name it, soon after that. */
+/* For any place of the missing rank in the tree and any order of deadlines: all name the rank, soon after the
+ * first deadline. */
 static void missing_rank_is_named_by_all(void **state)
 {
     (void)state;

@@ -562,7 +562,7 @@ static int death(ranks_t *self)
     _exit(0);
 }
 
-/* An abort of another communicator is none of our business; one of ours ends the wait. */
+/* An abort of another communicator has no effect; one of this communicator ends the wait. */
 static int aborted(ranks_t *self)
 {
     unsigned char byte = 5;
@@ -673,7 +673,7 @@ static gyre_status_t exchange_in_half(void *user, const void *mine, size_t bytes
     return status;
 }
 
-/* Ranks 0 and 2, and 1 and 3, each pair in reverse order, beside the group of all. */
+/* Ranks 0 and 2, and 1 and 3, each pair in reverse order, in addition to the group of all. */
 static int halves(ranks_t *self)
 {
     int members[2] = {self->rank % 2, self->rank % 2 + 2}, place = self->rank / 2;

@@ -287,7 +287,7 @@ static void test_busy(void **state)
     assert_int_equal(fork_over_tcp(40, busy, &ms), 0);
 }
 
-/* Rank 1 is killed; rank 0, which sends to it and receives from it, is told so within its deadline. */
+/* Rank 1 is killed; rank 0, which sends to it and receives from it, gets the error within its deadline. */
 static int death(ranks_t *self)
 {
     unsigned char *buf = calloc(1, BIG);
@@ -355,7 +355,7 @@ static void test_abort(void **state)
     assert_int_equal(fork_over_tcp(20, aborted, NULL), 0);
 }
 
-/* A communicator comes to its end while the wire to its peer is full of another's messages: these are none of its business. */
+/* A communicator ends while the wire to its peer is full of another's messages, which do not concern it. */
 static int shared(ranks_t *self)
 {
     static const int world_ranks[] = {0, 1};
@@ -590,8 +590,8 @@ static void test_anew(void **state)
         assert_int_equal(fork_with_offers(40, anew, &taker), 0);
 }
 
-/* A connection that fails while a communicator is being made, too late to tell the others, is that communicator's: a second one that
- * this rank alone used would wait for ever. */
+/* A connection fails while a communicator is being made, too late to report it to the others: it then belongs
+ * to that communicator. A second connection that this rank alone used would wait forever. */
 static int exchanges, exchange_that_fails;
 
 static gyre_status_t failing_exchange(void *user, const void *mine, size_t bytes, void *all)
@@ -637,7 +637,7 @@ static void test_meanwhile(void **state)
     assert_int_equal(ranks_fork(2, 30, meanwhile, NULL), 0);
 }
 
-/* A rank that only receives is told that its connection is gone, though its peer looks elsewhere. */
+/* A rank that only receives gets the error of its connection, though its peer looks elsewhere. */
 static int listener(ranks_t *self)
 {
     unsigned char byte = 1;

@@ -114,7 +114,7 @@ static void goodbye_is_not_death(void **state)
     assert_int_equal(boot_job_threads(5, 1, leaving_body, NULL), 0);
 }
 
-/* A rank that leaves after an error is told of as that, not as a death, and never hides a real one. */
+/* A rank that leaves after an error is reported as that, not as a death, and never hides a real one. */
 static int erring_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)arg;
@@ -247,7 +247,7 @@ static int abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
                strlen(small) == 7);
     RANK_CHECK(comm_watch_aborted(watch, 78, NULL, 0) == GYRE_OK);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);    /* one communicator's abort is not the job's */
-    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* told once */
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* reported once */
     comm_watch_forget(watch, 77);
     RANK_CHECK(comm_watch_aborted(watch, 77, NULL, 0) == GYRE_OK);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
@@ -486,7 +486,7 @@ static void *slam(void *arg)
     return (void *)closed;
 }
 
-/* A peer that closes connections is asked again, but not for ever. */
+/* A peer that closes connections is asked again, but not forever. */
 static void fetch_from_one_that_closes(void **state)
 {
     (void)state;

@@ -42,7 +42,7 @@ static void make(whole_t *w, const model_config_t *config, model_stage_config_t 
     for (size_t t = 0; t < config->seq; t++) {
         w->tokens[t] = (model_token_t)(t * t % config->vocab);
         w->targets[t] = (model_token_t)((t * 5 + 2) % config->vocab);
-        w->positions[t] = t < 4 ? (int32_t)t : 1; /* as behind a blank: two places at one position */
+        w->positions[t] = t < 4 ? (int32_t)t : 1; /* as after a blank: two places at one position */
     }
     w->sequence =
         (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .sequence = 3, .step = 4, .prefix = 2};
@@ -72,7 +72,7 @@ static double loss_of(whole_t *w)
     return loss + model_stage_balance_f64(w->stage, 0);
 }
 
-/* Sums of what gradients are told to be ready. */
+/* Sums of the gradients that were reported ready. */
 typedef struct {
     const whole_t *whole;
     double *sum;            /* [grad_total] */
@@ -121,7 +121,8 @@ static gathered_t gathered(whole_t *w, const model_config_t *config, model_stage
     return g;
 }
 
-/* One gradient of three sequences is the sum of theirs, with last bits apart, and is told once, under the first one's slot. */
+/* One gradient of three sequences is the sum of theirs, except for last bits, and is reported once, under the
+ * first one's slot. */
 static void check_several(const model_config_t *config, model_stage_config_t how)
 {
     whole_t each = {0}, three = {0};
@@ -204,7 +205,7 @@ static void gradients(void **state)
     check_gradients("no biases, offset positions, dropout", &c, (model_stage_config_t){.seed = 9});
 }
 
-/* Each feature that tells an architecture from GPT-2, and the architectures themselves. */
+/* Each feature that distinguishes an architecture from GPT-2, and the architectures themselves. */
 static void architectures(void **state)
 {
     (void)state;
