@@ -1,13 +1,12 @@
-/* collectives/api/calls.c: the public collective calls: arguments checked, turned into a shape, started.
+/* collectives/api/calls.c: the public collective calls: arguments turned into a shape.
  *
  * Every check happens before anything is sent, so a refused call leaves the communicator as it was. */
-#include "collectives/run/communicator.h"
+#include "collectives/api/start.h"
 
 #include <stdlib.h>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "collectives/gpu/gpu.h"
 
 /* How a call is to be made. */
 typedef struct {
@@ -17,156 +16,6 @@ typedef struct {
 } how_t;
 static const how_t blocking;
 #define LATER(request) ((how_t){(request), NULL, 0})
-
-gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
-{
-    if (!comm)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
-    if (coll_comm_troubled(comm) && coll_try_drive(comm)) {
-        coll_comm_notice(comm);
-        coll_stop_driving(comm);
-    }
-    gyre_status_t error = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
-    if (error != GYRE_OK)
-        return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
-    return GYRE_OK;
-}
-
-gyre_status_t coll_check_type(const char *name, gyre_type_t type)
-{
-    if (gyre_type_size(type) == 0)
-        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a type (gyre_type_t)", name, (int)type);
-    return GYRE_OK;
-}
-
-static gyre_status_t check_redop(const char *name, gyre_redop_t op)
-{
-    if ((int)op.kind < 0 || (int)op.kind >= GYRE_REDOP_COUNT)
-        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a reduction (gyre_redop_kind_t)", name, (int)op.kind);
-    if (op.scaled && op.kind != GYRE_SUM)
-        return gyre_fail(GYRE_ERR_TYPE, "%s: only sums can be scaled, this is %s", name,
-                         gyre_redop_name(op.kind));
-    return GYRE_OK;
-}
-
-static gyre_status_t check_root(const char *name, int root, const gyre_comm_t *comm)
-{
-    if (root < 0 || root >= comm->n)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: root %d is not in 0..%d", name, root, comm->n - 1);
-    return GYRE_OK;
-}
-
-static int touches(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
-}
-
-static gyre_status_t check_buffers(const coll_call_t *c, size_t esize)
-{
-    size_t sb, rb;
-    if (!base_mul(c->send_count, esize, &sb) || !base_mul(c->recv_count, esize, &rb) || sb > PTRDIFF_MAX ||
-        rb > PTRDIFF_MAX)
-        return gyre_fail(GYRE_ERR_OVERFLOW,
-                         "%s: count %zu x %zu bytes on %d ranks is more than memory can hold", c->name,
-                         c->shown, esize, c->comm->n);
-    if (sb && !c->send)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: send is NULL but %zu elements are to be sent", c->name,
-                         c->send_count);
-    if (rb && !c->recv)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: recv is NULL but %zu elements are to be received", c->name,
-                         c->recv_count);
-    if (!c->shape.in_place && touches(c->send, sb, c->recv, rb))
-        return gyre_fail(GYRE_ERR_OVERLAP,
-                         "%s: send [%p, +%zu) and recv [%p, +%zu) overlap, and this is not the in-place form "
-                         "(gyre/collectives.h says which it is)",
-                         c->name, c->send, sb, c->recv, rb);
-    return GYRE_OK;
-}
-
-static gyre_status_t start(coll_call_t *c)
-{
-    gyre_comm_t *comm = c->comm;
-    size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
-    gyre_status_t st = check_buffers(c, esize);
-    if (st != GYRE_OK)
-        return coll_refuse(st);
-    if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
-        coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
-    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
-        return coll_cuda_start(c);
-    coll_plan_t *plan;
-    coll_drive(comm);
-    st = coll_plan_get(comm, &c->shape, &plan);
-    if (st != GYRE_OK) {
-        coll_stop_driving(comm);
-        return coll_refuse(st);
-    }
-    plan->busy++; /* kept from eviction; given back by coll_request_finish */
-    coll_run_t run = {.in = c->send, .out = c->recv, .scale = c->scale};
-    comm_call_t call = {.op = (uint8_t)c->shape.op,
-                        .type = (uint8_t)c->shape.type,
-                        .redop = (uint8_t)c->shape.redop,
-                        .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
-                        .root = c->shape.root,
-                        .sig = plan->sig,
-                        .count = c->shown,
-                        .algo = (uint32_t)plan->algo,
-                        .comm = (uint32_t)comm->id};
-    if (plan->exchange && !c->request && !coll_group_open() && !comm->head)
-        return coll_run_oneshot(comm, plan, &run, &call);
-    coll_stop_driving(comm);
-    gyre_request_t *r = coll_request_new(comm);
-    if (!r) {
-        plan->busy--;
-        return coll_refuse(GYRE_ERR_NO_MEMORY);
-    }
-    r->plan = plan;
-    r->run = run;
-    r->finished = c->finished;
-    r->user = c->user;
-    r->tag.sig = plan->sig;
-    r->call = call;
-    return coll_request_start(r, c->request);
-}
-
-gyre_status_t coll_check_request(const char *name, gyre_request_t **request)
-{
-    if (!request)
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: request is NULL", name));
-    return GYRE_OK;
-}
-
-/* Sums counts (and displs) into an extent; -> 1, or 0 on overflow. */
-static int extent(const size_t *counts, const size_t *displs, int n, size_t *out)
-{
-    size_t end = 0, packed = 0;
-    for (int r = 0; r < n; r++) {
-        size_t to;
-        if (!base_add(displs ? displs[r] : packed, counts[r], &to))
-            return 0;
-        packed = to;
-        end = counts[r] ? base_max_size(end, to) : end;
-    }
-    *out = end;
-    return 1;
-}
-
-static gyre_status_t overflow(const char *name)
-{
-    return coll_refuse(
-        gyre_fail(GYRE_ERR_OVERFLOW, "%s: counts and displs add up to more than size_t holds", name));
-}
-
-static size_t packed_displ(const size_t *counts, const size_t *displs, int rank)
-{
-    if (displs)
-        return displs[rank];
-    size_t at = 0;
-    for (int r = 0; r < rank; r++)
-        at += counts[r];
-    return at;
-}
 
 static const void *at(const void *buffer, size_t elements, gyre_type_t type)
 {
@@ -201,7 +50,7 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 
 static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
-    CHECK(check_redop(c->name, op));
+    CHECK(coll_check_redop(c->name, op));
     c->shape.redop = op.kind;
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
@@ -212,7 +61,7 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 static gyre_status_t blocks(const coll_call_t *c, size_t count, size_t *out)
 {
     if (!base_mul(count, (size_t)c->comm->n, out))
-        return overflow(c->name);
+        return coll_refuse_overflow(c->name);
     return GYRE_OK;
 }
 
@@ -226,7 +75,7 @@ static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre
     c.shape.in_place = send == recv;
     c.finished = finished;
     c.user = user;
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -239,7 +88,7 @@ static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, 
     c.recv_count = count;
     c.shape.uniform = 1;
     c.shape.in_place = send && recv == at(send, (size_t)comm->rank * count, type);
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
@@ -251,14 +100,14 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
     CHECK(with_redop(&c, op));
     if (!counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "reduce_scatterv: counts is NULL"));
-    if (!extent(counts, NULL, comm->n, &c.send_count))
-        return overflow(c.name);
+    if (!coll_counts_extent(counts, NULL, comm->n, &c.send_count))
+        return coll_refuse_overflow(c.name);
     c.recv_count = c.shown = counts[comm->rank];
     c.shape.counts = counts;
-    c.shape.in_place = send && recv == at(send, packed_displ(counts, NULL, comm->rank), type);
+    c.shape.in_place = send && recv == at(send, coll_packed_displ(counts, NULL, comm->rank), type);
     c.finished = finished;
     c.user = user;
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -270,7 +119,7 @@ static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre
     c.send_count = count;
     c.shape.uniform = 1;
     c.shape.in_place = recv && send == at(recv, (size_t)comm->rank * count, type);
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
@@ -280,13 +129,13 @@ static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *cou
     CHECK(begin(&c, "all_gatherv", COLL_ALL_GATHER, send, recv, 0, type, comm, how));
     if (!counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_gatherv: counts is NULL"));
-    if (!extent(counts, displs, comm->n, &c.recv_count))
-        return overflow(c.name);
+    if (!coll_counts_extent(counts, displs, comm->n, &c.recv_count))
+        return coll_refuse_overflow(c.name);
     c.send_count = c.shown = counts[comm->rank];
     c.shape.counts = counts;
     c.shape.displs = displs;
-    c.shape.in_place = recv && send == at(recv, packed_displ(counts, displs, comm->rank), type);
-    return start(&c);
+    c.shape.in_place = recv && send == at(recv, coll_packed_displ(counts, displs, comm->rank), type);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
@@ -294,12 +143,12 @@ static gyre_status_t broadcast(const void *send, void *recv, size_t count, gyre_
 {
     coll_call_t c;
     CHECK(begin(&c, "broadcast", COLL_BROADCAST, send, recv, count, type, comm, how));
-    CHECK(check_root(c.name, root, comm));
+    CHECK(coll_check_root(c.name, root, comm));
     c.shape.root = root;
     c.send_count = comm->rank == root ? count : 0;
     c.recv_count = count;
     c.shape.in_place = comm->rank == root && send == recv;
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
@@ -308,12 +157,12 @@ static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_typ
     coll_call_t c;
     CHECK(begin(&c, "reduce", COLL_REDUCE, send, recv, count, type, comm, how));
     CHECK(with_redop(&c, op));
-    CHECK(check_root(c.name, root, comm));
+    CHECK(coll_check_root(c.name, root, comm));
     c.shape.root = root;
     c.send_count = count;
     c.recv_count = comm->rank == root ? count : 0;
     c.shape.in_place = comm->rank == root && send == recv;
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
@@ -321,7 +170,7 @@ static gyre_status_t gather(const void *send, void *recv, size_t count, gyre_typ
 {
     coll_call_t c;
     CHECK(begin(&c, "gather", COLL_GATHER, send, recv, count, type, comm, how));
-    CHECK(check_root(c.name, root, comm));
+    CHECK(coll_check_root(c.name, root, comm));
     c.shape.root = root;
     c.shape.uniform = 1;
     c.send_count = count;
@@ -329,7 +178,7 @@ static gyre_status_t gather(const void *send, void *recv, size_t count, gyre_typ
         CHECK(blocks(&c, count, &c.recv_count));
         c.shape.in_place = recv && send == at(recv, (size_t)root * count, type);
     }
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
@@ -337,7 +186,7 @@ static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_ty
 {
     coll_call_t c;
     CHECK(begin(&c, "scatter", COLL_SCATTER, send, recv, count, type, comm, how));
-    CHECK(check_root(c.name, root, comm));
+    CHECK(coll_check_root(c.name, root, comm));
     c.shape.root = root;
     c.shape.uniform = 1;
     c.recv_count = count;
@@ -345,7 +194,7 @@ static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_ty
         CHECK(blocks(&c, count, &c.send_count));
         c.shape.in_place = send && recv == at(send, (size_t)root * count, type);
     }
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 /* gatherv and scatterv: away from the root a rank knows its own count only. `mine` is this rank's block, `whole` the
@@ -354,7 +203,7 @@ static gyre_status_t rooted_v(coll_call_t *c, const void *whole, const void *min
                               const size_t *counts, const size_t *displs, int root, size_t *whole_count)
 {
     gyre_comm_t *comm = c->comm;
-    CHECK(check_root(c->name, root, comm));
+    CHECK(coll_check_root(c->name, root, comm));
     c->shape.root = root;
     c->shown = my_count;
     if (!comm->own_count && !(comm->own_count = calloc((size_t)comm->n, sizeof *comm->own_count)))
@@ -369,11 +218,11 @@ static gyre_status_t rooted_v(coll_call_t *c, const void *whole, const void *min
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
                                      "%s: the root's own count is %zu, but counts[%d] is %zu", c->name,
                                      my_count, root, counts[root]));
-    if (!extent(counts, displs, comm->n, whole_count))
-        return overflow(c->name);
+    if (!coll_counts_extent(counts, displs, comm->n, whole_count))
+        return coll_refuse_overflow(c->name);
     c->shape.counts = counts;
     c->shape.displs = displs;
-    c->shape.in_place = whole && mine == at(whole, packed_displ(counts, displs, root), c->shape.type);
+    c->shape.in_place = whole && mine == at(whole, coll_packed_displ(counts, displs, root), c->shape.type);
     return GYRE_OK;
 }
 
@@ -384,7 +233,7 @@ static gyre_status_t gatherv(const void *send, size_t send_count, void *recv, co
     CHECK(begin(&c, "gatherv", COLL_GATHER, send, recv, 0, type, comm, how));
     c.send_count = send_count;
     CHECK(rooted_v(&c, recv, send, send_count, counts, displs, root, &c.recv_count));
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
@@ -394,7 +243,7 @@ static gyre_status_t scatterv(const void *send, const size_t *counts, const size
     CHECK(begin(&c, "scatterv", COLL_SCATTER, send, recv, 0, type, comm, how));
     c.recv_count = recv_count;
     CHECK(rooted_v(&c, send, recv, recv_count, counts, displs, root, &c.send_count));
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t all_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -406,7 +255,7 @@ static gyre_status_t all_to_all(const void *send, void *recv, size_t count, gyre
     c.recv_count = c.send_count;
     c.shape.uniform = 1;
     c.shape.in_place = send == recv;
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
@@ -422,22 +271,22 @@ static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, co
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
                                      "all_to_allv: rank %d sends %zu elements to itself but receives %zu",
                                      comm->rank, send_counts[comm->rank], recv_counts[comm->rank]));
-    if (!extent(send_counts, send_displs, comm->n, &c.send_count) ||
-        !extent(recv_counts, recv_displs, comm->n, &c.recv_count))
-        return overflow(c.name);
+    if (!coll_counts_extent(send_counts, send_displs, comm->n, &c.send_count) ||
+        !coll_counts_extent(recv_counts, recv_displs, comm->n, &c.recv_count))
+        return coll_refuse_overflow(c.name);
     c.shown = c.send_count;
     c.shape.counts = send_counts;
     c.shape.displs = send_displs;
     c.shape.rcounts = recv_counts;
     c.shape.rdispls = recv_displs;
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 static gyre_status_t barrier(gyre_comm_t *comm, how_t how)
 {
     coll_call_t c;
     CHECK(begin(&c, "barrier", COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
-    return start(&c);
+    return coll_call_start(&c);
 }
 
 gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/schedules/algorithms.h: what the rest of the library may ask about an algorithm. All of it stands in the
- * algorithm's one row of collectives/schedules/algorithms.def, so that nothing else needs to know algorithms by name. */
+/* collectives/schedules/algorithms.h: what the rest of the library may ask about an algorithm. All of it
+ * stands in the algorithm's one row of collectives/schedules/algorithms.def, so that nothing else needs to
+ * know algorithms by name. */
 #ifndef COLLECTIVES_SCHEDULES_ALGORITHMS_H
 #define COLLECTIVES_SCHEDULES_ALGORITHMS_H
 
@@ -30,7 +31,8 @@ typedef struct {
     size_t part_places; /* coll_places_by_parts of the host map */
 } coll_tmp_ask_t;
 
-/* A bound of the elements of TMP per element of the longest block, for blocks of many elements; 0: TMP does not grow. */
+/* A bound of the elements of TMP per element of the longest block, for blocks of many elements; 0: TMP does
+ * not grow. */
 size_t coll_tmp_factor(coll_algo_t algo, const coll_tmp_ask_t *ask);
 /* A bound of TMP in chunks, however long the vector; 0: TMP grows with the vector. */
 size_t coll_tmp_places(coll_algo_t algo, const coll_tmp_ask_t *ask);

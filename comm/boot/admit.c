@@ -1,8 +1,6 @@
-/* comm/boot/admit.c: the gate of a rank while the job joins: a listening socket and its guests, whose handshakes go on side by side
- * in one poll loop: a guest that says nothing, or garbage, costs one place until its own deadline and disturbs nobody. When all places for guests
- * without a proof are taken and somebody knocks, the one that has had its place longest, and long enough for an honest
- * rank, must go; an honest rank that was too slow even so comes again. So strangers can delay a rank, but not for long:
- * the queue before it shrinks by STRANGERS_MAX each PATIENCE_SECONDS. */
+/* comm/boot/admit.c: see admit.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "comm/boot/admit.h"
 
 #include <errno.h>
@@ -12,565 +10,302 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/error.h"
-#include "base/log.h"
+#include "comm/boot/tree.h"
 
-enum {
-    STRANGERS_MAX = 256, /* guests without a proof at one time; more wait in the kernel's backlog */
-    RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC
-};
 #define HANDSHAKE_SECONDS 10.0 /* for a whole handshake: a rank on a crowded machine needs a while */
-#define PATIENCE_SECONDS  0.5  /* of it, even if others want the place */
-#define LINGER_SECONDS    0.5  /* rank 0, having given up, still tells who is missing */
+#define ROOM_NS           ((base_time_t)500000000) /* of it, even if others want the place */
 
 void boot_count_messages(comm_boot_t *boot, const boot_conn_t *conn)
 {
     boot->past_messages += conn->count_in + conn->count_out;
 }
 
-static void guest_drop(boot_gate_t *gate, boot_guest_t *guest)
+static void end(boot_stranger_t *stranger)
 {
-    if ((guest->state == GUEST_WAITING) && gate->places != NULL) {
-        gate->places[guest->hello.rank].sa.sa_family = 0; /* it may come again */
-        gate->missing++;
-        log_warning("bootstrap: rank %d at %s went away while it joined", guest->hello.rank,
-                    guest->conn.where);
-    }
-    boot_count_messages(gate->boot, &guest->conn);
-    boot_conn_close(&guest->conn);
-    guest->state = GUEST_GONE;
+    boot_conn_close(&stranger->conn);
+    stranger->state = STRANGER_GONE;
 }
 
-static void guest_refuse(boot_gate_t *gate, boot_guest_t *guest, boot_refused_t kind, const char *why)
+static void refuse(boot_admit_t *admit, boot_stranger_t *stranger, boot_refused_t kind, const char *why)
 {
-    boot_refuse(&gate->refused, kind, "bootstrap", guest->conn.where, why);
-    guest_drop(gate, guest);
+    boot_refuse(&admit->refused, kind, "bootstrap", stranger->conn.where, why);
+    end(stranger);
+    admit->rest = 0; /* there is a descriptor */
 }
 
-/* An authenticated rank that cannot be let in hears why. */
-static void guest_reject(boot_gate_t *gate, boot_guest_t *guest, const char *text)
+void boot_admit_open(boot_admit_t *admit, comm_boot_t *boot, const boot_admit_rules_t *rules, void *user,
+                     int fd)
 {
-    log_warning("bootstrap: rank %d at %s is not let in: %s", guest->hello.rank, guest->conn.where, text);
-    if (boot_conn_send(&guest->conn, BOOT_REJECT, text, strlen(text)) != GYRE_OK) {
-        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
-        return;
-    }
-    guest->state = GUEST_LEAVING;
-    guest->deadline = base_deadline(1.0);
+    *admit = (boot_admit_t){.boot = boot, .rules = rules, .user = user, .fd = fd};
 }
 
-/* Tells a guest its parent. A parent on rank 0's own host may know itself by a loopback address only (its host's name
- * means 127.0.1.1 there): a guest from elsewhere is told the address at which it reached this host. */
-static void guest_tell(boot_gate_t *gate, boot_guest_t *guest, int parent)
+void boot_admit_close(boot_admit_t *admit)
 {
-    unsigned char frame[4 + BOOT_ADDR_BYTES] = {0};
-    boot_put32(frame, (uint32_t)parent);
-    if (parent > 0) {
-        boot_addr_t addr = gate->places[parent];
-        boot_addr_t here;
-        if (boot_addr_is_loopback(&addr) && boot_addr_of(guest->conn.fd, 0, &here) &&
-            !boot_addr_is_loopback(&here)) {
-            boot_addr_set_port(&here, boot_addr_port(&addr));
-            addr = here;
-        }
-        boot_addr_pack(&addr, frame + 4);
-    }
-    if (boot_conn_send(&guest->conn, BOOT_PARENT, frame, sizeof(frame)) != GYRE_OK) {
-        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
-        return;
-    }
-    if (parent == 0) {
-        boot_edge_adopt(boot_edge_of(gate->boot, guest->hello.rank), &guest->conn);
-        guest->state = GUEST_GONE;
-    } else {
-        guest->state = GUEST_LEAVING;
-        guest->deadline = base_deadline(HANDSHAKE_SECONDS);
-    }
+    for (int i = 0; i < admit->strangers_n; i++)
+        end(&admit->strangers[i]);
+    free(admit->strangers);
+    admit->strangers = NULL;
+    admit->strangers_n = admit->strangers_cap = 0;
+    boot_refusals_sum(&admit->refused, "bootstrap");
 }
 
-/* A rank that waits for its parent, or cannot reach it, asks who is missing. */
-static void guest_answer(boot_gate_t *gate, boot_guest_t *guest, const boot_message_t *m)
-{
-    unsigned char answer[BOOT_TELL_MAX];
-    if (m->type != BOOT_ASK || m->bytes != BOOT_ASK_BYTES) {
-        guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, "it sent more than it was asked for");
-        return;
-    }
-    size_t bytes = boot_tell_pack(gate->boot, m->data, answer);
-    if (boot_conn_send(&guest->conn, BOOT_TELL, answer, bytes) != GYRE_OK)
-        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
-    else if (guest->state == GUEST_ASKS)
-        guest->state = GUEST_LEAVING;
-}
+/* ---- the handshake ------------------------------------------------------------------------------------- */
 
-/* A rank that waits for its parent hears why it does so in vain. */
-static void guest_give_up(boot_gate_t *gate, boot_guest_t *guest, gyre_status_t status, const char *text)
-{
-    unsigned char frame[12 + BOOT_TEXT];
-    size_t bytes = base_min_size(strlen(text), BOOT_TEXT - 1);
-    boot_put64(frame, BOOT_ABORT_JOB);
-    boot_put32(frame + 8, (uint32_t)status);
-    memcpy(frame + 12, text, bytes);
-    if (boot_conn_send(&guest->conn, BOOT_ABORT, frame, 12 + bytes) != GYRE_OK) {
-        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
-        return;
-    }
-    guest->state = GUEST_LEAVING;
-    guest->deadline = base_deadline(1.0);
-}
-
-/* Rank 0: a rank says where it listens. */
-static void guest_register(boot_gate_t *gate, boot_guest_t *guest, const boot_message_t *m)
-{
-    boot_addr_t addr;
-    int rank = guest->hello.rank;
-    if (m->type != BOOT_JOIN || m->bytes != BOOT_ADDR_BYTES || !boot_addr_unpack(m->data, &addr)) {
-        guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, "its address is malformed");
-        return;
-    }
-    gate->places[rank] = addr;
-    gate->missing--;
-    gate->unseen -= !gate->seen[rank];
-    gate->seen[rank] = 1;
-    log_debug("bootstrap: rank %d joined from %s", rank, guest->conn.where);
-    int parent = boot_tree_parent(rank);
-    guest->state = GUEST_WAITING;
-    guest->deadline = BASE_TIME_NEVER;
-    if (parent == 0 || gate->places[parent].sa.sa_family != 0)
-        guest_tell(gate, guest, parent);
-    for (int i = 0; i < gate->guests_n; i++) {
-        boot_guest_t *other = &gate->guests[i];
-        if (other->state == GUEST_WAITING && boot_tree_parent(other->hello.rank) == rank)
-            guest_tell(gate, other, rank);
-    }
-}
-
-/* The guest has proved the secret: is there a place for it? */
-static void guest_admit(boot_gate_t *gate, boot_guest_t *guest)
-{
-    comm_boot_t *boot = gate->boot;
-    const boot_hello_t *h = &guest->hello;
-    char text[BOOT_TEXT];
-    boot_edge_t *edge = boot_edge_of(boot, h->rank);
-    if (h->size != boot->size) {
-        snprintf(text, sizeof(text), "it says that the job has %d ranks, but rank %d says %d", h->size,
-                 boot->rank, boot->size);
-        guest_reject(gate, guest, text);
-    } else if (h->role == BOOT_ROLE_ASK && boot->rank == 0) {
-        guest->state = GUEST_ASKS;
-    } else if (h->wanted != boot->rank || h->rank <= 0 || h->rank >= boot->size ||
-               h->role > BOOT_ROLE_CHILD || (h->role == BOOT_ROLE_JOIN) != (boot->rank == 0) ||
-               (h->role == BOOT_ROLE_CHILD && (edge == NULL || h->rank < boot->rank))) {
-        snprintf(text, sizeof(text), "rank %d has no place at rank %d of %d", h->rank, boot->rank,
-                 boot->size);
-        guest_reject(gate, guest, text);
-    } else if (h->role == BOOT_ROLE_JOIN ? gate->places[h->rank].sa.sa_family != 0 : edge->open) {
-        snprintf(text, sizeof(text),
-                 "rank %d joined twice: each rank number may be given to one process only", h->rank);
-        guest_reject(gate, guest, text);
-    } else if (h->role == BOOT_ROLE_CHILD) {
-        boot_edge_adopt(edge, &guest->conn);
-        guest->state = GUEST_GONE;
-    } else {
-        guest->state = GUEST_ADDRESS;
-    }
-}
-
-/* The guest speaks something else. Another version of us is answered to with our own, so that it knows, too. */
-static void guest_foreign(boot_gate_t *gate, boot_guest_t *guest, int version)
+/* It speaks something else. Another version of us is answered to with our own, so that it knows, too. */
+static void refuse_version(boot_admit_t *admit, boot_stranger_t *stranger, int version)
 {
     char why[96];
     if (version == 0) {
-        guest_refuse(gate, guest, BOOT_REFUSED_STRANGE, "it does not speak Gyre's bootstrap");
+        refuse(admit, stranger, BOOT_REFUSED_STRANGE, "it does not speak Gyre's bootstrap");
         return;
     }
-    if (boot_buf_add(&guest->conn.out, boot_challenge_magic, BOOT_MAGIC_BYTES))
-        boot_conn_flush(&guest->conn);
+    if (boot_buf_add(&stranger->conn.out, boot_challenge_magic, BOOT_MAGIC_BYTES))
+        boot_conn_flush(&stranger->conn);
     snprintf(why, sizeof(why), "it speaks version %d of the bootstrap, this rank version %d", version,
              BOOT_VERSION);
-    guest_refuse(gate, guest, BOOT_REFUSED_VERSION, why);
+    refuse(admit, stranger, BOOT_REFUSED_VERSION, why);
 }
 
-/* The first bytes of a guest: it is challenged once its hello is complete, or sent away. 0: more bytes are needed. */
-static int guest_greet(boot_gate_t *gate, boot_guest_t *guest)
+/* Its first bytes: it is challenged once its hello is complete, or sent away. 0: more bytes are needed. */
+static int greet(boot_admit_t *admit, boot_stranger_t *stranger)
 {
-    boot_conn_t *conn = &guest->conn;
+    boot_conn_t *conn = &stranger->conn;
     size_t have = boot_buf_len(&conn->in);
     if (have < BOOT_MAGIC_BYTES)
         return 0;
     int version = boot_hello_version(conn->in.data + conn->in.from);
     if (version != BOOT_VERSION) {
-        guest_foreign(gate, guest, version);
+        refuse_version(admit, stranger, version);
         return 1;
     }
     if (have < BOOT_HELLO_BYTES)
         return 0;
-    memcpy(guest->hello_text, conn->in.data + conn->in.from, BOOT_HELLO_BYTES);
+    memcpy(stranger->hello_text, conn->in.data + conn->in.from, BOOT_HELLO_BYTES);
     conn->in.from += BOOT_HELLO_BYTES;
-    boot_challenge_make(gate->boot->auth_key, guest->hello_text, guest->challenge);
-    if (!boot_hello_parse(guest->hello_text, &guest->hello)) {
-        guest_refuse(gate, guest, BOOT_REFUSED_STRANGE, "its hello is malformed");
-    } else if (!boot_buf_add(&conn->out, guest->challenge, BOOT_CHALLENGE_BYTES)) {
-        guest_refuse(gate, guest, BOOT_REFUSED_MEMORY, "no memory");
+    boot_challenge_make(admit->boot->auth_key, stranger->hello_text, stranger->challenge);
+    if (!boot_hello_parse(stranger->hello_text, &stranger->hello)) {
+        refuse(admit, stranger, BOOT_REFUSED_STRANGE, "its hello is malformed");
+    } else if (!boot_buf_add(&conn->out, stranger->challenge, BOOT_CHALLENGE_BYTES)) {
+        refuse(admit, stranger, BOOT_REFUSED_MEMORY, "no memory");
     } else {
-        guest->state = GUEST_PROOF;
+        stranger->state = STRANGER_PROOF;
         boot_conn_flush(conn);
     }
     return 1;
 }
 
-/* Advances a guest by one message; 0: more bytes are needed. */
-static int guest_step(boot_gate_t *gate, boot_guest_t *guest)
+static boot_admit_fn rule_for(const boot_admit_rules_t *rules, int role)
 {
-    boot_conn_t *conn = &guest->conn;
-    boot_message_t m;
-    const char *why;
-    size_t have = boot_buf_len(&conn->in);
-    switch (guest->state) {
-    case GUEST_HELLO:
-        return guest_greet(gate, guest);
-    case GUEST_PROOF:
-        if (have < BOOT_PROOF_BYTES)
-            return 0;
-        conn->in.from += BOOT_PROOF_BYTES;
-        gate->boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
-        if (boot_proof_check(gate->boot->auth_key, guest->hello_text, guest->challenge,
-                             conn->in.data + conn->in.from - BOOT_PROOF_BYTES, conn))
-            guest_admit(gate, guest);
-        else
-            guest_refuse(gate, guest, BOOT_REFUSED_SECRET, "it does not know the job's secret");
+    for (int i = 0; i < BOOT_ADMIT_ROLES && rules->may[i].admit != NULL; i++)
+        if ((int)rules->may[i].role == role)
+            return rules->may[i].admit;
+    return rules->others;
+}
+
+/* Takes its proof: it is let in, or sent away. 0: more bytes are needed. */
+static int check(boot_admit_t *admit, boot_stranger_t *stranger)
+{
+    boot_conn_t *conn = &stranger->conn;
+    if (boot_buf_len(&conn->in) < BOOT_PROOF_BYTES)
+        return 0;
+    conn->in.from += BOOT_PROOF_BYTES;
+    admit->boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
+    if (!boot_proof_check(admit->boot->auth_key, stranger->hello_text, stranger->challenge,
+                          conn->in.data + conn->in.from - BOOT_PROOF_BYTES, conn)) {
+        refuse(admit, stranger, BOOT_REFUSED_SECRET, "it does not know the job's secret");
         return 1;
-    case GUEST_ADDRESS:
-    case GUEST_WAITING:
-    case GUEST_ASKS:
-    case GUEST_LEAVING: {
-        int got = boot_conn_next(conn, &m, &why);
-        if (got < 0)
-            guest_refuse(gate, guest, BOOT_REFUSED_GARBLED, why);
-        else if (got == 1 && guest->state == GUEST_ADDRESS)
-            guest_register(gate, guest, &m);
-        else if (got == 1 && (guest->state != GUEST_LEAVING || m.type == BOOT_ASK))
-            guest_answer(gate, guest, &m); /* the question may have crossed what makes it leave */
-        return got == 1;                   /* what else a leaving guest says matters no more */
     }
-    case GUEST_GONE:
-        break;
-    }
-    return 0;
-}
-
-static void guest_handle(boot_gate_t *gate, boot_guest_t *guest, short revents)
-{
-    size_t limit = guest->state == GUEST_HELLO   ? BOOT_HELLO_BYTES
-                   : guest->state == GUEST_PROOF ? BOOT_PROOF_BYTES
-                                                 : RECEIVE_LIMIT;
-    if (revents & POLLOUT)
-        boot_conn_flush(&guest->conn);
-    if (!(revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)))
-        return;
-    boot_read_t got = boot_conn_read(&guest->conn, limit);
-    while (guest->state != GUEST_GONE && guest_step(gate, guest))
-        ;
-    if (guest->state == GUEST_GONE || got == BOOT_READ_SOME || got == BOOT_READ_AGAIN)
-        return;
-    if (guest->state == GUEST_LEAVING)
-        guest_drop(gate, guest);
-    else if (guest->state == GUEST_PROOF)
-        guest_refuse(gate, guest, BOOT_REFUSED_SECRET,
-                     "it closed during the handshake: its secret or job id may differ");
-    else
-        guest_refuse(gate, guest, BOOT_REFUSED_CLOSED, "it closed during the handshake");
-}
-
-static int is_stranger(const boot_guest_t *guest)
-{
-    return guest->state == GUEST_HELLO || guest->state == GUEST_PROOF;
-}
-
-static int strangers(const boot_gate_t *gate)
-{
-    int n = 0;
-    for (int i = 0; i < gate->guests_n; i++)
-        n += is_stranger(&gate->guests[i]);
-    return n;
-}
-
-/* When the place of a stranger may be given to another: at once (0) while some are free. */
-static base_time_t gate_room_at(const boot_gate_t *gate)
-{
-    if (!gate->full && strangers(gate) < STRANGERS_MAX)
-        return 0;
-    for (int i = 0; i < gate->guests_n; i++) /* in the order in which they came */
-        if (is_stranger(&gate->guests[i]))
-            return gate->guests[i].since + (base_time_t)(PATIENCE_SECONDS * 1e9);
-    return BASE_TIME_NEVER;
-}
-
-/* Makes room by sending away the stranger that came first, if its time is over. 0: it is not. */
-static int gate_make_room(boot_gate_t *gate)
-{
-    if (gate_room_at(gate) > base_now())
-        return 0;
-    for (int i = 0; i < gate->guests_n; i++)
-        if (is_stranger(&gate->guests[i])) {
-            guest_refuse(gate, &gate->guests[i], BOOT_REFUSED_SLOW,
-                         "it was slow to prove who it is, and others wait");
-            gate->full = 0;
-            return 1;
-        }
-    return 0;
-}
-
-/* Guests that may go soon. */
-static int passing(const boot_gate_t *gate)
-{
-    int n = strangers(gate);
-    for (int i = 0; i < gate->guests_n; i++)
-        n += gate->guests[i].state == GUEST_LEAVING;
-    return n;
-}
-
-/* Takes whoever knocks. */
-static gyre_status_t gate_accept(boot_gate_t *gate)
-{
-    while (gate_room_at(gate) <= base_now()) {
-        if (gate->guests_n == gate->guests_cap) {
-            int cap = gate->guests_cap < 8 ? 16 : gate->guests_cap * 2;
-            boot_guest_t *more = realloc(gate->guests, (size_t)cap * sizeof(*more));
-            if (more == NULL)
-                return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
-            gate->guests = more;
-            gate->guests_cap = cap;
-        }
-        int fd = accept4(gate->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            if (strangers(gate) >= STRANGERS_MAX)
-                (void)gate_make_room(gate); /* the condition above says that it can */
-            boot_guest_t *guest = &gate->guests[gate->guests_n++];
-            memset(guest, 0, sizeof(*guest));
-            boot_socket_tune(fd);
-            boot_conn_open(&guest->conn, fd);
-            guest->state = GUEST_HELLO;
-            guest->since = base_now();
-            guest->deadline = base_deadline(HANDSHAKE_SECONDS);
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return GYRE_OK;
-        } else if (errno == EMFILE || errno == ENFILE) {
-            gate->full = 1;
-            if (gate_make_room(gate))
-                continue;
-            if (passing(gate) > 0)
-                return GYRE_OK; /* some of their places become free soon */
-            return gyre_fail_errno(
-                GYRE_ERR_NO_MEMORY, errno,
-                "rank %d ran out of descriptors while %d ranks joined: raise the limit (ulimit -n)",
-                gate->boot->rank, gate->guests_n);
-        } else if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO && errno != EPERM &&
-                   errno != ENETDOWN && errno != EHOSTUNREACH && errno != ENETUNREACH) {
-            return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "accept");
-        }
-    }
-    return GYRE_OK;
-}
-
-/* Forgets guests that are gone and closes those whose time is over; returns the nearest deadline. */
-static base_time_t gate_tidy(boot_gate_t *gate, base_time_t deadline)
-{
-    base_time_t now = base_now();
-    int kept = 0;
-    for (int i = 0; i < gate->guests_n; i++) {
-        boot_guest_t *guest = &gate->guests[i];
-        if (guest->state == GUEST_LEAVING && guest->deadline <= now)
-            guest_drop(gate, guest);
-        else if (guest->state != GUEST_GONE && guest->deadline <= now)
-            guest_refuse(gate, guest, BOOT_REFUSED_SLOW, "it took too long to prove who it is");
-        if (guest->state == GUEST_GONE)
-            continue;
-        if (guest->deadline < deadline)
-            deadline = guest->deadline;
-        if (kept != i)
-            gate->guests[kept] = *guest;
-        kept++;
-    }
-    int fewer = kept < gate->guests_n;
-    gate->guests_n = kept;
-    if (fewer || passing(gate) == 0)
-        gate->full = 0;
-    return deadline;
-}
-
-/* One turn of the poll loop over the socket, the guests and the edges that exist already. */
-static gyre_status_t gate_turn(boot_gate_t *gate, base_time_t deadline)
-{
-    comm_boot_t *boot = gate->boot;
-    boot_edge_t *edges[BOOT_EDGES_MAX];
-    base_time_t until = gate_tidy(gate, deadline);
-    base_time_t room_at = gate_room_at(gate);
-    int open = room_at <= base_now();
-    int guests_n = gate->guests_n;
-    if (!open && room_at < until)
-        until = room_at;
-    struct pollfd *polls = calloc((size_t)guests_n + 1 + BOOT_EDGES_MAX, sizeof(*polls));
-    if (polls == NULL)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
-    for (int i = 0; i < guests_n; i++) {
-        polls[i].fd = gate->guests[i].conn.fd;
-        polls[i].events = (short)(boot_conn_unsent(&gate->guests[i].conn) ? POLLIN | POLLOUT : POLLIN);
-    }
-    pthread_mutex_lock(&boot->lock);
-    int edges_n = boot_polls(boot, polls + guests_n + 1, edges);
-    pthread_mutex_unlock(&boot->lock);
-    polls[guests_n].fd = open ? gate->fd : -1;
-    polls[guests_n].events = POLLIN;
-    int n = poll(polls, (nfds_t)(guests_n + 1 + edges_n), base_poll_ms(until));
-    gyre_status_t st = n < 0 && errno != EINTR ? gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "poll") : GYRE_OK;
-    pthread_mutex_lock(&boot->lock);
-    for (int i = 0; i < edges_n && n > 0; i++)
-        boot_handle(boot, edges[i], polls[guests_n + 1 + i].revents);
-    for (int i = 0; i < guests_n && n > 0; i++)
-        if (polls[i].revents != 0 && gate->guests[i].state != GUEST_GONE)
-            guest_handle(gate, &gate->guests[i], polls[i].revents);
-    pthread_mutex_unlock(&boot->lock);
-    if (st == GYRE_OK && n > 0 && polls[guests_n].revents != 0)
-        st = gate_accept(gate);
-    free(polls);
-    return st;
-}
-
-/* Those that gave up because others are missing are not to blame. */
-static int is_missing(const boot_gate_t *gate, int rank)
-{
-    if (rank >= gate->boot->size)
-        return 0;
-    if (gate->places != NULL)
-        return rank > 0 && (gate->unseen > 0 ? !gate->seen[rank] : gate->places[rank].sa.sa_family == 0);
-    const boot_edge_t *edge = rank > gate->boot->rank ? boot_edge_of(gate->boot, rank) : NULL;
-    return edge != NULL && !edge->open;
-}
-
-void boot_gate_missing(const boot_gate_t *gate, char *text, size_t bytes)
-{
-    static const char more[] = ", ...";
-    size_t used = 0;
-    text[0] = '\0';
-    for (int r = 0; r < gate->boot->size; r++) {
-        char part[32];
-        int first = r;
-        if (!is_missing(gate, r))
-            continue;
-        while (is_missing(gate, r + 1))
-            r++;
-        int n = snprintf(part, sizeof(part), first == r ? "%s%d" : "%s%d-%d", used > 0 ? ", " : "", first, r);
-        if (used + (size_t)n + sizeof(more) > bytes) {
-            snprintf(text + used, bytes - used, "%s", more);
-            return;
-        }
-        memcpy(text + used, part, (size_t)n + 1);
-        used += (size_t)n;
-    }
-}
-
-/* Why letting ranks in goes on in vain, or OK. */
-static gyre_status_t gate_hopeless(const comm_boot_t *boot)
-{
-    const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
-    if (abort != NULL)
-        return gyre_fail(abort->status, "%s", abort->text);
-    const boot_death_t *death = boot_first_death(boot, NULL, 0);
-    if (death != NULL)
-        return gyre_fail(GYRE_ERR_PEER_DEAD, "rank %d died while the job was joining: %s", death->rank,
-                         death->left ? "it left after an error" : death->how);
-    for (int i = 0; i < boot->edges_n; i++)
-        if (boot->edges[i].left)
-            return gyre_fail(GYRE_ERR_BOOTSTRAP, "rank %d left while the job was joining",
-                             boot->edges[i].rank);
-    return GYRE_OK;
-}
-
-/* The gate's deadline has passed. */
-static gyre_status_t waited_in_vain(const boot_gate_t *gate)
-{
-    comm_boot_t *boot = gate->boot;
-    char mine[160], all[160];
-    boot_gate_missing(gate, mine, sizeof(mine));
-    if (gate->places != NULL)
-        return gyre_fail(
-            GYRE_ERR_TIMEOUT,
-            "rank 0 waited in vain for rank(s) %s to join (%d of %d are here): were they started, and "
-            "with the same GYRE_ROOT?",
-            mine, boot->size - gate->missing, boot->size);
-    pthread_mutex_lock(&boot->lock);
-    gyre_status_t asked = boot_ask_missing(boot, base_deadline(COMM_BLAME_SECONDS), all, sizeof(all));
-    pthread_mutex_unlock(&boot->lock);
-    if (asked != GYRE_OK)
-        return gate_hopeless(boot); /* somebody else knew meanwhile */
-    if (all[0] != '\0')
-        return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain" BOOT_MISSING, boot->rank, all);
-    return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain for its child rank(s) %s to connect",
-                     boot->rank, mine);
-}
-
-static int gate_done(const boot_gate_t *gate)
-{
-    const comm_boot_t *boot = gate->boot;
-    for (int i = 0; i < boot->edges_n; i++)
-        if (!boot->edges[i].open)
-            return 0;
-    if (gate->missing > 0)
-        return 0;
-    for (int i = 0; i < gate->guests_n; i++)
-        if (gate->guests[i].state == GUEST_LEAVING && boot_conn_unsent(&gate->guests[i].conn))
-            return 0;
+    rule_for(admit->rules, stranger->hello.role)(admit->user, stranger);
+    end(stranger);
     return 1;
 }
 
-gyre_status_t boot_gate_keep(boot_gate_t *gate, base_time_t deadline)
+static int step(boot_admit_t *admit, boot_stranger_t *stranger)
 {
-    gyre_status_t st = GYRE_OK;
-    gate->boot->gate = gate;
-    while (st == GYRE_OK && !gate_done(gate)) {
-        st = gate_turn(gate, deadline);
-        if (st == GYRE_OK)
-            st = gate_hopeless(gate->boot);
-        if (st == GYRE_OK && !gate_done(gate) && base_poll_ms(deadline) == 0)
-            st = waited_in_vain(gate);
-    }
-    gate->boot->gate = NULL;
-    return st;
+    return stranger->state == STRANGER_HELLO ? greet(admit, stranger) : check(admit, stranger);
 }
 
-void boot_gate_close(boot_gate_t *gate, gyre_status_t st)
+static void handle(boot_admit_t *admit, boot_stranger_t *stranger, short revents)
 {
-    for (int i = 0; i < gate->guests_n; i++) {
-        if (st != GYRE_OK && gate->guests[i].state == GUEST_WAITING)
-            guest_give_up(gate, &gate->guests[i], st, gyre_last_error());
-        boot_count_messages(gate->boot, &gate->guests[i].conn);
-        boot_conn_close(&gate->guests[i].conn);
-    }
-    boot_refusals_sum(&gate->refused, "bootstrap");
-    free(gate->guests);
-    free(gate->places);
-    free(gate->seen);
-    if (gate->fd >= 0 && !gate->inherited)
-        close(gate->fd);
-}
-
-void boot_gate_linger(boot_gate_t *gate, gyre_status_t st)
-{
-    char text[BOOT_TEXT], why[BOOT_TEXT + 32];
-    base_time_t until = base_deadline(LINGER_SECONDS);
-    snprintf(text, sizeof(text), "%s", gyre_last_error());
-    snprintf(why, sizeof(why), "rank %d could not join: %.400s", gate->boot->rank, text);
-    pthread_mutex_lock(&gate->boot->lock);
-    boot_note_abort(gate->boot, BOOT_ABORT_JOB, st, why, NULL);
-    for (int i = 0; i < gate->guests_n; i++)
-        if (gate->guests[i].state == GUEST_WAITING)
-            guest_give_up(gate, &gate->guests[i], st, text);
-    pthread_mutex_unlock(&gate->boot->lock);
-    gate->boot->gate = gate;
-    while (base_poll_ms(until) != 0 && gate_turn(gate, until) == GYRE_OK)
+    size_t limit = stranger->state == STRANGER_HELLO ? BOOT_HELLO_BYTES : BOOT_PROOF_BYTES;
+    if (revents & POLLOUT)
+        boot_conn_flush(&stranger->conn);
+    if (!(revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)))
+        return;
+    boot_read_t got = boot_conn_read(&stranger->conn, limit);
+    while (stranger->state != STRANGER_GONE && step(admit, stranger))
         ;
-    gate->boot->gate = NULL;
-    (void)gyre_fail_quiet(st, "%s", text);
+    if (stranger->state == STRANGER_GONE || got == BOOT_READ_SOME || got == BOOT_READ_AGAIN)
+        return;
+    if (stranger->state == STRANGER_PROOF)
+        refuse(admit, stranger, BOOT_REFUSED_SECRET,
+               "it closed during the handshake: its secret or job id may differ");
+    else
+        refuse(admit, stranger, BOOT_REFUSED_CLOSED, "it closed during the handshake");
+}
+
+/* ---- places -------------------------------------------------------------------------------------------- */
+
+/* The one that came first and is still here; NULL: none. */
+static boot_stranger_t *oldest(const boot_admit_t *admit)
+{
+    for (int i = 0; i < admit->strangers_n; i++)
+        if (admit->strangers[i].state != STRANGER_GONE)
+            return &admit->strangers[i];
+    return NULL;
+}
+
+static int strangers(const boot_admit_t *admit)
+{
+    int n = 0;
+    for (int i = 0; i < admit->strangers_n; i++)
+        n += admit->strangers[i].state != STRANGER_GONE;
+    return n;
+}
+
+/* When the next one can be accepted: 0: at once. */
+static base_time_t room_at(const boot_admit_t *admit)
+{
+    if (admit->rest != 0 || strangers(admit) < admit->rules->most)
+        return admit->rest;
+    return oldest(admit)->since + ROOM_NS;
+}
+
+/* The stranger that came first goes, if it has had its time. */
+static int make_room(boot_admit_t *admit)
+{
+    boot_stranger_t *first = oldest(admit);
+    if (first == NULL || base_now() - first->since < ROOM_NS)
+        return 0;
+    refuse(admit, first, BOOT_REFUSED_SLOW, "it was slow to prove who it is, and others wait");
+    return 1;
+}
+
+/* Nobody is accepted for a while, else poll(2) would not let us sleep. */
+static int rest(boot_admit_t *admit, int err)
+{
+    const boot_stranger_t *first = oldest(admit);
+    base_time_t now = base_now();
+    admit->rest = first != NULL && first->since + ROOM_NS > now ? first->since + ROOM_NS : now + ROOM_NS;
+    return err;
+}
+
+/* 0: memory. */
+static int add(boot_admit_t *admit, int fd)
+{
+    if (admit->strangers_n == admit->strangers_cap) {
+        int cap = admit->strangers_cap < 8 ? 16 : admit->strangers_cap * 2;
+        boot_stranger_t *more = realloc(admit->strangers, (size_t)cap * sizeof(*more));
+        if (more == NULL)
+            return 0;
+        admit->strangers = more;
+        admit->strangers_cap = cap;
+    }
+    boot_stranger_t *stranger = &admit->strangers[admit->strangers_n++];
+    memset(stranger, 0, sizeof(*stranger));
+    boot_socket_tune(fd);
+    boot_conn_open(&stranger->conn, fd);
+    stranger->state = STRANGER_HELLO;
+    stranger->since = base_now();
+    stranger->deadline = base_deadline(HANDSHAKE_SECONDS);
+    return 1;
+}
+
+/* Takes all who knock, as far as there is room. */
+static int accept_all(boot_admit_t *admit)
+{
+    while (room_at(admit) <= base_now()) {
+        int fd = accept4(admit->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            if (strangers(admit) >= admit->rules->most)
+                (void)make_room(admit); /* the condition above says that it can */
+            if (add(admit, fd))
+                continue;
+            close(fd);
+            return rest(admit, ENOMEM);
+        }
+        switch (errno) {
+        case EAGAIN:
+            return 0;
+        case EMFILE:
+        case ENFILE:
+            if (!make_room(admit))
+                return rest(admit, errno);
+            break;
+        case EINTR: /* and what ended one that waited */
+        case ECONNABORTED:
+        case EPROTO:
+        case EPERM:
+        case ENETDOWN:
+        case EHOSTUNREACH:
+        case ENETUNREACH:
+            break;
+        default:
+            return rest(admit, errno);
+        }
+    }
+    return 0;
+}
+
+/* ---- the loop that polls ------------------------------------------------------------------------------- */
+
+int boot_admit_count(const boot_admit_t *admit)
+{
+    return 1 + admit->strangers_n;
+}
+
+int boot_admit_polls(const boot_admit_t *admit, struct pollfd *polls, int room)
+{
+    int n = 0;
+    if (room > 0 && admit->fd >= 0 && room_at(admit) <= base_now())
+        polls[n++] = (struct pollfd){.fd = admit->fd, .events = POLLIN};
+    for (int i = 0; i < admit->strangers_n && n < room; i++) {
+        const boot_stranger_t *stranger = &admit->strangers[i];
+        if (stranger->state == STRANGER_GONE)
+            continue;
+        polls[n] = (struct pollfd){.fd = stranger->conn.fd, .events = POLLIN};
+        if (boot_conn_unsent(&stranger->conn))
+            polls[n].events |= POLLOUT;
+        n++;
+    }
+    return n;
+}
+
+int boot_admit_handle(boot_admit_t *admit, const struct pollfd *poll)
+{
+    if (poll->revents == 0)
+        return 0;
+    if (poll->fd == admit->fd)
+        return accept_all(admit);
+    for (int i = 0; i < admit->strangers_n; i++) {
+        boot_stranger_t *stranger = &admit->strangers[i];
+        if (stranger->state != STRANGER_GONE && stranger->conn.fd == poll->fd) {
+            handle(admit, stranger, poll->revents);
+            break;
+        }
+    }
+    return 0;
+}
+
+base_time_t boot_admit_tick(boot_admit_t *admit, base_time_t now)
+{
+    base_time_t next = BASE_TIME_NEVER;
+    int kept = 0;
+    for (int i = 0; i < admit->strangers_n; i++) {
+        boot_stranger_t *stranger = &admit->strangers[i];
+        if (stranger->state != STRANGER_GONE && stranger->deadline <= now)
+            refuse(admit, stranger, BOOT_REFUSED_SLOW, "it took too long to prove who it is");
+        if (stranger->state == STRANGER_GONE)
+            continue;
+        if (stranger->deadline < next)
+            next = stranger->deadline;
+        if (kept != i)
+            admit->strangers[kept] = *stranger;
+        kept++;
+    }
+    admit->strangers_n = kept;
+    if (admit->rest <= now)
+        admit->rest = 0;
+    base_time_t room = room_at(admit);
+    return room > now && room < next ? room : next;
 }

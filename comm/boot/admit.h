@@ -1,52 +1,71 @@
-/* comm/boot/admit.h: the gate: a rank's listening socket while the job joins, and its guests. See join.c. */
+/* comm/boot/admit.h: letting strangers in at a listening socket: accept, challenge, make room, refuse.
+ *
+ * There are two such sockets: where ranks join (joiners.h), and each rank's in the running job (reconnect.h).
+ * Each has a table of what a peer that has proved the secret may be, by the role in its hello. A stranger
+ * that says nothing, or garbage, costs one place until its own deadline and disturbs nobody. When all places
+ * are taken and somebody knocks, the stranger that came first must go, once it has had long enough for an
+ * honest rank; an honest rank that was too slow even so comes again. So strangers can delay a rank, but not
+ * for long: the queue before it shrinks by `most` each half second.
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef COMM_BOOT_ADMIT_H
 #define COMM_BOOT_ADMIT_H
 
-#include "comm/boot/refusals.h"
-#include "comm/boot/tree.h"
+#include <poll.h>
 
-typedef enum {
-    GUEST_HELLO,   /* its hello is awaited */
-    GUEST_PROOF,   /* then its proof */
-    GUEST_ADDRESS, /* then where it listens (rank 0 only) */
-    GUEST_WAITING, /* its parent is not known yet */
-    GUEST_ASKS,    /* its question is awaited (rank 0 only) */
-    GUEST_LEAVING, /* has all it needs, or was refused: closes */
-    GUEST_GONE
-} boot_guest_state_t;
+#include "comm/boot/refusals.h"
+#include "comm/boot/wire.h"
+
+struct comm_boot;
+
+typedef enum { STRANGER_HELLO /* awaited */, STRANGER_PROOF /* then that */, STRANGER_GONE } stranger_state_t;
 
 typedef struct {
     boot_conn_t conn;
-    boot_guest_state_t state;
+    stranger_state_t state;
     base_time_t since, deadline;
     boot_hello_t hello;
-    unsigned char hello_text[BOOT_HELLO_BYTES];
-    unsigned char challenge[BOOT_CHALLENGE_BYTES];
-} boot_guest_t;
+    unsigned char hello_text[BOOT_HELLO_BYTES], challenge[BOOT_CHALLENGE_BYTES];
+} boot_stranger_t;
 
-typedef struct boot_gate {
-    comm_boot_t *boot;
-    int fd;
-    int inherited;
-    boot_guest_t *guests;
-    int guests_n, guests_cap;
+/* It has proved the secret. The call takes its connection, whose keys are set; what it leaves there is closed. */
+typedef void (*boot_admit_fn)(void *user, boot_stranger_t *peer);
+
+enum { BOOT_ADMIT_ROLES = 4 };
+typedef struct {
+    int most; /* strangers at one time; more wait in the kernel's backlog */
+    struct {
+        boot_role_t role;
+        boot_admit_fn admit;
+    } may[BOOT_ADMIT_ROLES];
+    boot_admit_fn others; /* of every other role */
+} boot_admit_rules_t;
+
+typedef struct {
+    struct comm_boot *boot;
+    const boot_admit_rules_t *rules;
+    void *user;
+    int fd;                     /* listening; not owned; -1: none */
+    boot_stranger_t *strangers; /* [strangers_n] in the order in which they came */
+    int strangers_n, strangers_cap;
+    base_time_t rest; /* out of descriptors: nobody is accepted before; 0: come in */
     boot_refusals_t refused;
-    int full;            /* out of descriptors: takes nobody until a guest has gone, or none will */
-    boot_addr_t *places; /* rank 0: [size], where each rank listens; family 0: has not joined */
-    int missing;         /* rank 0: ranks that are not here */
-    char *seen;          /* rank 0: [size] it was here, and may have given up since */
-    int unseen;          /* rank 0: ranks that were never here */
-} boot_gate_t;
+} boot_admit_t;
 
-/* Lets ranks in until everybody who belongs here has come. TIMEOUT names those that are missing; of all ranks, if rank 0 can be
- * asked. */
-gyre_status_t boot_gate_keep(boot_gate_t *gate, base_time_t deadline);
-/* Rank 0 has given up with `st` and gyre_last_error: tells those that are here at once, and for a while those that ask, with other
- * clocks or from outside the tree. */
-void boot_gate_linger(boot_gate_t *gate, gyre_status_t st);
-/* st: how it ended; ranks that still wait here are told. */
-void boot_gate_close(boot_gate_t *gate, gyre_status_t st);
+void boot_admit_open(boot_admit_t *admit, struct comm_boot *boot, const boot_admit_rules_t *rules, void *user,
+                     int fd);
+/* Sends all strangers away and logs how many were refused. */
+void boot_admit_close(boot_admit_t *admit);
+
+int boot_admit_count(
+    const boot_admit_t *admit); /* entries that boot_admit_polls would write, given the room */
+int boot_admit_polls(const boot_admit_t *admit, struct pollfd *polls, int room);
+/* What poll(2) said of one entry. 0, or an errno: why nobody can be accepted for half a second or less. */
+int boot_admit_handle(boot_admit_t *admit, const struct pollfd *poll);
+/* Deadlines. Returns when to call again. */
+base_time_t boot_admit_tick(boot_admit_t *admit, base_time_t now);
+
 /* Counts what went over a connection that is about to be closed. */
-void boot_count_messages(comm_boot_t *boot, const boot_conn_t *conn);
+void boot_count_messages(struct comm_boot *boot, const boot_conn_t *conn);
 
 #endif

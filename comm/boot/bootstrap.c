@@ -361,7 +361,8 @@ comm_boot_t *boot_new(const comm_identity_t *who)
         return NULL;
     boot->rank = boot->place = who->rank;
     boot->size = boot->members_n = who->size;
-    boot->door = boot->waits_for = -1;
+    boot->waits_for = -1;
+    boot_door_init(boot);
     boot->edges = boot_edges_new(boot, &boot->edges_n);
     pthread_condattr_t attr;
     if (boot->edges == NULL || pthread_condattr_init(&attr) != 0) {

@@ -7,7 +7,7 @@
  *     closes (unless p is 0)
  *     connect, prove the secret  ------------------------------------->  r is my child: keeps the connection
  *
- * Where ranks are let in is the gate (admit.c). Whoever waits in vain asks rank 0, which knows who has not joined: over the connection
+ * Where ranks are let in is the gate (joiners.c). Whoever waits in vain asks rank 0, which knows who has not joined: over the connection
  * that it has there, over the tree, or over a new one. */
 #include <errno.h>
 #include <stdio.h>
@@ -16,23 +16,25 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/boot/admit.h"
+#include "comm/boot/joiners.h"
 
 enum { RETRY_MS = 20 }; /* before a rank whose handshake was cut off tries again */
 
 static gyre_status_t join_as_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
 {
-    boot_gate_t gate = {.boot = boot, .fd = -1, .missing = boot->size - 1, .unseen = boot->size - 1};
+    boot_gate_t gate = {.missing = boot->size - 1, .unseen = boot->size - 1};
+    int fd = -1;
     gate.places = calloc((size_t)boot->size, sizeof(*gate.places));
     gate.seen = calloc((size_t)boot->size, 1);
     gyre_status_t st = gate.places != NULL && gate.seen != NULL
                            ? GYRE_OK
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
     if (st == GYRE_OK)
-        st = boot_listen_root(who->root, who->root_fd, deadline, &gate.fd, &gate.inherited);
+        st = boot_listen_root(who->root, who->root_fd, deadline, &fd, &gate.inherited);
+    boot_gate_open(&gate, boot, fd);
     if (st == GYRE_OK)
         st = boot_gate_keep(&gate, deadline);
-    if (st == GYRE_ERR_TIMEOUT && gate.fd >= 0)
+    if (st == GYRE_ERR_TIMEOUT && fd >= 0)
         boot_gate_linger(&gate, st);
     boot_gate_close(&gate, st);
     return st;
@@ -183,11 +185,12 @@ static gyre_status_t reach_parent(comm_boot_t *boot, const comm_identity_t *who,
 
 static gyre_status_t join_as_other(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
 {
-    boot_gate_t gate = {.boot = boot, .fd = -1};
+    boot_gate_t gate = {0};
     boot_conn_t conn = {.fd = -1};
     boot_addr_t addr;
-    int parent = -1;
-    gyre_status_t st = ask_root(boot, who, deadline, &conn, &gate.fd, &parent, &addr);
+    int parent = -1, fd = -1;
+    gyre_status_t st = ask_root(boot, who, deadline, &conn, &fd, &parent, &addr);
+    boot_gate_open(&gate, boot, fd);
     if (st == GYRE_OK && parent > 0) {
         boot_count_messages(boot, &conn);
         boot_conn_close(&conn);

@@ -16,15 +16,10 @@
 #include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 
-enum {
-    STRANGERS_MAX = 32, /* visitors without a proof at one time; more wait in the kernel's backlog */
-    RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC
-};
-#define MS                ((base_time_t)1000000)
-#define HANDSHAKE_SECONDS 10.0
-#define ROOM_NS           (500 * MS)  /* that a stranger has at least before another may take its place */
-#define RETRY_NS          (100 * MS)  /* between two attempts to dial */
-#define RETIRED_NS        (2000 * MS) /* for the last word to be read */
+enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
+#define MS         ((base_time_t)1000000)
+#define RETRY_NS   (100 * MS)  /* between two attempts to dial */
+#define RETIRED_NS (2000 * MS) /* for the last word to be read */
 
 base_time_t boot_patience(const comm_boot_t *boot)
 {
@@ -53,7 +48,7 @@ gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
     memset(place, 0, sizeof(*place));
     if (gethostname(place->host, sizeof(place->host) - 1) != 0 && errno != ENAMETOOLONG)
         log_info("gethostname: %s", strerror(errno));
-    if (boot->door < 0) {
+    if (boot->door.fd < 0) {
         if (mine.sa.sa_family == 0) { /* rank 0: the others know where its host is */
             boot_addr_t near;
             if (boot->edges_n > 0 && boot_addr_of(boot->edges[0].conn.fd, 0, &near) &&
@@ -65,7 +60,7 @@ gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
                 mine.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
             }
         }
-        gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->door);
+        gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->door.fd);
         if (st != GYRE_OK)
             return st;
         boot->own_addr = mine;
@@ -91,10 +86,10 @@ void boot_door_close(comm_boot_t *boot)
         boot_buf_free(&visitor->steps);
         free(visitor);
     }
-    if (boot->door >= 0)
-        close(boot->door);
-    boot->door = -1;
-    boot_refusals_sum(&boot->refused, "bootstrap");
+    boot_admit_close(&boot->door);
+    if (boot->door.fd >= 0)
+        close(boot->door.fd);
+    boot->door.fd = -1;
 }
 
 static boot_visitor_t *visitor_new(comm_boot_t *boot)
@@ -110,12 +105,6 @@ static boot_visitor_t *visitor_new(comm_boot_t *boot)
     visitor->next = boot->visitors;
     boot->visitors = visitor;
     return visitor;
-}
-
-static void refuse(comm_boot_t *boot, boot_visitor_t *visitor, boot_refused_t kind, const char *why)
-{
-    boot_refuse(&boot->refused, kind, "bootstrap", visitor->conn.where, why);
-    visitor_end(visitor);
 }
 
 void boot_visitor_dismiss(comm_boot_t *boot, boot_visitor_t *visitor, boot_type_t word, const char *text)
@@ -148,13 +137,11 @@ boot_visitor_t *boot_visitor_of_edge(comm_boot_t *boot, boot_edge_t *edge)
     boot_visitor_t *visitor = visitor_new(boot);
     if (visitor == NULL)
         return NULL;
-    visitor->conn = edge->conn;
+    boot_conn_move(&visitor->conn, &edge->conn);
     visitor->rank = edge->rank;
     visitor->hello.epoch = boot->epoch;
     visitor->state = VISITOR_OPEN;
     visitor->deadline = BASE_TIME_NEVER;
-    memset(&edge->conn, 0, sizeof(edge->conn));
-    edge->conn.fd = -1;
     edge->open = 0;
     return visitor;
 }
@@ -316,100 +303,47 @@ static int dialled_step(comm_boot_t *boot, boot_visitor_t *visitor)
     return 1;
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------------------- */
+/* ---- what a peer that has proved the secret may be ---------------------------------------------- */
 
-static int strangers(const comm_boot_t *boot)
+static void admit(comm_boot_t *boot, boot_stranger_t *peer, void (*meet)(comm_boot_t *, boot_visitor_t *))
 {
-    int n = 0;
-    for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
-        n += v->state == VISITOR_HELLO || v->state == VISITOR_PROOF;
-    return n;
-}
-
-/* The stranger that came first goes, if it has had its time. */
-static int make_room(comm_boot_t *boot)
-{
-    boot_visitor_t *oldest = NULL;
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
-        if ((v->state == VISITOR_HELLO || v->state == VISITOR_PROOF) &&
-            (oldest == NULL || v->since < oldest->since))
-            oldest = v;
-    if (oldest == NULL || base_now() - oldest->since < ROOM_NS)
-        return 0;
-    refuse(boot, oldest, BOOT_REFUSED_SLOW, "it did not prove in time who it is, and others wait");
-    return 1;
-}
-
-static int has_room(const comm_boot_t *boot)
-{
-    if (strangers(boot) < STRANGERS_MAX)
-        return 1;
-    for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
-        if ((v->state == VISITOR_HELLO || v->state == VISITOR_PROOF) && base_now() - v->since >= ROOM_NS)
-            return 1;
-    return 0;
-}
-
-static void take_visitors(comm_boot_t *boot)
-{
-    while (strangers(boot) < STRANGERS_MAX || make_room(boot)) {
-        int fd = accept4(boot->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) {
-            if ((errno == EMFILE || errno == ENFILE) && make_room(boot))
-                continue;
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-                boot->door_rest = base_now() + ROOM_NS; /* else poll(2) would not let us sleep */
-                log_warning("bootstrap: a connection cannot be accepted: %s (ulimit -n)", strerror(errno));
-            }
-            if (errno == EINTR || errno == ECONNABORTED)
-                continue;
-            return;
-        }
-        boot_visitor_t *visitor = visitor_new(boot);
-        if (visitor == NULL) {
-            close(fd);
-            return;
-        }
-        boot_socket_tune(fd);
-        boot_conn_open(&visitor->conn, fd);
-        visitor->state = VISITOR_HELLO;
-        visitor->deadline = base_deadline(HANDSHAKE_SECONDS);
-    }
-}
-
-static int stranger_step(comm_boot_t *boot, boot_visitor_t *visitor)
-{
-    boot_conn_t *conn = &visitor->conn;
-    size_t have = boot_buf_len(&conn->in);
-    if (visitor->state == VISITOR_HELLO) {
-        if (have < BOOT_HELLO_BYTES)
-            return 0;
-        memcpy(visitor->hello_text, conn->in.data + conn->in.from, BOOT_HELLO_BYTES);
-        conn->in.from += BOOT_HELLO_BYTES;
-        boot_challenge_make(boot->auth_key, visitor->hello_text, visitor->challenge);
-        if (!boot_hello_parse(visitor->hello_text, &visitor->hello)) {
-            refuse(boot, visitor, BOOT_REFUSED_STRANGE, "it does not speak this version of Gyre's bootstrap");
-        } else if (!boot_buf_add(&conn->out, visitor->challenge, BOOT_CHALLENGE_BYTES)) {
-            refuse(boot, visitor, BOOT_REFUSED_MEMORY, "no memory");
-        } else {
-            boot_conn_flush(conn);
-            visitor->state = VISITOR_PROOF;
-        }
-        return 1;
-    }
-    if (have < BOOT_PROOF_BYTES)
-        return 0;
-    conn->in.from += BOOT_PROOF_BYTES;
-    if (!boot_proof_check(boot->auth_key, visitor->hello_text, visitor->challenge,
-                          conn->in.data + conn->in.from - BOOT_PROOF_BYTES, conn)) {
-        refuse(boot, visitor, BOOT_REFUSED_SECRET, "it does not know the job's secret");
-        return 1;
-    }
+    boot_visitor_t *visitor = visitor_new(boot);
+    if (visitor == NULL)
+        return;
+    boot_conn_move(&visitor->conn, &peer->conn);
+    visitor->hello = peer->hello;
+    visitor->since = peer->since;
     visitor_open(visitor);
-    boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
-    boot_shrink_visited(boot, visitor);
-    return 1;
+    meet(boot, visitor);
 }
+
+static void admit_member(void *user, boot_stranger_t *peer)
+{
+    admit(user, peer, boot_shrink_member);
+}
+
+static void admit_newcomer(void *user, boot_stranger_t *peer)
+{
+    admit(user, peer, boot_shrink_newcomer);
+}
+
+static void no_place(void *user, boot_stranger_t *peer)
+{
+    admit(user, peer, boot_shrink_no_place);
+}
+
+static const boot_admit_rules_t rules = {.most = STRANGERS_MAX,
+                                         .may = {{BOOT_ROLE_RALLY, admit_member},
+                                                 {BOOT_ROLE_MEMBER, admit_member},
+                                                 {BOOT_ROLE_NEW, admit_newcomer}},
+                                         .others = no_place};
+
+void boot_door_init(comm_boot_t *boot)
+{
+    boot_admit_open(&boot->door, boot, &rules, boot, -1);
+}
+
+/* ---- receiving ---------------------------------------------------------------------------------------------- */
 
 /* One message of a visitor, of whatever state; 0: more bytes are needed. */
 static int visitor_step(comm_boot_t *boot, boot_visitor_t *visitor)
@@ -420,14 +354,11 @@ static int visitor_step(comm_boot_t *boot, boot_visitor_t *visitor)
     switch (visitor->state) {
     case VISITOR_ASKED:
         return dialled_step(boot, visitor);
-    case VISITOR_HELLO:
-    case VISITOR_PROOF:
-        return stranger_step(boot, visitor);
     case VISITOR_OPEN:
     case VISITOR_RETIRED:
         next = boot_conn_next(&visitor->conn, &m, &why);
         if (next < 0) {
-            boot_refuse(&boot->refused, BOOT_REFUSED_GARBLED, "bootstrap", visitor->conn.where, why);
+            boot_refuse(&boot->door.refused, BOOT_REFUSED_GARBLED, "bootstrap", visitor->conn.where, why);
             visitor_lost(boot, visitor, "its bootstrap connection is garbled", 0);
         } else if (next == 1 && visitor->state == VISITOR_OPEN) {
             boot_shrink_said(boot, visitor, &m);
@@ -454,17 +385,19 @@ static void visitor_closed(comm_boot_t *boot, boot_visitor_t *visitor, boot_read
         visitor_lost(boot, visitor, how, err == ETIMEDOUT || err == EHOSTUNREACH);
     } else if (visitor->state == VISITOR_RETIRED) {
         visitor_end(visitor);
-    } else {
-        refuse(boot, visitor, BOOT_REFUSED_CLOSED, "it closed during the handshake");
     }
 }
 
-void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, short revents)
+void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, const struct pollfd *poll)
 {
+    const short revents = poll->revents;
     if (revents == 0)
         return;
     if (visitor == NULL) {
-        take_visitors(boot);
+        int err = boot_admit_handle(&boot->door, poll);
+        if (err != 0)
+            log_warning("bootstrap: a connection cannot be accepted: %s (ulimit -n)", strerror(err));
+        pthread_cond_broadcast(&boot->moved);
         return;
     }
     if (visitor->state == VISITOR_GONE || visitor->conn.fd < 0)
@@ -476,10 +409,7 @@ void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, short revents)
     if (revents & POLLOUT)
         boot_conn_flush(&visitor->conn);
     if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
-        size_t limit = visitor->state == VISITOR_HELLO   ? BOOT_HELLO_BYTES
-                       : visitor->state == VISITOR_PROOF ? BOOT_PROOF_BYTES
-                       : visitor->state == VISITOR_ASKED ? BOOT_CHALLENGE_BYTES
-                                                         : RECEIVE_LIMIT;
+        size_t limit = visitor->state == VISITOR_ASKED ? BOOT_CHALLENGE_BYTES : RECEIVE_LIMIT;
         boot_read_t got = boot_conn_read(&visitor->conn, limit);
         int err = errno;
         if (got == BOOT_READ_SOME)
@@ -496,7 +426,7 @@ void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, short revents)
 
 int boot_door_count(const comm_boot_t *boot)
 {
-    int n = 1;
+    int n = boot_admit_count(&boot->door);
     for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
         n++;
     return n;
@@ -504,11 +434,9 @@ int boot_door_count(const comm_boot_t *boot)
 
 int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room)
 {
-    int n = 0;
-    if (room > 0 && boot->door >= 0 && boot->door_rest == 0 && has_room(boot)) {
-        polls[n] = (struct pollfd){.fd = boot->door, .events = POLLIN};
-        visitors[n++] = NULL;
-    }
+    int n = boot_admit_polls(&boot->door, polls, room);
+    for (int i = 0; i < n; i++)
+        visitors[i] = NULL;
     for (boot_visitor_t *v = boot->visitors; v != NULL && n < room; v = v->next) {
         if (v->state == VISITOR_GONE || v->conn.fd < 0)
             continue;
@@ -524,9 +452,7 @@ int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **vi
 static void visitor_overdue(comm_boot_t *boot, boot_visitor_t *visitor, base_time_t now)
 {
     char how[BOOT_TEXT];
-    if (visitor->state == VISITOR_HELLO || visitor->state == VISITOR_PROOF) {
-        refuse(boot, visitor, BOOT_REFUSED_SLOW, "it did not prove in time who it is");
-    } else if (visitor->state == VISITOR_RETIRED) {
+    if (visitor->state == VISITOR_RETIRED) {
         visitor_end(visitor);
     } else {
         snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - visitor->since) * 1e-9);
@@ -559,13 +485,7 @@ static base_time_t visitor_beat(comm_boot_t *boot, boot_visitor_t *visitor, base
 
 base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now)
 {
-    base_time_t next = BASE_TIME_NEVER;
-    if (boot->door_rest != 0 && boot->door_rest <= now)
-        boot->door_rest = 0;
-    if (boot->door_rest != 0)
-        next = boot->door_rest;
-    if (strangers(boot) >= STRANGERS_MAX && now + ROOM_NS < next)
-        next = now + ROOM_NS; /* somebody may have to make room */
+    base_time_t next = boot_admit_tick(&boot->door, now);
     for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
         if (v->state == VISITOR_DIALLING && v->retry != 0 && v->retry <= now)
             dial(boot, v);

@@ -15,11 +15,9 @@
 typedef enum {
     VISITOR_DIALLING, /* ours: being connected, or about to be tried again (then without a descriptor) */
     VISITOR_ASKED,    /* ours: the answer to our hello is awaited */
-    VISITOR_HELLO,    /* theirs: the hello is awaited */
-    VISITOR_PROOF,    /* theirs: then the proof */
-    VISITOR_OPEN,
-    VISITOR_RETIRED, /* both know that it is over: open only until the other side has read the last word */
-    VISITOR_GONE     /* for the watcher's thread to free */
+    VISITOR_OPEN,     /* theirs: from the beginning (admit.h) */
+    VISITOR_RETIRED,  /* both know that it is over: open only until the other side has read the last word */
+    VISITOR_GONE      /* for the watcher's thread to free */
 } visitor_state_t;
 
 typedef struct boot_visitor {
@@ -36,8 +34,10 @@ typedef struct boot_visitor {
     base_time_t heard, spoke;
     boot_place_t place; /* a newcomer's */
     boot_buf_t steps;   /* of a child that was ahead: what it sent up meanwhile (boot_edge_t.steps) */
-    unsigned char hello_text[BOOT_HELLO_BYTES], challenge[BOOT_CHALLENGE_BYTES];
+    unsigned char hello_text[BOOT_HELLO_BYTES]; /* ours */
 } boot_visitor_t;
+
+void boot_door_init(comm_boot_t *boot); /* closed */
 
 /* Opens this process's door, if that has not happened yet; *place: where it is. */
 gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place);
@@ -45,9 +45,9 @@ void boot_door_close(comm_boot_t *boot); /* ends all visits, too */
 
 /* Under the lock: */
 int boot_door_count(const comm_boot_t *boot); /* entries that boot_door_polls would write, given the room */
-/* visitors[i] NULL: the door */
+/* visitors[i] NULL: the door, or a stranger at it */
 int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room);
-void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, short revents);
+void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, const struct pollfd *poll);
 /* Deadlines, heartbeats; frees who has gone. Returns when to call again. rested: this process slept itself. */
 base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now);
 void boot_door_rested(comm_boot_t *boot, base_time_t now);

@@ -71,18 +71,26 @@ void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor)
         tell_deaths(boot, visitor);
 }
 
-void boot_shrink_visited(comm_boot_t *boot, boot_visitor_t *visitor)
+void boot_shrink_no_place(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    boot_visitor_dismiss(boot, visitor, BOOT_REJECT,
+                         "this rank has no place for it: newcomers are let in by the job's lowest rank "
+                         "(gyre_comm_address)");
+}
+
+void boot_shrink_newcomer(comm_boot_t *boot, boot_visitor_t *visitor)
+{
+    if (boot->place != 0) /* else it waits for grow.c */
+        boot_shrink_no_place(boot, visitor);
+}
+
+void boot_shrink_member(comm_boot_t *boot, boot_visitor_t *visitor)
 {
     const boot_hello_t *h = &visitor->hello;
-    if (h->role == BOOT_ROLE_NEW && boot->place == 0)
-        return; /* waits for grow.c */
     int known =
         h->rank >= 0 && (h->rank < boot->size || h->epoch > boot->epoch); /* a newcomer ahead of us? */
-    if ((h->role != BOOT_ROLE_RALLY && h->role != BOOT_ROLE_MEMBER) || !known || h->rank == boot->rank ||
-        h->wanted != boot->rank) {
-        boot_visitor_dismiss(boot, visitor, BOOT_REJECT,
-                             "this rank has no place for it: newcomers are let in by the job's lowest rank "
-                             "(gyre_comm_address)");
+    if (!known || h->rank == boot->rank || h->wanted != boot->rank) {
+        boot_shrink_no_place(boot, visitor);
         return;
     }
     visitor->rank = h->rank;

@@ -18,9 +18,12 @@
 
 #include "comm/boot/reconnect.h"
 
-/* Under the lock, from the watcher's thread: a visitor of ours is connected; one came in; one says something. */
+/* Under the lock, from the watcher's thread: a visitor of ours is connected; one came in that says that it is
+ * a rank of the job, that wants to become one, or that is nothing of the kind; one says something. */
 void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor);
-void boot_shrink_visited(comm_boot_t *boot, boot_visitor_t *visitor);
+void boot_shrink_member(comm_boot_t *boot, boot_visitor_t *visitor);
+void boot_shrink_newcomer(comm_boot_t *boot, boot_visitor_t *visitor);
+void boot_shrink_no_place(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_message_t *m);
 
 /* Under the lock, for grow.c, too: keeps a membership (sane: after looking at it) to be taken up, 0: memory; makes it the

@@ -83,10 +83,8 @@ boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n)
 
 void boot_edge_adopt(boot_edge_t *edge, boot_conn_t *conn)
 {
-    edge->conn = *conn;
+    boot_conn_move(&edge->conn, conn);
     edge->open = 1;
-    memset(conn, 0, sizeof(*conn));
-    conn->fd = -1;
 }
 
 static void edge_close(boot_edge_t *edge)

@@ -22,7 +22,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "comm/boot/refusals.h"
+#include "comm/boot/admit.h"
 #include "comm/boot/wire.h"
 #include "comm/boot/bootstrap.h"
 
@@ -94,10 +94,8 @@ struct comm_boot {
     base_time_t next_beat; /* when boot_beat has something to do again */
 
     /* reconnect.c, shrink.c */
-    int door;              /* listening socket for the job's whole life; -1: none */
-    base_time_t door_rest; /* nobody can be let in until then; 0: come in */
+    boot_admit_t door; /* the listening socket, for the job's whole life, and who knocks there */
     struct boot_visitor *visitors;
-    boot_refusals_t refused;
     boot_place_t *places;  /* [places_n]; NULL: comm_boot_meet was not called */
     int places_n;          /* less than `size` of a membership that grew without this rank */
     char root_text[256];   /* as in comm_identity_t */
@@ -203,7 +201,7 @@ gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *te
 #define BOOT_MISSING \
     " for rank(s) %s to join, says rank 0: were they started, and with the same GYRE_ROOT?" /* that text */
 
-/* admit.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
+/* joiners.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
 void boot_gate_missing(const struct boot_gate *gate, char *text, size_t bytes);
 
 /* bootstrap.c: not connected to anybody yet. NULL: memory. */

@@ -77,6 +77,13 @@ void boot_conn_close(boot_conn_t *conn)
     conn->fd = -1;
 }
 
+void boot_conn_move(boot_conn_t *to, boot_conn_t *from)
+{
+    *to = *from;
+    sodium_memzero(from, sizeof(*from));
+    from->fd = -1;
+}
+
 static void frame_mac(const unsigned char key[32], const unsigned char *frame, size_t bytes,
                       unsigned char mac[BOOT_FRAME_MAC])
 {

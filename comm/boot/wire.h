@@ -84,7 +84,8 @@ typedef struct {
 } boot_message_t;
 
 void boot_conn_open(boot_conn_t *conn, int fd);
-void boot_conn_close(boot_conn_t *conn); /* closes, frees, wipes the keys */
+void boot_conn_close(boot_conn_t *conn);                 /* closes, frees, wipes the keys */
+void boot_conn_move(boot_conn_t *to, boot_conn_t *from); /* from: as closed */
 
 /* Queues a message and sends what goes without blocking. A failed write is kept in write_failed: reading
  * the connection tells what became of the peer. NO_MEMORY. */

@@ -161,7 +161,7 @@ static void *watch_main(void *user)
         for (int i = 0; i < edges_n && boot->wiring == wiring; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
         for (int i = 0; i < door_n; i++)
-            boot_door_handle(boot, turn->visitors[i], polls[1 + fds_n + edges_n + i].revents);
+            boot_door_handle(boot, turn->visitors[i], &polls[1 + fds_n + edges_n + i]);
         again = sooner(boot_beat(boot), boot_door_tick(boot, base_now()));
         pthread_mutex_unlock(&boot->lock);
         wake_sleepers(watch);

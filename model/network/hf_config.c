@@ -3,11 +3,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text/shortest.h"
+#include "model/network/hf_values.h"
 
 #include "model/network/hf_config_tables.inc"
 
@@ -32,8 +31,8 @@ static const key_t_ *find_key(const char *name)
     return NULL;
 }
 
-/* 1 if a file of the family may say so: all have the names of `keys` in common, but a field that none of the family's
- * own keys stands for is no choice there. */
+/* 1 if a file of the family may set `field`. All families share the names of `keys`, but a field without a
+ * key of the family's own has no choice there. */
 static int family_has(const family_t *family, const char *field)
 {
     for (size_t i = 0; i < sizeof family->writes / sizeof family->writes[0] && family->writes[i]; i++)
@@ -42,38 +41,13 @@ static int family_has(const family_t *family, const char *field)
     return 0;
 }
 
-/* `where` of a reading whose errors nobody is told: whether a family can say something is a question, not a failure. */
-static const char unheard[] = "";
-#define COMPLAIN(where, ...) ((where) == unheard ? gyre_fail_quiet(__VA_ARGS__) : gyre_fail(__VA_ARGS__))
-
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-/* Value as text for a message: cut off when long. */
-static void text_of(const json_t *value, char *text, size_t bytes)
-{
-    char number[BASE_SHORTEST];
-    if (json_is_real(value)) {
-        snprintf(text, bytes, "%s", base_shortest(json_real_value(value), number));
-        return;
-    }
-    char *all = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    snprintf(text, bytes, "%s", all ? all : "(no memory to print it)");
-    free(all);
-}
-
-static gyre_status_t bad_value(gyre_status_t status, const char *where, const char *key, const json_t *value,
-                               const char *what)
-{
-    char text[80];
-    text_of(value, text, sizeof text);
-    return COMPLAIN(where, status, "%s: %s is %s: %s", where, key, text, what);
-}
 
 static gyre_status_t read_word(const json_t *value, const word_t *words, const char *where, const char *key,
                                int *out)
 {
     if (!json_is_string(value))
-        return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be text");
+        return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be text");
     char known[200] = "supported are";
     for (const word_t *w = words; w->text; w++) {
         if (strcmp(w->text, json_string_value(value)) == 0) {
@@ -83,7 +57,7 @@ static gyre_status_t read_word(const json_t *value, const word_t *words, const c
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, "%s %s", w > words ? "," : "", w->text);
     }
-    return bad_value(GYRE_ERR_UNSUPPORTED, where, key, value, known);
+    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, key, value, known);
 }
 
 static gyre_status_t read_field(model_config_t *c, const field_t *field, const json_t *value,
@@ -95,17 +69,18 @@ static gyre_status_t read_field(model_config_t *c, const field_t *field, const j
     switch (field->type) {
     case SIZE:
         if (!json_is_integer(value) || json_integer_value(value) < 0)
-            return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a whole number, not below 0");
+            return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value,
+                                      "it must be a whole number, not below 0");
         *(size_t *)at = (size_t)json_integer_value(value);
         return GYRE_OK;
     case REAL_:
         if (!json_is_number(value) || json_number_value(value) < 0.0)
-            return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a number, not below 0");
+            return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a number, not below 0");
         *(double *)at = json_number_value(value);
         return GYRE_OK;
     case FLAG:
         if (!json_is_boolean(value))
-            return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
+            return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
         *(int *)at = json_is_true(value) != inverse;
         return GYRE_OK;
     case POS:
@@ -160,12 +135,12 @@ static gyre_status_t read_key(model_config_t *c, const family_t *family, const k
         char what[120];
         snprintf(what, sizeof what,
                  "models of type %s are not so; for any combination take model_type \"gyre\"", family->name);
-        return bad_value(GYRE_ERR_UNSUPPORTED, where, key->key, value, what);
+        return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, key->key, value, what);
     }
     if (seen->key[f] && !same_field(field, &read, c)) {
         char what[120];
         snprintf(what, sizeof what, "%s says otherwise", seen->key[f]);
-        return bad_value(GYRE_ERR_FORMAT, where, key->key, value, what);
+        return model_hf_bad_value(GYRE_ERR_FORMAT, where, key->key, value, what);
     }
     seen->key[f] = key->key;
     *c = read;
@@ -184,18 +159,7 @@ static gyre_status_t check_only(const only_t *only, const json_t *object, const 
     json_decref(want);
     char what[80];
     snprintf(what, sizeof what, "Gyre has %s only", only->value);
-    return same ? GYRE_OK : bad_value(GYRE_ERR_UNSUPPORTED, where, only->key, value, what);
-}
-
-static gyre_status_t number(const json_t *object, const char *key, const char *where, double *out)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value))
-        return GYRE_OK;
-    if (!json_is_number(value) || json_number_value(value) < 0.0)
-        return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be a number, not below 0");
-    *out = json_number_value(value);
-    return GYRE_OK;
+    return same ? GYRE_OK : model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, only->key, value, what);
 }
 
 /* The share of a head that rotates. `transformers` 5 has it in an object, together with the base. */
@@ -205,30 +169,32 @@ static gyre_status_t read_rotary(model_config_t *c, const family_t *family, cons
     double share = family->rotary_share > 0.0 ? family->rotary_share : 1.0;
     const json_t *rope = json_object_get(object, "rope_parameters"),
                  *type = json_object_get(rope, "rope_type");
-    gyre_status_t status = number(object, "rotary_pct", where, &share);
+    gyre_status_t status = model_hf_number(object, "rotary_pct", where, &share);
     if (status == GYRE_OK)
-        status = number(object, "rotary_percent", where, &share);
+        status = model_hf_number(object, "rotary_percent", where, &share);
     if (status == GYRE_OK)
-        status = number(object, "partial_rotary_factor", where, &share);
+        status = model_hf_number(object, "partial_rotary_factor", where, &share);
     if (status == GYRE_OK)
-        status = number(rope, "partial_rotary_factor", where, &share);
+        status = model_hf_number(rope, "partial_rotary_factor", where, &share);
     if (status == GYRE_OK)
-        status = number(rope, "rope_theta", where, &c->rope_theta);
+        status = model_hf_number(rope, "rope_theta", where, &c->rope_theta);
     if (status == GYRE_OK && type &&
         (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
-        status = bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_type", type, "Gyre has \"default\" only");
+        status =
+            model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_type", type, "Gyre has \"default\" only");
     if (status == GYRE_OK && (share <= 0.0 || share > 1.0))
-        status = COMPLAIN(where, GYRE_ERR_FORMAT,
-                          "%s: the share of a head that rotates is %g: it must lie above 0, up to 1", where,
-                          share);
+        status = MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT,
+                                   "%s: the share of a head that rotates is %g: it must lie above 0, up to 1",
+                                   where, share);
     if (status != GYRE_OK || share == 1.0)
         return status;
     size_t head_dim = model_config_complete(c).head_dim;
     c->rotary_dim = (size_t)((double)head_dim * share);
     if (c->rotary_dim == 0 && head_dim > 0) /* 0 would mean: all of them */
-        status = COMPLAIN(where, GYRE_ERR_FORMAT,
-                          "%s: the share of a head that rotates is %g, which leaves none of its %zu channels",
-                          where, share, head_dim);
+        status = MODEL_HF_COMPLAIN(
+            where, GYRE_ERR_FORMAT,
+            "%s: the share of a head that rotates is %g, which leaves none of its %zu channels", where, share,
+            head_dim);
     return status;
 }
 
@@ -240,30 +206,20 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_t *value = json_object_get(object, names[i]);
         double p = c->dropout;
-        gyre_status_t status = number(object, names[i], where, &p);
+        gyre_status_t status = model_hf_number(object, names[i], where, &p);
         if (status != GYRE_OK)
             return status;
         if (value && first && p != c->dropout) {
             char what[120];
             snprintf(what, sizeof what, "%s is %g; Gyre has one dropout for embeddings and residual branches",
                      first, c->dropout);
-            return bad_value(GYRE_ERR_UNSUPPORTED, where, names[i], value, what);
+            return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, names[i], value, what);
         }
         if (value && !json_is_null(value)) {
             c->dropout = p;
             first = names[i];
         }
     }
-    return GYRE_OK;
-}
-
-/* true, false: *out; absent: as it is. */
-static gyre_status_t flag(const json_t *object, const char *key, const char *where, int *out)
-{
-    const json_t *value = json_object_get(object, key);
-    if (value && !json_is_boolean(value))
-        return bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
-    *out = value ? json_is_true(value) : *out;
     return GYRE_OK;
 }
 
@@ -274,8 +230,8 @@ static gyre_status_t read_window(const model_config_t *c, const json_t *object, 
     const json_t *value = json_object_get(object, "sliding_window");
     if (!value || json_is_null(value) || json_integer_value(value) >= (json_int_t)c->seq)
         return GYRE_OK;
-    return bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
-                     "Gyre has full attention only: null, or at least max_position_embeddings");
+    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
+                              "Gyre has full attention only: null, or at least max_position_embeddings");
 }
 
 static int write_no_window(const model_config_t *c, json_t *object)
@@ -289,8 +245,8 @@ static gyre_status_t read_opt(model_config_t *c, const json_t *object, const cha
     const json_t *value = json_object_get(object, "word_embed_proj_dim");
     if (!value || json_integer_value(value) == (json_int_t)c->hidden)
         return GYRE_OK;
-    return bad_value(GYRE_ERR_UNSUPPORTED, where, "word_embed_proj_dim", value,
-                     "Gyre has embeddings as wide as hidden_size only");
+    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "word_embed_proj_dim", value,
+                              "Gyre has embeddings as wide as hidden_size only");
 }
 
 static int write_opt(const model_config_t *c, json_t *object)
@@ -301,7 +257,7 @@ static int write_opt(const model_config_t *c, json_t *object)
 static gyre_status_t read_attention_bias(model_config_t *c, const json_t *object, const char *where)
 {
     int bias = !c->no_qkv_bias;
-    gyre_status_t status = flag(object, "attention_bias", where, &bias);
+    gyre_status_t status = model_hf_flag(object, "attention_bias", where, &bias);
     c->no_qkv_bias = c->no_proj_bias = !bias;
     return status;
 }
@@ -326,7 +282,7 @@ static gyre_status_t read_megatron(model_config_t *c, const json_t *object, cons
     int all = !c->no_mlp_bias;
     gyre_status_t status = GYRE_OK;
     if (json_object_get(object, "add_bias_linear")) {
-        status = flag(object, "add_bias_linear", where, &all);
+        status = model_hf_flag(object, "add_bias_linear", where, &all);
         c->no_qkv_bias = c->no_proj_bias = c->no_mlp_bias = !all;
     }
     if (c->gated)
@@ -345,10 +301,11 @@ static gyre_status_t refuses_glm_4(model_config_t *c, const json_t *object, cons
     (void)c;
     if (!json_object_get(object, "rms_norm_eps"))
         return GYRE_OK;
-    return COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
-                    "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
-                    "features one by one with model_type \"gyre\"",
-                    where);
+    return MODEL_HF_COMPLAIN(
+        where, GYRE_ERR_UNSUPPORTED,
+        "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
+        "features one by one with model_type \"gyre\"",
+        where);
 }
 
 /* "geglu" is gelu with a gate, which GLM has by itself. */
@@ -375,11 +332,11 @@ static int skips_mixtral(const key_t_ *key, const json_t *value)
 static gyre_status_t read_mixtral(model_config_t *c, const json_t *object, const char *where)
 {
     int counted = 0;
-    gyre_status_t status = flag(object, "output_router_logits", where, &counted);
+    gyre_status_t status = model_hf_flag(object, "output_router_logits", where, &counted);
     c->capacity = (double)c->experts / (double)(c->top_k ? c->top_k : 1);
     if (status == GYRE_OK && counted) {
         c->balance = 0.001;
-        status = number(object, "router_aux_loss_coef", where, &c->balance);
+        status = model_hf_number(object, "router_aux_loss_coef", where, &c->balance);
     }
     return status;
 }
@@ -411,9 +368,9 @@ static gyre_status_t read_own(model_config_t *c, const json_t *object, const cha
         if (known)
             continue;
         if (!field)
-            return COMPLAIN(where, GYRE_ERR_FORMAT,
-                            "%s: %s is no field of Gyre's configuration (model/network/config.h lists them)",
-                            where, key);
+            return MODEL_HF_COMPLAIN(
+                where, GYRE_ERR_FORMAT,
+                "%s: %s is no field of Gyre's configuration (model/network/config.h lists them)", where, key);
         gyre_status_t status = read_field(c, field, value, where, key, 0);
         if (status != GYRE_OK)
             return status;
@@ -455,7 +412,8 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
     const char *type = json_string_value(json_object_get(object, "model_type"));
     char known[200] = "";
     if (!json_is_object(object))
-        return COMPLAIN(where, GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object", where);
+        return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object",
+                                 where);
     for (int f = 0; f < MODEL_FAMILIES; f++) {
         if (type && strcmp(type, families[f].name) == 0) {
             *out = (model_family_t)f;
@@ -465,9 +423,10 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
         snprintf(known + n, sizeof known - n, "%s%s", f ? ", " : "", families[f].name);
     }
     if (!type)
-        return COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where, known);
-    return COMPLAIN(where, GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s", where, type,
-                    known);
+        return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where,
+                                 known);
+    return MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s",
+                             where, type, known);
 }
 
 size_t model_config_leaves(const model_config_t *config)
@@ -489,7 +448,7 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, mo
         status = read_family(&c, family, object, where);
     const json_t *own = json_object_get(object, "gyre");
     if (status == GYRE_OK && own && !json_is_object(own))
-        status = COMPLAIN(where, GYRE_ERR_FORMAT, "%s: gyre must be an object", where);
+        status = MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: gyre must be an object", where);
     if (status == GYRE_OK && own)
         status = read_own(&c, own, where, 0);
     if (status == GYRE_OK && c.leaves == 0)
@@ -558,10 +517,10 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
     return object;
 }
 
-/* What `object` means; 0: it is none. */
+/* Reads `object` back; 0: it is not a valid configuration. */
 static int read_back(model_family_t family, const json_t *object, model_config_t *out)
 {
-    gyre_status_t status = read_family(out, family, object, unheard);
+    gyre_status_t status = read_family(out, family, object, model_hf_unheard);
     *out = model_config_complete(out);
     return status == GYRE_OK;
 }
@@ -578,7 +537,7 @@ static int can_say(model_family_t family, const model_config_t *c)
     return ok;
 }
 
-/* Fields that mean nothing without others get their defaults, so that they are no difference. */
+/* Gives fields that mean nothing without others their defaults, so they make no difference. */
 static model_config_t plain(const model_config_t *config)
 {
     model_config_t c = *config;

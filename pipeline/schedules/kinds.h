@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/schedules/kinds.h: what is known of each pipeline schedule: its one row of pipeline/schedules/kinds.def. Users of
- * schedules ask the row, so that nothing else needs to know schedules by name. */
+/* pipeline/schedules/kinds.h: what is known of each pipeline schedule: its one row of
+ * pipeline/schedules/kinds.def. Users of schedules ask the row, so that nothing else needs to know
+ * schedules by name. */
 #ifndef PIPELINE_SCHEDULES_KINDS_H
 #define PIPELINE_SCHEDULES_KINDS_H
 

@@ -4,6 +4,7 @@
  *   plain                 all of 1 to 32; 33, 48, 63 and 64 with four roots each; samples of 65, 100 and 129
  *   under a sanitizer     all of 1 to 9, for the memory that generators and checker touch
  *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
+ * test_generators [TEST [RANKS]]: one of them; all of 1 to RANKS.
  * deadline: 300 (a busy machine of two cores) */
 /* takes: 20 */
 /* one thread: TSan has nothing to see */
@@ -139,7 +140,7 @@ static void test_samples(void **state)
 static void test_tmp(void **state)
 {
     (void)state;
-    enum { LONG = 20000, CHUNK = 64, SLACK = 64 /* each block, chunk or announcement is rounded up */ };
+    enum { LONG = 6000, CHUNK = 64, SLACK = 64 /* each block, chunk or announcement is rounded up */ };
     static const int ranks[] = {2, 3, 4, 5, 7, 8, 13, 16};
     unsigned long bounded = 0;
     for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++)
@@ -182,6 +183,8 @@ static void test_tmp(void **state)
 int main(int argc, char **argv)
 {
     all_ranks = getenv("TEST_LONG") ? ALL_LONG : SANITIZED ? ALL_SANITIZED : ALL_PLAIN;
+    if (argc > 2)
+        all_ranks = atoi(argv[2]);
     print_message("all of 1 to %d ranks\n", all_ranks);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -157,7 +157,7 @@ static void visitor(fuzz_input_t *in)
         const uint8_t *payload = fuzz_bytes(in, &bytes);
         FUZZ_CHECK(boot_conn_send(&peers[1], type, payload, bytes) == GYRE_OK);
         for (size_t i = 0; i < bytes / 4096 + 2 && v->state == VISITOR_OPEN; i++)
-            boot_door_handle(boot, v, POLLIN);
+            boot_door_handle(boot, v, &(struct pollfd){.revents = POLLIN});
     }
     boot_door_tick(boot, base_now()); /* may free the visitor */
     pthread_mutex_unlock(&boot->lock);

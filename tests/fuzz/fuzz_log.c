@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_log.c: the log of a training run that --resume goes on with. */
 #include "tests/fuzz/fuzz.h"
-#include "tools/gyre-train/train.h"
+#include "pipeline/report/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

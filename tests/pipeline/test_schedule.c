@@ -72,8 +72,8 @@ static void check_shape(const pipe_shape_t *s)
 static void test_every_shape(void **state)
 {
     (void)state;
-    size_t shapes = 0;
-    for (int kind = 0; kind < PIPE_KIND_END; kind++)
+    for (int kind = 0; kind < PIPE_KIND_END; kind++) {
+        size_t shapes = 0;
         for (int v = 1; v <= 4; v++)
             for (int p = 1; p <= 16; p += SOME && p > 4 ? 3 : 1)
                 for (int m = 1; m <= 64; m += SOME && m > 9 ? 11 : 1)
@@ -85,7 +85,8 @@ static void test_every_shape(void **state)
                         check_shape(&s);
                         shapes++;
                     }
-    assert_true(SOME ? shapes > 900 : shapes == 6969);
+        assert_true(shapes > (SOME ? 100 : 1300)); /* of each kind */
+    }
 }
 
 /* Published pipelines: GLM-130B, MT-NLG, BLOOM, GPT-3 on 3,072 GPUs; and deep ones with few micro-batches. */

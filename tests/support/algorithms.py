@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/support/algorithms.py: the rows of collectives/schedules/algorithms.def, for tests that try every algorithm."""
+"""tests/support/algorithms.py: the rows of collectives/schedules/algorithms.def, for tests that try every
+algorithm."""
 import os
 import re
 

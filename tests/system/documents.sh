@@ -69,6 +69,29 @@ for page in documents + manuals:
     for name in sorted(set(re.findall(r"\bGYRE_[A-Z0-9_]*[A-Z0-9]\b(?![*_])", text[page]))):
         if name not in known:
             print(f"{page}: {name} is neither a setting nor a name of the code")
+
+# ---- tables: each name stands in the pages that list such names
+text["model/network/hf_config.h"] = open("model/network/hf_config.h").read()
+plain = {p: t.replace("\\-", "-") for p, t in text.items()}
+tables = [("collectives/schedules/algorithms.def", r"^ALGORITHM\(\w+, (\w+)", ["docs/man/gyre.7"]),
+          ("pipeline/schedules/kinds.def", r'^KIND\(\w+, \w+, "([^"]+)"',
+           ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md", "docs/planning.md"]),
+          ("model/network/families.def", r'^FAMILY\(\w+, "(\w+)"',
+           ["docs/models.md", "model/network/hf_config.h"]),
+          ("base/redops.def", r"^REDOP\(\w+, (\w+)", ["docs/man/gyre-perf.1"]),
+          ("base/redops.def", r"^REDOP\((\w+)", ["docs/man/gyre_type_size.3"]),
+          ("tools/gyre-perf/report.c", r'^    \{"(\w+)", \w+_of,', ["docs/man/gyre-perf.1"])]
+for table, row, places in tables:
+    names = re.findall(row, open(table).read(), flags=re.M)
+    if len(names) < 5:
+        print(f"{table}: only {len(names)} rows were found")
+    for name in names:
+        for page in places:
+            if not re.search(rf"(?<![\w-])(GYRE_)?{name}(?![\w-])", plain[page]):
+                print(f"{page} does not name {name} of {table}")
+for name in default:
+    if not any(re.search(rf"\b{name}\b", text[page]) for page in documents + manuals):
+        print(f"no document names the setting {name}")
 END
 python3 "$W/look.py" "$W/settings" >"$W/found" 2>&1 || bad "look.py: $(tail -1 "$W/found")"
 cat "$W/found"
@@ -77,6 +100,10 @@ check "documents are right" [ ! -s "$W/found" ]
 # It does notice.
 sed -i 's/^\(GYRE_TIMEOUT *[^ ]*  *\)300 /\1301 /; /^GYRE_QUORUM /d' "$W/settings"
 python3 "$W/look.py" "$W/settings" >"$W/found"
+sed 's/^KIND(1F1B, 1f1b, "1f1b"/KIND(2F2B, 2f2b, "2f2b"/' pipeline/schedules/kinds.def >"$W/kinds.def"
+sed "s|pipeline/schedules/kinds.def|$W/kinds.def|" "$W/look.py" >"$W/other.py"
+python3 "$W/other.py" "$W/settings" >"$W/other"
+check "a row that no page names is noticed" grep -q '^docs/pipeline.md does not name 2f2b' "$W/other"
 check "a wrong default is noticed" grep -q '^docs/failures.md: the default of GYRE_TIMEOUT is 301' "$W/found"
 check "a setting that is gone is noticed" grep -q '^docs/failures.md: GYRE_QUORUM is neither' "$W/found"
 finish

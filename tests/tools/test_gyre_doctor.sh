@@ -56,7 +56,7 @@ GYRE_TIMEUOT=5 run "$D" --settings
 want "an unknown name" 0 'GYRE_TIMEUOT' 'did you mean GYRE_TIMEOUT\?'
 GYRE_TRANSPORT=ucx GYRE_KERNELS=scalar run "$D"
 want "forced settings" 0
-check "forced transport" grep -q 'ranks of one host *UCX' "$W/out"
+check "forced transport" grep -q 'ranks of one host *ucx (GYRE_TRANSPORT=ucx)' "$W/out"
 check "forced kernels" grep -q 'reduction kernels *scalar' "$W/out"
 
 # --- usage ---

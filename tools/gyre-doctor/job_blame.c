@@ -202,8 +202,8 @@ static int ended_from_outside(const member_t *m)
            (m->slot->ended_ns == 0 || signal == SIGTERM || signal == SIGKILL);
 }
 
-/* All were ended, ucx-run included perhaps: what they waited for says more than that they are dead. One that alone was
- * killed was so before the others were told to go. */
+/* All ranks were ended, ucx-run included perhaps: what they waited for explains more than that they are dead.
+ * If one alone was killed, it was killed before the others were asked to go. */
 static int ended_together(const job_t *job)
 {
     int outside = 0, killed = 0;

@@ -22,7 +22,7 @@ static int grow(void **list, int n, size_t bytes)
     return more != NULL;
 }
 
-/* The index of the recorder behind `fd`; it is added if it is new. -1: it is none; -2: no memory. */
+/* Returns the index of the recorder of `fd`, which is added if new. -1: not a recorder; -2: no memory. */
 static int add(recorders_t *found, int fd, const char *path)
 {
     struct stat info;

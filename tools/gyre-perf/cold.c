@@ -49,7 +49,7 @@ void perf_cold_flush(const perf_cold_t *cold, unsigned char *from, size_t bytes)
         for (; p < end; p += LINE)
             __asm__ volatile("clflush %0" : "+m"(*p));
     }
-    __asm__ volatile("mfence" ::: "memory"); /* clflushopt is done only behind a fence */
+    __asm__ volatile("mfence" ::: "memory"); /* clflushopt is complete only after a fence */
 }
 
 #elif defined(__aarch64__)

@@ -1,9 +1,8 @@
-/* tools/gyre-perf/command.h: what subcommands share that have flags of their own (gyre-perf bucket, overlap).
+/* tools/gyre-perf/command.h: shared by subcommands that have flags of their own (gyre-perf bucket, overlap).
  *
  *   values.c   values of command lines
  *   session.c  settings, joining the job, the head of table and JSON, the end
- *   work.c     a stand-in for computing
- */
+ *   work.c     a stand-in for computing */
 #ifndef GYRE_PERF_COMMAND_H
 #define GYRE_PERF_COMMAND_H
 
@@ -60,15 +59,15 @@ typedef struct {
     int rank, n;
     perf_machine_t machine; /* of rank 0 */
     json_t *json;     /* rank 0, if asked for: the head, with "config" and "results" to fill; else NULL */
-    uint64_t nwrong;  /* over all ranks; rank 0 tells it at the end */
+    uint64_t nwrong;  /* over all ranks; rank 0 reports it at the end */
     char error[1024]; /* what ended the run, or "" */
 } perf_session_t;
 
-/* Says `why` once for all ranks; returns PERF_USAGE. */
+/* Prints `why` once for all ranks; returns PERF_USAGE. */
 int perf_usage(const char *why);
 
-/* Applies the settings, joins the job, looks at the machine; on rank 0 prints the head of the report. PERF_OK; on any
- * other code there is nothing to close. */
+/* Applies the settings, joins the job, measures the machine; on rank 0 prints the head of the report.
+ * PERF_OK; on any other code there is nothing to close. */
 int perf_session_open(perf_session_t *s, const perf_common_t *common, const char *title, int typed_count,
                       char **typed);
 /* Leaves the job and joins it again with or without a progress thread. */
@@ -78,9 +77,9 @@ int perf_session_close(perf_session_t *s, gyre_status_t status);
 
 /* ---- a stand-in for computing ---- */
 
-/* Multiplies and adds over a ring of memory larger than a core's caches, each piece 16 times before the next, as the
- * matrix products of a backward pass do: about one GB/s of memory traffic each way. Given amounts of it are the same
- * work whoever else uses the processor, so that what communication takes from computing shows as time. */
+/* Multiplies and adds over a ring of memory larger than a core's caches, each piece 16 times before the next,
+ * like the matrix products of a backward pass: about one GB/s of memory traffic each way. A given amount is
+ * the same work on a shared processor, too, so the time that communication takes from computing shows. */
 typedef struct {
     float *memory;
     size_t at;   /* the next element of the ring */

@@ -37,7 +37,7 @@ static void close_gpus(gpus_t *g)
     for (int r = 0; r < g->n; r++) {
         perf_memory_unregister(&g->gpu[r].buffers);
         if (g->gpu[r].comm)
-            (void)gyre_comm_destroy(g->gpu[r].comm); /* its own errors the library tells */
+            (void)gyre_comm_destroy(g->gpu[r].comm); /* the library logs its errors */
         perf_case_close(&g->gpu[r].c);
     }
     for (int r = 0; r < g->n; r++)

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/machine.c: what a figure must be read beside: who the ranks are, how fast memory is, how busy the
- * machine. */
+/* tools/gyre-perf/machine.c: what a reader of figures must know: the ranks, the speed of memory, the load of
+ * the machine. */
 #include "tools/gyre-perf/perf.h"
 
 #include <sched.h>

@@ -126,7 +126,7 @@ void perf_buffers_destroy(perf_buffers_t *b)
 {
     if (b->cuda) {
         perf_memory_close(b);
-    } else if (b->windows) { /* errors here are told by the library and change nothing */
+    } else if (b->windows) { /* the library logs errors here; they change nothing */
         if (b->send)
             (void)gyre_mem_free(b->send);
         if (b->recv)

@@ -153,7 +153,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                          : "not together with --streams");
         return 0;
     }
-    /* on a device it tells how messages go */
+    /* on a device: the path of messages */
     const int chooses = o->coll->op != COLL_SENDRECV || o->cuda;
     if (o->explain && (o->both_orders || o->streams > 1 || o->aggregate > 1 || !chooses)) {
         snprintf(why, bytes, "--explain: %s",

@@ -1,9 +1,10 @@
-/* tools/gyre-perf/overlap.c: `gyre-perf overlap`: how much of a non-blocking collective goes on beside computing.
+/* tools/gyre-perf/overlap.c: `gyre-perf overlap`: the share of a non-blocking collective that runs in
+ * parallel with computing.
  *
- * As in OSU's micro-benchmarks: t_pure is the collective alone (started and waited for), t_cpu the computing alone, t_overall
- * the collective started, the computing done, then waited for. overlap = 1 - (t_overall - t_cpu) / t_pure, between 0 and 1.
- * Unlike there the three are taken in turn in every iteration, and of each the median counts, so that a disturbance of the
- * machine does not fall on one of them alone. */
+ * As in OSU's micro-benchmarks: t_pure is the collective alone (started and waited for), t_cpu the computing
+ * alone, t_overall the collective started, the computing done, then waited for. overlap = 1 - (t_overall -
+ * t_cpu) / t_pure, between 0 and 1. Unlike OSU's, all three are measured in turn in every iteration, and the
+ * median of each counts: a disturbance of the machine does not hit one of them alone. */
 #include "tools/gyre-perf/command.h"
 
 #include <math.h>

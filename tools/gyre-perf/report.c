@@ -1,7 +1,8 @@
-/* tools/gyre-perf/report.c: the table on standard output and the JSON file, with nccl-tests' columns and keys.
+/* tools/gyre-perf/report.c: the table on standard output and the JSON file, with nccl-tests' columns and
+ * keys.
  *
- * The first 13 columns are nccl-tests' in its order, so that scripts that count columns work; p50 and p99 of both halves
- * follow them. In the JSON, each half has the same figures and more beside nccl-tests' four. */
+ * The first 13 columns are nccl-tests' in its order, so scripts that count columns work; p50 and p99 of both
+ * halves follow them. In the JSON, each half has nccl-tests' four figures and more. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/gyre-plan/memory_trainer.h"
+#include "pipeline/plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/json.h"
+#include "pipeline/plan/search.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/shared/flags.h"
 
@@ -289,16 +290,6 @@ static void resize_model(const given_t *g, model_config_t *c)
     }
     c->vocab = count_of(g, VOCAB, c->vocab);
     c->vocab_padded = count_of(g, VOCAB, c->vocab_padded);
-}
-
-void plan_fit_leaves(model_config_t *c, size_t tp)
-{
-    size_t g = c->leaves;
-    while (g < tp)
-        g *= 2;
-    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0)
-        c->leaves = g;
-    c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
 }
 
 static int apply_names(const char *what, const given_t *g, pipe_recipe_t *r)

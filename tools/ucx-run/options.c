@@ -190,8 +190,8 @@ static const struct {
     {"--version", OPT_VERSION, 0},
 };
 
-/* Finds the option in `word`; sets *value to what stands behind a '=' (long options only). Underscores count
- * as dashes. Returns an index into table, or -1. */
+/* Finds the option in `word`; sets *value to the text after a '=' (long options only). Underscores count as
+ * dashes. Returns an index into table, or -1. */
 static int find_option(char *word, char **value)
 {
     *value = NULL;

@@ -1,16 +1,10 @@
 /* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their first call on device
  * memory: a card of each rank goes round; where all share a host and can map each other's arenas (base/device/peer.h), they work in
- * device memory directly, else through the host. All ranks come to the same decision: it is made from the cards of all.
- *
- * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and CUDA forbids to free
- * what others have mapped. So it goes to a pool, is used again once all peers have said goodbye, and is freed when all
- * ranks of the job have ended what they did on devices, and met. After a failure they do not meet: then it stays until the
- * process ends. */
+ * device memory directly, else through the host. All ranks come to the same decision: it is made from the cards of all. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,113 +37,6 @@ gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before)
 void coll_cuda_exit(const coll_cuda_t *c, int before)
 {
     base_device_leave((base_device_t){BASE_CUDA, c->device}, before);
-}
-
-/* ---- the pool of arenas ------------------------------------------------------------------------------------ */
-
-typedef struct arena arena_t;
-struct arena {
-    arena_t *next;
-    char *base;
-    size_t bytes;
-    int device, rank, n; /* of the communicator that had it last */
-    int used;
-};
-static struct {
-    pthread_mutex_t lock;
-    arena_t *list;
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* 1: all peers of the last communicator have said goodbye. */
-static int is_free(const arena_t *a)
-{
-    uint32_t goodbye[COLL_CUDA_RANKS];
-    if (a->used || cudaMemcpy(goodbye, a->base + offsetof(coll_cuda_head_t, goodbye), sizeof goodbye,
-                              cudaMemcpyDeviceToHost) != cudaSuccess)
-        return 0;
-    for (int r = 0; r < a->n; r++)
-        if (r != a->rank && !goodbye[r])
-            return 0;
-    return 1;
-}
-
-enum {
-    GRAIN = 2 << 20
-}; /* smaller memory shares the driver's own with strangers, and peers would map theirs, too */
-
-/* A zeroed arena on the current device. */
-static gyre_status_t take_arena(int device, size_t least, char **base)
-{
-    const size_t bytes = base_round_up(least, GRAIN);
-    arena_t *a = NULL;
-    pthread_mutex_lock(&pool.lock);
-    for (a = pool.list; a; a = a->next)
-        if (a->device == device && a->bytes == bytes && is_free(a))
-            break;
-    if (a)
-        a->used = 1;
-    pthread_mutex_unlock(&pool.lock);
-    cudaError_t rc = cudaSuccess;
-    if (!a) {
-        a = calloc(1, sizeof *a);
-        if (!a)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to note an arena");
-        *a = (arena_t){.bytes = bytes, .device = device, .used = 1};
-        rc = cudaMalloc((void **)&a->base, bytes);
-        if (rc != cudaSuccess) {
-            free(a);
-            return coll_cuda_failed(rc, "cudaMalloc(%zu) on device %d for GYRE_CUDA_STAGING", bytes, device);
-        }
-        pthread_mutex_lock(&pool.lock);
-        a->next = pool.list;
-        pool.list = a;
-        pthread_mutex_unlock(&pool.lock);
-    }
-    *base = a->base;
-    rc = cudaMemset(a->base, 0, COLL_CUDA_HEAD);
-    if (rc == cudaSuccess) /* memset may return early */
-        rc = cudaStreamSynchronize(cudaStreamLegacy);
-    return rc == cudaSuccess
-               ? GYRE_OK
-               : coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)a->base, (int)COLL_CUDA_HEAD);
-}
-
-/* Nobody but the peers of its communicator reads there now. shared 0: not even they do, and none of them says goodbye. */
-static void give_arena(const char *base, int rank, int n, int shared)
-{
-    pthread_mutex_lock(&pool.lock);
-    for (arena_t *a = pool.list; a; a = a->next)
-        if (a->base == base) {
-            a->rank = rank;
-            a->n = shared ? n : 0;
-            a->used = 0;
-        }
-    pthread_mutex_unlock(&pool.lock);
-}
-
-gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base)
-{
-    return take_arena(device, bytes, base);
-}
-
-void coll_cuda_give_memory(const char *base)
-{
-    give_arena(base, 0, 0, 0);
-}
-
-void coll_cuda_leave(int all_ended)
-{
-    if (!all_ended)
-        return;
-    pthread_mutex_lock(&pool.lock);
-    for (arena_t *a = pool.list, *next; a; a = next) {
-        next = a->next;
-        if (cudaFree(a->base) != cudaSuccess)
-            log_info("an arena of %zu bytes on CUDA device %d could not be freed", a->bytes, a->device);
-        free(a);
-    }
-    pool.list = NULL;
-    pthread_mutex_unlock(&pool.lock);
 }
 
 /* ---- the cards ----------------------------------------------------------------------------------------------- */
@@ -269,8 +156,8 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     if (st == GYRE_OK)
         st = ask_processors(c->device, card);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
-        st = take_arena(c->device, c->mail_at + coll_cuda_mail_bytes(region * (size_t)card->blocks, n),
-                        &c->arena[rank]);
+        st = coll_cuda_take_memory(
+            c->device, c->mail_at + coll_cuda_mail_bytes(region * (size_t)card->blocks, n), &c->arena[rank]);
     if (st == GYRE_OK && c->arena[rank] && n > 1)
         st = coll_cuda_mail_clear(c->arena[rank] + c->mail_at);
     if (st == GYRE_OK && c->arena[rank]) {
@@ -510,7 +397,7 @@ static void dismantle(coll_cuda_t *c)
     if (!c->comm->team) /* which owns the arenas of all of its ranks */
         unmap_peers(c);
     if (rank < COLL_CUDA_RANKS && c->arena[rank] && !c->comm->team)
-        give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS && began);
+        coll_cuda_give_arena(c->arena[rank], rank, n, c->path == COLL_CUDA_PEERS && began);
     for (int i = 0; i < c->spare_events; i++)
         (void)cudaEventDestroy(c->events[i]);
     free(c->events);

@@ -23,7 +23,7 @@ typedef struct coll_cuda_wire coll_cuda_wire_t;   /* collectives/gpu/through/wir
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
                                  unsigned flags);
 
-typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/schedule.c */
+typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/cut.h */
 
 typedef struct coll_cuda coll_cuda_t;
 struct coll_cuda {
@@ -98,9 +98,13 @@ static inline int coll_cuda_room(int processors, int held, int beside)
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
 
-/* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; it is not freed before the job ends. */
+/* ---- arenas.c ---- */
+/* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; its head is zeroed. It is not freed before the job ends. */
 gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
 void coll_cuda_give_memory(const char *base);
+/* The same of an arena: nobody but the peers of its communicator reads there now. shared 0: not even they do, and none of them
+ * says goodbye. */
+void coll_cuda_give_arena(const char *base, int rank, int n, int shared);
 
 /* ---- team.c ---- */
 /* Whether a message of a team may go on that stream: ranks that share a device wait for each other's kernels. */
@@ -136,18 +140,26 @@ void coll_cuda_unmap_registered(coll_cuda_t *c);
 gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
 void coll_cuda_guard_remove(coll_cuda_t *c);
 
-/* ---- collectives/gpu/shots/peers.c ---- */
+/* ---- collectives/gpu/shots/describe.c ---- */
 /* Kernels do not wait, streams do. A graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds. */
 int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing);
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, int capturing, coll_cuda_op_t *op,
                         int *blocks);
-/* 1: captured into a graph, it runs otherwise than it does at once, so that all ranks capture it or none. */
-int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *shape, int registered);
+/* The longest part that any rank publishes, as far as this rank knows. */
+size_t coll_cuda_longest_part(const coll_cuda_op_t *op, const coll_shape_t *shape, size_t esize);
 /* What does not depend on buffers and parts; the rest of `op` is zeroed. */
 void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op);
 /* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */
 void coll_cuda_shard(size_t bytes, int n, int r, size_t *at, size_t *length);
+/* What the ranks of a call must agree on. */
+uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
+/* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
+size_t coll_cuda_count(const coll_shape_t *shape, int r);
+
+/* ---- collectives/gpu/shots/peers.c ---- */
+/* 1: captured into a graph, it runs otherwise than it does at once, so that all ranks capture it or none. */
+int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *shape, int registered);
 /* places: of the call's buffers, which are registered; NULL: they are not. */
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
                                       coll_algo_t algo, const coll_cuda_places_t *places, cudaStream_t stream,
@@ -159,10 +171,6 @@ gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint
 int coll_cuda_rescued(const coll_cuda_t *c);
 /* Streams of a communicator that has failed wait no more. Again and again: peers that have not heard of it may still write. */
 void coll_cuda_release(coll_cuda_t *c);
-/* What the ranks of a call must agree on. */
-uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
-/* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
-size_t coll_cuda_count(const coll_shape_t *shape, int r);
 
 /* ---- enqueue.c ---- */
 /* What is enqueued next comes behind the communicator's newest operation, whatever stream that is on. */

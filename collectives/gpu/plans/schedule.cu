@@ -180,12 +180,12 @@ template <typename T>
 static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, const move_t &m)
 {
     switch ((gyre_redop_kind_t)op.redop) {
-#define CASE(KIND, name)                     \
-    case KIND:                               \
-        add_range<T, coll_do_##name>(op, m); \
+#define REDOP(id, name, kernels, device)       \
+    case GYRE_##id:                            \
+        add_range<T, coll_do_##device>(op, m); \
         break;
-        COLL_CUDA_REDOPS(CASE)
-#undef CASE
+#include "base/redops.def"
+#undef REDOP
     }
 }
 

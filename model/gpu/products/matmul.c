@@ -1,4 +1,5 @@
-/* model/gpu/products/matmul.c: checks products and hands them to cuBLASLt (lt.c) or to our own kernels (matmul.cu). */
+/* model/gpu/products/matmul.c: checks products and passes them to cuBLASLt (lt.c) or to Gyre's own kernels
+ * (matmul.cu). */
 #include "model/gpu/products/matmul.h"
 
 #ifdef GYRE_CUDA
@@ -25,7 +26,7 @@ struct model_cuda_matmul_handle {
 
 static gyre_status_t failed(cudaError_t rc, const char *what)
 {
-    cudaGetLastError(); /* the runtime keeps the error; this call has told it */
+    cudaGetLastError(); /* clears the runtime's error, which this call returns */
     return gyre_fail(rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM, "%s: %s", what,
                      cudaGetErrorString(rc));
 }

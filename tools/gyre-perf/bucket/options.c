@@ -1,8 +1,10 @@
-/* tools/gyre-perf/bucket/options.c: `gyre-perf bucket`: the gradients of a real model reduced through buckets of different sizes, beside
- * one large all_reduce, one per tensor, and a stand-in for computing.
+/* tools/gyre-perf/bucket/options.c: `gyre-perf bucket`: reduces the gradients of a real model through buckets
+ * of different sizes, and for comparison by one large all_reduce, by one per tensor, and together with a
+ * stand-in for computing.
  *
- * The machine's speed drifts while a table is made. So curves and best sizes go by ratios to what was measured in the same
- * iterations: time to that of one large all_reduce, a step to computing followed by one large all_reduce. */
+ * The machine's speed drifts while a table is made. So curves and best sizes use ratios to measurements of
+ * the same iterations: time to that of one large all_reduce, a step to computing followed by one large
+ * all_reduce. */
 #include "tools/gyre-perf/bucket/bucket.h"
 
 #include <inttypes.h>

@@ -12,8 +12,8 @@
 #include "collectives/schedules/algorithms.h"
 
 enum {
-    ONE_SHOT_MOST =
-        256 << 10, /* whole vectors to everyone: beyond this it is far behind wherever it was measured */
+    /* whole vectors to all ranks: beyond this size it was far slower in every measurement */
+    ONE_SHOT_MOST = 256 << 10,
     CHUNKS_FROM = 512 << 10, /* sizes for which the length of a chunk can matter */
     MODEL_RANKS = 64
 };

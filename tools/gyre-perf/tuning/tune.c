@@ -98,8 +98,8 @@ static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS
     }
 }
 
-/* The order in which candidates are measured changes from round to round; what is far behind after the
- * first is left out. */
+/* The order in which candidates are measured changes from round to round. Candidates that are far slower in
+ * the first round are left out. */
 static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
 {
     static double times[SLOTS][KINDS][ROUNDS_MOST];

@@ -63,8 +63,8 @@ static const char *bind_word(topo_bind_t bind)
     return bind == TOPO_BIND_L3 ? "l3cache" : topo_bind_name(bind);
 }
 
-/* -x NAME for every variable that shall pass: values stay out of the argument list, the engine takes them from its own
- * environment, where run_foreign_environment has put them. */
+/* -x NAME for every variable to pass on. Values stay out of the argument list: the engine takes them from its
+ * own environment, where run_foreign_environment has put them. */
 static void add_names(run_words_t *words, char *const *environment)
 {
     for (; *environment; environment++) {

@@ -1,7 +1,8 @@
-/* tools/ucx-run/engines/supervise.c: looks after an engine of others (foreign.h): signals, deadline, restarts, and an end for it when
- * we are killed. Its output and input are ours; its exit code is what it makes of its ranks'.
+/* tools/ucx-run/engines/supervise.c: supervises an engine that is another program (foreign.h): signals,
+ * deadline, restarts, and its end if ucx-run is killed. The engine inherits ucx-run's input and output; its
+ * exit code is what it makes of its ranks'.
  *
- * It is asked to end by TERM first, always: killed outright, mpirun would leave its ranks behind. */
+ * The engine always gets TERM first: mpirun that is killed outright leaves its ranks running. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -51,8 +52,8 @@ become(const tend_t *t, char **command, char **environment, pid_t launcher)
 {
     if (!t->shares_terminal)
         setpgid(0, 0);
-    /* No PR_SET_PDEATHSIG: the leash asks it to end should we be killed, and asked twice, mpirun gives up at once and
-     * leaves its ranks behind. */
+    /* No PR_SET_PDEATHSIG: if ucx-run is killed, the leash asks the engine to end. mpirun that is asked twice
+     * gives up at once and leaves its ranks running. */
     if (getppid() != launcher)
         _exit(RUN_RC_SYSTEM);
     for (; *environment; environment++)

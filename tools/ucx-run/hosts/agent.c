@@ -1,9 +1,11 @@
-/* tools/ucx-run/hosts/agent.c: ucx-run on a host that the launcher reached through ssh or srun: starts that host's ranks,
- * passes on what they print and how they end, and ends them when told to, or when the launcher is no more.
+/* tools/ucx-run/hosts/agent.c: ucx-run on a host that the launcher reached through ssh or srun. It starts
+ * that host's ranks, passes on their output and their ends, and ends them when asked to, or when the launcher
+ * is gone.
  *
- * wire.h is what the two say to each other, over our standard input and output. The end of our input, a signal or too
- * long a silence means that the launcher is gone: TERM to the ranks' process groups, KILL after a grace, and out. Should
- * this process be killed itself, PR_SET_PDEATHSIG and the leash process (tools/ucx-run/ranks/parent_death.c) do the same at once. */
+ * wire.h has the messages between the two, over the agent's standard input and output. The end of its input,
+ * a signal or too long a silence means that the launcher is gone. The agent then sends TERM to the ranks'
+ * process groups, KILL after a grace, and exits. If the agent itself is killed, PR_SET_PDEATHSIG and the
+ * leash process (tools/ucx-run/ranks/parent_death.c) do the same at once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

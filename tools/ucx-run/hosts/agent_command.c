@@ -57,7 +57,7 @@ static void add_ssh(run_words_t *words, const run_options_t *o, const char *host
 
 static void add_srun(run_words_t *words, const run_options_t *o, const char *host)
 {
-    /* One step per node, beside whatever else runs in the allocation; its ranks are bound by the agent. */
+    /* One step per node, in parallel with any other step of the allocation; the agent binds its ranks. */
     run_words_split(words,
                     "srun --quiet --overlap --nodes=1 --ntasks=1 --mpi=none --cpu-bind=none --unbuffered");
     run_words_add_format(words, "--nodelist=%s", host);

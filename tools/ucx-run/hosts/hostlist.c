@@ -229,7 +229,7 @@ static int malformed(slurm_t *s, const char *nodes)
     return 0;
 }
 
-/* `name` has its first brackets expanded; those behind come next: name[0, n) and then `rest`. */
+/* Expands the first brackets of `name`, then the later ones: name[0, n) and then `rest`. */
 static int expand(slurm_t *s, const char *done, size_t ndone, const char *rest, size_t nrest);
 
 static int expand_range(slurm_t *s, const char *done, size_t ndone, const char *range, size_t n,

@@ -1,8 +1,8 @@
-/* tools/ucx-run/ranks/cleanup.c: what the ranks have left behind when a job is over.
+/* tools/ucx-run/ranks/cleanup.c: ends what the ranks have left running when a job is over.
  *
- * Orphans of a rank have become our children (PR_SET_CHILD_SUBREAPER), so every child of ours goes, but for those that
- * were there before we were: a shell that becomes us by exec may leave us readers of our output, as in
- * `exec ucx-run ... > >(tee log)`. */
+ * Orphans of a rank have become ucx-run's children (PR_SET_CHILD_SUBREAPER), so every child is killed, except
+ * those that were there before the start. A shell that becomes ucx-run by exec may leave it readers of its
+ * output, as in `exec ucx-run ... > >(tee log)`. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

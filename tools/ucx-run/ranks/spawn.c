@@ -1,5 +1,5 @@
-/* tools/ucx-run/ranks/spawn.c: starts one rank. The child reports over a close-on-exec pipe how far it came, so
- * that "no such program" is told apart from a program that ends with 127. */
+/* tools/ucx-run/ranks/spawn.c: starts one rank. The child reports over a close-on-exec pipe how far it came,
+ * which separates "no such program" from a program that ends with 127. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -179,7 +179,7 @@ int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio)
                 err == EAGAIN ? " (the limit of processes is reached: ulimit -u)" : "");
         return RUN_RC_SYSTEM;
     }
-    setpgid(pid, pid); /* also done by the child: whoever comes first */
+    setpgid(pid, pid); /* also done by the child: the first call counts */
     run_leash_add(pid);
     job->rank[i].pid = pid;
     job->rank[i].alive = 1;

@@ -63,7 +63,7 @@ int run_signals_open(void)
             sigaddset(&set, forwarded[i]);
     }
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would reap our ranks behind our back */
+    signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would reap the ranks before ucx-run does */
     if (sigprocmask(SIG_BLOCK, &set, &run_inherited.mask) != 0 ||
         (signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0) {
         fprintf(stderr, "ucx-run: cannot receive signals: %s\n", strerror(errno));
@@ -130,10 +130,10 @@ static int failed(int status)
     return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* How surely a failed rank is the cause and not a victim. The order in which we learn of deaths does not tell: a
- * rank that is killed closes its connections some time before the kernel reports it, and on a busy machine those
- * who notice may be gone first. So: lost hosts, then those whom Gyre had not told of an error before those whom it had,
- * and among equals killed ranks before those that exited. */
+/* How surely a failed rank is the cause and not a victim. The order in which ucx-run learns of deaths does
+ * not show that. A killed rank closes its connections some time before the kernel reports it, and on a busy
+ * machine the ranks that notice may be gone first. The order: lost hosts, then ranks that Gyre had not
+ * reported an error to, then the others; among equals killed ranks before those that exited. */
 static int guilt(const run_job_t *job, int rank)
 {
     const run_rank_t *r = &job->rank[rank];
@@ -277,7 +277,8 @@ static void forward(watch_t *w, int signal)
         const run_options_t *o = job->options;
         /* Some ranks die of it, others use the time. */
         w->spare = base_now() + (base_time_t)((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) * 1e9);
-        /* INT is somebody at a keyboard, who can say it again. Others do not wait for ever. */
+        /* INT comes from a user at a keyboard, who can press it again. Senders of other signals do not wait
+         * forever. */
         if (signal != SIGINT && !w->ended_by) {
             w->ended_by = signal;
             w->stop = w->spare;
@@ -397,7 +398,7 @@ static base_time_t next_deadline(const watch_t *w)
     return next;
 }
 
-/* Once around. `fds` has room for everything. */
+/* One round of the event loop. `fds` has room for everything. */
 static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
 {
     run_job_t *job = w->job;
@@ -438,7 +439,7 @@ static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
         on_deadlines(w);
 }
 
-/* Agents end what the ranks have left behind, say what is still to be said, and go. */
+/* Agents end what the ranks have left running, send their last messages, and go. */
 static void part(watch_t *w, struct pollfd *fds)
 {
     base_time_t patience = base_deadline(w->job->options->kill_grace_s + PART_SECONDS);

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/device/cuda_streams.c: streams and events with the CUDA runtime. */
+#include "base/device/cuda.h"
+
+#ifdef GYRE_CUDA
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/device/cuda_error.h"
+#include "base/error.h"
+
+struct base_cuda_stream {
+    int index;
+    int borrowed; /* the caller's: not destroyed */
+    cudaStream_t stream;
+};
+
+struct base_cuda_event {
+    int index;
+    int timed, recorded;
+    cudaEvent_t event;
+};
+
+/* ---- streams --------------------------------------------------------------------------------------------- */
+
+gyre_status_t base_cuda_stream_create(int index, int urgent, base_cuda_stream_t **stream)
+{
+    int before, least = 0, greatest = 0;
+    base_cuda_stream_t *fresh = calloc(1, sizeof(*fresh));
+    if (fresh == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "stream create: no memory left");
+    gyre_status_t status = base_cuda_enter(index, &before);
+    if (status != GYRE_OK)
+        goto free_stream;
+    fresh->index = index;
+    cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&fresh->stream, cudaStreamNonBlocking, urgent ? greatest : least);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, index, "cudaStreamCreateWithPriority(%d)", urgent ? greatest : least);
+    base_cuda_leave(index, before);
+    if (status != GYRE_OK)
+        goto free_stream;
+    *stream = fresh;
+    return GYRE_OK;
+free_stream:
+    free(fresh);
+    return status;
+}
+
+gyre_status_t base_cuda_stream_wrap(int index, void *native, base_cuda_stream_t **stream)
+{
+    base_cuda_stream_t *fresh = calloc(1, sizeof(*fresh));
+    if (fresh == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "stream wrap: no memory left");
+    fresh->index = index;
+    fresh->borrowed =
+        1; /* NULL is the default stream of whatever device is current: calls make `index` current */
+    fresh->stream = native;
+    *stream = fresh;
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_stream_destroy(base_cuda_stream_t *stream)
+{
+    int index = stream->index;
+    cudaError_t rc = stream->borrowed ? cudaSuccess : cudaStreamDestroy(stream->stream);
+    free(stream);
+    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaStreamDestroy");
+}
+
+void *base_cuda_stream_native(const base_cuda_stream_t *stream)
+{
+    return stream->stream;
+}
+
+gyre_status_t base_cuda_stream_copy(base_cuda_stream_t *stream, void *to, const void *from, size_t bytes)
+{
+    int before;
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, stream->index, "cudaMemcpyAsync(to %p, from %p, %zu bytes)", to, from,
+                                  bytes);
+    base_cuda_leave(stream->index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_stream_zero(base_cuda_stream_t *stream, void *ptr, size_t bytes)
+{
+    /* The runtime knows no host memory here, while the contract of base_stream_zero takes any. */
+    int index, before;
+    gyre_status_t status;
+    if (!base_cuda_of(ptr, &index)) {
+        status = base_cuda_stream_wait(stream); /* what was queued before comes before */
+        if (status == GYRE_OK)
+            memset(ptr, 0, bytes);
+        return status;
+    }
+    status = base_cuda_enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaMemsetAsync(ptr, 0, bytes, stream->stream);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, stream->index, "cudaMemsetAsync(%p, 0, %zu bytes)", ptr, bytes);
+    base_cuda_leave(stream->index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_stream_wait(base_cuda_stream_t *stream)
+{
+    int before;
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaStreamSynchronize(stream->stream);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, stream->index, "cudaStreamSynchronize");
+    base_cuda_leave(stream->index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void *user), void *user)
+{
+    int before;
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaLaunchHostFunc(stream->stream, fn, user);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, stream->index, "cudaLaunchHostFunc");
+    base_cuda_leave(stream->index, before);
+    return status;
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------- */
+
+gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **event)
+{
+    int before;
+    base_cuda_event_t *fresh = calloc(1, sizeof(*fresh));
+    if (fresh == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "event create: no memory left");
+    gyre_status_t status = base_cuda_enter(index, &before);
+    if (status != GYRE_OK)
+        goto free_event;
+    fresh->index = index;
+    fresh->timed = timed;
+    cudaError_t rc =
+        cudaEventCreateWithFlags(&fresh->event, timed ? cudaEventDefault : cudaEventDisableTiming);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, index, "cudaEventCreateWithFlags");
+    base_cuda_leave(index, before);
+    if (status != GYRE_OK)
+        goto free_event;
+    *event = fresh;
+    return GYRE_OK;
+free_event:
+    free(fresh);
+    return status;
+}
+
+gyre_status_t base_cuda_event_destroy(base_cuda_event_t *event)
+{
+    int index = event->index;
+    cudaError_t rc = cudaEventDestroy(event->event);
+    free(event);
+    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaEventDestroy");
+}
+
+gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_t *stream)
+{
+    int before;
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaEventRecord(event->event, stream->stream);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, stream->index, "cudaEventRecord(an event of device %d)", event->index);
+    else
+        event->recorded = 1;
+    base_cuda_leave(stream->index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_event_t *event)
+{
+    int before;
+    gyre_status_t status = base_cuda_enter(stream->index, &before);
+    if (status != GYRE_OK)
+        return status;
+    cudaError_t rc = cudaStreamWaitEvent(stream->stream, event->event, 0);
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, stream->index, "cudaStreamWaitEvent");
+    base_cuda_leave(stream->index, before);
+    return status;
+}
+
+gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done)
+{
+    cudaError_t rc = cudaEventQuery(event->event);
+    if (rc != cudaSuccess && rc != cudaErrorNotReady)
+        return base_cuda_failed(rc, event->index, "cudaEventQuery");
+    *done = rc == cudaSuccess;
+    return GYRE_OK;
+}
+
+gyre_status_t base_cuda_event_wait(base_cuda_event_t *event)
+{
+    cudaError_t rc = cudaEventSynchronize(event->event);
+    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, event->index, "cudaEventSynchronize");
+}
+
+gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_event_t *to, double *ms)
+{
+    float value = 0;
+    if (!from->timed || !to->timed || !from->recorded || !to->recorded)
+        return gyre_fail(GYRE_ERR_INVALID, "time between events of CUDA device %d: an event %s", from->index,
+                         !from->timed || !to->timed ? "was created without time" : "was never recorded");
+    cudaError_t rc = cudaEventElapsedTime(&value, from->event, to->event);
+    if (rc == cudaErrorNotReady)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "time between events of CUDA device %d: the device has not reached them yet",
+                         from->index);
+    if (rc != cudaSuccess)
+        return base_cuda_failed(rc, from->index, "cudaEventElapsedTime");
+    *ms = value;
+    return GYRE_OK;
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/api/split.c: communicators of some of a communicator's ranks. */
+#include "collectives/run/communicator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "collectives/api/comm.h"
+
+/* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or none, take part in each
+ * round all the same, so that a split is nothing but collectives of the parent. */
+typedef struct {
+    gyre_comm_t *parent;
+    const int *members; /* [n] parent ranks */
+    int n;
+} subset_t;
+
+typedef struct {
+    uint64_t bytes; /* that this rank wants to exchange in this round */
+    int32_t needs;  /* 0: it has all it needs and only helps the others */
+    int32_t failed;
+} split_round_t;
+
+/* One round. *busy: somebody still needed one; *failed: the lowest member that has given up, or -1. */
+static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, const void *mine, void *all,
+                                 int *busy, int *failed)
+{
+    size_t n = (size_t)s->parent->n, most = 0;
+    split_round_t *asks = malloc(n * sizeof *asks);
+    char *everything = NULL, *padded = NULL;
+    gyre_status_t st = asks ? gyre_all_gather(ask, asks, sizeof *ask, GYRE_UINT8, s->parent)
+                            : gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %zu ranks", n);
+    *busy = 0;
+    *failed = -1;
+    for (size_t r = 0; st == GYRE_OK && r < n; r++) {
+        *busy |= asks[r].needs;
+        most = asks[r].needs && asks[r].bytes > most ? asks[r].bytes : most;
+    }
+    for (int i = s->n; st == GYRE_OK && i-- > 0;)
+        *failed = asks[s->members[i]].failed ? i : *failed;
+    if (st == GYRE_OK && most) {
+        everything = malloc(n * most);
+        padded = calloc(1, most);
+        if (!everything || !padded)
+            st = gyre_fail(GYRE_ERR_NO_MEMORY,
+                           "gyre_comm_split: no memory to exchange %zu bytes with %zu ranks", most, n);
+    }
+    if (st == GYRE_OK && most) {
+        if (ask->needs)
+            memcpy(padded, mine, ask->bytes);
+        st = gyre_all_gather(padded, everything, most, GYRE_UINT8, s->parent);
+    }
+    for (int i = 0; st == GYRE_OK && ask->needs && i < s->n; i++)
+        memcpy((char *)all + (size_t)i * ask->bytes, everything + (size_t)s->members[i] * most, ask->bytes);
+    free(padded);
+    free(everything);
+    free(asks);
+    return st;
+}
+
+static gyre_status_t exchange_by_parent(void *user, const void *mine, size_t bytes, void *all)
+{
+    const subset_t *s = user;
+    split_round_t ask = {.bytes = bytes, .needs = 1};
+    int busy, failed;
+    gyre_status_t st = split_round(s, &ask, mine, all, &busy, &failed);
+    if (st == GYRE_OK && failed >= 0)
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator could not go on",
+                       failed);
+    return st;
+}
+
+/* Helps the others until nobody needs a round any more; all ranks of the new communicator then agree on whether it was made. */
+static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
+{
+    split_round_t ask = {.failed = mine != GYRE_OK};
+    int busy, failed;
+    gyre_status_t st;
+    do
+        st = split_round(s, &ask, NULL, NULL, &busy, &failed);
+    while (st == GYRE_OK && busy);
+    if (mine != GYRE_OK)
+        return mine;
+    if (st == GYRE_OK && failed >= 0)
+        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d could not make the new communicator",
+                       failed);
+    return st;
+}
+
+typedef struct {
+    int32_t color, key;
+} split_ask_t;
+
+/* Fills members (parent ranks of `color`, by key then rank); -> how many, *mine: this rank's place. */
+static int split_members(const split_ask_t *asks, int n, int rank, int *members, int *mine)
+{
+    int count = 0;
+    for (int r = 0; r < n; r++) {
+        if (asks[r].color != asks[rank].color)
+            continue;
+        int at = count++;
+        while (at > 0 && asks[members[at - 1]].key > asks[r].key) {
+            members[at] = members[at - 1];
+            at--;
+        }
+        members[at] = r;
+    }
+    for (int i = 0; i < count; i++)
+        if (members[i] == rank)
+            *mine = i;
+    return count;
+}
+
+static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int *members, int *world_ranks,
+                                gyre_comm_t **out)
+{
+    split_ask_t mine = asks[comm->rank];
+    int rank = 0;
+    subset_t subset = {.parent = comm, .members = members};
+    if (mine.color < 0)
+        return split_finish(&subset, GYRE_OK);
+    int n = split_members(asks, comm->n, comm->rank, members, &rank);
+    for (int i = 0; i < n; i++)
+        world_ranks[i] = comm_group_world_rank(comm->group, members[i]);
+    uint64_t words[3] = {comm->id, comm->splits, (uint64_t)(uint32_t)mine.color};
+    uint64_t id = base_hash64(words, sizeof words, 3);
+    base_time_t deadline = base_deadline(comm->timeout_s);
+    gyre_comm_t *made = NULL;
+    subset.n = n;
+    gyre_status_t st =
+        coll_comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, &made);
+    if (st == GYRE_OK)
+        made->fast_order = comm->fast_order;
+    gyre_status_t agreed = split_finish(&subset, st);
+    if (agreed != GYRE_OK && st == GYRE_OK)
+        coll_comm_free(made);
+    if (agreed == GYRE_OK)
+        *out = made;
+    return agreed;
+}
+
+gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
+{
+    if (!comm || !out)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split: %s is NULL", comm ? "out" : "comm");
+    if (coll_group_open())
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split cannot be part of a group");
+    if (comm->team)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "gyre_comm_split: the communicator's ranks are all in this process: make another of some "
+            "of their devices with gyre_cuda_comms_create");
+    size_t n = (size_t)comm->n;
+    split_ask_t *asks = malloc(n * sizeof *asks);
+    int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
+    gyre_status_t st = GYRE_OK;
+    if (!asks || !members || !world_ranks)
+        st = gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %d ranks", comm->n);
+    split_ask_t mine = {.color = color < 0 ? -1 : color, .key = key};
+    if (st == GYRE_OK)
+        st = gyre_all_gather(&mine, asks, sizeof mine, GYRE_UINT8, comm);
+    comm->splits++;
+    gyre_comm_t *made = NULL;
+    if (st == GYRE_OK)
+        st = split_make(comm, asks, members, world_ranks, &made);
+    free(asks);
+    free(members);
+    free(world_ranks);
+    if (st == GYRE_OK)
+        *out = made;
+    return st;
+}

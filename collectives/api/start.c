@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/api/start.c: the checks of collective calls, and how a call that passed them starts: with a plan, without a
+ * schedule, or on a device. */
+#include "collectives/api/start.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "collectives/gpu/gpu.h"
+
+gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
+{
+    if (!comm)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
+    if (coll_comm_troubled(comm) && coll_try_drive(comm)) {
+        coll_comm_notice(comm);
+        coll_stop_driving(comm);
+    }
+    gyre_status_t error = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (error != GYRE_OK)
+        return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
+    return GYRE_OK;
+}
+
+gyre_status_t coll_check_type(const char *name, gyre_type_t type)
+{
+    if (gyre_type_size(type) == 0)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a type (gyre_type_t)", name, (int)type);
+    return GYRE_OK;
+}
+
+gyre_status_t coll_check_redop(const char *name, gyre_redop_t op)
+{
+    if ((int)op.kind < 0 || (int)op.kind >= GYRE_REDOP_COUNT)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a reduction (gyre_redop_kind_t)", name, (int)op.kind);
+    if (op.scaled && op.kind != GYRE_SUM)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: only sums can be scaled, this is %s", name,
+                         gyre_redop_name(op.kind));
+    return GYRE_OK;
+}
+
+gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm)
+{
+    if (root < 0 || root >= comm->n)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: root %d is not in 0..%d", name, root, comm->n - 1);
+    return GYRE_OK;
+}
+
+static int touches(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+static gyre_status_t check_buffers(const coll_call_t *c, size_t esize)
+{
+    size_t sb, rb;
+    if (!base_mul(c->send_count, esize, &sb) || !base_mul(c->recv_count, esize, &rb) || sb > PTRDIFF_MAX ||
+        rb > PTRDIFF_MAX)
+        return gyre_fail(GYRE_ERR_OVERFLOW,
+                         "%s: count %zu x %zu bytes on %d ranks is more than memory can hold", c->name,
+                         c->shown, esize, c->comm->n);
+    if (sb && !c->send)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: send is NULL but %zu elements are to be sent", c->name,
+                         c->send_count);
+    if (rb && !c->recv)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: recv is NULL but %zu elements are to be received", c->name,
+                         c->recv_count);
+    if (!c->shape.in_place && touches(c->send, sb, c->recv, rb))
+        return gyre_fail(GYRE_ERR_OVERLAP,
+                         "%s: send [%p, +%zu) and recv [%p, +%zu) overlap, and this is not the in-place form "
+                         "(gyre/collectives.h says which it is)",
+                         c->name, c->send, sb, c->recv, rb);
+    return GYRE_OK;
+}
+
+gyre_status_t coll_call_start(coll_call_t *c)
+{
+    gyre_comm_t *comm = c->comm;
+    size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
+    gyre_status_t st = check_buffers(c, esize);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
+        coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
+    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
+        return coll_cuda_start(c);
+    coll_plan_t *plan;
+    coll_drive(comm);
+    st = coll_plan_get(comm, &c->shape, &plan);
+    if (st != GYRE_OK) {
+        coll_stop_driving(comm);
+        return coll_refuse(st);
+    }
+    plan->busy++; /* kept from eviction; given back by coll_request_finish */
+    coll_run_t run = {.in = c->send, .out = c->recv, .scale = c->scale};
+    comm_call_t call = {.op = (uint8_t)c->shape.op,
+                        .type = (uint8_t)c->shape.type,
+                        .redop = (uint8_t)c->shape.redop,
+                        .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
+                        .root = c->shape.root,
+                        .sig = plan->sig,
+                        .count = c->shown,
+                        .algo = (uint32_t)plan->algo,
+                        .comm = (uint32_t)comm->id};
+    if (plan->exchange && !c->request && !coll_group_open() && !comm->head)
+        return coll_run_oneshot(comm, plan, &run, &call);
+    coll_stop_driving(comm);
+    gyre_request_t *r = coll_request_new(comm);
+    if (!r) {
+        plan->busy--;
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    }
+    r->plan = plan;
+    r->run = run;
+    r->finished = c->finished;
+    r->user = c->user;
+    r->tag.sig = plan->sig;
+    r->call = call;
+    return coll_request_start(r, c->request);
+}
+
+gyre_status_t coll_check_request(const char *name, gyre_request_t **request)
+{
+    if (!request)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: request is NULL", name));
+    return GYRE_OK;
+}
+
+int coll_counts_extent(const size_t *counts, const size_t *displs, int n, size_t *out)
+{
+    size_t end = 0, packed = 0;
+    for (int r = 0; r < n; r++) {
+        size_t to;
+        if (!base_add(displs ? displs[r] : packed, counts[r], &to))
+            return 0;
+        packed = to;
+        end = counts[r] ? base_max_size(end, to) : end;
+    }
+    *out = end;
+    return 1;
+}
+
+gyre_status_t coll_refuse_overflow(const char *name)
+{
+    return coll_refuse(
+        gyre_fail(GYRE_ERR_OVERFLOW, "%s: counts and displs add up to more than size_t holds", name));
+}
+
+size_t coll_packed_displ(const size_t *counts, const size_t *displs, int rank)
+{
+    if (displs)
+        return displs[rank];
+    size_t at = 0;
+    for (int r = 0; r < rank; r++)
+        at += counts[r];
+    return at;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/api/start.h: what calls.c asks of start.c. Errors name the call. */
+#ifndef COLLECTIVES_API_START_H
+#define COLLECTIVES_API_START_H
+
+#include "collectives/run/call.h"
+
+gyre_status_t coll_check_redop(const char *name, gyre_redop_t op);
+gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm);
+
+/* Sums counts[n] (and displs[n], or NULL: packed) into an extent in elements; -> 1, or 0 on overflow. */
+int coll_counts_extent(const size_t *counts, const size_t *displs, int n, size_t *out);
+/* The error for an extent that overflows. */
+gyre_status_t coll_refuse_overflow(const char *name);
+/* Where the block of `rank` begins, in elements; the sum of its counts does not overflow. */
+size_t coll_packed_displ(const size_t *counts, const size_t *displs, int rank);
+
+/* Checks the buffers of a call whose shape and extents are set, and starts it. */
+gyre_status_t coll_call_start(coll_call_t *c);
+
+#endif

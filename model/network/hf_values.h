@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/network/hf_values.h: values of config.json, and the errors that name them; for hf_config.c. `where` names the file. */
+#ifndef MODEL_NETWORK_HF_VALUES_H
+#define MODEL_NETWORK_HF_VALUES_H
+
+#include <jansson.h>
+
+#include "base/error.h"
+
+/* `where` of a reading that asks whether a family can say something: a failure is an answer, and is not logged. */
+extern const char model_hf_unheard[];
+#define MODEL_HF_COMPLAIN(where, ...) \
+    ((where) == model_hf_unheard ? gyre_fail_quiet(__VA_ARGS__) : gyre_fail(__VA_ARGS__))
+
+/* Fails with `status` and a text that names file, key, value, and what is wrong. */
+gyre_status_t model_hf_bad_value(gyre_status_t status, const char *where, const char *key,
+                                 const json_t *value, const char *what);
+/* A number, not below 0: *out; absent or null: as it is. FORMAT: anything else. */
+gyre_status_t model_hf_number(const json_t *object, const char *key, const char *where, double *out);
+/* true, false: *out; absent: as it is. FORMAT: anything else. */
+gyre_status_t model_hf_flag(const json_t *object, const char *key, const char *where, int *out);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optim/checkpoint/leftovers.c: what a writer leaves that was killed, and what it has hidden. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "optim/checkpoint/folder.h"
+#include "optim/checkpoint/path.h"
+#include "optim/checkpoint/snapshot.h"
+
+#define ABANDONED_S 3600 /* nothing was written in there for so long: nobody writes there any more */
+
+/* The newest change of the folder or of a file in it; 0: it is not there any more. */
+static time_t last_change(const char *path)
+{
+    char file[PATH_MAX];
+    struct stat info;
+    DIR *folder = opendir(path);
+    time_t newest = 0;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) /* "." among them */
+        if (checkpoint_path_join(file, path, entry->d_name) && strcmp(entry->d_name, "..") != 0 &&
+            stat(file, &info) == 0 && info.st_mtime > newest)
+            newest = info.st_mtime;
+    if (folder)
+        closedir(folder);
+    return newest;
+}
+
+/* 1: the process is no more, or only its parent has not taken note yet (in containers nobody may ever). */
+static int is_gone(long pid)
+{
+    char path[48], stat[256] = "";
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        return 1;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *in = fopen(path, "re");
+    size_t n = in ? fread(stat, 1, sizeof stat - 1, in) : 0;
+    if (in)
+        fclose(in);
+    stat[n] = 0;
+    const char *name_end = strrchr(stat, ')'); /* "PID (NAME) STATE ..." */
+    return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
+}
+
+/* Nobody is at work on the hidden folder `name`: its process is gone, as far as that can be seen from here (its name ends
+ * in -HOST-PID), or has done nothing for long. A process that has our number is not the one that made it. */
+static int is_abandoned(const char *path, const char *name)
+{
+    char host[HOST_NAME_MAX + 2] = "-", *end;
+    (void)gethostname(host + 1, sizeof host - 2);
+    const char *dash = strrchr(name, '-');
+    size_t n = strlen(host);
+    if (dash && (size_t)(dash - name) > n && strncmp(dash - n, host, n) == 0) {
+        long pid = strtol(dash + 1, &end, 10);
+        if (end > dash + 1 && !*end && pid > 0 && (pid == (long)getpid() || is_gone(pid)))
+            return 1;
+    }
+    return time(NULL) - last_change(path) > ABANDONED_S;
+}
+
+/* Where checkpoints cannot be exchanged, a writer that is killed between two renames leaves a step without its name: the
+ * old and the new one are whole, and hidden. 1: this one has the name now. */
+static int restore(const char *folder, const char *path, const char *name)
+{
+    const char *digits = name + sizeof CHECKPOINT_HIDDEN - 1;
+    char place[PATH_MAX];
+    struct stat info;
+    model_snapshot_t *snapshot = NULL;
+    if (strspn(digits, "0123456789") != 12 || digits[12] != '.')
+        return 0;
+    uint64_t step = strtoull(digits, NULL, 10);
+    if (!model_snapshot_path(folder, step, place, sizeof place) || lstat(place, &info) == 0)
+        return 0;
+    int muted = base_log_mute(1); /* most are half-written: not an error */
+    int whole = checkpoint_open_folder(path, step, &snapshot) == GYRE_OK &&
+                model_snapshot_verify(snapshot, 0, 1) == GYRE_OK;
+    base_log_mute(muted);
+    model_snapshot_close(snapshot);
+    return whole && rename(path, place) == 0;
+}
+
+void model_snapshot_sweep(const char *folder, const char *id, const char *except)
+{
+    char path[PATH_MAX];
+    size_t n = strlen(id);
+    DIR *all = opendir(folder);
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        size_t length = strlen(entry->d_name);
+        if (strncmp(entry->d_name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
+            length > n + sizeof CHECKPOINT_HIDDEN && strcmp(entry->d_name + length - n, id) == 0 &&
+            entry->d_name[length - n - 1] == '-' && checkpoint_path_join(path, folder, entry->d_name) &&
+            (!except || strcmp(path, except) != 0))
+            (void)checkpoint_remove_folder(path);
+    }
+    if (all)
+        closedir(all);
+}
+
+gyre_status_t model_snapshot_probe(const char *folder, const char *id)
+{
+    char path[PATH_MAX];
+    if (!checkpoint_hidden_path(folder, 0, "probe", id, path))
+        return checkpoint_path_too_long(folder);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    return GYRE_OK;
+}
+
+int model_snapshot_sees(const char *folder, const char *id)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    return checkpoint_hidden_path(folder, 0, "probe", id, path) && stat(path, &info) == 0 &&
+           access(folder, W_OK) == 0;
+}
+
+gyre_status_t model_snapshot_prepare(const char *folder)
+{
+    char path[PATH_MAX];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
+    DIR *all = opendir(folder);
+    if (!all)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (strncmp(entry->d_name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
+            checkpoint_path_join(path, folder, entry->d_name) && is_abandoned(path, entry->d_name) &&
+            !restore(folder, path, entry->d_name))
+            (void)checkpoint_remove_folder(path); /* what cannot be removed harms nobody */
+    closedir(all);
+    if (!checkpoint_own_hidden_path(folder, 0, "try", path))
+        return checkpoint_path_too_long(folder);
+    if (mkdir(path, 0777) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the checkpoint folder %s", folder);
+    (void)rmdir(path);
+    return GYRE_OK;
+}
