@@ -1,7 +1,6 @@
-/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; windows are handed over; idleness is free. */
+/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; idleness is free. */
 /* takes: 9 */
 #include <dirent.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,18 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"
@@ -627,10 +621,6 @@ int main(void)
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),
         cmocka_unit_test(a_blind_watcher_ends_the_job),
-        cmocka_unit_test(fetch),
-        cmocka_unit_test(singletons),
-        cmocka_unit_test(fetch_among_strangers),
-        cmocka_unit_test(fetch_from_one_that_closes),
         cmocka_unit_test(idle_costs_nothing),
     };
     base_settings_set(SET_LOG, "none", "test"); /* the failures are meant */
