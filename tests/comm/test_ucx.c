@@ -394,7 +394,7 @@ static void test_shared(void **state)
 }
 
 /* A connection that fails while a communicator is being made, too late to tell the others, is that communicator's: a second one that
- * this rank alone used would wait for ever. */
+ * this rank alone used would wait forever. */
 static int exchanges, exchange_that_fails;
 
 static gyre_status_t failing_all_gather(void *user, const void *mine, size_t bytes, void *all)
