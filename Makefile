@@ -346,7 +346,7 @@ FUZZ_WITH_PARTS     := config tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 # gradient checks run the model in double
-F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage mp_hf)
+F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage test_stage_calls mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
