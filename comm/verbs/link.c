@@ -32,7 +32,7 @@ enum {
 /* comm_msg_t.phase of messages under way */
 enum { SEND_RNDV = 1, SEND_FINISHED = 2, RECV_BULK = 1, RECV_PULL = 2, RECV_FINISHED = 3 };
 
-/* The connection is broken. Death is the watcher's to tell, and it may take a moment longer than the adapter. */
+/* The connection is broken. The watcher reports deaths, and may take a moment longer than the adapter. */
 static gyre_status_t broken(verbs_link_t *link)
 {
     comm_group_t *group = link->base.group;
@@ -583,7 +583,7 @@ static void verbs_close(comm_link_t *base)
     comm_group_t *group = base->group;
 
     farewell(link->vg);
-    /* Completions of this link that are polled later find nobody. */
+    /* Completions of this link that are polled later find no link. */
     group->links[(size_t)base->peer * COMM_LANES + (size_t)base->lane] = NULL;
     verbs_place_remove(link->vg, link);
     link->vg->watched -= link->told_watching;
