@@ -274,7 +274,7 @@ static void missing_ranks(void **state)
     assert_int_equal(a[0].status, GYRE_ERR_TIMEOUT);
     assert_true(a[0].took < 2000000000);
     assert_non_null(strstr(a[0].error, "rank(s) 2, 5-7 to join (4 of 8 are here)"));
-    /* the others hear the reason and do not wait for their own deadline */
+    /* the others get the reason and do not wait for their own deadline */
     for (int r = 1; r < 5; r++)
         if (r != 2) {
             assert_int_not_equal(a[r].status, GYRE_OK);
@@ -545,7 +545,7 @@ static void few_descriptors(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Rank 0 without descriptors for all who join: an error that says what to do, not a spin or a hang. */
+/* Rank 0 without descriptors for all ranks that join: an error that says what to do, not a spin or a hang. */
 static void no_descriptors(void **state)
 {
     (void)state;
