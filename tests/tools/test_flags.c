@@ -196,6 +196,7 @@ static void help(void **state)
                                "      --even_number N      a reader\n"
                                "  -o, --on                 a switch\n"
                                "      --maybe [X]          with or without\n"
+                               "\n"
                                "  -h, --help               this text\n"
                                "      --version            the version\n"
                                "\n"

@@ -16,18 +16,7 @@ static const char help[] =
     "parallelism, micro-\n"
     "batch, schedule, ZeRO stage, recomputation, sequence parallelism. Prints the fastest that fit into "
     "memory by the\n"
-    "estimates of gyre-plan time and memory, and why splits were refused.\n"
-    "\n"
-    "  --gpus N                accelerators (default: the recipe's)\n"
-    "  --schedule NAME         only this one, of those that gyre-plan pipeline --help lists; gpipe is not\n"
-    "                          tried, as 1f1b takes as long and holds less\n"
-    "  --top N                 layouts to print (default 10)\n"
-    "  --reserve GIB           what driver, libraries and allocator take (default: the machine's)\n"
-    "  --extra N               further bytes per parameter of the software (default 0)\n"
-    "  --bucket-bytes N        of a gradient bucket (default 26214400)\n"
-    "  --json FILE             also writes all of it there\n"
-    "  -h, --help              this text\n"
-    "\n";
+    "estimates of gyre-plan time and memory, and why splits were refused.\n";
 
 static json_t *found_json(const plan_found_t *f)
 {

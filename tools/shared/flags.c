@@ -419,8 +419,12 @@ static void print_row(const flag_t *flag, FILE *out)
 
 void flags_print(const flags_t *flags, FILE *out)
 {
+    int grouped = 0;
     for (size_t i = 0; i < flags->count + OWN; i++) {
         const flag_t *flag = row(flags, i);
+        grouped |= flag->kind == FLAG_HEADING;
+        if (i == flags->count && grouped)
+            fputc('\n', out);
         if (flag->kind == FLAG_HEADING)
             fprintf(out, "%s%s\n", i ? "\n" : "", flag->help);
         else if (flag->help)

@@ -10,6 +10,7 @@
 
 #include <gyre/version.h>
 
+#include "base/settings/parse.h"
 #include "base/settings/settings.h"
 #include "tools/ucx-run/hosts/buffer.h"
 #include "tools/ucx-run/hosts/agent_command.h"
@@ -210,6 +211,23 @@ static int find_option(char *word, char **value)
     return -1;
 }
 
+/* " (did you mean --NAME?)" in `text`; "": no option is near. */
+static const char *suggest(const char *word, char *text, size_t bytes)
+{
+    char name[40];
+    size_t length = strcspn(word, "="), least = length / 3 + 2;
+    text[0] = '\0';
+    snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : (int)sizeof name - 1, word);
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && strncmp(word, "--", 2) == 0; i++) {
+        size_t distance = base_setting_distance(name, table[i].name);
+        if (distance < least) {
+            least = distance;
+            snprintf(text, bytes, " (did you mean %s?)", table[i].name);
+        }
+    }
+    return text;
+}
+
 static int parse_stdin(const char *value, int *out)
 {
     if (strcmp(value, "all") == 0)
@@ -359,10 +377,11 @@ int run_options_parse(int argc, char **argv, run_options_t *options)
             at++;
             break;
         }
-        char *value;
+        char *value, near[64];
         int found = find_option(argv[at], &value);
         if (found < 0)
-            return run_usage("'%s' is no option of ucx-run", argv[at]);
+            return run_usage("'%s' is no option of ucx-run%s", argv[at],
+                             suggest(argv[at], near, sizeof near));
         const char *name = table[found].name;
         if (table[found].takes && !value) {
             if (at + 1 >= argc)
