@@ -150,7 +150,7 @@ static void test_agreed(void **state)
     ranks_before_join = NULL;
 }
 
-/* Rank 0 closes while rank 1 is inside: it waits for that, and nobody enters any more. */
+/* Rank 0 closes while rank 1 is inside: it waits for that, and no rank enters any more. */
 static int closing(ranks_t *self)
 {
     base_time_t start;
@@ -172,7 +172,7 @@ static int closing(ranks_t *self)
     return 0;
 }
 
-/* The one inside dies: nobody waits for it longer than it takes to hear of that. */
+/* The one inside dies: no rank waits for it longer than it takes to learn of that. */
 static int death_inside(ranks_t *self)
 {
     base_time_t start;
@@ -256,7 +256,7 @@ static void test_secret(void **state)
     assert_int_equal(ranks_fork(2, 30, secret_buffer, NULL), 0);
 }
 
-/* A peer that has died is not that: there is a grace, in which its death is heard of, and it begins anew
+/* A dead peer is another case: there is a grace, in which its death becomes known, and which begins anew
  * after a success. */
 static int death_reached(ranks_t *self)
 {

@@ -101,7 +101,7 @@ static void test_no_ptrace(void **state)
     ranks_before_join = NULL;
 }
 
-/* Ranks that were started with different settings hear of it, all of them. */
+/* Ranks that were started with different settings get an error, all of them. */
 static void other_transport(int rank)
 {
     if (rank == 1 && base_settings_set(SET_TRANSPORT, "ucx", "test") != GYRE_OK)
@@ -277,7 +277,7 @@ static double cpu_seconds(void)
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* A peer that is 200 ms late, ten times: who waits sleeps most of it and is woken at once. */
+/* A peer that is 200 ms late, ten times: the waiting rank sleeps most of it and is woken at once. */
 static int late(ranks_t *self)
 {
     unsigned char byte = 1;
@@ -485,7 +485,7 @@ static void test_ring_turns(void **state)
         size_t bytes = 0;
         unsigned got[128] = {0}; /* as much as any packet of this ring holds */
 
-        assert_null(ring_peek(&rx, &kind, &bytes)); /* a slot that nobody has written is no packet */
+        assert_null(ring_peek(&rx, &kind, &bytes)); /* a slot that was never written is not a packet */
         assert_true(ring_room(&tx, 1));
         ring_put(&tx, PACKET_EAGER, (comm_tag_t){i, 0}, &i, sizeof i);
         assert_non_null(ring_peek(&rx, &kind, &bytes));

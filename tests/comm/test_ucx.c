@@ -393,8 +393,8 @@ static void test_shared(void **state)
     assert_int_equal(fork_over_tcp(40, shared, NULL), 0);
 }
 
-/* A connection that fails while a communicator is being made, too late to tell the others, is that communicator's: a second one that
- * this rank alone used would wait forever. */
+/* A connection fails while a communicator is being made, too late to report it to the others: it then belongs
+ * to that communicator. A second connection that this rank alone used would wait forever. */
 static int exchanges, exchange_that_fails;
 
 static gyre_status_t failing_all_gather(void *user, const void *mine, size_t bytes, void *all)
@@ -473,7 +473,8 @@ static void test_listener(void **state)
     assert_int_equal(fork_over_tcp(30, listener, NULL), 0);
 }
 
-/* Who is silent and who is merely busy, by the kernel's account; and the connections are found where UCX keeps them. */
+/* Which peer is silent and which is merely busy, by the kernel's account; and the connections are found where
+ * UCX keeps them. */
 static void test_silence(void **state)
 {
     struct tcp_info info = {.tcpi_state = TCP_ESTABLISHED, .tcpi_last_ack_recv = 20000};

@@ -564,7 +564,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     });
 }
 
-/* An event that a capture holds happens whenever its graph runs: nobody can ask for it, and who does breaks the capture. */
+/* An event that a capture holds happens whenever its graph runs: it cannot be queried, and a query breaks the
+ * capture. */
 static cudaError_t ask_captured(Record &record)
 {
     record.graph->broken = true;
