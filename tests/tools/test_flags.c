@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/tools/test_flags.c: the tools' parser of command lines: each kind of value, each way to write an option, help from
- * the table, and what is said of mistakes. */
+/* tests/tools/test_flags.c: the tools' parser of command lines: each kind of value, each way to write an
+ * option, help from the table, and what is said of mistakes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,8 +91,8 @@ static void ways(void **state)
 {
     (void)state;
     static parsed_t p;
-    static const char *const same[] = {"x -n 7 -o -f",      "x -n7 -of", "x --number=7 --on --off",
-                                       "x --numb 7 -fo",    "x -ofn7",   "x -ofn 7",
+    static const char *const same[] = {"x -n 7 -o -f",        "x -n7 -of", "x --number=7 --on --off",
+                                       "x --numb 7 -fo",      "x -ofn7",   "x -ofn 7",
                                        "x --num=7 --on --off"};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (parse(&p, same[i]) != FLAGS_GO || p.number != 7 || !p.on || !p.off)
