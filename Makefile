@@ -346,7 +346,7 @@ FUZZ_WITH_PARTS     := config tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 # gradient checks run the model in double
-F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage mp_hf)
+F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage test_stage_calls mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
@@ -791,7 +791,7 @@ $(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
-$(S)/config-tools.mk: Makefile $(SETUP_STAMP)
+$(S)/config-tools.mk: $(S)/config.mk
 	@{ cflags=$$(pkg-config --cflags $(PKGS_JSON)) && json=$$(pkg-config --libs $(PKGS_JSON)) && \
 	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
 	  echo "TOOLS_CFLAGS := $$cflags" && echo "JSON_LIBS := $$json" && echo "TRAIN_LIBS := $$train"; \

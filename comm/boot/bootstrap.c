@@ -314,6 +314,34 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
     return st;
 }
 
+gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
+{
+    boot_place_t mine;
+    boot_place_t *places = malloc((size_t)boot->size * sizeof(*places));
+    if (places == NULL)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the addresses of %d ranks", boot->size);
+    pthread_mutex_lock(&boot->lock);
+    gyre_status_t st = boot_door_open(boot, &mine);
+    pthread_mutex_unlock(&boot->lock);
+    if (st == GYRE_OK && boot->size == 1)
+        places[0] = mine;
+    else if (st == GYRE_OK)
+        st = comm_boot_all_gather(boot, &mine, sizeof(mine), places, deadline);
+    if (st != GYRE_OK) {
+        free(places);
+        return st;
+    }
+    for (int r = 0; r < boot->size; r++)
+        places[r].host[BOOT_HOST_BYTES - 1] = '\0';
+    pthread_mutex_lock(&boot->lock);
+    boot->places = places;
+    boot->places_n = boot->size;
+    if (boot->watched)
+        boot->poke(boot->poke_user); /* to watch the door */
+    pthread_mutex_unlock(&boot->lock);
+    return GYRE_OK;
+}
+
 int comm_boot_rank(const comm_boot_t *boot)
 {
     return boot->rank;
@@ -322,6 +350,28 @@ int comm_boot_rank(const comm_boot_t *boot)
 int comm_boot_size(const comm_boot_t *boot)
 {
     return boot->size;
+}
+
+int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place)
+{
+    comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
+    pthread_mutex_lock(&b->lock);
+    int n = b->members_n;
+    for (int p = 0; ranks != NULL && p < n; p++)
+        ranks[p] = boot_member(b, p);
+    if (place != NULL)
+        *place = b->place;
+    pthread_mutex_unlock(&b->lock);
+    return n;
+}
+
+uint32_t comm_boot_epoch(const comm_boot_t *boot)
+{
+    comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
+    pthread_mutex_lock(&b->lock);
+    uint32_t epoch = b->epoch;
+    pthread_mutex_unlock(&b->lock);
+    return epoch;
 }
 
 const char *comm_boot_job(const comm_boot_t *boot)

@@ -9,12 +9,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/log.h"
-#include "comm/ucx/ucx.h"
+#include "comm/ucx/link.h"
 
-enum { GRACE_MS = 1500, LEAVE_MS = 1000 };
-/* How much of an operation's deadline others may take to give back what a failed group has offered them: one part of so many. */
-enum { PATIENCE_PART = 4 };
+enum { GRACE_MS = 1500 };
 /* Eager bytes per lane that may be sent and not yet received: 3.4 ms at 10 Gbit/s, or 34 ms at 1 Gbit/s. A
  * receiver that shares its core gets its turn in that time. Small messages, which are not worth a rendezvous,
  * may go as far again; then they wait. */
@@ -29,28 +26,6 @@ enum {
 
 /* comm_msg_t.phase of messages under way */
 enum { UNDER_WAY = 1, FINISHED = 2 };
-
-/* A message that UCX has not sent yet; its header must stay where it is until then. */
-typedef struct {
-    ucx_header_t header;
-    ucs_status_ptr_t request; /* NULL: this place is free */
-} ucx_sending_t;
-
-typedef struct ucx_link {
-    comm_link_t base;
-    struct ucx_link *next; /* in the list of links that are closed and not freed yet */
-    ucx_peer_t *peer;      /* NULL until the first message is sent, or received by rendezvous */
-    ucx_inbox_t *inbox;
-    uint64_t sent;
-    uint64_t spent;             /* cost of the messages that were sent */
-    ucx_sending_t telling;      /* a message without a number that is under way */
-    ucx_sending_t withdrawing;  /* likewise; its turn comes once */
-    ucx_arrival_t *viewed;      /* messages that the caller is reading */
-    ucs_status_ptr_t receiving; /* a rendezvous into the caller's buffer, or NULL */
-    int know_their_call;
-    comm_call_t their_call;
-    ucx_sending_t sending[COMM_SENDS_OPEN];
-} ucx_link_t;
 
 /* The connection is broken. Death is the watcher's to tell, and it may take a moment longer than UCX. */
 static gyre_status_t ucx_broken(ucx_link_t *link, ucs_status_t why)
@@ -85,7 +60,7 @@ static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)
     return GYRE_OK;
 }
 
-static ucx_header_t header_of(const ucx_link_t *link)
+ucx_header_t ucx_header_of(const ucx_link_t *link)
 {
     const comm_group_t *group = link->base.group;
     ucx_header_t header = {.group = group->id,
@@ -121,7 +96,7 @@ static gyre_status_t tell_taken(ucx_link_t *link)
     }
     if (link->peer->failed != UCS_OK)
         return GYRE_OK; /* a send or a receive on it returns the error */
-    link->telling.header = header_of(link);
+    link->telling.header = ucx_header_of(link);
     link->telling.header.number = UCX_NO_NUMBER;
     request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->telling.header, sizeof link->telling.header,
                               NULL, 0, &param);
@@ -205,7 +180,7 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
         if (!choose_way(link, bytes, &cost, &param.flags))
             return GYRE_IN_PROGRESS;
     }
-    sending->header = header_of(link);
+    sending->header = ucx_header_of(link);
     sending->header.number = link->sent;
     sending->header.bytes = bytes;
     sending->header.tag = tag;
@@ -337,7 +312,7 @@ static gyre_status_t recv_start(ucx_link_t *link, void *buf, size_t bytes, comm_
     if (status != GYRE_OK)
         return status;
     if (head->rndv && head->data) {
-        if (!link->peer) { /* known, so that ucx_close can end it */
+        if (!link->peer) { /* known, so that ucx_link_close can end it */
             status = ucx_peer_get(ucx_of(link->base.group), link->base.peer, &link->peer);
             if (status != GYRE_OK)
                 return status;
@@ -424,170 +399,6 @@ static int ucx_their_call(comm_link_t *base, comm_call_t *call)
     return link->know_their_call;
 }
 
-static int in_progress(ucs_status_ptr_t request)
-{
-    return request && ucp_request_check_status(request) == UCS_INPROGRESS;
-}
-
-/* Is UCX still using a buffer of the caller for this link? */
-static int under_way(const ucx_link_t *link)
-{
-    int found = in_progress(link->receiving);
-
-    for (int i = 0; i < COMM_SENDS_OPEN && !found; i++)
-        found = in_progress(link->sending[i].request);
-    return found;
-}
-
-/* Links that are closed while UCX still reads headers in them; under the lock. */
-static ucx_link_t *closed;
-
-void ucx_links_reap(void)
-{
-    ucx_link_t **at = &closed;
-
-    while (*at) {
-        ucx_link_t *link = *at;
-        if (under_way(link) || in_progress(link->telling.request) || in_progress(link->withdrawing.request)) {
-            at = &link->next;
-            continue;
-        }
-        *at = link->next;
-        if (link->receiving)
-            ucp_request_free(link->receiving);
-        if (link->telling.request)
-            ucp_request_free(link->telling.request);
-        if (link->withdrawing.request)
-            ucp_request_free(link->withdrawing.request);
-        for (int i = 0; i < COMM_SENDS_OPEN; i++) {
-            if (link->sending[i].request)
-                ucp_request_free(link->sending[i].request);
-        }
-        free(link);
-    }
-}
-
-void ucx_links_drop(void)
-{
-    while (closed) {
-        ucx_link_t *link = closed;
-        closed = link->next;
-        free(link);
-    }
-}
-
-/* Is it in vain to wait for messages that are under way? */
-static int in_vain(const ucx_link_t *link)
-{
-    const comm_group_t *group = link->base.group;
-
-    if (!link->peer) /* nothing to be cut */
-        return 0;
-    return link->peer->failed != UCS_OK ||
-           comm_watch_dead(group->world->watch, &group->world_ranks[link->base.peer], 1, NULL, 0) >= 0;
-}
-
-static void turn(void)
-{
-    if (ucp_worker_progress(ucx_worker()) > 0)
-        return;
-    ucx_look_at_sockets(); /* a wait over a link that was cut ends with its connection */
-    ucx_breathe();
-}
-
-/* Asks the peer to give back what it was offered by rendezvous and has not begun to take. */
-static void withdraw(ucx_link_t *link)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
-    ucs_status_ptr_t request;
-
-    if (!link->peer || link->peer->failed != UCS_OK)
-        return;
-    link->withdrawing.header = header_of(link);
-    link->withdrawing.header.number = UCX_WITHDRAWN;
-    request = ucp_am_send_nbx(link->peer->ep, UCX_AM_ID, &link->withdrawing.header,
-                              sizeof link->withdrawing.header, NULL, 0, &param);
-    if (UCS_PTR_IS_ERR(request))
-        ucx_peer_fail(link->peer, UCS_PTR_STATUS(request));
-    else
-        link->withdrawing.request = request;
-}
-
-/* A link of the group is closed for the first time: all of them will be. */
-static void leave_begins(comm_group_t *group)
-{
-    comm_ucx_group_t *ug = ucx_of(group);
-    const int failed = comm_group_failed(group);
-    /* A rank that computes gives back what it was offered when it next calls Gyre. */
-    const double timeout_s = group->world->timeout_s > 0 ? group->world->timeout_s : 1000;
-    const base_time_t patience = failed ? (base_time_t)(timeout_s / PATIENCE_PART * 1e9) : 0;
-
-    ug->leave_begun = base_now();
-    ug->leave_by = ug->leave_begun + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
-    ucx_give_back(ug, -1);
-    for (size_t i = 0; failed && i < (size_t)group->n * COMM_LANES; i++) {
-        if (group->links[i] && group->links[i]->ops == &comm_ucx && under_way((ucx_link_t *)group->links[i]))
-            withdraw((ucx_link_t *)group->links[i]);
-    }
-}
-
-/* After an error, messages may be under way in buffers that the caller is about to free. UCX can cancel
- * neither a rendezvous that was offered nor one that has begun. So:
- *
- *  - Each side gives back, unread, the offers that it will not take. It does so when it closes its own
- *    links, and when the other side asks for it (UCX_WITHDRAWN). Any call of Gyre over UCX answers that
- *    request, for every communicator. A transfer that has begun ends by itself. In both cases the connection
- *    stays whole, and other groups notice nothing.
- *  - Cutting the connection ends everything on it. It is cut at once if it is broken or the peer is dead.
- *    Otherwise the peer has a second: with the connection it loses what it has not read yet of groups that
- *    are gone here. If other groups here need the connection, too, the peer has a quarter of an operation's
- *    deadline.
- *  - A group that has not failed cuts nothing that other groups need.
- *
- * What the link itself still has to send to the peer is no reason to wait: the link stays until it is
- * sent. */
-static void ucx_close(comm_link_t *base)
-{
-    ucx_link_t *link = (ucx_link_t *)base;
-    comm_group_t *group = base->group;
-    comm_ucx_group_t *ug = ucx_of(group);
-    base_time_t by;
-    int needed;
-
-    ucx_lock();
-    needed = ucx_needed_elsewhere(ug, base->peer);
-    if (ug->leave_by == 0)
-        leave_begins(group);
-    by = needed ? ug->leave_by : ug->leave_begun + LEAVE_MS * MS;
-    while (under_way(link) && !in_vain(link) && base_now() < by)
-        turn();
-    if (under_way(link) && link->peer && (in_vain(link) || !needed || comm_group_failed(group))) {
-        if (!in_vain(link) && needed)
-            log_warning("rank %d has not given back messages of this failed communicator within %.1f s: the "
-                        "connection with it is cut, which ends other communicators with it, so that buffers "
-                        "can be freed",
-                        base->peer, (double)(base_now() - ug->leave_begun) / 1e9);
-        base_time_t until = base_now() + LEAVE_MS * MS;
-        ucx_peer_cut(link->peer);
-        while (under_way(link) && base_now() < until)
-            turn();
-    }
-    if (under_way(link))
-        log_warning(
-            "UCX still uses a buffer of a message with rank %d; do not free it before the process ends",
-            base->peer);
-    while (link->viewed) { /* after an error */
-        ucx_arrival_t *arrival = link->viewed;
-        link->viewed = arrival->next;
-        ucp_am_data_release(ucx_worker(), arrival->data);
-        ucx_arrival_free(arrival);
-    }
-    link->next = closed;
-    closed = link;
-    ucx_links_reap();
-    ucx_unlock();
-}
-
 static gyre_status_t ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
     ucx_link_t *link = calloc(1, sizeof *link);
@@ -615,7 +426,7 @@ const comm_transport_ops_t comm_ucx = {
     .release = ucx_release,
     .their_call = ucx_their_call,
     .connect = ucx_connect,
-    .close = ucx_close,
+    .close = ucx_link_close,
     .introduce = ucx_introduce,
     .prepare = ucx_prepare,
     .leave = ucx_leave,

@@ -150,7 +150,7 @@ gyre_status_t ucx_peers_list_failed(comm_ucx_group_t *ug);
  * more. */
 gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed_at, uint32_t most_failed);
 
-/* comm/ucx/link.c, under the lock: frees links that are closed and that UCX does not use any more. Once the
+/* comm/ucx/close.c, under the lock: frees links that are closed and that UCX does not use any more. Once the
  * worker is gone: all closed links. */
 void ucx_links_reap(void);
 void ucx_links_drop(void);

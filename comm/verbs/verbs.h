@@ -9,7 +9,8 @@
  *     planes.c   pure: which ranks try to reach which, and which rails make planes
  *     probe.c    the try, when a group is made: do its ranks reach each other over RDMA, and over which rails?
  *     hello.c    how two ranks find each other's queue pairs, over datagrams
- *     link.c     links: making and closing, sending and receiving
+ *     link.c     links: making and closing, sending
+ *     receive.c  receiving, and reading a peer's buffer by RDMA
  *     post.c     work requests of a link and their completions
  *     quiesce.c  taking the program's buffers back from adapters when a group has failed
  *     ring.h     credits
@@ -415,5 +416,15 @@ gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_li
 verbs_link_t *verbs_link_at(const comm_verbs_group_t *vg, size_t i);
 /* Sets the fields that depend on the size of the peer's ring. */
 void verbs_link_shape(verbs_link_t *link, uint32_t units);
+/* The connection is broken. The watcher reports a death, which may take a moment longer than the adapter: IN_PROGRESS until then. */
+gyre_status_t verbs_link_broken(verbs_link_t *link);
+
+/* receive.c: of the transport's row in link.c */
+gyre_status_t verbs_recv(comm_link_t *base, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
+gyre_status_t verbs_recv_view(comm_link_t *base, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
+                              const void **view);
+void verbs_release(comm_link_t *link, comm_msg_t *msg);
+int verbs_their_call(comm_link_t *base, comm_call_t *call);
+int verbs_linger(comm_link_t *base);
 
 #endif

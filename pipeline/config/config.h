@@ -1,6 +1,8 @@
-/* pipeline/config/config.h: the settings of a training run, one struct for flags, config files, recipes and checkpoints.
+/* pipeline/config/config.h: the settings of a training run, one struct for flags, config files, recipes and
+ * checkpoints.
  *
- * A new setting is a field of train_config_t, a row of the table (table.c), and what it does. */
+ * A new setting is a field of train_config_t, a row of the table (table.c), and what it does.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef PIPELINE_CONFIG_CONFIG_H
 #define PIPELINE_CONFIG_CONFIG_H
 
@@ -15,98 +17,136 @@
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"
 
-/* Room for options in the table. */
+/* Room for rows of the table. */
 enum { TRAIN_KEYS = 128 };
-/* --progress */
+/* "progress" */
 enum { TRAIN_PROGRESS_AUTO, TRAIN_PROGRESS_BAR, TRAIN_PROGRESS_LINES, TRAIN_PROGRESS_NONE };
-
-/* --objective */
+/* "objective"; the others are 1 + model_objective_t */
 enum { TRAIN_OBJECTIVE_AUTO };
-
-/* --scale */
+/* "scale" */
 enum { TRAIN_SCALE_FULL, TRAIN_SCALE_TINY };
 
-/* Values as given by flags, then the config file, then the recipe, then defaults. Strings: NULL where there is none. steps is
- * UINT64_MAX where only the clock ends the run. */
+/* A value comes from a flag, else from the config file, else from the recipe, else from the table. Names are
+ * those of the keys, and the table has their meaning and range. Strings are NULL where nothing is given. */
 typedef struct {
-    char *recipe, *model, *data, *valid_data, *tokenizer;
-    char *log, *tensorboard, *trace, *trace_steps, *report, *save, *load, *config, *prompt, *checkpoint,
-        *may_change;
-    uint64_t layers, hidden, heads, seq, vocab;
-    uint64_t leaves;
+    char *recipe, *config;
+    int scale; /* TRAIN_SCALE_ */
+
+    /* model; set-up completes the shape from data, folder or recipe */
+    char *model, *load;
+    uint64_t layers, hidden, heads, seq, vocab, leaves;
     double dropout;
-    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences;
-    int schedule, sequence_parallel, recompute, offload_activations;
+
+    /* data */
+    char *data, *valid_data, *tokenizer;
+    int data_format, sampling; /* model_tokens_format_t, model_sampling_t */
+    int objective;             /* TRAIN_OBJECTIVE_AUTO, or 1 + model_objective_t */
+    char *infill_ids;          /* NULL: the last of the vocabulary */
+
+    /* run */
+    uint64_t batch; /* sequences */
+    char *batch_rampup;
+    uint64_t steps;    /* UINT64_MAX: the clock alone ends the run */
+    double time_limit; /* seconds; 0: none */
+    uint64_t seed;
+    int device; /* 0 the CPU, 1 CUDA */
+
+    /* optimizer */
+    double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon;
+    uint64_t warmup, lr_decay; /* steps */
+    int lr_schedule;           /* optim_curve_t */
+
+    /* parallelism */
+    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, bucket_bytes;
+    int schedule;  /* pipe_kind_t */
+    int balance;   /* pipe_layout_t.balance */
+    int recompute; /* model_recompute_t */
+    int sequence_parallel, offload_activations, keep_weights, progress_thread;
     int cuda_graphs; /* model_graphs_t */
-    int device;      /* 0 the CPU, 1 CUDA */
-    int variant;     /* --invariant off */
-    int keep_weights;
-    char *offload;
-    int scale, balance;       /* TRAIN_SCALE_; pipe_layout_t.balance */
+    int variant;     /* "invariant" is off */
+    char *offload;   /* folder */
+
+    /* precision */
     int precision, grad_type; /* model_precision_t; 1: 16 bits */
     double loss_scale, loss_scale_min;
     uint64_t loss_scale_interval, loss_scale_hysteresis;
-    int lr_schedule;    /* optim_curve_t */
-    char *batch_rampup; /* train_ramp_read; NULL: the batch does not grow */
-    uint64_t batch, steps, warmup, lr_decay, seed, bucket_bytes;
-    uint64_t eval_every, eval_sequences, sample_tokens, top_k, checkpoint_every, checkpoint_keep;
-    double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon, temperature, time_limit;
-    double peak_flops;
-    int progress_thread, resume;
-    int data_format, sampling;          /* model_tokens_format_t, model_sampling_t */
-    int objective;                      /* TRAIN_OBJECTIVE_AUTO, or 1 + model_objective_t */
-    char *infill_ids;                   /* NULL: the last of the vocabulary */
-    int progress;                       /* TRAIN_PROGRESS_ */
-    unsigned char given[TRAIN_KEYS]; /* one per row of the table in table.c */
+
+    /* evaluation and sample */
+    uint64_t eval_every, eval_sequences, sample_tokens, top_k;
+    double temperature;
+    char *prompt;
+
+    /* checkpoints */
+    char *checkpoint, *may_change;
+    uint64_t checkpoint_every, checkpoint_keep;
+    int resume;
+
+    /* output */
+    char *save, *log, *tensorboard, *trace, *trace_steps, *report;
+    double peak_flops; /* 0: measured */
+    int progress;      /* TRAIN_PROGRESS_ */
+
+    /* a byte per row of the table: 1 if it was given, by flag or config file */
+    unsigned char given[TRAIN_KEYS];
 } train_config_t;
 
-/* Defaults, and nothing given; train_config_free frees it, whatever this returns. 1; 0: no memory. */
+/* Fills in the defaults; nothing is given. The caller frees with train_config_free, whatever this returns.
+ * 1, or 0 if there is no memory. */
 int train_config_defaults(train_config_t *options);
 void train_config_free(train_config_t *options);
 
 /* Bytes of the reason why settings are refused. */
 enum { TRAIN_WHY = 768 };
-/* Sets what a JSON object says: keys are names of options with - or _, values strings, numbers, true and false. An option
- * that is given already stays. 1; 0: `why` names the key and what it wants. */
+/* Takes the values of a JSON object. Its keys are names of rows, with - or _; its values are strings,
+ * numbers, true and false. A value that is given already stays. 1, or 0 and `why` names the key and what
+ * it wants. */
 int train_config_read(train_config_t *options, const json_t *object, char why[TRAIN_WHY]);
-/* After all values are given: fills in the recipe's, checks what goes together, replaces "none" by NULL. 1; 0: `why` has the
- * reason, or is empty where it is logged (an error of the recipe). */
+/* Call it after all values are given. It takes the recipe's values, checks what goes together, and replaces
+ * "none" by NULL. 1, or 0 and `why` has the reason; `why` is empty if the reason is logged (an error of the
+ * recipe). */
 int train_config_complete(train_config_t *options, char why[TRAIN_WHY]);
-/* recipe.c: fills in what neither flags nor config file say from --recipe, at its --scale. NOT_FOUND, IO, FORMAT, INVALID: it is
- * no recipe that can be trained, or a flag contradicts it; told. Does nothing without --recipe. */
+
+/* The batch that the settings describe. */
+optim_batch_t train_config_batch(const train_config_t *options);
+
+/* recipe.c: takes from "recipe", at its "scale", what is not given; does nothing without a recipe. Logs its
+ * errors. NOT_FOUND, IO, FORMAT: the file; INVALID: it cannot be trained, or a given value contradicts it. */
 gyre_status_t train_recipe_apply(train_config_t *options);
-/* Warns of what the recipe says and another flag switches off: a batch that grows. */
+/* Warns if the recipe has a batch that grows and another setting switches that off. */
 void train_recipe_tell(const train_config_t *options);
-/* The recipe at its --scale; options->recipe is not NULL. */
+/* The recipe at its scale; options->recipe is not NULL. */
 gyre_status_t train_recipe_read(const train_config_t *options, pipe_recipe_t *out);
-/* ramp.c: --batch-rampup, or a batch that does not grow. INVALID: it is none, or cannot grow so to --batch; told. */
+/* ramp.c: "batch-rampup", or a batch that does not grow. INVALID: it is malformed or cannot reach "batch". */
 gyre_status_t train_ramp_read(const train_config_t *options, optim_ramp_t *out);
-/* The option whose name is nearest to `name` in edits; NULL if none is near. */
+
+/* The name of a row that is nearest to `name` in edits; NULL if none is near. */
 const char *train_config_nearest(const char *name);
-/* 1 if the option was given by flag or config file. */
+/* 1 if the value was given, by flag or config file. */
 int train_config_given(const train_config_t *options, const char *name);
-/* Row i of the table: its name and present value as text; 0 behind the last row. */
+
+/* text.c: row i of the table, its name and its value as text; 0 after the last row. */
 int train_config_row(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes);
-/* The first row from i on that matters to the bits of the run, and its exact value as text ("none": it was not given and has no
- * default); -1: there is none. */
-int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value,
-                        size_t bytes);
-/* 1 if row i's `value` (train_config_exact) is what a checkpoint says it was, `old`, however many digits that has. shown: it as
- * messages have it. */
+/* The first row from i on that matters to the bits of the run; -1 if there is none. value: its exact value as
+ * text; "none": it is not given and has no default. */
+int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes);
+/* Compares row i's `value` (train_config_exact) with `old`, which a checkpoint has with any number of
+ * digits. 1 if they are the same. shown: `old` as messages print it. */
 int train_config_same(size_t i, const char *value, const char *old, char *shown, size_t bytes);
-/* What the run of a checkpoint that does not name row i was begun with: the checkpoint is older than the option, which by default
- * changes nothing. prefix_masks: its model has them. 0: every checkpoint names this row, one of the model's shape. */
+/* The value of row i in a checkpoint that does not name it, since it is older than the row. prefix_masks: its
+ * model has them. 1 and `value`; 0: every checkpoint names this row, which is part of the model's shape. */
 int train_config_unsaid(size_t i, int prefix_masks, char *value, size_t bytes);
-/* The object that --config takes: given to a new gyre-train on as many ranks it is the same run. What is implied by others
- * of its keys is not in it. A path that is not UTF-8 has no place in JSON and is left out. NO_MEMORY; errors of `out` are the
- * caller's to see. */
+/* Writes the object that "config" takes: with it a new gyre-train on as many ranks is the same run. Values
+ * that follow from others are left out, and so is a path that is not UTF-8. NO_MEMORY. The caller checks
+ * `out` for errors. */
 gyre_status_t train_config_write(const train_config_t *options, FILE *out);
-/* 1 if --may-change lists the option and it is none of the model's shape. The ids of infill go with the objective. */
+
+/* 1 if "may-change" lists the row and it is not part of the model's shape. "infill-ids" goes with
+ * "objective". */
 int train_config_may_change(const train_config_t *options, const char *name);
 int train_config_is_shape(const char *name);
 
-enum { TRAIN_WATCHED = 64 }; /* steps at most that --trace-steps names */
-/* "FROM:TO", at most TRAIN_WATCHED steps: 1, or 0. `text` may be NULL. */
+enum { TRAIN_WATCHED = 64 }; /* steps at most that "trace-steps" names */
+/* "FROM:TO", at most TRAIN_WATCHED steps. 1, or 0 if it is malformed; `text` may be NULL. */
 int train_steps_range(const char *text, uint64_t *from, uint64_t *to);
 
 #endif

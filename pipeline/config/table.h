@@ -3,6 +3,7 @@
 #define PIPELINE_CONFIG_TABLE_H
 
 #include "pipeline/config/config.h"
+#include "pipeline/plan/words.h"
 
 typedef enum {
     TRAIN_TEXT,   /* char *; "" is refused */
@@ -10,7 +11,7 @@ typedef enum {
     TRAIN_BYTES,  /* uint64_t; K, M and G are understood */
     TRAIN_REAL,   /* double */
     TRAIN_SWITCH, /* int, 0 or 1; the flag alone means 1 */
-    TRAIN_CHOICE  /* int: the place of the word in `argument`, such as "none|selective|full" */
+    TRAIN_CHOICE  /* int: the value of a word in `words` */
 } train_kind_t;
 
 /* Order and headings of --help. */
@@ -36,11 +37,12 @@ typedef struct {
     train_group_t group;
     const char *name;
     train_kind_t kind;
-    size_t at;          /* in train_config_t */
-    const char *preset; /* default, as text; NULL: none */
-    double low, high;   /* of COUNT, BYTES and REAL */
-    const char *argument, *help;
+    size_t at;                   /* in train_config_t */
+    const char *preset;          /* default, as text; NULL: none */
+    double low, high;            /* of COUNT, BYTES and REAL */
+    const char *argument, *help; /* argument: what the help calls the value; NULL: the words */
     train_matters_t matters;
+    const pipe_word_t *words; /* of CHOICE */
 } train_row_t;
 
 extern const train_row_t train_rows[];
@@ -55,6 +57,8 @@ int train_config_set(train_config_t *options, const train_row_t *row, const char
 /* Notes that a row was given, by flag or config file; 1 if it was. */
 void train_config_mark(train_config_t *options, const train_row_t *row);
 int train_config_has(const train_config_t *options, const train_row_t *row);
+/* What the help calls its value: "N", "none|selective|full", "" for a switch. */
+void train_row_argument(const train_row_t *row, char *text, size_t bytes);
 /* What a row wants, for messages: "wants a number from 0 to 1". */
 void train_row_wanted(const train_row_t *row, char *text, size_t bytes);
 /* ": the nearest is NAME", to follow a name that no row has; empty if none is near. */

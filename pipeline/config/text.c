@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/settings/parse.h"
 #include "base/text/shortest.h"
 #include "pipeline/config/table.h"
 
@@ -33,17 +32,16 @@ static int int_of(const train_config_t *options, const train_row_t *row)
     return *(const int *)field(options, row);
 }
 
-/* The word of a CHOICE, *length bytes. */
-static const char *word_of(const train_config_t *options, const train_row_t *row, size_t *length)
+/* The word of a CHOICE. */
+static const char *word_of(const train_config_t *options, const train_row_t *row)
 {
-    return base_setting_word(row->argument, int_of(options, row), length);
+    return pipe_word_name(row->words, int_of(options, row));
 }
 
 static void row_text(const train_config_t *options, const train_row_t *row, char *value, size_t bytes)
 {
     char real[BASE_SHORTEST];
     const char *text;
-    size_t length;
     switch (row->kind) {
     case TRAIN_TEXT:
         text = text_of(options, row);
@@ -63,8 +61,7 @@ static void row_text(const train_config_t *options, const train_row_t *row, char
         snprintf(value, bytes, "%s", int_of(options, row) ? "on" : "off");
         break;
     case TRAIN_CHOICE:
-        text = word_of(options, row, &length);
-        snprintf(value, bytes, "%.*s", (int)length, text);
+        snprintf(value, bytes, "%s", word_of(options, row));
         break;
     }
 }
@@ -78,8 +75,7 @@ int train_config_row(const train_config_t *options, size_t i, const char **name,
     return 1;
 }
 
-int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value,
-                        size_t bytes)
+int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes)
 {
     while (i < train_rows_count && train_rows[i].matters != TRAIN_CURVE &&
            train_rows[i].matters != TRAIN_SHAPE)
@@ -182,20 +178,17 @@ static char *row_json(const train_config_t *o, const train_row_t *row, int *none
 {
     char value[64];
     const char *text;
-    size_t length;
     json_t *string;
     *none = 0;
     switch (row->kind) {
     case TRAIN_TEXT:
     case TRAIN_CHOICE:
-        text = row->kind == TRAIN_CHOICE ? word_of(o, row, &length) : text_of(o, row);
+        text = row->kind == TRAIN_CHOICE ? word_of(o, row) : text_of(o, row);
         if (!text &&
             (row->at == offsetof(train_config_t, report) ||
              (row->at == offsetof(train_config_t, batch_rampup) && train_config_given(o, row->name))))
             text = "none";
-        if (row->kind == TRAIN_TEXT)
-            length = text ? strlen(text) : 0;
-        string = text ? json_stringn(text, length) : NULL; /* of what is not UTF-8: NULL */
+        string = text ? json_string(text) : NULL; /* of what is not UTF-8: NULL */
         *none = !string;
         char *json = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
         json_decref(string);

@@ -99,29 +99,30 @@ int train_config_set(train_config_t *options, const train_row_t *row, const char
             return 0;
         *(int *)field(options, row) = *text == '1';
         return 1;
-    case TRAIN_CHOICE: {
-        size_t length;
-        const char *word;
-        for (int i = 0; (word = base_setting_word(row->argument, i, &length)); i++)
-            if (strlen(text) == length && strncmp(text, word, length) == 0) {
-                *(int *)field(options, row) = i;
-                return 1;
-            }
-        return 0;
-    }
+    case TRAIN_CHOICE:
+        return pipe_word_parse(row->words, text, field(options, row));
     }
     return 0;
 }
 
+void train_row_argument(const train_row_t *row, char *text, size_t bytes)
+{
+    if (row->words)
+        pipe_words_join(row->words, "|", text, bytes);
+    else
+        snprintf(text, bytes, "%s", row->argument);
+}
+
 void train_row_wanted(const train_row_t *row, char *text, size_t bytes)
 {
-    char low[BASE_SHORTEST], high[BASE_SHORTEST];
+    char low[BASE_SHORTEST], high[BASE_SHORTEST], words[160];
+    train_row_argument(row, words, sizeof words);
     if (row->kind == TRAIN_TEXT)
         snprintf(text, bytes, "wants a text that is not empty");
     else if (row->kind == TRAIN_SWITCH)
         snprintf(text, bytes, "wants 0 or 1");
     else if (row->kind == TRAIN_CHOICE)
-        snprintf(text, bytes, "wants one of %s", row->argument);
+        snprintf(text, bytes, "wants one of %s", words);
     else
         snprintf(text, bytes, "wants a %s from %s to %s%s",
                  row->kind == TRAIN_REAL ? "number" : "whole number", base_shortest(row->low, low),
@@ -143,6 +144,14 @@ int train_config_defaults(train_config_t *options)
         if (train_rows[i].preset && !train_config_set(options, &train_rows[i], train_rows[i].preset))
             return 0;
     return 1;
+}
+
+optim_batch_t train_config_batch(const train_config_t *options)
+{
+    return (optim_batch_t){.batch = options->batch,
+                           .leaf = options->grad_sequences,
+                           .groups = options->groups,
+                           .equal = options->variant};
 }
 
 /* ---- from JSON --------------------------------------------------------------------------------------------------- */

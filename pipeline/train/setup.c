@@ -176,7 +176,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                    .sequence = o->sequence_parallel,
                    .micro_batch = o->micro_batch,
                    .balance = o->balance},
-        .batch = {.batch = o->batch, .leaf = o->grad_sequences, .groups = o->groups, .equal = o->variant},
+        .batch = train_config_batch(o),
         .zero = {.bucket_bytes = o->bucket_bytes,
                  .adamw = {.beta1 = o->beta1,
                            .beta2 = o->beta2,

@@ -1,5 +1,5 @@
 /* tests/base/test_settings.c: values of each kind, malformed ones, unknown names, flags over environment over
- * defaults, and readers beside a writer. */
+ * defaults, and readers in parallel with a writer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -177,7 +177,7 @@ static gyre_status_t other_message(gyre_comm_t *comm)
     return st == GYRE_OK ? gyre_barrier(comm) : st;
 }
 
-/* Whoever polls must be told as well as whoever blocks. */
+/* A rank that polls must get the error as well as one that blocks. */
 static gyre_status_t poll_for_abort(gyre_comm_t *comm)
 {
     gyre_request_t *r;

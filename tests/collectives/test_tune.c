@@ -234,7 +234,7 @@ static void test_cache(void **state)
     edit_cache("# mine", "# mine");
     edit_cache("\nboot ", "\nboot ");
 
-    /* broken by its owner: told, not overwritten */
+    /* broken by its owner: logged, not overwritten */
     edit_cache("choose all_reduce", "chose all_reduce");
     assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
     assert_int_equal(other.source, COLL_TUNE_MEASURED);

@@ -52,7 +52,7 @@ static const blame_case_t cases[] = {
      .back = -1,
      .unheard = 1,
      .seconds = 0.35},
-    /* a circle behind a chain that is longer than what is kept of it */
+    /* a circle after a chain that is longer than the part that is kept */
     {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 17},
      1,
      19,
@@ -127,8 +127,8 @@ static void chains(void **state)
     }
 }
 
-/* Whose death is known is told as dead, and so is one without whom the rank in question cannot be asked; what this rank cannot
- * ask for a reason of its own is nobody's silence. */
+/* A rank whose death is known is reported as dead, and so is one without whom the rank in question cannot be
+ * asked. A rank that this rank cannot ask for a reason of its own is not reported as silent. */
 static void the_dead_and_the_unheard(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* tests/comm/test_exchange.c: the outboxes of comm/memory/outbox.h. Every interleaving of small programs is tried: nobody may read
- * what is not meant for the operation, nobody may overwrite what somebody still reads, nobody may wait for ever.
- * Then threads do the same for real, which is what the thread sanitizer sees. */
+/* tests/comm/test_exchange.c: the outboxes of comm/memory/outbox.h. Every interleaving of small programs is
+ * tried: no rank may read what is not meant for the operation, overwrite what another still reads, or wait
+ * forever. Then threads do the same, for the thread sanitizer. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

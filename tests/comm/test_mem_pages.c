@@ -19,7 +19,7 @@
 enum { LARGE = 64 << 10, BYTES = 300000 };
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-long sysconf(int name) /* in place of libc's */
+long sysconf(int name) /* instead of libc's */
 {
     static long (*real)(int);
 

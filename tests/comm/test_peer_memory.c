@@ -223,7 +223,7 @@ static int refused(ranks_t *self, gyre_status_t got, base_time_t start, const ch
     return 0;
 }
 
-/* A living peer's buffer that the kernel lets no other process reach is told at once, and harms nothing
+/* A living peer's buffer that the kernel lets no other process reach is reported at once, and harms nothing
  * else. */
 static int secret_buffer(ranks_t *self)
 {

@@ -313,7 +313,7 @@ static void given_secret(void **state)
     assert_int_equal(codes[0], GYRE_ERR_INVALID - 90);
 }
 
-/* Rank 0's failure is told to all at once: nobody waits for the deadline. */
+/* All ranks get rank 0's failure at once: no rank waits for the deadline. */
 static void root_fails(void **state)
 {
     (void)state;

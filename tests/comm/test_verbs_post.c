@@ -145,7 +145,7 @@ static void test_full_of_short_ones(void **state)
         assert_int_equal(unit_of(&b, k)->header.bytes, 1 + k % VERBS_SHORT_MOST);
 }
 
-/* One short message, and behind it large ones that fill the ring up to it. */
+/* One short message, and after it large ones that fill the ring up to it. */
 static void test_full_of_long_ones(void **state)
 {
     enum { LARGE = 2048, QUARTER = LARGE / 4 };
@@ -166,7 +166,7 @@ static void test_full_of_long_ones(void **state)
     assert_int_equal(b.link.rx.arrived, 5);
 }
 
-/* Whoever writes the unit may begin at either end; it is taken with its last piece. */
+/* The writer of the unit may begin at either end; the message is taken with its last piece. */
 static void written_in_pieces(size_t piece, int backwards, size_t bytes)
 {
     size_t pieces = VERBS_UNIT / piece;
@@ -200,7 +200,7 @@ static void test_written_in_pieces(void **state)
 static void test_no_watch_before_sleep(void **state)
 {
     (void)state;
-    b.link.watching = 1; /* nobody was told yet */
+    b.link.watching = 1; /* no peer knows it yet */
     verbs_arm(&b.group);
     assert_int_equal(send_short(&b, 8), 1);
     assert_int_equal(verbs_marks(&a.link), 1);
@@ -208,7 +208,7 @@ static void test_no_watch_before_sleep(void **state)
     assert_int_equal(b.vg.watched, 0);
 }
 
-/* One that has said so after it made ready to sleep makes ready again, in place of sleeping. */
+/* A rank that has reported that it watches after it prepared to sleep prepares again, instead of sleeping. */
 static void test_no_sleep_while_watched(void **state)
 {
     int pipes[2];

@@ -44,7 +44,7 @@ static int try_send(pair_t *p, uint32_t need)
     return 1;
 }
 
-/* Consumes the oldest; tells the sender if the receiver must, or if `anyway`. */
+/* Consumes the oldest; reports to the sender if the receiver must, or if `anyway`. */
 static void consume(pair_t *p, int anyway)
 {
     uint64_t k = p->rx.consumed;

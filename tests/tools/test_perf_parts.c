@@ -67,8 +67,9 @@ static void test_transports(void **state)
     assert_null(strstr(perf_transports(), "auto"));
 }
 
-/* That memory is slower to read afterwards is a matter of time, and so of a quiet machine: gyre-perf --cold shows it. Here: how it is
- * done is said, and nothing in or beside the range changes, whatever was written last and wherever lines begin. */
+/* That memory is slower to read afterwards is a matter of time, and so of a quiet machine: gyre-perf --cold
+ * shows it. Here: the method has a name, and nothing in or around the range changes, for any last write and
+ * any place of lines. */
 static void test_cold(void **state)
 {
     (void)state;

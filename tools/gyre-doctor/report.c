@@ -1,4 +1,4 @@
-/* tools/gyre-doctor/report.c: keeps the findings and puts them out, as text or as JSON. */
+/* tools/gyre-doctor/report.c: keeps the findings and prints them, as text or as JSON. */
 #include "tools/gyre-doctor/report.h"
 
 #include <stdarg.h>

@@ -198,7 +198,7 @@ static gyre_status_t look_at(const perf_case_t *c, const perf_place_t *p, unsign
     return status;
 }
 
-/* Each slot of each run has inputs of its own, so that an operation of a group which got another's buffers shows. */
+/* Each slot of each run has inputs of its own: an operation of a group that got another's buffers shows. */
 static int first_rep(const perf_options_t *o, int run)
 {
     return (int)((int64_t)run * perf_slots(o) % (1 << 20)) + 1;

@@ -26,7 +26,7 @@ typedef struct {
     int count;
 } options_t;
 
-/* Who moves the collective while this rank computes. */
+/* The ways to move the collective while this rank computes. */
 typedef enum { NOBODY, POLLED, THREAD, REGIMES } regime_t;
 static const char *const regime_names[REGIMES + 1] = {"none", "polled", "thread", "all"};
 

@@ -31,10 +31,10 @@ enum { HELP_COLUMN = 30 }; /* where the meaning of a flag begins */
 
 static void print_row(const train_row_t *row)
 {
-    char flag[128];
+    char flag[128], argument[96];
     const char *preset = row->preset;
-    int length =
-        snprintf(flag, sizeof flag, "  --%s%s%s", row->name, *row->argument ? " " : "", row->argument);
+    train_row_argument(row, argument, sizeof argument);
+    int length = snprintf(flag, sizeof flag, "  --%s%s%s", row->name, *argument ? " " : "", argument);
     if (length > HELP_COLUMN - 2)
         printf("%s\n%-*s", flag, HELP_COLUMN, "");
     else

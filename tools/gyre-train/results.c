@@ -11,10 +11,7 @@
 static void print_gathers(const train_run_t *run)
 {
     const pipe_layout_t *l = pipe_train_layout(run->train);
-    const optim_batch_t batch = {.batch = run->options->batch,
-                                 .leaf = run->options->grad_sequences,
-                                 .groups = run->options->groups,
-                                 .equal = run->options->variant};
+    const optim_batch_t batch = train_config_batch(run->options);
     size_t rounds = pipe_layout_rounds(l, &batch);
     if (l->zero != 3 || l->dp < 2)
         return;

@@ -1,4 +1,4 @@
-/* tools/ucx-run/options.c: the command line and host lists of ucx-run; what --help says of it is in help.c. */
+/* tools/ucx-run/options.c: the command line and host lists of ucx-run; help.c has the text of --help. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -239,7 +239,8 @@ static int parse_stdin(const char *value, int *out)
     return -1;
 }
 
-/* ppr:N:node says how many ranks a host gets; core, l3 and numa also say where they are bound unless --bind does. */
+/* ppr:N:node gives the number of ranks per host; core, l3 and numa also give their binding unless --bind
+ * does. */
 static int parse_map(run_options_t *options, const char *value)
 {
     topo_bind_t bind;

@@ -1,6 +1,7 @@
-/* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their first call on device
- * memory: a card of each rank goes round; where all share a host and can map each other's arenas (base/device/peer.h), they work in
- * device memory directly, else through the host. All ranks come to the same decision: it is made from the cards of all. */
+/* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their
+ * first call on device memory. Every rank gets a card of each other rank. If all share a host and can map
+ * each other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All
+ * ranks come to the same decision, since it is made from the cards of all. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -318,7 +319,8 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
     return GYRE_OK;
 }
 
-/* What each rank makes by itself, behind which no rank may be missing: the others would wait for it in the first operation. */
+/* Makes what each rank makes by itself. No rank may lack any of it: the others would wait for that rank in
+ * the first operation. */
 static gyre_status_t make_here(coll_cuda_t *c)
 {
     const int staged = c->path == COLL_CUDA_STAGED;
@@ -330,7 +332,7 @@ static gyre_status_t make_here(coll_cuda_t *c)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
-/* What the ranks have told each other: of each, [n] in one piece of memory. */
+/* The cards that the ranks have exchanged: of each, [n] in one piece of memory. */
 typedef struct {
     card_t *cards;
     answer_t *answers;
@@ -482,7 +484,7 @@ void coll_cuda_wait_for_streams(const coll_cuda_t *c)
     const struct timespec pause = {.tv_nsec = 50 * 1000};
     while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady)
         nanosleep(&pause, NULL);
-    (void)cudaGetLastError(); /* of what failed the guard tells */
+    (void)cudaGetLastError(); /* the guard reports the failure */
 }
 
 void coll_cuda_end(gyre_comm_t *comm)

@@ -1,5 +1,5 @@
-/* collectives/gpu/through/proxy.c: the thread that does on the host what streams of a communicator ask for, its memory, and how streams
- * and thread tell each other (proxy.h). */
+/* collectives/gpu/through/proxy.c: the thread that does the host's work for streams of a communicator, its
+ * memory, and the signals between streams and thread (proxy.h). */
 #include "collectives/gpu/through/proxy.h"
 
 #ifdef GYRE_CUDA

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/recover/jobs.c: jobs for `gyre-perf recover`, of processes forked here: no launcher would leave a job alone
- * that has lost a rank. */
+/* tools/gyre-perf/recover/jobs.c: jobs for `gyre-perf recover`, of processes forked here: a launcher would
+ * end a job that has lost a rank. */
 #include "tools/gyre-perf/recover/recover.h"
 
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/recover/options.c: `gyre-perf recover`: a rank dies; how long until all others know, until they are a job again, until
- * the next good result? */
+/* tools/gyre-perf/recover/options.c: `gyre-perf recover`: a rank dies; measures how long until all others
+ * know, until they are a job again, until the next good result. */
 #include "tools/gyre-perf/recover/recover.h"
 
 #include <stdlib.h>

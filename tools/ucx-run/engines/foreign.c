@@ -1,6 +1,7 @@
-/* tools/ucx-run/engines/foreign.c: the engines of others: mpirun (Open MPI), mpiexec.hydra (MPICH, Intel MPI) and prterun (PRRTE)
- * start the ranks, which learn from them who they are (PMIx, PMI-1: comm/launch/identity.c). Here is how our options are said
- * in their words; supervise.c runs them. What an engine cannot do is an error rather than left out in silence. */
+/* tools/ucx-run/engines/foreign.c: other programs as engines: mpirun (Open MPI), mpiexec.hydra (MPICH, Intel
+ * MPI) and prterun (PRRTE) start the ranks and give them their identity (PMIx, PMI-1:
+ * comm/launch/identity.c). This file translates ucx-run's options to theirs; supervise.c runs them. An option
+ * that an engine does not have is an error; it is not ignored. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ int run_is_foreign(run_engine_t engine)
     return engine == RUN_ENGINE_OPENMPI || engine == RUN_ENGINE_HYDRA || engine == RUN_ENGINE_PRRTE;
 }
 
-/* The first of `names` that is in PATH; the last one if none is. */
+/* The first of `names` that is in PATH, else the last one. */
 static const char *first_program(const char *const *names)
 {
     for (; names[1]; names++)
@@ -251,7 +252,7 @@ char **run_foreign_environment(const run_options_t *o, const run_job_t *job, int
     run_words_add_format(&all, "GYRE_JOB=%s", job->id);
     run_words_add_format(&all, "GYRE_RESTART=%d", job->attempt);
     if (o->engine == RUN_ENGINE_HYDRA && o->report_bindings)
-        run_words_add(&all, "HYDRA_TOPO_DEBUG=1"); /* its only way to say where ranks are bound */
+        run_words_add(&all, "HYDRA_TOPO_DEBUG=1"); /* its only way to report where ranks are bound */
     run_environment_free(passed);
     return run_words_take(&all);
 }

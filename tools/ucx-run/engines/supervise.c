@@ -17,8 +17,9 @@
 
 #include "tools/ucx-run/engines/foreign.h"
 
-#define TERM_SECONDS 3.0  /* at least, for an engine to end its ranks */
-#define STOP_SECONDS 30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
+#define TERM_SECONDS 3.0 /* at least, for an engine to end its ranks */
+/* from a TERM that ucx-run passes on to KILL, unless --kill-grace is given */
+#define STOP_SECONDS 30.0
 
 typedef struct {
     const run_options_t *options;
@@ -27,7 +28,7 @@ typedef struct {
     int shares_terminal; /* it is in our process group, and the terminal's signals reach it without us */
     int interrupts;
     int stopped;  /* from outside: no restart */
-    int ended_by; /* the first signal from outside that ends; 0: none */
+    int ended_by; /* the first signal from outside that ends; 0: no such signal */
     int rc;       /* decided by us; 0: its own */
     int rc_kill;  /* what it is should the engine have to be killed; 0: its own */
     base_time_t timeout, kill;
@@ -133,7 +134,7 @@ static void on_signal(tend_t *t, const struct signalfd_siginfo *info)
                     run_foreign_program(t->options->engine), signal == SIGINT ? "; once more ends it" : "");
         kill(t->pid, signal);
     }
-    /* INT is somebody at a keyboard, who can say it again. */
+    /* INT comes from a user at a keyboard, who can press it again. */
     if (ends && signal != SIGINT) {
         limit(t, t->options->kill_grace_given ? t->options->kill_grace_s : STOP_SECONDS);
         t->rc_kill = t->rc_kill ? t->rc_kill : 128 + signal;
@@ -173,7 +174,8 @@ static int result(const tend_t *t)
     char name[16];
     if (t->rc)
         return t->rc;
-    /* mpiexec.hydra says 0 although its ranks died of the signal; where the others say 0 the ranks have ended so. */
+    /* mpiexec.hydra returns 0 although its ranks died of the signal; 0 of the other engines means that the
+     * ranks returned 0. */
     if (t->options->engine == RUN_ENGINE_HYDRA && t->ended_by && WIFEXITED(t->status) &&
         WEXITSTATUS(t->status) == 0)
         return 128 + t->ended_by;

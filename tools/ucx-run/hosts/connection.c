@@ -79,7 +79,7 @@ static void say_errors(run_node_t *h, int all)
         int shown = (int)n;
         while (shown > 0 && (line[shown - 1] == '\r' || line[shown - 1] == ' '))
             shown--;
-        /* srun's word on our --cpu-bind=none where nothing would be bound anyway */
+        /* srun's message on --cpu-bind=none where nothing would be bound anyway */
         if (shown > 0 && !memmem(line, (size_t)shown, "lacks support for cpu binding", 29))
             run_say("ucx-run: %s: %.*s", h->name, shown, line);
         b->head += n + (newline == line + n);

@@ -71,7 +71,7 @@ static int attach_files(int number, int attempt, run_stdio_t *stdio)
     return stdio->out < 0 || stdio->err < 0 ? RUN_RC_SYSTEM : 0;
 }
 
-/* A raw pseudo-terminal: ends[0] its master, ends[1] what the rank gets. 0 if there is none. */
+/* Opens a raw pseudo-terminal: ends[0] its master, ends[1] the rank's end. 0 if that fails. */
 static int open_terminal(int ends[2])
 {
     char name[64];

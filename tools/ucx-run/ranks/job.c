@@ -1,4 +1,4 @@
-/* tools/ucx-run/ranks/job.c: one attempt at a job: who the ranks are, where they are bound, how they meet. */
+/* tools/ucx-run/ranks/job.c: one attempt at a job: the ranks, their binding, their meeting point. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <sodium.h>

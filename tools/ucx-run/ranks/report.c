@@ -1,5 +1,5 @@
-/* tools/ucx-run/ranks/report.c: what a rank was doing when it ended or when time was up, read from its slot of the
- * flight recorder (comm/recorder/recorder.h), which outlives it. */
+/* tools/ucx-run/ranks/report.c: the call of a rank when it ended or when time was up, read from its slot of
+ * the flight recorder (comm/recorder/recorder.h), which outlives the rank. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -70,7 +70,7 @@ static int place(int fd, int to)
 
 void run_undo_launcher(void)
 {
-    /* What is ignored on purpose (nohup) stays ignored; only SIGPIPE was ours. */
+    /* What is ignored on purpose (nohup) stays ignored; only SIGPIPE was ucx-run's. */
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &run_inherited.mask, NULL);
     struct rlimit limit;
@@ -111,7 +111,7 @@ child(run_job_t *job, int i, const run_stdio_t *stdio, int news, pid_t launcher)
     give_up(news, STAGE_EXEC, errno);
 }
 
-/* Says why a rank could not be started. */
+/* Prints why a rank could not be started. */
 static int explain(const run_options_t *o, int rank, const news_t *news)
 {
     const char *why = strerror(news->err);
