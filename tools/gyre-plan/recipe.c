@@ -77,9 +77,6 @@ typedef struct {
 static const char schedules[] = "one of"
 #include "pipeline/schedules/kinds.def"
     ;
-static const char only_schedule[] = "only this one; one of"
-#include "pipeline/schedules/kinds.def"
-    ;
 #undef KIND
 
 static const struct {
@@ -177,7 +174,9 @@ static const struct {
     {TP, RUN, {FLAG(0, "tp", COUNT, NULL, "N", "ranks that share a layer"), .low = 1, .high = SIZES}},
     {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
     {SCHEDULE, RUN, {FLAG(0, "schedule", TEXT, NULL, "NAME", schedules)}},
-    {SCHEDULE, PLAN_FOR_SEARCH, {FLAG(0, "schedule", TEXT, NULL, "NAME", only_schedule)}},
+    {SCHEDULE,
+     PLAN_FOR_SEARCH,
+     {FLAG(0, "schedule", TEXT, NULL, "NAME", "only this schedule; gyre-plan time --help has the names")}},
     {CHUNKS, RUN, {FLAG(0, "chunks", COUNT, NULL, "N", "stages per rank"), .low = 1, .high = SIZES}},
     {ZERO, RUN, {FLAG(0, "zero", COUNT, NULL, "0..3", "ZeRO stage"), .high = 3}},
     {SEQUENCE,
