@@ -106,7 +106,8 @@ static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
     return best.time.step < 0.0 || keep(s, &best);
 }
 
-static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule, size_t chunks, tried_t *tried)
+static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule, size_t chunks,
+                        tried_t *tried)
 {
     char why[PIPE_LAYOUT_WHY];
     r->layout.schedule = schedule;

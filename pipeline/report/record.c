@@ -213,8 +213,8 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
     return status;
 }
 
-gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
-                                  const train_config_t *options, const model_data_t *data, uint64_t step)
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
+                                  const model_data_t *data, uint64_t step)
 {
     struct stat info;
     off_t keep = 0;

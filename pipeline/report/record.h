@@ -75,8 +75,8 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
                                 off_t *keep);
 /* The log goes on behind the line of `step`, and so does a new file of events: lines behind it are cut off, those up to it are read into the history, and
  * a line {"resumed": step, "ranks": n} is added. FORMAT: the file is no log of gyre-train; it is left as it is. */
-gyre_status_t train_record_resume(train_record_t *record, const char *log_path,
-                                  const train_config_t *options, const model_data_t *data, uint64_t step);
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
+                                  const model_data_t *data, uint64_t step);
 /* An error of an output is told, kept for train_record_finish, and stops nothing. Sets step->mfu. NO_MEMORY. */
 gyre_status_t train_record_step(train_record_t *record, train_step_t *step);
 /* Writes the last line and closes the log and TensorBoard's file. The first error of them. */

@@ -121,7 +121,7 @@ static gyre_status_t make_sample(train_run_t *run)
     model_token_t *tokens = NULL;
     size_t length;
     gyre_status_t status = train_text_prompt(run->tokenizer, options->prompt, run->shape.vocab,
-                                              options->sample_tokens, &tokens, &length);
+                                             options->sample_tokens, &tokens, &length);
     if (status == GYRE_OK)
         status = model_sample(pipe_train_whole(run->train), run->weights, &how, tokens, &length,
                               options->sample_tokens);

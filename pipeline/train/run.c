@@ -170,9 +170,8 @@ gyre_status_t train_start(train_run_t *run)
     const train_config_t *options = run->options;
     gyre_status_t status = GYRE_OK;
     if (run->rank == 0)
-        status = run->resumed
-                     ? train_record_resume(&run->record, options->log, options, run->data, run->next)
-                     : train_record_start(&run->record, options, run->data);
+        status = run->resumed ? train_record_resume(&run->record, options->log, options, run->data, run->next)
+                              : train_record_start(&run->record, options, run->data);
     if (status == GYRE_OK && (options->report || options->trace))
         status = train_timeline_create(run->comm, options, run->next, &run->timeline);
     if (status != GYRE_OK)

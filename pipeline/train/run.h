@@ -52,9 +52,9 @@ typedef struct {
     gyre_status_t saved;  /* the last checkpoint */
     const volatile sig_atomic_t *interrupted; /* not 0: the present step is the last; NULL: never */
     double longest_step; /* seconds of the last one: what the clock must leave for the next */
-    uint64_t unsound;     /* steps in a row whose loss was not finite */
-    int stuck;            /* the file system keeps the thread of a saver: the table stays */
-    int agreed;           /* an error is that of every rank: nobody waits for one that fails alone */
+    uint64_t unsound;    /* steps in a row whose loss was not finite */
+    int stuck;           /* the file system keeps the thread of a saver: the table stays */
+    int agreed;          /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_timeline_t *timeline; /* NULL: nobody asks for one */
 } train_run_t;

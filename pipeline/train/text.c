@@ -9,7 +9,7 @@
 #include "pipeline/train/text.h"
 
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
-                               model_tokenizer_t **out)
+                              model_tokenizer_t **out)
 {
     const char *spec = options->tokenizer;
     *out = NULL;
@@ -37,7 +37,7 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
 }
 
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,
-                                 size_t more, model_token_t **tokens, size_t *count)
+                                size_t more, model_token_t **tokens, size_t *count)
 {
     model_encoder_t *encoder;
     const model_token_t *ids;

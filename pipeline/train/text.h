@@ -11,10 +11,10 @@
 /* The run's tokenizer: --tokenizer, or bytes where the data is. *out NULL: it is not known. INVALID: the data says that it was
  * written with another. */
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
-                               model_tokenizer_t **out);
+                              model_tokenizer_t **out);
 /* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's vocabulary. */
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,
-                                 size_t more, model_token_t **tokens, size_t *count);
+                                size_t more, model_token_t **tokens, size_t *count);
 /* Ids as train_readable has their bytes; caller frees. NULL: no memory. */
 char *train_text_of(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count);
 

@@ -194,7 +194,7 @@ static void *slam(void *arg)
     return (void *)closed;
 }
 
-/* A peer that closes connections is asked again, but not for ever. */
+/* A peer that closes connections is asked again, but not forever. */
 static void fetch_from_one_that_closes(void **state)
 {
     (void)state;

@@ -35,8 +35,7 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
     char value[64];
     json_t *options = json_object();
     int bad = !options;
-    for (int i = 0; (i = train_config_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0;
-         i++)
+    for (int i = 0; (i = train_config_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
         bad |= json_object_set_new(options, name, json_string(value));
     json_t *run =
         json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:I, s:o}}", "program",
