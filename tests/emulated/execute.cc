@@ -8,7 +8,9 @@
  * The thread of the stream runs blocks itself; helpers join it, as many as there are processors, and one more for each
  * block that waits for something outside of itself: all blocks of a grid make progress, up to MAX_WORKERS at once.
  *
- * A block in which no thread can go on any more is a kernel's error; that is said, and every later call fails. */
+ * A block in which no thread can go on any more is a kernel's error; that is said, and every later call fails.
+ *
+ * Longer than 600 lines: blocks, fibers and meetings share the state of one block. No other file sees that. */
 #include "tests/emulated/emulated.h"
 #include "tests/emulated/machine.h"
 
