@@ -1,6 +1,7 @@
-/* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create): every collective has the bits of the host's arithmetic in
- * the canonical order, on one device and on several, called by one thread, in a group, by a thread per rank, and from graphs; what
- * cannot be is refused; what goes wrong on one rank is told on all, and nothing waits forever or stays behind.
+/* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create): every collective has the bits
+ * of the host's arithmetic in the canonical order, on one device and on several, called by one thread, in a
+ * group, by a thread per rank, and from graphs; what cannot be is refused; what goes wrong on one rank is
+ * told on all, and nothing waits forever or stays behind.
  *
  * Longer than 600 lines: all tests share one job, its buffers, and the arithmetic of what must come. */
 #include <setjmp.h>

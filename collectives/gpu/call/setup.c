@@ -1,6 +1,7 @@
-/* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their first call on device
- * memory: a card of each rank goes round; where all share a host and can map each other's arenas (base/device/peer.h), they work in
- * device memory directly, else through the host. All ranks come to the same decision: it is made from the cards of all. */
+/* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their
+ * first call on device memory: a card of each rank goes round; where all share a host and can map each
+ * other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All ranks
+ * come to the same decision: it is made from the cards of all. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA

@@ -1,11 +1,14 @@
-/* collectives/gpu/plans/schedule.c: the programs that the kernel of collectives/gpu/plans/schedule.cu reads: the host's schedules, cut
- * for device memory (cut.c). Which calls run them is collectives/gpu/call/choose.c's.
+/* collectives/gpu/plans/schedule.c: the programs that the kernel of collectives/gpu/plans/schedule.cu reads:
+ * the host's schedules, cut for device memory (cut.c). Which calls run them is
+ * collectives/gpu/call/choose.c's.
  *
- * A call's program is made once per shape. All of it depends only on what all ranks know, so all come to the same. Programs lie in
- * memory of this rank's device, in slabs that are used again when there are too many, except by those that a graph may run again.
+ * A call's program is made once per shape. All of it depends only on what all ranks know, so all come to the
+ * same. Programs lie in memory of this rank's device, in slabs that are used again when there are too many,
+ * except by those that a graph may run again.
  *
- * Ranks of one process must not wait for a device at a call, as a kernel there may wait for the next rank's. So theirs all lie in
- * the arena and stay, and shapes for which it has no room are left to shots: by the first rank that comes, for all. */
+ * Ranks of one process must not wait for a device at a call, as a kernel there may wait for the next rank's.
+ * So theirs all lie in the arena and stay, and shapes for which it has no room are left to shots: by the
+ * first rank that comes, for all. */
 #include "collectives/gpu/plans/cut.h"
 
 #ifdef GYRE_CUDA
