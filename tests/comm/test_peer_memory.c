@@ -40,7 +40,7 @@ static int everywhere(ranks_t *self)
     RANKS_CHECK(self, buf && bounce && comm_peer_memory_all(self->group));
     memset(buf, 0, BYTES);
     mine = comm_place_of(buf, BYTES);
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     RANKS_CHECK(self, comm_peer_memory_enter(self->group));
     ranks_fill(bounce, part, (unsigned)self->rank);
     for (int r = 0; r < self->n; r++) {
@@ -103,7 +103,7 @@ static int two_wanted(ranks_t *self)
         mine.place[k] = comm_place_of(buf[k], BYTES);
     }
     RANKS_CHECK(self, mine.place[0].window != mine.place[1].window);
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 0) {
         comm_peer_memory_t *memory = comm_peer_memory(self->group, 1);
         RANKS_CHECK(self, memory && comm_peer_memory(self->group, 1) == memory);
@@ -233,7 +233,7 @@ static int secret_buffer(ranks_t *self)
     RANKS_CHECK(self, secret);
     mine[0] = comm_place_of(secret, BYTES);
     mine[1] = comm_place_of(word, sizeof word);
-    RANKS_CHECK(self, ranks_exchange(self, mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 0) {
         base_time_t start = base_now();
         gyre_status_t status =
@@ -264,7 +264,7 @@ static int death_reached(ranks_t *self)
     comm_place_t mine = comm_place_of(word, sizeof word), all[RANKS_MAX];
     gyre_status_t status = GYRE_IN_PROGRESS;
 
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     ranks_barrier(self);
     if (self->rank == 1)
         raise(SIGKILL);

@@ -94,7 +94,7 @@ static gyre_status_t another_group(ranks_t *self, uint64_t id, comm_group_t **ou
 {
     static const int world_ranks[] = {0, 1};
 
-    return comm_group_create(&self->world, id, world_ranks, 2, self->rank, ranks_exchange, self,
+    return comm_group_create(&self->world, id, world_ranks, 2, self->rank, ranks_all_gather, self,
                              base_deadline(20), out);
 }
 

@@ -8,7 +8,7 @@
  *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule next to its formula: M micro-batches;
  *                                      layers of a rank that take US microseconds forward and twice that backward, asleep,
  *                                      so that cores do not matter; COUNT elements of 8 bytes
- *                                     between stages */
+ *                                      between stages */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
