@@ -174,7 +174,7 @@ int main(int argc, char **argv)
     int done = parse(argc, argv, &options);
     if (done >= 0)
         return done;
-    int bad = base_settings_load() != GYRE_OK; /* it has said what is malformed */
+    int bad = base_settings_load() != GYRE_OK; /* it has logged what is malformed */
     bad |= options.settings ? settings(&options) : options.job ? jobs(&options) : examine(&options);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("gyre-doctor: standard output");

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     int done = parse(argc, argv, &options);
     if (done >= 0)
         return done;
-    if (topo_load(options.xml, &topo) != GYRE_OK) /* the library has said why */
+    if (topo_load(options.xml, &topo) != GYRE_OK) /* the library has logged the reason */
         return EXIT_FAILURE;
     gyre_status_t status = show(topo, &options);
     topo_free(topo);

@@ -6,12 +6,12 @@
 #include "collectives/run/communicator.h"
 
 /* A communicator of `n` ranks of the job: world_ranks[n], of which this process is number `rank`. id: the same on all of
- * them. exchange(user, ...) gathers bytes of all of them. Collective over them; *out is set on success only. */
+ * them. all_gather(user, ...) gathers bytes of all of them. Collective over them; *out is set on success only. */
 gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                             comm_all_gather_fn exchange, void *user, base_time_t deadline,
+                             comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                              gyre_comm_t **out);
 
-/* Of the process: what chooses algorithms, the same on all ranks of the job; it lives as long as the process. */
+/* What chooses algorithms, the same on all ranks of the job; it lives as long as the process. */
 const coll_tune_t *coll_process_tune(void);
 /* Seconds that an operation may take: gyre_init's, or before it GYRE_TIMEOUT's. */
 double coll_process_timeout(void);

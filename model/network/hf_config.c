@@ -525,7 +525,7 @@ static int read_back(model_family_t family, const json_t *object, model_config_t
     return status == GYRE_OK;
 }
 
-/* 1: the family's own keys tell all of `c` that files of weights depend on. */
+/* 1: the family's own keys express all fields of `c` that files of weights depend on. */
 static int can_say(model_family_t family, const model_config_t *c)
 {
     model_config_t back = {0};

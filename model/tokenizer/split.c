@@ -53,7 +53,7 @@ static const char *refuse_escape(char c, int depth)
         return "it ends with \\";
     if (c == 'S' && depth > 0)
         return "\\S within [] is not supported";
-    if (c == 'b' && depth > 0) /* backspace, for everybody */
+    if (c == 'b' && depth > 0) /* backspace, in every engine */
         return NULL;
     return strchr("wWbBhHvVRXZGKNOyYQE", c)
                ? "\\w, \\b, \\h and what else differs between engines is not supported"

@@ -27,7 +27,7 @@ static void aligned_zeroed_and_apart(void **state)
             assert_int_equal(ptrs[i][j], 0);
         memset(ptrs[i], (int)(i % 255) + 1, bytes[i]);
     }
-    for (size_t i = 0; i < N; i++) /* nobody wrote into anybody else's */
+    for (size_t i = 0; i < N; i++) /* no block overlaps another */
         for (size_t j = 0; j < bytes[i]; j++)
             assert_int_equal(ptrs[i][j], (i % 255) + 1);
     base_arena_free(&arena);

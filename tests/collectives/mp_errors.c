@@ -1,6 +1,7 @@
 /* ranks: 1 2 4, over UCX: 2 */
-/* tests/collectives/mp_errors.c: bad arguments are refused with a text that names the culprit and leave the communicator
- * usable; ranks that disagree, or never come, get an error on all sides that says who called what. */
+/* tests/collectives/mp_errors.c: bad arguments are refused with a text that names the culprit, and leave the
+ * communicator usable. Ranks that disagree, or never come, get an error on all sides with the call of each
+ * rank. */
 /* takes: 3 */
 #include "tests/support/mp.h"
 

@@ -38,7 +38,7 @@ static void first_cause(gyre_comm_t *world)
     MP_OK(gyre_barrier(world));
 }
 
-/* A rank that polls and never sleeps says for whom it waits, too, for as long as it does. */
+/* A rank that polls and never sleeps reports the rank that it waits for, too, as long as it does. */
 static void polling(gyre_comm_t *world)
 {
     gyre_request_t *request;

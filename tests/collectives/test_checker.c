@@ -302,7 +302,7 @@ static void test_mutations(void **state)
 /* ---- hand-made schedules
  * --------------------------------------------------------------------------------------- */
 
-/* Two ranks, one element each unless said; steps are appended through the builder, so its hazards are in,
+/* Two ranks, one element each by default; steps are appended through the builder, so its hazards are in,
  * unless the test takes them out. */
 typedef struct {
     coll_args_t args[2];

@@ -373,8 +373,8 @@ static void host_times(void **state)
     /* through the ring: its lines are fetched back before the message leaves (2000 + 1000), and by the receiver (50 + 2 * 2000) */
     a = args_of(COLL_BROADCAST, 2, 500);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 3000 + 50 + 30 + 50 + 4000);
-    /* a window: its place travels, one copy at the receiver, who has it in his cache from the call before; the sender hears of
-     * the end 50 later */
+    /* a window: its place travels, one copy at the receiver, which has it in its cache from the call before;
+     * the sender learns of the end 50 later */
     a = args_of(COLL_BROADCAST, 2, 10000);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 20000 + 50);
     /* private memory: process_vm_readv instead, ten pages */

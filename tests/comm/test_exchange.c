@@ -17,7 +17,7 @@
 
 enum { RANKS = 3, OPS = 6, BOX = 64 + 4 * 64 + 4 * 64 + 2 * 128 };
 
-/* An operation: who posts and who reads, as sets of ranks, and how much. */
+/* An operation: the ranks that post and those that read, as sets, and how much. */
 typedef struct {
     unsigned posts, reads;
     size_t bytes;
@@ -160,7 +160,7 @@ static void explore(void)
         }
         now = *here;
     }
-    assert_true(moved || done == ranks); /* else everybody waits for somebody */
+    assert_true(moved || done == ranks); /* else the ranks wait for each other */
     free(here);
 }
 

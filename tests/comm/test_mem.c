@@ -370,7 +370,7 @@ static int share(ranks_t *self)
         mine.offset = offset;
         comm_watch_address(self->world.watch, mine.address);
     }
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     maps = count_maps();
     if (self->rank == 1) {
         view = map_now(self, all[0].address, all[0].id, 1000, 3 * MIB);
@@ -388,7 +388,7 @@ static int share(ranks_t *self)
         RANKS_CHECK(self, comm_mem_alloc(2 * MIB, (void **)&b) == GYRE_OK);
         RANKS_CHECK(self, comm_mem_find(b, 1, &mine.id2, &offset));
     }
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 1) {
         RANKS_CHECK(self, mapped_kib("gyre-window") == 0 ||
                               mapped_kib("gyre-window") <= 8); /* punched: only control pages */

@@ -198,7 +198,7 @@ static void serve(server_t *s)
             if (!(polls[r].revents & (POLLIN | POLLHUP)))
                 continue;
             ssize_t n =
-                recv(s->fd[r], line, sizeof(line) - 1, 0); /* one request at a time: nobody sends ahead */
+                recv(s->fd[r], line, sizeof(line) - 1, 0); /* one request at a time: no rank sends ahead */
             if (n <= 0) {
                 close(s->fd[r]);
                 s->fd[r] = -1;

@@ -1,6 +1,6 @@
-/* tests/comm/test_verbs_post.c: what the verbs transport makes of what comes into a ring, with an adapter that carries out at once
- * what is posted: a message is taken once, and only when all of it is there; who is about to sleep says so; nothing is done
- * with a link that has failed. */
+/* tests/comm/test_verbs_post.c: how the verbs transport handles messages in a ring, with an adapter that
+ * carries out at once what is posted. A message is taken once, and only when all of it is there. A rank that
+ * is about to sleep reports that. Nothing is done with a link that has failed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -262,14 +262,14 @@ static void test_old_news(void **state)
     assert_int_equal(a.link.failed, 0);
 }
 
-/* Completions that come after the link has failed, and its queue pair was taken away, are nobody's. */
+/* Completions that come after the link has failed, and its queue pair was taken away, belong to no link. */
 static void test_after_the_end(void **state)
 {
     (void)state;
     a.link.receives_owed = VERBS_REPOST - 1;
     a.link.told_watching = a.vg.watched = 1;
     verbs_link_fail(&a.link, "it has ended");
-    assert_int_equal(a.vg.watched, 0); /* it keeps nobody from sleeping */
+    assert_int_equal(a.vg.watched, 0); /* it keeps no rank from sleeping */
     a.link.qps[0].qp = NULL;
     come(&a, verbs_imm_data(0, 0));
     assert_int_equal(adapter.receives, 0);

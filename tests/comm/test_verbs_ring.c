@@ -1,5 +1,5 @@
-/* tests/comm/test_verbs_ring.c: credits of the verbs transport: no message ever lies on another that was not consumed, and nobody
- * waits for news that nobody owes. */
+/* tests/comm/test_verbs_ring.c: credits of the verbs transport: no message ever lies on another that was not
+ * consumed, and no rank waits for a report that no rank owes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

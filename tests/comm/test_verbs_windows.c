@@ -181,7 +181,7 @@ static void test_all_are_let_go(void **state)
     verbs_windows_free(&windows);
     for (int i = 0; i < registered; i++)
         assert_int_equal(adapter[i].live, 0);
-    assert_int_equal(comm_mem_free(p), GYRE_OK); /* nobody holds it any more */
+    assert_int_equal(comm_mem_free(p), GYRE_OK); /* it is not registered any more */
     assert_int_equal(adapter[at].ended, 1);
 }
 

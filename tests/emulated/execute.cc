@@ -1,14 +1,20 @@
 /* tests/emulated/execute.cc: runs a kernel's blocks on the CPU.
  *
- * A block runs on one OS thread, its threads are fibers there. A fiber runs one thread of the block after another as
- * long as none of them has to wait; when one waits (a barrier, a meeting of a warp's lanes, GYRE_SPIN), its fiber is
- * put aside and another goes on. So a kernel without barriers is a plain loop, and a switch costs some nanoseconds.
- * Fibers never change their OS thread: __shared__ is thread-local storage, and compilers may keep its address.
+ * A block runs on one OS thread, its threads are fibers there. A fiber runs one thread of the block after
+ * another as long as none of them has to wait; when one waits (a barrier, a meeting of a warp's lanes,
+ * GYRE_SPIN), its fiber is put aside and another goes on. So a kernel without barriers is a plain loop, and a
+ * switch costs some nanoseconds. Fibers never change their OS thread: __shared__ is thread-local storage, and
+ * compilers may keep its address.
  *
- * The thread of the stream runs blocks itself; helpers join it, as many as there are processors, and one more for each
- * block that waits for something outside of itself: all blocks of a grid make progress, up to MAX_WORKERS at once.
+ * The thread of the stream runs blocks itself; helpers join it, as many as there are processors, and one more
+ * for each block that waits for something outside of itself: all blocks of a grid make progress, up to
+ * MAX_WORKERS at once.
  *
- * A block in which no thread can go on any more is a kernel's error; that is said, and every later call fails. */
+ * A block in which no thread can go on any more is a kernel's error; that is said, and every later call
+ * fails.
+ *
+ * Longer than 600 lines: blocks, fibers and meetings share the state of one block. No other file sees that.
+ */
 #include "tests/emulated/emulated.h"
 #include "tests/emulated/machine.h"
 
@@ -61,7 +67,7 @@ struct Meeting {
 struct Fiber {
     void *stack_pointer;
     char *stack;
-    uint3 thread; /* who runs on it */
+    uint3 thread; /* the thread that runs on it */
     unsigned linear;
 };
 
@@ -179,7 +185,7 @@ static void prepare(Fiber *fiber)
 {
     memcpy(fiber->stack, &CANARY, sizeof(CANARY));
     void **top = (void **)(fiber->stack + STACK);
-    *--top = NULL; /* a return address for nobody; aligns the start as after a call */
+    *--top = NULL; /* a return address that is never used; aligns the start as after a call */
     *--top = (void *)emulated_fiber_start;
     for (int i = 0; i < 6; i++)
         *--top = NULL;
@@ -206,7 +212,7 @@ static void tell_stuck(Worker *w)
         w->kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, w->at_barrier.size(), w->live, at_meetings);
 }
 
-/* Whom to run now: a fiber, or NULL for home (the block is done, or stuck). */
+/* The fiber to run now, or NULL for home (the block is done, or stuck). */
 static Fiber *pick(Worker *w)
 {
     for (;;) {
@@ -238,7 +244,7 @@ static Fiber *pick(Worker *w)
                 want_helpers(w->launch, 1);
         }
         if (w->launch->error.load() != cudaSuccess || sticky() != cudaSuccess) {
-            w->failed = true; /* whom it waits for will not come */
+            w->failed = true; /* the thread that it waits for will not come */
             return NULL;
         }
         if (++w->idle_rounds < 8)
@@ -266,7 +272,7 @@ static void go(Worker *w, void **save, Fiber *fiber)
     emulated_switch(save, fiber->stack_pointer);
 }
 
-/* The running thread waits; somebody puts its fiber into a list and it goes on. */
+/* The running thread waits; when its fiber is put into a list again, it goes on. */
 static void wait_here(Worker *w)
 {
     Fiber *self = w->self, *other = pick(w);
@@ -449,7 +455,7 @@ cudaError_t execute(Kernel &kernel)
     want_helpers(&launch, (unsigned)(extra < processors - 1 ? extra : processors - 1));
     run_blocks(&launch);
     std::unique_lock<std::mutex> lock(pool_lock);
-    if (launch.wanted != 0) { /* nothing is left for those who have not come */
+    if (launch.wanted != 0) { /* nothing is left for threads that have not come */
         launch.wanted = 0;
         for (auto it = pool_queue.begin(); it != pool_queue.end(); ++it)
             if (*it == &launch) {

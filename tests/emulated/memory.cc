@@ -208,7 +208,7 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
     return cudaSuccess;
 }
 
-/* Nobody may touch these addresses any more. */
+/* Makes these addresses inaccessible. */
 static void unmap(char *at, size_t mapped)
 {
     mmap(at, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

@@ -195,7 +195,8 @@ static int64_t ended_at(const member_t *m)
     return m->slot->ended_ns != 0 ? m->slot->ended_ns : INT64_MAX;
 }
 
-/* It ended without an error of its own: nobody saw how, or by what a launcher or a person sends. */
+/* It ended without an error of its own: nothing recorded how, or it got a signal that a launcher or a person
+ * sends. */
 static int ended_from_outside(const member_t *m)
 {
     int signal = m->slot->ended_ns != 0 && WIFSIGNALED(m->slot->status) ? WTERMSIG(m->slot->status) : 0;

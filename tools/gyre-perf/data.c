@@ -274,7 +274,7 @@ int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
         return 1;
     case COLL_ALL_TO_ALL: {
         from = block_of(c->rdispls, c->n, i);
-        /* where `from` keeps its block for this rank: its blocks go by distance as ours do */
+        /* where `from` keeps its block for this rank: its blocks go by distance, like this rank's */
         size_t start = 0, n = (size_t)c->n;
         for (size_t p = 0; p < (size_t)c->rank; p++) {
             size_t distance = (p + n - (size_t)from) % n;

@@ -59,7 +59,7 @@ static void print_names(FILE *out)
     }
 }
 
-/* ---- values: FLAG_READ, to a perf_options_t --------------------------------------------------------------------- */
+/* ---- values: FLAG_READ, to a perf_options_t ------------------------------------------------------------ */
 
 static int read_types(void *to, const char *word)
 {
@@ -126,7 +126,7 @@ static void list_ops(char *text, size_t bytes)
         snprintf(text + strlen(text), bytes - strlen(text), "%s%s", op ? " " : "", perf_op_name(op));
 }
 
-/* What no single option can tell. */
+/* Checks of several options together. */
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
     if (o->min_bytes > o->max_bytes) {

@@ -151,7 +151,7 @@ int perf_job_close(gyre_comm_t *world, int code);
 /* Keeps the error of this rank, since cleaning up may fail, too. The library has logged it, unless logging is
  * off. Returns PERF_ERROR. */
 int perf_tell_error(int rank, char *text, size_t bytes);
-/* A case of `comm` with room for its arrays, to be filled by perf_case_set. 0: no memory (said). */
+/* A case of `comm` with room for its arrays, to be filled by perf_case_set. 0: no memory (printed). */
 int perf_case_open(perf_case_t *c, gyre_comm_t *comm);
 void perf_case_close(perf_case_t *c);
 
@@ -333,7 +333,7 @@ int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char 
 
 /* ---- --explain: on rank 0 ---- */
 void perf_explain_columns(void);
-/* The row of one half, and its object in the JSON row (may be NULL). 0: an error of Gyre (said). */
+/* The row of one half, and its object in the JSON row (may be NULL). 0: an error of Gyre (printed). */
 int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
                      json_t *row);
 

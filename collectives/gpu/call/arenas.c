@@ -30,7 +30,7 @@ static struct {
     arena_t *list;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* 1: all peers of the last communicator have said goodbye. */
+/* 1: all peers of the last communicator have sent their goodbye. */
 static int is_free(const arena_t *a)
 {
     uint32_t goodbye[COLL_CUDA_RANKS];

@@ -25,7 +25,7 @@ gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    (void)cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    (void)cudaGetLastError(); /* clears the runtime's error, which is not the application's */
     return gyre_fail(rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM, "%s: %s", what,
                      cudaGetErrorString(rc));
 }
@@ -186,7 +186,8 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
     return GYRE_OK;
 }
 
-/* What keeps the ranks from each other's memory before anybody tries; "" if nothing does. */
+/* The reason that keeps the ranks from each other's memory before any rank tries; "" if there is no such
+ * reason. */
 static void find_obstacle(const coll_cuda_t *c, const card_t *cards, char *why, size_t bytes)
 {
     const gyre_comm_t *comm = c->comm;
@@ -390,7 +391,8 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
 static void dismantle(coll_cuda_t *c)
 {
     const int rank = c->comm->rank, n = c->comm->n;
-    /* no operation began where all ranks heard that one could not be ready, which takes a communicator that has not failed */
+    /* all ranks know that one could not be ready, so no operation began; only a communicator that has not
+     * failed allows that */
     const int began = c->comm->cuda == c || atomic_load(&c->comm->error) != GYRE_OK;
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);

@@ -319,7 +319,7 @@ static void set_source(const lower_t *l, const tmp_t *tmp, coll_cuda_action_t *a
     }
 }
 
-/* Step p, a SEND that is for itself or anything else, as an action; *ok 0: it reads TMP that nobody wrote. */
+/* Step p, a SEND of its own or any other step, as an action; *ok 0: it reads TMP that no step wrote. */
 static coll_cuda_action_t action_of(lower_t *l, const tmp_t *tmp, uint32_t p, uint32_t index, int *ok)
 {
     const coll_step_t *t = step_of(l, p);

@@ -312,7 +312,7 @@ static __device__ char *pushed_to(const run_t &run, const coll_cuda_action_t &a)
            (size_t)(number % run.s.depth) * run.s.slot;
 }
 
-/* Returns 1 if the operation is over, to all threads alike: between these two barriers nobody sets the
+/* Returns 1 if the operation is over, to all threads alike: between these two barriers no thread sets the
  * word. */
 static __device__ int act(run_t *run, const coll_cuda_action_t &a, uint32_t segment)
 {

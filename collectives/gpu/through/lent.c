@@ -50,7 +50,7 @@ static gyre_status_t offer(coll_cuda_t *c, size_t bytes, offer_t *mine)
     return st;
 }
 
-/* Who can with whom, and the words for it. */
+/* Finds which ranks can with which, and the text about it. */
 static void settle(coll_cuda_t *c, const offer_t *offers)
 {
     const int n = c->comm->n, me = c->comm->rank;

@@ -1,6 +1,5 @@
 /* collectives/gpu/through/wire.c: long collectives between hosts from device memory to device memory, if
- * every rank can send so to every other (lent.c): no byte passes through the host's memory, and kernels add
- * up.
+ * every rank can send so to every other (lent.c). No byte passes through the host's memory; kernels add.
  *
  *     reduce_scatter             part r of every rank goes to rank r, which adds them up in the canonical tree
  *     all_reduce, reduce         the same with shards of the vector; then the sums go to all (to the root)
@@ -71,7 +70,8 @@ struct coll_cuda_wire {
     exchange_t exchange[2]; /* the proxy's: job j is in [j % 2] */
 };
 
-/* ---- who sends what to whom ------------------------------------------------------------------------------------------- */
+/* ---- what each rank sends to each other
+ * ------------------------------------------------------------------------------- */
 
 static int is_reduction(coll_op_t op)
 {
@@ -270,7 +270,7 @@ static gyre_status_t look(coll_cuda_proxy_t *p, uint32_t number, int *moved)
     return st;
 }
 
-/* Whom it waits for. */
+/* The rank that it waits for. */
 static gyre_status_t too_late(const coll_cuda_t *c, const exchange_t *x)
 {
     const unsigned char *ended[2] = {x->received, x->sent};
@@ -420,7 +420,7 @@ static gyre_status_t unpack(const coll_cuda_t *c, const coll_cuda_operation_t *o
     return st;
 }
 
-/* Own blocks that nobody sends, at the beginning. */
+/* Own blocks that are not sent, at the beginning. */
 static gyre_status_t copy_own(const coll_cuda_t *c, const coll_cuda_operation_t *o, const coll_call_t *call,
                               cudaStream_t stream)
 {

@@ -529,7 +529,8 @@ gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product
             product->epilogue == MODEL_CUDA_BIAS)
             return status;
     }
-    /* The product by the library, its activation by us. In between, act's argument lies where it is kept, if it is. */
+    /* The product by the library, its activation by Gyre's kernel. In between, act's argument lies where it
+     * is kept, if it is. */
     model_cuda_product_t bare = *product;
     void *between = D;
     bare.epilogue = MODEL_CUDA_PLAIN;

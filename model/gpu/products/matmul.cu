@@ -273,7 +273,8 @@ __global__ void __launch_bounds__(128, BM == 128 ? 2 : 4) product_bf16(const __g
     }
     for (int piece = 0; piece < pieces; piece++) {
         gyre_cp_async_wait<STAGES - 2>();
-        __syncthreads(); /* everybody's part of this piece is there, and nobody reads the one before any longer */
+        /* all threads' parts of this piece are there, and no thread reads the one before any longer */
+        __syncthreads();
         if (piece + STAGES - 1 < pieces) {
             int s = (piece + STAGES - 1) % STAGES;
             feed_a.load(piece_a + s * PIECE_A);

@@ -81,7 +81,7 @@ static gyre_status_t exchange(comm_boot_t *boot, int rank, int n, base_time_t de
     return st == GYRE_OK ? comm_boot_barrier(boot, deadline) : st;
 }
 
-/* Everybody begins the phase together; its clock runs from when the first one may. */
+/* All ranks begin the phase together; its clock runs from when the first one may. */
 static void begin(job_t *job, int phase)
 {
     base_time_t none = 0;

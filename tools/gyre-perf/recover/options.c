@@ -113,7 +113,7 @@ static int report(const recover_options_t *o, const recover_round_t *records, in
     return code;
 }
 
-/* As a rank of a job that somebody else has started. */
+/* As a rank of a job that another launcher has started. */
 static int as_rank(const recover_options_t *o, int argc, char **argv, recover_round_t *records)
 {
     gyre_comm_t *comm;

@@ -14,7 +14,7 @@
 enum { LEAST = 3 };          /* ranks that a round begins with */
 #define STRIKE_SECONDS 120.0 /* that a victim has to be found dead */
 
-/* What survivors tell each other after a round. */
+/* The record that survivors exchange after a round. */
 typedef struct {
     int rank; /* in the job as it began */
     int wrong, shrinks, failed;

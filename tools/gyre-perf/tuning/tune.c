@@ -392,7 +392,7 @@ static void print_costs(const coll_cost_t *cost)
 
 /* ---- the run ---- */
 
-/* What only a job can tell: a call that exchanges nothing, and a message there. */
+/* Facts that need a job: a call that exchanges nothing, and a message there. */
 static gyre_status_t measure_calls(tuner_t *t)
 {
     double call[15], pass[15], nothing = 0, all[64] = {0};

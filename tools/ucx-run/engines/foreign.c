@@ -111,7 +111,9 @@ static void openmpi(run_words_t *words, const run_options_t *o, char *const *env
         run_words_add(words, "--enable-recovery");
     if (o->tag)
         run_words_add(words, "--tag-output");
-    if (o->output_dir) { /* DIR/rank.R/stdout as with our own launchers: neither a folder for the job nor a copy to us */
+    /* DIR/rank.R/stdout as with ucx-run's own launchers: neither a folder for the job nor a copy to
+     * ucx-run */
+    if (o->output_dir) {
         run_words_add(words, "--output-filename");
         run_words_add_format(words, "%s:nojobid,nocopy", o->output_dir);
     }

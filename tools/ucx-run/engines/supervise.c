@@ -25,11 +25,12 @@ typedef struct {
     const run_options_t *options;
     pid_t pid;
     int status;
-    int shares_terminal; /* it is in our process group, and the terminal's signals reach it without us */
+    /* it is in ucx-run's process group, and the terminal's signals reach it directly */
+    int shares_terminal;
     int interrupts;
     int stopped;  /* from outside: no restart */
     int ended_by; /* the first signal from outside that ends; 0: no such signal */
-    int rc;       /* decided by us; 0: its own */
+    int rc;       /* decided by ucx-run; 0: its own */
     int rc_kill;  /* what it is should the engine have to be killed; 0: its own */
     base_time_t timeout, kill;
 } tend_t;

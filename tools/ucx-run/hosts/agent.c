@@ -242,7 +242,7 @@ static const char *on_go(const run_frame_t *frame)
     a.holding = 1;
     int rc = run_spawn_all(&a.job);
     if (a.job.root_fd >= 0)
-        close(a.job.root_fd); /* rank 0 has it: when rank 0 dies the port must answer nobody */
+        close(a.job.root_fd); /* rank 0 has it: when rank 0 dies the port must not answer */
     a.job.root_fd = -1;
     if (rc) {
         refuse(rc);
@@ -382,7 +382,7 @@ static void hear(void)
     expect(a.patience);
 }
 
-/* Without ever blocking: a launcher that does not read must not keep us from hearing that it is gone. */
+/* Never blocks: a launcher that does not read must not keep the agent from noticing that it is gone. */
 static void speak(void)
 {
     while (run_buffer_length(&a.out) > 0) {

@@ -210,7 +210,7 @@ static const char *on_frame(run_job_t *job, run_node_t *h, const run_frame_t *fr
     }
 }
 
-/* What a login shell prints comes before the magic; nobody wants to see it unless no agent answers. */
+/* A login shell's output comes before the magic; it is shown only if no agent answers. */
 static int greeted(run_job_t *job, run_node_t *h)
 {
     long at = run_wire_find_magic(run_buffer_front(&h->from), run_buffer_length(&h->from));

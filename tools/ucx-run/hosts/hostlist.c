@@ -68,7 +68,7 @@ int run_hostlist_add(run_hostlist_t *list, const char *name, size_t n, int slots
     return 1;
 }
 
-/* text[0, n): a host and perhaps ":slots". slots: as said elsewhere; 0: not said. */
+/* text[0, n): a host and perhaps ":slots". slots: given elsewhere; 0: not given. */
 static int add_item(run_hostlist_t *list, const char *text, size_t n, int slots, char *why, size_t bytes)
 {
     size_t name = n;

@@ -109,7 +109,7 @@ static double silence(const run_node_t *h)
     return (double)(base_now() - h->heard) / 1e9;
 }
 
-/* An agent that is starting its ranks, perhaps from a slow file system, answers nobody meanwhile. */
+/* An agent that is starting its ranks, perhaps from a slow file system, does not answer meanwhile. */
 static double patience(const run_job_t *job, const run_node_t *h)
 {
     double given = job->options->lost_after_s;
@@ -190,7 +190,7 @@ int run_remote_running(const run_job_t *job)
     return 1;
 }
 
-/* --- what we tell them --- */
+/* --- orders to the agents --- */
 
 void run_remote_signal(run_job_t *job, int signal, int alone)
 {

@@ -222,7 +222,7 @@ static char **texts(reader_t *r)
     }
     char **list = calloc(n + 1, sizeof *list);
     for (size_t i = 0; list && i < n; i++)
-        list[i] = (char *)(uintptr_t)text(r); /* exec wants them without const; nobody writes there */
+        list[i] = (char *)(uintptr_t)text(r); /* exec wants them without const; nothing writes there */
     return list;
 }
 

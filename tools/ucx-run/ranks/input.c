@@ -85,7 +85,7 @@ static int behind(int rank)
     return targets[rank] >= 0 && sent[rank] < chunk_bytes;
 }
 
-/* A terminal may be read by its foreground process group only; SIGCONT makes us ask again. */
+/* Only its foreground process group may read a terminal; SIGCONT makes ucx-run ask again. */
 static int may_read(void)
 {
     return !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) == getpgrp();

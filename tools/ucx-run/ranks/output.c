@@ -31,7 +31,7 @@ typedef struct {
     int fd;
     int plain_file; /* takes any amount without blocking */
     int terminal;
-    int broken; /* nobody reads it any more */
+    int broken; /* it has no reader any more */
     run_buffer_t queue;
     /* the stream of the unfinished line at its end; NULL: it ends with a whole line */
     const stream_t *open_line;

@@ -115,7 +115,7 @@ void run_report_now(const comm_recorder_slot_t *slot, char *text, size_t bytes)
     if (strncmp(doing, "in ", 3) != 0)
         snprintf(text, bytes, "%s%s",
                  doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);
-    else if (since != 0) /* 0: not for long enough that anybody took the time */
+    else if (since != 0) /* 0: not long enough for the time to be noted */
         snprintf(text, bytes, "%s for %.1f s", doing, (double)(base_now() - since) / 1e9);
     else
         snprintf(text, bytes, "%s, just begun", doing);

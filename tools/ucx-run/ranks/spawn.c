@@ -47,7 +47,7 @@ static void tell(int fd, stage_t stage, int err, const char *text)
     news.err = err;
     snprintf(news.text, sizeof news.text, "%s", text);
     ssize_t n = write(fd, &news, sizeof news); /* smaller than PIPE_BUF: whole or not at all */
-    (void)n; /* if the launcher is gone there is nobody to tell, and PDEATHSIG ends us */
+    (void)n; /* if the launcher is gone there is no reader, and PDEATHSIG ends this process */
 }
 
 static void __attribute__((noreturn)) give_up(int fd, stage_t stage, int err)

@@ -61,7 +61,7 @@ int run_signals_open(void)
     sigaddset(&set, SIGCHLD);
     for (int i = 0; i < FORWARDED; i++) {
         struct sigaction old;
-        /* What we were started to ignore (nohup) stays ignored, by us and by the ranks. */
+        /* A signal that was ignored at the start (nohup) stays ignored, by ucx-run and by the ranks. */
         if (sigaction(forwarded[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaddset(&set, forwarded[i]);
     }
@@ -210,7 +210,7 @@ static void reap(watch_t *w)
         if (job->remote)
             run_remote_reaped(job, pid, status);
         if (r < 0)
-            continue; /* an orphan of a rank, inherited by us */
+            continue; /* an orphan of a rank, inherited by ucx-run */
         run_leash_remove(pid);
         job->rank[r].alive = 0;
         job->rank[r].status = status;
@@ -218,7 +218,7 @@ static void reap(watch_t *w)
         comm_recorder_note_end(&job->slots[r], status);
         died(w, r);
     }
-    /* else on_hosts does, once it has the ends of all that have died: an ssh that ends may cost a host */
+    /* with other hosts on_hosts judges, once it has the ends of all dead ranks: an ssh that ends may cost a host */
     if (!job->remote)
         judge(w);
 }
