@@ -1,4 +1,4 @@
-/* tests/gpu/pretend_ucx.h: UCX as one that knows CUDA memory, in tests on the emulator: its device memory is the host's, so the calls
+/* tests/gpu/ranks/pretend_ucx.h: UCX as one that knows CUDA memory, in tests on the emulator: its device memory is the host's, so the calls
  * below pass on what they are told without the word CUDA, and see to it that what is said of every buffer is true. On a GPU the UCX of
  * the machine answers. To be included by one file of a program, which needs `guard: 0`. */
 #ifndef TESTS_CUDA_PRETEND_UCX_H

@@ -1,4 +1,4 @@
-/* tests/gpu/gpu_kernels.c: how fast the kernels of training are on this GPU: device copies, products by cuBLASLt and by our own
+/* tests/gpu/kernels/gpu_kernels.c: how fast the kernels of training are on this GPU: device copies, products by cuBLASLt and by our own
  * kernels, attention forward and backward as a share of the measured matrix rate. A part of gpu-check.
  *
  * usage: gpu_kernels [--json FILE] [--device N] [--tiny]
