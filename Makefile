@@ -227,7 +227,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -311,8 +311,10 @@ $(LIB_PROOF): $(PROOF_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# what tools share: tools/shared/
+SHARED_OBJ := $(call obj,$(call sources,tools/shared,c))
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(ARCHIVES)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(ARCHIVES) \
@@ -329,18 +331,18 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 	$(Q)ln -sf gyre-perf $@
 
 # its parts are tested without its main
-$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c))
+$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
+$(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
-$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c))
+$(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
 $(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
-FUZZ_PARTS_log      := $(call sources,tools/gyre-train,c)
-FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf,c)
+FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf tools/shared,c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
-FUZZ_WITH_PARTS     := config log tensors hostlist wire
+FUZZ_WITH_PARTS     := config tensors hostlist wire
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 # gradient checks run the model in double
@@ -353,6 +355,12 @@ $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(LINK_TEST)
+
+# of the examples, this one trains
+$(B)/examples/train: $(SHARE)/obj/examples/train.o $(LIB_TRAIN) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(TOOL_LIBS) -o $@
 
 $(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)
@@ -396,7 +404,7 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(E_ARCHIVES)
+$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(E_ARCHIVES)
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$$(E_LINK) -o $$@
@@ -684,6 +692,9 @@ words:
 # ---- install ---------------------------------------------------------------------------------------------
 HEADERS  := $(wildcard include/gyre/*.h)
 MAN_PAGES := $(wildcard docs/man/*.[137])
+# of these, what goes with libgyre-train
+TRAIN_HEADERS := include/gyre/train.h
+TRAIN_PAGES   := docs/man/gyre_train_create.3
 man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 # NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
 MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
@@ -694,13 +705,14 @@ DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildca
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
+    lib/libgyre-train.a lib/pkgconfig/gyre-train.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
 install-lib: $(LIB_SO) $(LIB_A)
 	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig share/man/man3)
-	$(Q)install -m 644 $(HEADERS) '$(TO)'/include/gyre/
+	$(Q)install -m 644 $(filter-out $(TRAIN_HEADERS),$(HEADERS)) '$(TO)'/include/gyre/
 	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
 	$(Q)install -m 644 $(LIB_A) '$(TO)'/lib/
@@ -708,11 +720,22 @@ install-lib: $(LIB_SO) $(LIB_A)
 	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
 	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
 	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
-	$(Q)install -m 644 $(filter %.3,$(MAN_PAGES)) '$(TO)'/share/man/man3/
-	$(Q)$(foreach a,$(MAN_ALIASES),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+	$(Q)install -m 644 $(filter-out $(TRAIN_PAGES),$(filter %.3,$(MAN_PAGES))) '$(TO)'/share/man/man3/
+	$(Q)$(foreach a,$(filter-out %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
 	@echo "libgyre, its headers and manual are installed under $(TO)"
 
-install: install-lib $(TOOL_BINS)
+install-train: install-lib $(LIB_TRAIN)
+	$(Q)install -m 644 $(TRAIN_HEADERS) '$(TO)'/include/gyre/
+	$(Q)install -m 644 $(LIB_TRAIN) '$(TO)'/lib/
+	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre-train' \
+	    'Description: training of GPT models over many ranks' 'Version: $(VERSION)' \
+	    'Requires: $(PKGS_CORE) $(PKGS_JSON) $(PKGS_TRAIN)' 'Cflags: -I$${includedir}' \
+	    'Libs: -L$${libdir} -l:libgyre-train.a -l:libgyre.a $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' \
+	    > '$(TO)'/lib/pkgconfig/gyre-train.pc
+	$(Q)install -m 644 $(TRAIN_PAGES) '$(TO)'/share/man/man3/
+	$(Q)$(foreach a,$(filter %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
+
+install: install-train $(TOOL_BINS)
 	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
@@ -768,7 +791,7 @@ $(S)/config.mk: Makefile $(SETUP_LIB_STAMP)
 	  echo 'CONFIG_CC := $(CC)' && echo "MACHINE := $$($(CC) -dumpmachine)" && \
 	  echo "COMPILER := $$name-$$($(CC) -dumpversion | cut -d. -f1)"; } > $@.new && mv $@.new $@
 
-$(S)/config-tools.mk: Makefile $(SETUP_STAMP)
+$(S)/config-tools.mk: $(S)/config.mk
 	@{ cflags=$$(pkg-config --cflags $(PKGS_JSON)) && json=$$(pkg-config --libs $(PKGS_JSON)) && \
 	  train=$$(pkg-config --libs $(PKGS_TRAIN)) && \
 	  echo "TOOLS_CFLAGS := $$cflags" && echo "JSON_LIBS := $$json" && echo "TRAIN_LIBS := $$train"; \

@@ -12,20 +12,20 @@ static const struct {
 };
 
 static const char *const redops[GYRE_REDOP_COUNT] = {
-#define REDOP(id, name, kernels) [GYRE_##id] = #name,
+#define REDOP(id, name, kernels, device) [GYRE_##id] = #name,
 #include "base/redops.def"
 #undef REDOP
 };
 
 /* The table and the enumeration of gyre/types.h have the same kinds in the same order. */
 enum {
-#define REDOP(id, name, kernels) ROW_OF_##id,
+#define REDOP(id, name, kernels, device) ROW_OF_##id,
 #include "base/redops.def"
 #undef REDOP
     ROWS
 };
 _Static_assert(ROWS == GYRE_REDOP_COUNT, "base/redops.def has a row for each kind of reduction");
-#define REDOP(id, name, kernels) \
+#define REDOP(id, name, kernels, device) \
     _Static_assert((int)ROW_OF_##id == (int)GYRE_##id, "GYRE_" #id " has another place in gyre/types.h");
 #include "base/redops.def"
 #undef REDOP

@@ -1,4 +1,4 @@
-/* bench/backend_gyre.c: Gyre, as any user calls it, behind the benchmark loop (peers.h). */
+/* bench/backend_gyre.c: Gyre, as any user calls it, for the benchmark loop (peers.h). */
 #include "bench/peers.h"
 
 #include <stdio.h>

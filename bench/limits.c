@@ -1,4 +1,4 @@
-/* bench/limits.c: what this machine itself can do, to read the figures of `make bench-peers` beside.
+/* bench/limits.c: what this machine itself can do, to compare with the figures of `make bench-peers`.
  *
  *   limits [MS]       each measurement takes about MS milliseconds (default 40); prints one JSON object
  *
@@ -187,7 +187,7 @@ static void *streamer(void *argument)
         s.repeats = 4 * MI / me->bytes;
     pthread_barrier_wait(me->together);
     me->gbs = (double)(me->bytes * s.repeats) / time_of(stream, &s);
-    pthread_barrier_wait(me->together); /* nobody measures beside the emptying of another */
+    pthread_barrier_wait(me->together); /* no measurement overlaps with another's emptying */
     free(s.c);
     free(s.a);
     free(s.b);
@@ -493,7 +493,7 @@ static void streaming_half(void *argument)
 }
 #endif
 
-/* The time of the slower of two processes, each of which does its half over and over beside the other. */
+/* The time of the slower of two processes, each of which does its half over and over while the other does. */
 static double two_halves(void (*work)(void *), float *const vectors[4], size_t bytes)
 {
     struct {

@@ -35,7 +35,7 @@ enum {
 };
 
 typedef struct {
-    /* Joins the job. argv: what the program was given behind the loop's own argument. Prints why and returns nonzero
+    /* Joins the job. argv: the program's arguments after the loop's own. Prints why and returns nonzero
      * if it fails. */
     int (*init)(int argc, char **argv, int *rank, int *size);
     bench_call_fn call[BENCH_COLLECTIVES]; /* NULL: the library has no such operation */

@@ -521,7 +521,7 @@ int main(int argc, char **argv)
     for (;;) {
         alarm(0);
         if (hear(line, sizeof line) != 0)
-            _exit(1); /* the orchestrator is gone, and with it whoever would end a finalize that hangs */
+            _exit(1); /* the orchestrator is gone, and with it the one who would end a finalize that hangs */
         if (strcmp(line, "quit") == 0)
             break;
         if (parse(line, &r, &deadline_s) != 0) {

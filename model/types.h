@@ -1,4 +1,5 @@
-/* model/types.h: what every room of model/ names: token ids and the choices that tell one architecture from another. */
+/* model/types.h: names that every room of model/ uses: token ids and the choices that distinguish
+ * architectures. */
 #ifndef MODEL_TYPES_H
 #define MODEL_TYPES_H
 

@@ -1,5 +1,4 @@
 /* tools/gyre-doctor.c: what this machine has, what Gyre will use, what is missing and how to get it. */
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,24 +9,16 @@
 #include "base/settings/settings.h"
 #include "tools/gyre-doctor/job.h"
 #include "tools/gyre-doctor/report.h"
+#include "tools/shared/flags.h"
 
-static const char help[] =
+static const char usage[] =
     "usage: gyre-doctor [--settings] [--json FILE|-]\n"
     "       gyre-doctor --job [ID|FILE] [--record DIR] [--json FILE|-]\n"
     "\n"
     "Prints what this machine has, what Gyre will use, what is missing and how to get it.\n"
-    "With --job: what the ranks of a job are doing, who waits for whom, and who is to blame.\n"
-    "\n"
-    "  --job ID     a running job of this host, or one with a flight recorder below --record\n"
-    "               (ucx-run --record); the beginning of the id is enough\n"
-    "  --job FILE   the flight recorder in FILE, after all processes ended\n"
-    "  --job        lists the jobs that it finds\n"
-    "  --record DIR where flight recorders are (default: GYRE_RECORD)\n"
-    "  --settings   list every setting instead: value, default, unit, where the value came from, meaning\n"
-    "  --json FILE  write the same as JSON to FILE (-: to standard output, and nothing else there)\n"
-    "  --help       this text\n"
-    "  --version    Gyre's version\n"
-    "\n"
+    "With --job: what the ranks of a job are doing, who waits for whom, and who is to blame.\n";
+
+static const char notes[] =
     "Lines marked X are required and missing, ! can be improved, - are absent and not needed.\n"
     "Exit status: 0 everything required is there, 1 something is missing or malformed, 2 wrong usage.\n";
 
@@ -41,54 +32,27 @@ typedef struct {
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, options_t *options)
 {
-    static const struct option known[] = {{"settings", no_argument, NULL, 's'},
-                                          {"json", required_argument, NULL, 'j'},
-                                          {"job", optional_argument, NULL, 'J'},
-                                          {"record", required_argument, NULL, 'r'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {"version", no_argument, NULL, 'v'},
-                                          {NULL, 0, NULL, 0}};
-    int option;
-    while ((option = getopt_long(argc, argv, "h", known, NULL)) != -1) {
-        switch (option) {
-        case 's':
-            options->settings = 1;
-            break;
-        case 'j':
-            options->json = optarg;
-            break;
-        case 'J':
-            options->job = 1;
-            options->which = optarg;
-            if (optarg == NULL && optind < argc && argv[optind][0] != '-')
-                options->which = argv[optind++];
-            break;
-        case 'r':
-            if (base_settings_set(SET_RECORD, optarg, "flag --record") != GYRE_OK)
-                return 2;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return 0;
-        case 'v':
-            printf("gyre-doctor %s\n", gyre_version());
-            return 0;
-        default: /* getopt_long has said what is wrong */
-            fputs("gyre-doctor --help lists the flags\n", stderr);
-            return 2;
-        }
-    }
-    if (options->job && options->settings) {
-        fputs("gyre-doctor: --job and --settings are two questions\ngyre-doctor --help lists the flags\n",
-              stderr);
+    const char *record = NULL;
+    const flag_t rows[] = {
+        {FLAG(0, "job", TEXT, &options->which, "[ID|FILE]",
+              "ID: a running job of this host, or one with a flight recorder below --record\n"
+              "(ucx-run --record); the beginning of the id is enough\n"
+              "FILE: the flight recorder in FILE, after all processes ended\n"
+              "without: lists the jobs that it finds"),
+         .optional = 1, .given = &options->job},
+        {FLAG(0, "record", TEXT, &record, "DIR", "where flight recorders are (default: GYRE_RECORD)")},
+        {FLAG(0, "settings", SWITCH, &options->settings, NULL,
+              "list every setting instead: value, default, unit, where the value came from, meaning")},
+        {FLAG(0, "json", TEXT, &options->json, "FILE",
+              "write the same as JSON to FILE (-: to standard output, and nothing else there)")},
+    };
+    const flags_t flags = {.program = "gyre-doctor", .usage = usage, .notes = notes, FLAG_ROWS(rows)};
+    int done = flags_take(&flags, argc, argv, NULL);
+    if (done < 0 && record && base_settings_set(SET_RECORD, record, "flag --record") != GYRE_OK)
         return 2;
-    }
-    if (optind < argc) {
-        fprintf(stderr, "gyre-doctor: takes no argument: '%s'\ngyre-doctor --help lists the flags\n",
-                argv[optind]);
-        return 2;
-    }
-    return -1;
+    if (done < 0 && options->job && options->settings)
+        return flags_wrong(flags.program, "--job and --settings are two questions");
+    return done;
 }
 
 /* Writes and releases `value`. */
@@ -210,7 +174,7 @@ int main(int argc, char **argv)
     int done = parse(argc, argv, &options);
     if (done >= 0)
         return done;
-    int bad = base_settings_load() != GYRE_OK; /* it has said what is malformed */
+    int bad = base_settings_load() != GYRE_OK; /* it has logged what is malformed */
     bad |= options.settings ? settings(&options) : options.job ? jobs(&options) : examine(&options);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("gyre-doctor: standard output");

@@ -4,12 +4,13 @@
 #include "base/device/device.h"
 #include "base/log.h"
 #include "comm/boot/bootstrap.h"
-#include "tools/gyre-train/train.h"
+#include "tools/gyre-train/options.h"
+#include "tools/gyre-train/session.h"
 
 int main(int argc, char **argv)
 {
     base_device_prepare_process();
-    train_options_t options;
+    train_config_t options;
     int speak = comm_identity_rank_hint() == 0;
     int muted = base_log_mute(!speak); /* all ranks get the same command line: rank 0 logs its errors */
     int status = train_options_parse(argc, argv, &options, speak);
@@ -20,7 +21,7 @@ int main(int argc, char **argv)
         status = 2;
     }
     if (status < 0)
-        status = train_run(&options);
-    train_options_free(&options);
+        status = train_session(&options);
+    train_config_free(&options);
     return status;
 }

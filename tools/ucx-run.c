@@ -1,6 +1,7 @@
-/* tools/ucx-run.c: starts the ranks of a job, here or on other hosts, and looks after them (docs/man/ucx-run.1).
+/* tools/ucx-run.c: starts the ranks of a job, here or on other hosts, and supervises them
+ * (docs/man/ucx-run.1).
  *
- * The parts lie in tools/ucx-run/; run.h says what each is for. */
+ * The parts lie in tools/ucx-run/; run.h describes each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -42,7 +43,7 @@ static int start(run_job_t *job)
 {
     int rc = run_spawn_all(job);
     if (job->root_fd >= 0)
-        close(job->root_fd); /* rank 0 has it: when rank 0 dies the port must answer nobody */
+        close(job->root_fd); /* rank 0 has it: when rank 0 dies the port must not answer */
     job->root_fd = -1;
     if (!rc)
         return 0;

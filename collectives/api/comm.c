@@ -49,14 +49,15 @@ static void set_timeout(gyre_comm_t *comm, double seconds)
 }
 
 gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                             comm_all_gather_fn exchange, void *user, base_time_t deadline, gyre_comm_t **out)
+                             comm_all_gather_fn all_gather, void *user, base_time_t deadline,
+                             gyre_comm_t **out)
 {
     const base_time_t start = base_now();
     gyre_comm_t *comm = calloc(1, sizeof *comm);
     if (!comm)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator");
     gyre_status_t st =
-        comm_group_create(world, id, world_ranks, n, rank, exchange, user, deadline, &comm->group);
+        comm_group_create(world, id, world_ranks, n, rank, all_gather, user, deadline, &comm->group);
     if (st != GYRE_OK) {
         free(comm);
         return st;

@@ -1,5 +1,6 @@
-/* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h), as the
- * rest of collectives/ sees them. In a build without CUDA none.c answers. README.md lists the files. */
+/* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h),
+ * as the rest of collectives/ sees them. In a build without CUDA none.c answers. README.md lists the
+ * files. */
 #ifndef COLLECTIVES_GPU_GPU_H
 #define COLLECTIVES_GPU_GPU_H
 
@@ -20,7 +21,8 @@ gyre_status_t coll_cuda_start(const coll_call_t *call);
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
                                 gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream);
 
-/* Whether operations of `comm` on streams can be captured into CUDA graphs, the same on all its ranks. *why: where not, or not freely. */
+/* Whether operations of `comm` on streams can be captured into CUDA graphs, the same on all its ranks. *why:
+ * the reason if not, or not freely. */
 typedef enum {
     COLL_CUDA_CAPTURE_LATER, /* not known before its first operation */
     COLL_CUDA_CAPTURE_NEVER,
@@ -28,22 +30,23 @@ typedef enum {
     COLL_CUDA_CAPTURE_FREELY
 } coll_cuda_capture_t;
 coll_cuda_capture_t coll_cuda_captures(const gyre_comm_t *comm, const char **why);
-/* A graph with captured operations of `comm` was launched on `stream`: other operations, and the communicator's end, come behind it. */
+/* Called when a graph with captured operations of `comm` was launched on `stream`: other operations, and the
+ * communicator's end, are ordered after it. */
 gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream);
 
 /* Does nothing for a communicator that has no part on a device. See stop in collectives/run/device_ops.h. */
 void coll_cuda_stop(gyre_comm_t *comm);
-/* Waits for what is on streams, which the communicator's failure ends, and lets go of the peers' memory: nothing of this rank reads
- * or writes there any more. No operation follows. */
+/* Waits for the work on streams, which the communicator's failure ends, and closes the peers' memory: nothing
+ * of this rank reads or writes there any more. No operation follows. */
 void coll_cuda_end(gyre_comm_t *comm);
-/* With the communicator, when nobody but its guard and its proxy can find it any more; does coll_cuda_end if that was not done. The
- * caller is not driving. */
+/* Called with the communicator's end, when only its guard and its proxy can still find it; does coll_cuda_end
+ * if that was not done. The caller is not driving. */
 void coll_cuda_free(gyre_comm_t *comm);
-/* all_ended: all ranks of the job have ended all that they did on devices (coll_cuda_end): memory that was kept for peers' sake
- * goes. Else it stays until the process ends, as somebody may still write there. */
+/* all_ended: all ranks of the job have ended all their work on devices (coll_cuda_end): memory that was kept
+ * for peers is freed. Else it stays until the process ends, as a peer may still write there. */
 void coll_cuda_leave(int all_ended);
-/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why. COLL_SENDRECV: how
- * large messages go. registered: its buffers are registered on all ranks. */
+/* How a call on device memory would run, in words, for gyre-perf --explain: algorithm, path and why.
+ * COLL_SENDRECV: the path of large messages. registered: its buffers are registered on all ranks. */
 typedef struct {
     char algorithm[24], path[16], why[960];
     int blocks;

@@ -1,4 +1,4 @@
-/* collectives/gpu/none.c: a build without CUDA: calls on device memory say so. */
+/* collectives/gpu/none.c: a build without CUDA: calls on device memory return that error. */
 #include "collectives/gpu/gpu.h"
 
 #ifndef GYRE_CUDA

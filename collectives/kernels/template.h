@@ -309,7 +309,7 @@ const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
     .reduce =
         {
-#define REDOP(id, name, kernels) [GYRE_##id] = kernels,
+#define REDOP(id, name, kernels, device) [GYRE_##id] = kernels,
 #include "base/redops.def"
 #undef REDOP
         },

@@ -1,24 +1,24 @@
-/* collectives/schedules/butterfly.c: recursive halving and doubling over any number of ranks (Rabenseifner 2004; the
- * treatment of odd sizes is ours, made so that the result keeps the canonical order).
+/* collectives/schedules/butterfly.c: recursive halving and doubling over any number of ranks (Rabenseifner
+ * 2004; the treatment of odd sizes is Gyre's own and keeps the canonical order).
  *
  * At level k the left block L = [b, b + 2^k) and the right block R = [b + 2^k, min(b + 2^(k+1), n)) of the
  * canonical tree are merged, nearest blocks first. R may be smaller or absent.
  *
- *  all_reduce one_shot  Recursive doubling: all ranks of a block hold its partial vector. Rank j of R gets
+ * all_reduce one_shot  Recursive doubling: all ranks of a block hold its partial vector. Rank j of R gets
  *                       L's from rank j of L; rank i of L gets R's from rank i mod |R| of R. log2 n rounds.
  *                       TMP: 3 * count.
- *  all_reduce           Before the merge each element has one owner in L and one in R. The vector falls into
+ * all_reduce           Before the merge each element has one owner in L and one in R. The vector falls into
  *                       runs with the same pair of owners; of each run L's owner keeps the part |L| / (|L| +
  *                       |R|), R's owner the rest, and each sends the other its partial of what that one
  *                       keeps. In the end every element has one owner; the gather goes the same way back.
  *                       For powers of two this is the usual butterfly. Partial results lie in OUT. TMP: one
  *                       chunk.
- *  reduce_scatter       The same by blocks: block x is owned, in a merged block M, by rank x if x is in M;
+ * reduce_scatter       The same by blocks: block x is owned, in a merged block M, by rank x if x is in M;
  *                       else by the owner in L or the owner in R, in proportion to their sizes. Blocks for
  *                       one peer travel as one message, packed in TMP. TMP: at most 3 times the vector.
- *  all_gather           Recursive doubling, blocks of ranks instead of partial vectors. TMP only where
+ * all_gather           Recursive doubling, blocks of ranks instead of partial vectors. TMP only where
  *                       displacements have gaps.
- *  barrier              all_gather of nothing. */
+ * barrier              all_gather of nothing. */
 #include <stdlib.h>
 
 #include "collectives/schedules/generator.h"
@@ -50,7 +50,7 @@ static void all_reduce_doubling(coll_builder_t *b, const coll_args_t *a)
         coll_add_recv(b, 0, server(a, &m), slot, a->count);
         coll_ref_t sources[2] = {m.is_left ? partial : slot, m.is_left ? slot : partial};
         /* In place the last sum must not land in OUT while IN, the same memory, is still being sent: the
-         * peer's sum may wait for ours in the same way. */
+         * peer's sum may wait for this rank's in the same way. */
         int copy = m.is_last && a->in_place && partial.buf == COLL_IN;
         coll_ref_t to = m.is_last && !copy ? coll_out(0) : sums[used++ % 2];
         coll_add_reduce(b, 0, to, sources, 2, a->count, m.is_last ? COLL_FINAL : 0);
@@ -123,8 +123,8 @@ static size_t divide(const coll_args_t *a, const coll_merge_t *m, const coll_ran
         size_t end = owned[i].offset + owned[i].count;
         for (size_t e = owned[i].offset, next; e < end; e = next, found++) {
             run_t other = run_at(a->count, m->other, e);
-            /* a full block's own runs are exactly `owned`; so are ours, as they came out of the same division
-             */
+            /* a full block's own runs are exactly `owned`; so are this rank's, as they came out of the same
+             * division */
             size_t lo = base_max_size(other.lo, owned[i].offset);
             next = base_min_size(other.hi, end);
             if (!level->shares)

@@ -1,12 +1,12 @@
-/* collectives/schedules/direct.c: everyone talks to everyone, in one hop. The schedule for shared memory, where a
- * receive that is only read by a reduction costs nothing: the reduction reads the peers' memory itself.
+/* collectives/schedules/direct.c: every rank exchanges with every other, in one hop. The schedule for shared
+ * memory, where a receive that is only read by a reduction costs nothing: the reduction reads the peers'
+ * memory itself.
  *
- *  all_reduce      rank j adds shard j of all ranks (one multi-source step) and sends the sum to all. In
- *                  chunks: while the sums of chunk k travel, chunk k + 1 is added. one_shot: everyone sends
- *                  everything to everyone and adds all.
- *  reduce_scatter  the first half of that.
- *  the others      one message per pair that has something to say.
- * Peers are visited from rank + 1 on, so that nobody is hit by all at once.
+ * all_reduce      rank j adds shard j of all ranks (one multi-source step) and sends the sum to all. In
+ *                  chunks: while the sums of chunk k travel, chunk k + 1 is added. one_shot: every rank sends
+ *                  its whole vector to every other and adds all.
+ * reduce_scatter  the first half of that. the others      one message per pair that has data to exchange.
+ * Peers are visited from rank + 1 on, so no rank is hit by all at once.
  *
  * TMP: (n - 1) * chunk for the reductions (one_shot in place: n * chunk); all_to_all in place: all of the
  * received blocks. Steps per rank: O(n) per chunk. */
@@ -28,7 +28,7 @@ static slots_t receive_slots(coll_builder_t *b, const coll_args_t *a, size_t mos
     return slots;
 }
 
-/* Receives `range` of everyone's IN (each sends its own) and reduces it into `to`. */
+/* Receives `range` of every rank's IN (each sends its own) and reduces it into `to`. */
 static void receive_and_reduce(coll_builder_t *b, const coll_args_t *a, const slots_t *slots,
                                coll_range_t range, coll_ref_t to)
 {

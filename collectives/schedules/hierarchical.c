@@ -92,7 +92,7 @@ static int member_of(const hosts_t *h, int host, int index)
     return h->member[h->first[host] + index % size_of(h, host)];
 }
 
-/* Who stands in for `rank` on a host: itself on its own. */
+/* The rank that stands in for `rank` on a host: itself on its own. */
 static int deputy(const hosts_t *h, int host, int rank)
 {
     return h->host[rank] == host ? rank : member_of(h, host, h->index[rank]);
@@ -335,7 +335,8 @@ static coll_range_t reduced_part(const hosts_t *h, int block, size_t k)
     return coll_chunk(coll_reduced_block(h->a, block), h->a->chunk, k);
 }
 
-/* This rank's contributions to chunk k, to those of its host who own the block (own) or are deputies for it. */
+/* Sends this rank's contributions to chunk k to the ranks of its host that own the block (own) or are
+ * deputies for it. */
 static void contribute(reduction_t *r, size_t k, int own)
 {
     hosts_t *h = r->h;
@@ -485,7 +486,7 @@ static void all_gather(hosts_t *h)
 /* ---- broadcast and barrier
  * ------------------------------------------------------------------------------------- */
 
-/* Who has part j first on the v-th host after root's. */
+/* The rank that has part j first on the v-th host after root's. */
 static int holder(const hosts_t *h, int v, int part)
 {
     int root = h->a->root;

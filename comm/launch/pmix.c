@@ -67,7 +67,7 @@ static void option(pmix_option_t *out, const char *key)
     out->value.data.flag = 1;
 }
 
-/* A fact about the job; 0: the server does not tell. */
+/* A fact about the job; 0: the server does not report it. */
 static uint32_t fact(const errand_t *e, const pmix_id_t *job, const char *key)
 {
     pmix_datum_t *datum = NULL;

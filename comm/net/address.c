@@ -322,8 +322,8 @@ gyre_status_t boot_listen_root(const char *root, int root_fd, base_time_t deadli
             return st;
         exact = 1;
     }
-    /* A name is not bound to what it means here: Debian maps the own host name to 127.0.1.1, where other hosts
-     * could not reach us. */
+    /* A name is not bound to its address here: Debian maps the own host name to 127.0.1.1, which other hosts
+     * could not reach. */
     base_time_t patience = base_deadline(IN_USE_SECONDS);
     int s;
     for (;;) {
@@ -411,7 +411,7 @@ gyre_status_t boot_listen_child(const char *root, boot_addr_t *mine, int *fd)
     return GYRE_OK;
 }
 
-/* With nobody listening on an ephemeral port, connecting from this host can meet itself (simultaneous open). */
+/* With no listener on an ephemeral port, connecting from this host can meet itself (simultaneous open). */
 static int met_itself(int fd)
 {
     boot_addr_t a, b;

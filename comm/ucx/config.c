@@ -72,7 +72,8 @@ static int have_soft_roce(void)
     return found;
 }
 
-/* Is it a bridge or a tunnel, as containers and virtual machines have? Its addresses lead to nobody else's host. */
+/* Is it a bridge or a tunnel, as containers and virtual machines have? Its addresses do not reach other
+ * hosts. */
 static int leads_nowhere(const char *interface)
 {
     static const char *const marks[] = {"bridge", "tun_flags"};

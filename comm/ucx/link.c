@@ -27,7 +27,7 @@ enum {
 /* comm_msg_t.phase of messages under way */
 enum { UNDER_WAY = 1, FINISHED = 2 };
 
-/* The connection is broken. Death is the watcher's to tell, and it may take a moment longer than UCX. */
+/* The connection is broken. The watcher reports deaths, and may take a moment longer than UCX. */
 static gyre_status_t ucx_broken(ucx_link_t *link, ucs_status_t why)
 {
     comm_group_t *group = link->base.group;
@@ -176,7 +176,7 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
         param.flags = UCP_AM_SEND_FLAG_RNDV;
         say_cuda(&param);
     } else if (!choose_way(link, bytes, &cost, &param.flags)) {
-        ucx_poll(); /* the receiver may just be telling */
+        ucx_poll(); /* the receiver may just be reporting */
         if (!choose_way(link, bytes, &cost, &param.flags))
             return GYRE_IN_PROGRESS;
     }

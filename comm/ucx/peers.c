@@ -37,7 +37,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     log_debug("ucx: a connection failed: %s", ucs_status_string(status));
 }
 
-/* Does the connection go over TCP? UCX 1.13 has no other way to tell than what it prints. */
+/* Does the connection go over TCP? UCX 1.13 shows that only in its printed text. */
 static int goes_over_tcp(ucp_ep_h ep)
 {
     char *text = NULL;

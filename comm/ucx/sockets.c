@@ -144,8 +144,8 @@ static ucx_silence_t *silence_of(ucx_silences_t *silences, int fd)
     return NULL;
 }
 
-/* How long nobody has answered at least. Each try waits twice as long as the one before, and tcpi_rto is the wait after the last:
- * the k before it took that less a part in 2^k. */
+/* The least time without an answer. Each try waits twice as long as the one before, and tcpi_rto is the wait
+ * after the last: the k before it took that less a part in 2^k. */
 static unsigned silent_by_now(const struct tcp_info *info)
 {
     const unsigned wait_ms = info->tcpi_rto / 1000, k = info->tcpi_retransmits;

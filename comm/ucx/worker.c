@@ -374,7 +374,7 @@ void ucx_progress(comm_group_t *group)
     ucx_unlock();
 }
 
-/* TCP alone leaves it to us. */
+/* With TCP alone UCX leaves it to Gyre. */
 void ucx_look_at_sockets(void)
 {
     const base_time_t now = base_now();

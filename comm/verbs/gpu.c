@@ -132,7 +132,7 @@ static void close_fd(int fd)
 
 static const verbs_gpu_calls_t calls = {base_device_dmabuf, close_fd, reg_dmabuf, reg, dereg};
 
-/* The rails nearest to the device; all of them where the machine does not tell. */
+/* The rails nearest to the device; all of them if the machine does not report distances. */
 static uint32_t near_rails(base_device_t device, verbs_rail_t *const *rail, int rails, char *text,
                            size_t text_bytes)
 {

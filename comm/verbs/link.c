@@ -265,7 +265,7 @@ static void verbs_close(comm_link_t *base)
     comm_group_t *group = base->group;
 
     farewell(link->vg);
-    /* Completions of this link that are polled later find nobody. */
+    /* Completions of this link that are polled later find no link. */
     group->links[(size_t)base->peer * COMM_LANES + (size_t)base->lane] = NULL;
     verbs_place_remove(link->vg, link);
     link->vg->watched -= link->told_watching;

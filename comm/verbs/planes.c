@@ -52,7 +52,8 @@ int verbs_partner_number(int n, int rank, int partner)
 
 /* ---- planes -------------------------------------------------------------------------------------------- */
 
-/* All ranks have the same partners relative to themselves: partner number k is offset[k] further, and has us as its number back[k]. */
+/* All ranks have the same partners relative to themselves: partner number k is offset[k] further, and this
+ * rank is its partner number back[k]. */
 typedef struct {
     const verbs_heard_t *heard;
     int count, most;

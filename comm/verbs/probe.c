@@ -220,7 +220,7 @@ static target_t *target_at(const course_t *course, int partner, int to, int from
     return &course->targets[(partner * VERBS_RAILS + to) * VERBS_RAILS + from];
 }
 
-/* Is verbs what joins us? Ranks of one host have better. */
+/* Does verbs join the two ranks? Ranks of one host have faster transports. */
 static int is_wanted(const comm_group_t *group, int peer)
 {
     return group->host_of[peer] != group->host_of[group->rank] || comm_group_shuns_memory(group);

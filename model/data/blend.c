@@ -1,4 +1,4 @@
-/* model/data/blend.c: sources become sequences. */
+/* model/data/blend.c: makes sequences from sources. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ __extension__ typedef unsigned __int128 wide_t;
 
 /* ---- WEIGHT:PATH,WEIGHT:PATH --------------------------------------------------------------------------------- */
 
-/* Bytes of a weight and its colon at the beginning of the text; 0: there is none. */
+/* Bytes of a weight and its colon at the beginning of the text; 0: no weight. */
 static size_t weight_length(const char *text)
 {
     size_t digits = strspn(text, "0123456789.");
@@ -121,7 +121,7 @@ static const char *path_of(const model_tokens_t *tokens)
     return tokens->file[0].path;
 }
 
-/* All sources that say whose ids they hold must agree. */
+/* All sources that name their tokenizer must name the same one. */
 static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, const model_mix_t *mix)
 {
     for (size_t s = 0; s < mix->sources; s++) {
@@ -365,8 +365,8 @@ uint64_t model_data_epoch(const model_data_t *data, size_t source)
     return windows(data->train.count[source], data->seq);
 }
 
-/* First token of window `number` of the source's endless series of epochs. Windows do not fill the part; where the first
- * one begins is drawn for each epoch, so that no token is left out of all. */
+/* First token of window `number` of the source's endless series of epochs. Windows do not fill the part. The
+ * first window's beginning is drawn for each epoch, so every token is in some epoch. */
 static uint64_t epoch_place(const model_data_t *data, size_t source, uint64_t seed, uint64_t number)
 {
     uint64_t each = model_data_epoch(data, source), epoch = number / each;

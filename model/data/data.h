@@ -1,7 +1,9 @@
-/* model/data/data.h: what a model is trained and validated on: sequences of tokens from one source or a blend of them.
+/* model/data/data.h: the sequences of tokens, from one source or a blend of them, that a model is trained and
+ * validated on.
  *
- * Every sequence is a function of (options, seed, step, number of the sequence in the global batch) only: never of the
- * number of ranks, and no state is kept, so a run that goes on at step k needs nothing but k. docs/data.md. */
+ * Every sequence is a function of (options, seed, step, number of the sequence in the global batch) only. It
+ * does not depend on the number of ranks, and no state is kept: a run that is resumed at step k needs nothing
+ * but k. docs/data.md. */
 #ifndef MODEL_DATA_DATA_H
 #define MODEL_DATA_DATA_H
 
@@ -15,11 +17,12 @@
 
 typedef enum {
     MODEL_SAMPLING_RANDOM, /* windows of seq + 1 tokens from uniform places, drawn with replacement */
-    MODEL_SAMPLING_EPOCH   /* windows side by side, each once per epoch, in a new random order each epoch */
+    /* windows side by side, each once per epoch, in a new random order in each epoch */
+    MODEL_SAMPLING_EPOCH
 } model_sampling_t;
 
-/* What of a sequence is learned: each token from those before it; the same behind a prefix that is seen as a whole; blanks
- * (model/data/infill.h). */
+/* What is learned of a sequence: each token from those before it; the same after a prefix that is seen as a
+ * whole; blanks (model/data/infill.h). */
 typedef enum { MODEL_OBJECTIVE_CAUSAL, MODEL_OBJECTIVE_PREFIX, MODEL_OBJECTIVE_INFILL } model_objective_t;
 
 typedef struct {
@@ -29,7 +32,7 @@ typedef struct {
     model_sampling_t sampling;
 } model_data_config_t;
 
-/* Parts of sources, and whose turn it is. */
+/* Parts of sources, and the source of each sample. */
 typedef struct {
     size_t sources;
     model_tokens_t **tokens; /* [sources] */
@@ -43,39 +46,41 @@ typedef struct {
     model_sampling_t sampling;
     size_t files, skipped; /* of the sources for training */
     uint64_t tokens;       /* in the sources for training, validation's tenth included */
-    uint64_t bytes;        /* that they take */
-    int is_text;           /* every source is: a token is a byte */
-    size_t vocab;          /* as the sources say; 0: none does */
+    uint64_t bytes;        /* of these tokens */
+    int is_text;           /* 1: every source is text: a token is a byte */
+    size_t vocab;          /* by the sources' headers; 0: no source has it */
     const char *tokenizer; /* borrowed; "": unknown */
     uint64_t tokenizer_hash;
-    uint64_t hash; /* known to model_data_identify */
-    /* known to model_data_prepare */
+    uint64_t hash; /* set by model_data_identify */
+    /* set by model_data_prepare */
     size_t limit;          /* ids are below */
     size_t seq;            /* tokens of a sequence */
     uint64_t sequences;    /* for validation */
-    uint64_t *valid_share; /* [valid.sources]: how many of them each gives */
+    uint64_t *valid_share; /* [valid.sources]: sequences from each source */
     double
         unigram_entropy; /* of the sources for training, nats per token: the loss of a model that knows frequencies
                              * only; of a sample of 4 Mi tokens where they are not text */
 } model_data_t;
 
-/* NOT_FOUND, IO, NO_MEMORY, FORMAT, INVALID: the text names the file and the way out. Freed by model_data_destroy. */
+/* NOT_FOUND, IO, NO_MEMORY, FORMAT, INVALID: the text names the file and what to do. Freed by
+ * model_data_destroy. */
 gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out);
 void model_data_destroy(model_data_t *data);
 
-/* Finds data->hash, of all content (as model_tokens_hash has it) and of what is taken from it; of one text, base_hash64 of
- * its bytes. May read 64 MiB of each source. */
+/* Computes data->hash, of all content (as model_tokens_hash does) and of the choices made from it; of one
+ * text, base_hash64 of its bytes. May read 64 MiB of each source. */
 void model_data_identify(model_data_t *data);
 
-/* For a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than the data's, or a part
- * does not hold a sequence and its targets; FORMAT: an id of those sampled is not below it. */
+/* Prepares for a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than
+ * the data's, or a part does not hold a sequence and its targets. FORMAT: a sampled id is not below the
+ * vocabulary. */
 gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq);
 
-/* What a model learns from a sequence; memory of whoever asks for it. */
+/* What a model learns from a sequence; the caller's memory. */
 typedef struct {
     model_token_t *tokens, *targets; /* [seq] */
     int32_t *positions; /* [seq] as in model_sequence_t; NULL: not asked for, they are 0 .. seq - 1 */
-    size_t prefix;      /* positions that see one another, and are not learned */
+    size_t prefix;      /* positions that see one another and are not learned */
 } model_example_t;
 
 /* A step of a run. */
@@ -84,14 +89,15 @@ typedef struct {
     uint64_t samples;    /* sequences of the steps before it: step * batch with a constant batch */
 } model_data_step_t;
 
-/* Sequence `index` of the step's global batch: tokens, targets [seq]. FORMAT: an id of the file is not below the
- * vocabulary; what was written is below it. */
+/* Sequence `index` of the step's global batch: tokens, targets [seq]. FORMAT: an id of the file is not below
+ * the vocabulary; all ids that were written are below it. */
 gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
                                model_token_t *tokens, model_token_t *targets);
 /* Sequences of one epoch of source `source`. */
 uint64_t model_data_epoch(const model_data_t *data, size_t source);
 
-/* Sequences that lie side by side in the parts for validation, as many of each source as its weight asks for. */
+/* Sequences side by side in the parts for validation; each source has a number of them in proportion to its
+ * weight. */
 size_t model_data_validation_count(const model_data_t *data);
 gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
                                     model_token_t *targets);

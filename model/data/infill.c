@@ -1,4 +1,4 @@
-/* model/data/infill.c: blanks are drawn and laid out. */
+/* model/data/infill.c: draws blanks and lays them out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +63,7 @@ static gyre_status_t check_ids(const model_infill_ids_t *ids, size_t vocab)
     return GYRE_OK;
 }
 
-/* Sums of 3^k / k!, divided by the last: nothing but products and sums, so that every machine has the same bits. */
+/* Sums of 3^k / k!, divided by the last. Only products and sums: every machine has the same bits. */
 static void fill_lengths(double below[SHORT_LONGEST])
 {
     double term = 1.0, sum = 0.0;
@@ -230,6 +230,6 @@ gyre_status_t model_infill_make(model_infill_t *infill, uint64_t seed, model_ran
     else
         lay_out_end(infill, &d, example);
     memcpy(example->targets, example->tokens,
-           example->prefix * sizeof *example->targets); /* no loss sees them */
+           example->prefix * sizeof *example->targets); /* no loss reads them */
     return GYRE_OK;
 }

@@ -1,4 +1,4 @@
-/* model/data/order.c: an epoch's permutation, and the turn of sources. */
+/* model/data/order.c: an epoch's permutation, and the order of sources. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ typedef struct {
     int decimals;
 } decimal_t;
 
-/* "0.30": 30 with 2 decimals. 0: it is no decimal number above 0. */
+/* Parses "0.30" as 30 with 2 decimals. 0: not a decimal number above 0. */
 static int parse(const char *text, decimal_t *out)
 {
     int point = 0, seen = 0, used = 0;
@@ -82,7 +82,8 @@ static uint64_t common(uint64_t a, uint64_t b)
     return a;
 }
 
-/* Whole numbers in the proportions of the weights, without a common divisor, where their sum is a period. 0: it is not. */
+/* Finds whole numbers in the proportions of the weights, without a common divisor, whose sum is a period. 0:
+ * there are none. */
 static int exact_shares(const decimal_t *weight, size_t sources, model_blend_t *blend)
 {
     int decimals = 0;

@@ -1,7 +1,8 @@
 /* model/data/text.h: text files as bytes.
  *
- * A folder is read recursively, files in the order of their paths, one behind the other. Skipped in folders: names
- * that begin with a dot, symbolic links (they would repeat text), and files with a zero byte in their first 8 KiB. */
+ * A folder is read recursively; its files are joined in the order of their paths. Skipped in folders: names
+ * that begin with a dot, symbolic links (they would repeat text), and files with a zero byte in their first 8
+ * KiB. */
 #ifndef MODEL_DATA_TEXT_H
 #define MODEL_DATA_TEXT_H
 
@@ -16,8 +17,8 @@ typedef struct {
     size_t skipped; /* files in the folder that do not look like text */
 } model_text_t;
 
-/* Reads `path`, a file or folder, whole. NOT_FOUND, IO, NO_MEMORY, FORMAT (nothing to read), INVALID: the text names the
- * path and the way out. Freed by model_text_destroy. */
+/* Reads `path`, a file or folder, whole. NOT_FOUND, IO, NO_MEMORY, FORMAT (nothing to read), INVALID: the
+ * text names the path and what to do. Freed by model_text_destroy. */
 gyre_status_t model_text_open(const char *path, model_text_t **out);
 void model_text_destroy(model_text_t *text);
 

@@ -1,4 +1,4 @@
-/* model/data/tokens.c: finds the files that a path means, makes one stream of them, and reads it. */
+/* model/data/tokens.c: finds the files of a path, makes one stream of them, and reads it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -143,7 +143,7 @@ static int ends(const char *path, const char *ending)
     return length >= tail && strcmp(path + length - tail, ending) == 0;
 }
 
-/* The index beside NAME.bin or NAME; 0: there is none that is Megatron's. */
+/* Looks for the index next to NAME.bin or NAME; 0: there is no index of Megatron's. */
 static int has_index(const char *path)
 {
     char beside[4096];
@@ -183,7 +183,8 @@ static gyre_status_t check_names(const char *folder, const model_files_t *files)
                      folder, train, val, folder, folder);
 }
 
-/* Leaves in `files` those of `format`; AUTO: of the one format that all have, which it becomes, or TEXT where none has any. */
+/* Keeps those of `format` in `files`; AUTO: those of the one format that all have, which becomes *format, or
+ * TEXT if no file has a format. */
 static gyre_status_t choose(const char *folder, model_files_t *files, model_tokens_format_t *format)
 {
     const char *token = NULL, *other = NULL;
@@ -261,7 +262,7 @@ static void drop_twins(model_files_t *files)
     files->count = kept;
 }
 
-/* The files that `path` means and their format; TEXT: it is the path itself that model_text_open takes. */
+/* Finds the files of `path` and their format; TEXT: model_text_open takes the path itself. */
 static gyre_status_t resolve(const char *path, model_tokens_format_t *format, model_files_t *files)
 {
     struct stat info;

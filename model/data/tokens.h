@@ -1,13 +1,15 @@
-/* model/data/tokens.h: a stream of token ids, read in place from files of several formats (docs/data.md, byte by byte).
+/* model/data/tokens.h: a stream of token ids, read in place from files of several formats (docs/data.md, byte
+ * by byte).
  *
  *   text      bytes are ids; a file or a folder of files (model/data/text.h)
- *   gyre      Gyre's own, .gyt: says its vocabulary, tokenizer and documents, and has checksums
+ *   gyre      Gyre's own, .gyt: has its vocabulary, tokenizer and documents, and checksums
  *   llmc      llm.c's shards: GPT-2's ids in 16 bits, Llama 3's in 32
  *   megatron  Megatron's pairs NAME.bin and NAME.idx
  *   nanogpt   nanoGPT's 16-bit ids without a header; nothing identifies it, so it must be asked for
  *
- * Files are mapped, not read: opening costs the headers, and many ranks of a host share the page cache. A file must not
- * be cut while it is open (the kernel then ends the reader with SIGBUS); one that is replaced by renaming is no matter. */
+ * Files are mapped, not read: opening reads the headers only, and many ranks of a host share the page cache.
+ * A file must not be cut while it is open (the kernel then ends the reader with SIGBUS). Replacing it by
+ * renaming is safe. */
 #ifndef MODEL_DATA_TOKENS_H
 #define MODEL_DATA_TOKENS_H
 
@@ -20,7 +22,7 @@
 #include "model/types.h"
 
 typedef enum {
-    MODEL_TOKENS_AUTO, /* by what the files begin with; what nothing identifies is text */
+    MODEL_TOKENS_AUTO, /* by the first bytes of the files; a file that nothing identifies is text */
     MODEL_TOKENS_TEXT,
     MODEL_TOKENS_GYRE,
     MODEL_TOKENS_LLMC,
@@ -29,7 +31,7 @@ typedef enum {
 } model_tokens_format_t;
 
 const char *model_tokens_format_name(model_tokens_format_t format);
-/* 0: there is no such name. */
+/* Returns 0 for an unknown name. */
 int model_tokens_format_find(const char *name, model_tokens_format_t *out);
 
 /* How an id is stored; little-endian. */
@@ -50,12 +52,12 @@ typedef struct {
     const unsigned char *map; /* [bytes]; NULL with text */
     size_t bytes;
     model_tokens_type_t type;
-    uint64_t hash[2];               /* gyre: of ids and of documents, as the header says */
+    uint64_t hash[2];               /* gyre: of ids and of documents, from the header */
     const unsigned char *documents; /* gyre: u64 [documents + 1] in the map */
     uint64_t document_count;
 } model_tokens_file_t;
 
-/* Ids that lie one behind the other. */
+/* Ids that lie side by side. */
 typedef struct {
     const unsigned char *at; /* of any alignment */
     uint64_t first, count;   /* number of the first of them in the stream */
@@ -68,11 +70,11 @@ typedef struct {
     model_tokens_format_t format;      /* never AUTO */
     uint64_t count;                    /* ids */
     uint64_t bytes;                    /* of all ids */
-    uint64_t documents;                /* 0: the format does not say */
-    size_t vocab;                      /* every id is below it; 0: the format does not say */
-    char tokenizer[MODEL_TOKENS_NAME]; /* whose ids they are; "": the format does not say */
+    uint64_t documents;                /* 0: the format does not have it */
+    size_t vocab;                      /* every id is below it; 0: the format does not have it */
+    char tokenizer[MODEL_TOKENS_NAME]; /* name of the ids' tokenizer; "": the format does not have it */
     uint64_t tokenizer_hash;           /* of its definition (model/tokenizer/tokenizer.h); 0: unknown */
-    int64_t eot;                       /* id between documents; -1: none, or unknown */
+    int64_t eot;                       /* id between documents; -1: no such id, or unknown */
     size_t files, skipped;             /* skipped: files in a text folder that do not look like text */
     size_t parts;
     model_tokens_file_t *file; /* [files]; of text only one, for all of it */
@@ -81,24 +83,26 @@ typedef struct {
     size_t maps;               /* entries of `file` */
 } model_tokens_t;
 
-/* Opens `path`: a file, a folder of files of one format, a pattern of them (glob(7), taken where no such file is there),
- * for Megatron's also the name without .bin and .idx. Several files are one stream, in the order of their paths.
- * NOT_FOUND, IO, NO_MEMORY, FORMAT (truncated, foreign; the file and the place are named), INVALID. */
+/* Opens `path`: a file, a folder of files of one format, a pattern of them (glob(7), used if there is no such
+ * file), for Megatron's also the name without .bin and .idx. Several files are one stream, in the order of
+ * their paths. NOT_FOUND, IO, NO_MEMORY, FORMAT (truncated or foreign; names the file and the position),
+ * INVALID. */
 gyre_status_t model_tokens_open(const char *path, model_tokens_format_t format, model_tokens_t **out);
 void model_tokens_close(model_tokens_t *tokens);
 
-/* Ids first .. first + count - 1, which the caller knows to be there, into out[count]. FORMAT: one is negative or not
- * below `vocab`; out then holds nothing but ids that are below, and the message names file and place. */
+/* Copies ids first .. first + count - 1, which must be in the stream, to out[count]. FORMAT: an id is
+ * negative or not below `vocab`; the message names file and position, and all ids in out are below
+ * `vocab`. */
 gyre_status_t model_tokens_read(const model_tokens_t *tokens, uint64_t first, size_t count, size_t vocab,
                                 model_token_t *out);
 
-/* Reads everything: checksums where the format has them, documents in order, every id below `vocab` (0: any that is
- * not negative). *most: the largest id. FORMAT. */
+/* Reads everything and checks it: checksums if the format has them, documents in order, every id below
+ * `vocab` (0: not negative). *most: the largest id. FORMAT. */
 gyre_status_t model_tokens_verify(const model_tokens_t *tokens, size_t vocab, model_token_t *most);
 
-/* What tells these ids from others: of text base_hash64 of all its bytes. Else of names of formats, sizes and content:
- * of gyre's files as their headers say; of others of all bytes up to 64 MiB, beyond of 1,024 pieces of 64 KiB spread
- * evenly over each file, its first and its last among them. */
+/* A hash that identifies the ids. Of text: base_hash64 of all its bytes. Else of formats, sizes and content.
+ * Content of gyre's files: the hashes in their headers. Of other files: all bytes up to 64 MiB; beyond that
+ * 1,024 pieces of 64 KiB spread evenly over each file, its first and its last among them. */
 uint64_t model_tokens_hash(const model_tokens_t *tokens);
 
 /* ---- writing Gyre's own format ------------------------------------------------------------------------------- */
@@ -109,10 +113,10 @@ typedef struct {
     size_t vocab;          /* decides the width: 16 bits up to 65,536 */
     const char *tokenizer; /* cut at MODEL_TOKENS_NAME - 1 bytes */
     uint64_t tokenizer_hash;
-    int64_t eot; /* told in the header; -1: none */
+    int64_t eot; /* written to the header; -1: no such id */
 } model_tokens_header_t;
 
-/* Writes beside `path` (base/file.h) until finish puts it there. INVALID (vocabulary), NO_MEMORY, IO. */
+/* Writes a file next to `path` (base/file.h); finish renames it. INVALID (vocabulary), NO_MEMORY, IO. */
 gyre_status_t model_tokens_create(const char *path, const model_tokens_header_t *header,
                                   model_tokens_writer_t **out);
 /* One more document. INVALID: an id is not below the vocabulary; IO; NO_MEMORY. */

@@ -10,7 +10,8 @@
 #define TOKENS_VOCAB_MOST INT32_MAX /* an id is a model_token_t */
 
 /* Gyre's header: all numbers little-endian. docs/data.md has the table. */
-#define TOKENS_GYRE_MAGIC   "\x89GYT\r\n\x1a\n" /* text mode, 7-bit transfer and cutting show in it */
+/* its bytes show damage by text mode, 7-bit transfer and cutting */
+#define TOKENS_GYRE_MAGIC   "\x89GYT\r\n\x1a\n"
 #define TOKENS_GYRE_VERSION 1
 #define TOKENS_GYRE_HEADER  256
 enum {
@@ -55,15 +56,17 @@ static inline void tokens_put_u64(unsigned char *at, uint64_t value)
     memcpy(at, &value, sizeof value);
 }
 
-/* The format that the first `count` bytes of a file say; AUTO: none. An .idx counts as Megatron's. */
+/* The format that the first `count` bytes of a file identify; AUTO: no format. An .idx counts as
+ * Megatron's. */
 model_tokens_format_t tokens_sniff(const unsigned char *head, size_t count);
 #define TOKENS_SNIFF 12
 
-/* Maps `path` whole as file number tokens->maps, which it becomes. Empty files are FORMAT. */
+/* Maps `path` whole as file number tokens->maps and counts it there. Empty files are FORMAT. */
 gyre_status_t tokens_map(model_tokens_t *tokens, const char *path);
-/* What tokens_map has mapped, the list of parts, but not `tokens` itself. */
+/* Frees what tokens_map has mapped and the list of parts, but not `tokens` itself. */
 void tokens_unmap(model_tokens_t *tokens);
-/* Ids [count] at `at` in file number `file` follow those that are there; joined with the last part if they lie behind it. */
+/* Appends ids [count] at `at` in file number `file`; joins them with the last part if they lie right after
+ * it. */
 gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned char *at, uint64_t count);
 
 /* One more file of the format. */

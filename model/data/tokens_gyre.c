@@ -11,7 +11,8 @@
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
 
-/* Numbers of a header whose checksum is right, against the size of the file: a writer may err, too. */
+/* Checks the numbers of a header whose checksum is right against the size of the file: a writer may err,
+ * too. */
 static gyre_status_t check_extents(const model_tokens_file_t *file, uint64_t count, uint64_t documents,
                                    size_t width)
 {
@@ -118,7 +119,8 @@ struct model_tokens_writer {
     unsigned char header[TOKENS_GYRE_HEADER];
     size_t vocab, width;
     uint64_t count;
-    uint64_t *end; /* [documents], little-endian, owned: first id behind each */
+    /* [documents], little-endian, owned: first id after each */
+    uint64_t *end;
     uint64_t documents, room;
 };
 
@@ -168,7 +170,7 @@ gyre_status_t model_tokens_create(const char *path, const model_tokens_header_t 
                          "%s is not a file: a token file cannot be written to a pipe or device", path);
     }
     unsigned char zeros[TOKENS_GYRE_HEADER] = {0};
-    fwrite(zeros, 1, sizeof zeros, writer->file.out); /* an error stays: finish tells it */
+    fwrite(zeros, 1, sizeof zeros, writer->file.out); /* an error stays: finish returns it */
     *out = writer;
     return GYRE_OK;
 }

@@ -28,7 +28,7 @@ struct model_hf {
 
 /* ---- one file -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of an element. A type that is not here is not read, and says nothing of its tensors' sizes. */
+/* Bytes of an element. A type that is not here is not read, and its tensors' sizes are not checked. */
 static size_t type_bytes(const char *type)
 {
     static const struct {
@@ -48,7 +48,7 @@ static int is_read(const char *type)
     return strcmp(type, "F32") == 0 || strcmp(type, "BF16") == 0 || strcmp(type, "F16") == 0;
 }
 
-/* Bytes of a tensor; 0: its shape is none. */
+/* Computes the bytes of a tensor; 0: the shape is malformed. */
 static int bytes_of(const json_t *shape, size_t element, size_t *bytes)
 {
     *bytes = element;
@@ -339,7 +339,7 @@ static int is_plain(const model_hf_t *hf, const model_param_t *row, model_tensor
            out->row == 0 && out->column == 0 && out->columns == row->shape[1];
 }
 
-/* The range alone. What is behind the tensor is the vocabulary's padding. */
+/* Reads the range alone. Rows after the tensor's are the vocabulary's padding. */
 static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tensor, const model_param_t *row,
                                 size_t first, size_t count, float *to)
 {

@@ -149,7 +149,7 @@ static gyre_status_t write_config(const model_hf_writer_t *w)
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
-/* What a reader would find of an older model, config.json first: without it nobody takes the rest for a model. */
+/* The files of an older model, config.json first: without it a reader does not take the rest for a model. */
 static gyre_status_t remove_older(const char *folder)
 {
     static const char *const names[] = {"config.json", "model.safetensors.index.json", "model.safetensors"};

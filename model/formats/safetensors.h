@@ -1,7 +1,10 @@
-/* model/formats/safetensors.h: the container of tensors that Hugging Face defined: u64 bytes of the header, the header as JSON
- * {name: {dtype, shape, data_offsets}, __metadata__: {...}}, padded so that data begin on 8 bytes, data; little-endian
- * (https://github.com/huggingface/safetensors). What tensors mean is for others: model/formats/weights.h, model/formats/hf.h,
- * optim/checkpoint/shards.h. */
+/* model/formats/safetensors.h: the container of tensors that Hugging Face defined, little-endian
+ * (https://github.com/huggingface/safetensors):
+ *
+ *     u64 bytes of the header | header: JSON {name: {dtype, shape, data_offsets}, __metadata__: {...}} | data
+ *
+ * The header is padded: data begin at a multiple of 8 bytes. Other files know the meaning of tensors:
+ * model/formats/weights.h, model/formats/hf.h, optim/checkpoint/shards.h. */
 #ifndef MODEL_FORMATS_SAFETENSORS_H
 #define MODEL_FORMATS_SAFETENSORS_H
 
@@ -14,38 +17,39 @@
 
 /* ---- writing --------------------------------------------------------------------------------------------------------- */
 
-/* A file that is being written, first as the list of its tensors, then their data. Zeros at the beginning. */
+/* A file that is being written: first the list of its tensors, then their data. Zeros at the beginning. */
 typedef struct {
     json_t *header; /* owned; until the data begin */
-    int bad;        /* there was no memory for it */
-    size_t data;    /* bytes in front of the data, known to ..._begin; before it: of the tensors */
+    int bad;        /* 1: there was no memory for it */
+    size_t data;    /* bytes before the data, set by ..._begin; until then: of the tensors */
     base_file_t file;
     int open;
-    base_hash_t *hash; /* of all bytes so far; NULL: nobody asks */
+    base_hash_t *hash; /* of all bytes so far; NULL: not computed */
     uint64_t bytes;    /* so far */
 } model_safetensors_t;
 
-/* `metadata` (a new reference, an object of texts) in front of the tensors. */
+/* Puts `metadata` (a new reference, an object of texts) before the tensors. */
 void model_safetensors_metadata(model_safetensors_t *to, json_t *metadata);
 /* The next tensor, whose data follow those before it: `bytes` of `dtype`, shape [dims]. */
 void model_safetensors_tensor(model_safetensors_t *to, const char *name, const char *dtype,
                               const size_t *shape, size_t dims, size_t bytes);
-/* Opens the file as base/file.h does and writes the header. NO_MEMORY, IO; then nothing is left to be ended. */
+/* Opens the file as base/file.h does and writes the header. NO_MEMORY, IO; after an error the file is
+ * closed. */
 gyre_status_t model_safetensors_begin(model_safetensors_t *to, const char *path);
 /* Data, in the order of the tensors. IO. */
 gyre_status_t model_safetensors_put(model_safetensors_t *to, const void *data, size_t bytes);
-/* Puts the file in its place; IO. Or gives it up, in any state. Both leave zeros. */
+/* finish: puts the file in its place; IO. drop: discards it, in any state. Both leave zeros. */
 gyre_status_t model_safetensors_commit(model_safetensors_t *to);
 void model_safetensors_abandon(model_safetensors_t *to);
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
-/* An open file; zeros where there is none. */
+/* An open file; zeros if closed. */
 typedef struct {
     char *path; /* owned */
     int fd;
     size_t bytes, data; /* of the file; where its tensors begin */
-    json_t *header;     /* an object; what its members say is not checked */
+    json_t *header;     /* an object; its members are not checked */
 } model_safetensors_file_t;
 
 /* NOT_FOUND, IO, FORMAT, NO_MEMORY; then nothing is open. */

@@ -84,7 +84,7 @@ gyre_status_t model_checkpoint_stream(const char *path, const model_params_t *pa
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
         if (params->row[r].kind == MODEL_HEAD && params->row[r].twin)
             continue;
-        /* rows go on coming where they cannot be written: other ranks take part */
+        /* go on after a failed write: other ranks take part in every row */
         status = get(user, r, writer.canonical);
         if (status == GYRE_OK && open && written == GYRE_OK)
             written = write_row(&writer, &params->row[r]);

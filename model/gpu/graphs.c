@@ -1,6 +1,7 @@
 /* model/gpu/graphs.c: a table of captured work, by key.
  *
- * Captures are of this thread alone (cudaStreamCaptureModeThreadLocal): what other threads ask of events meanwhile is theirs. */
+ * Captures concern this thread alone (cudaStreamCaptureModeThreadLocal): calls of other threads on events do
+ * not disturb them. */
 #include "model/gpu/graphs.h"
 
 #ifdef GYRE_CUDA
@@ -54,7 +55,7 @@ gyre_status_t model_cuda_graphs_create(struct CUstream_st *stream, size_t key_by
 static void drop(model_cuda_graphs_t *g, entry_t *entry)
 {
     if (entry->exec)
-        (void)cudaGraphExecDestroy(entry->exec); /* one that still runs is freed behind its end */
+        (void)cudaGraphExecDestroy(entry->exec); /* if it still runs, CUDA frees it after its end */
     g->count.nodes -= entry->nodes;
     g->entries--;
     free(entry);
@@ -90,7 +91,7 @@ static entry_t *find(model_cuda_graphs_t *g, const void *key)
     return entry;
 }
 
-/* Whoever comes in turns with all others was used at most as many runs ago as there are entries. */
+/* Work that alternates with all others was last used at most as many runs ago as there are entries. */
 static void sweep(model_cuda_graphs_t *g)
 {
     const uint64_t long_ago = LONG_AGO * (uint64_t)g->entries;
@@ -131,7 +132,7 @@ static gyre_status_t remember(model_cuda_graphs_t *g, const void *key)
 
 /* ---- capture -------------------------------------------------------------------------------------------------------------- */
 
-/* *graph and *nodes, or what CUDA says; status: the work's own. */
+/* Returns *graph and *nodes, or CUDA's error; status: the work's own. */
 static cudaError_t capture(model_cuda_graphs_t *g, const model_cuda_work_t *work, cudaGraph_t *graph,
                            gyre_status_t *status)
 {
@@ -169,7 +170,7 @@ static gyre_status_t make(model_cuda_graphs_t *g, entry_t *entry, const model_cu
             memcpy(entry->bytes + g->key_bytes, work->note, g->note_bytes);
         return GYRE_OK;
     }
-    (void)cudaGetLastError(); /* it is told here */
+    (void)cudaGetLastError(); /* clears the error, which is logged here */
     const char *why = rc != cudaSuccess ? cudaGetErrorString(rc) : gyre_last_error();
     if (work->together)
         return status != GYRE_OK
@@ -181,7 +182,7 @@ static gyre_status_t make(model_cuda_graphs_t *g, entry_t *entry, const model_cu
     return GYRE_OK;
 }
 
-/* For one as long as any so far: how long it is, a capture tells. */
+/* Room for a graph as long as the longest so far: only a capture shows its length. */
 static int has_room(model_cuda_graphs_t *g)
 {
     if (!g->full && g->count.nodes + g->longest > g->most)

@@ -1,4 +1,4 @@
-/* model/kernels/choose.c: the choice of an instruction set, and numbers that operators are given. */
+/* model/kernels/choose.c: the choice of an instruction set, and numbers that operators take as arguments. */
 #include <math.h>
 
 #include "model/kernels/kernels.h"

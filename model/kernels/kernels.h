@@ -1,9 +1,9 @@
-/* model/kernels/kernels.h: the arithmetic of the model in float, for several instruction sets. tests/model/f64 compiles the same
- * sources for double, for gradient checks.
+/* model/kernels/kernels.h: the arithmetic of the model in float, for several instruction sets.
+ * tests/model/f64 compiles the same sources for double, for gradient checks.
  *
- * The operators are ours (*.inc here, compiled once per type and instruction set); matrix products are the
- * BLAS's. No operator contracts a*b+c into a fused multiply-add and every sum has a fixed number of lanes, so all
- * instruction sets give the same bits: which one is chosen is a matter of speed only. */
+ * The operators are Gyre's (*.inc here, compiled once per type and instruction set); matrix products are the
+ * BLAS's. No operator contracts a*b+c into a fused multiply-add and every sum has a fixed number of lanes.
+ * All instruction sets thus give the same bits and differ in speed only. */
 #ifndef MODEL_KERNELS_KERNELS_H
 #define MODEL_KERNELS_KERNELS_H
 
@@ -24,16 +24,17 @@ const char *model_isa_name(model_isa_t isa);
 
 /* Holds the BLAS to one thread in this process. Idempotent; models call it when they are created. */
 void model_matmul_init(void);
-/* The kind of processor that the BLAS has kernels for and took: products are the same bits only where it is the same.
- * Static storage. */
+/* The kind of processor whose kernels the BLAS took. Products have the same bits only on processors with the
+ * same kind. Static storage. */
 const char *model_matmul_kind(void);
 
 /* The slope of ALiBi for head h of H (Press et al. 2022): 2^(-8 (h + 1) / H) for a power of two; for others the slopes of the
  * power of two below it, then every second one of the power of two above. */
 double model_alibi_slope(size_t h, size_t H);
 
-/* Which numbers a tensor's dropout takes: a function of the run's seed, the sequence, the step, and the place in the model
- * (layer, and site below 4: 0 the embedding, 1 attention's branch, 2 the MLP's, 3 attention's weights). *below: of 2^32, for a probability. */
+/* The numbers for a tensor's dropout: a function of the run's seed, the sequence, the step, and the place in
+ * the model (layer, and site below 4: 0 the embedding, 1 attention's branch, 2 the MLP's, 3 attention's
+ * weights). *below: of 2^32, for a probability. */
 void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t layer, unsigned site,
                        uint32_t key[4]);
 uint32_t model_dropout_below(double probability);

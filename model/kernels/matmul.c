@@ -1,12 +1,13 @@
-/* model/kernels/matmul.c: the door to the BLAS.
+/* model/kernels/matmul.c: the only caller of the BLAS.
  *
- * OpenBLAS multiplies small matrices where they lie, and copies both into packed panels from a million multiplications on
- * (its "small matrix" kernels, which it has for AVX-512). The products of one sequence are of about that size: copying
- * takes as long as a third of the multiplications. Such a product is therefore cut into tiles of C that stay below; K is never
- * cut, so every element is the sum of the same numbers in the same order. Of the small kernels the one for
- * C = A B^T has half the speed of the others: B is transposed first, a panel at a time.
+ * OpenBLAS multiplies small matrices in place, and copies both into packed panels from a million
+ * multiplications on (its "small matrix" kernels, which it has for AVX-512). The products of one sequence are
+ * of about that size: copying takes as long as a third of the multiplications. Such a product is therefore
+ * cut into tiles of C that stay below that size. K is never cut, so every element is the sum of the same
+ * numbers in the same order. Among the small kernels the one for C = A B^T has half the speed of the others:
+ * B is transposed first, a panel at a time.
  *
- * Which tiles are taken depends on the shape and the BLAS's kernels only, so that equal shapes give equal bits. */
+ * The choice of tiles depends on the shape and the BLAS's kernels only, so equal shapes give equal bits. */
 #include <cblas.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ const char *model_matmul_kind(void)
     return openblas_get_corename();
 }
 
-/* Whether the BLAS took kernels of which it has small ones. */
+/* 1 if the BLAS took kernels for which it has small ones. */
 static int has_small_kernels(void)
 {
     const char *kind = model_matmul_kind();

@@ -1,4 +1,4 @@
-/* model/network/config.c: what a configuration must fulfil, and what its zeros mean. */
+/* model/network/config.c: the rules for a configuration, and the meaning of its zeros. */
 #include <limits.h>
 #include <math.h>
 #include <stddef.h>
@@ -38,14 +38,16 @@ size_t model_config_capacity(const model_config_t *config)
     return slots < 1.0 ? 1 : slots < (double)c.seq ? (size_t)slots : c.seq;
 }
 
-/* ---- the rules: each returns 0 and says in `broken` which one is not kept ----------------------------------------- */
+/* ---- the rules: each returns 0 and names in `broken` the one that is not kept
+ * ------------------------------------- */
 
 #define WHY 160
 typedef struct {
     int quiet; /* in: the search for another value wants no words */
     char why[WHY];
-    size_t vary
-        [2]; /* offsets of fields, another value of which may mend it; 0: none (`vocab`, which never is) */
+    /* offsets of fields, another value of which may be enough; 0: no field (`vocab`, which is never such a
+     * field) */
+    size_t vary[2];
 } broken_t;
 _Static_assert(offsetof(model_config_t, vocab) == 0, "0 names no field that is varied");
 
@@ -65,7 +67,7 @@ static int check_extents(const extent_t *extent, size_t count, broken_t *broken)
     return 1;
 }
 
-/* What is given, of which the rest is made: the arithmetic of model_config_complete stays small. */
+/* The given fields, from which the rest is computed: the arithmetic of model_config_complete stays small. */
 static int check_given(const model_config_t *c, broken_t *broken)
 {
     const extent_t extent[] = {{"vocab", c->vocab, 1, LIMIT},   {"seq", c->seq, 1, LIMIT},

@@ -1,8 +1,8 @@
-/* model/network/config.h: the shape of a decoder and the features that tell one architecture from another.
+/* model/network/config.h: the shape of a decoder and the features that distinguish architectures.
  *
- * A field that is zero means what GPT-2 has; model_config_complete fills in what follows from others. Every feature is an
- * option of one block, so that GPT-2, OPT, BLOOM, GPT-NeoX, LLaMA, GLM, CodeGeeX, MT-NLG and a mixture of experts are
- * configurations, not programs. */
+ * A field that is zero means what GPT-2 has; model_config_complete fills in what follows from others. Every
+ * feature is an option of one block: GPT-2, OPT, BLOOM, GPT-NeoX, LLaMA, GLM, CodeGeeX, MT-NLG and a mixture
+ * of experts are configurations, not programs. */
 #ifndef MODEL_NETWORK_CONFIG_H
 #define MODEL_NETWORK_CONFIG_H
 
@@ -39,7 +39,7 @@ typedef struct {
     double norm_eps;     /* 0: 1e-5 */
     int post_norm;       /* 1: norm(alpha x + f(x)), with no final norm */
     double deepnorm;     /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
-    int embed_norm;      /* LayerNorm behind the embedding (BLOOM) */
+    int embed_norm;      /* LayerNorm after the embedding (BLOOM) */
     double embed_shrink; /* gradient of the token embedding is scaled by this (GLM-130B: 0.1); 0: 1 */
 
     model_act_t act;
@@ -50,25 +50,27 @@ typedef struct {
     int prefix;    /* the mask is open within a sequence's prefix (GLM) */
     int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
 
-    size_t experts;      /* E; 0: a dense MLP */
-    size_t top_k;        /* experts per token; 0: 2 */
-    double capacity;     /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
-    double balance;      /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: none */
-    double dropout;      /* probability, of embeddings and both residual branches; 0: none */
+    size_t experts;  /* E; 0: a dense MLP */
+    size_t top_k;    /* experts per token; 0: 2 */
+    double capacity; /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
+    /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: no such loss */
+    double balance;
+    double dropout;      /* probability, of embeddings and both residual branches; 0: no dropout */
     double attn_dropout; /* the same of attention's weights */
     double init_std;     /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */
 } model_config_t;
 
-/* Checks every extent and every divisibility. INVALID names the value and, where another value of one field is the way out, the
- * nearest: with it alone the configuration is accepted (heads of q, k and v that are as many stay as many). */
+/* Checks every extent and every divisibility. INVALID names the value. If another value of one field is
+ * enough, it also names the nearest one: with it alone the configuration is accepted (if q, k and v have as
+ * many heads, they keep as many). */
 gyre_status_t model_config_check(const model_config_t *config);
-/* The same without a word: 1 or 0. */
+/* The same without an error text: 1 or 0. */
 int model_config_works(const model_config_t *config);
-/* The same of a file, which the message names. */
+/* The same for a file, which the message names. */
 gyre_status_t model_config_check_of(const model_config_t *config, const char *where);
 /* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without experts. */
 size_t model_config_capacity(const model_config_t *config);
-/* `config` with zeros replaced by what they mean. */
+/* `config` with zeros replaced by their meaning. */
 model_config_t model_config_complete(const model_config_t *config);
 
 #endif

@@ -1,7 +1,9 @@
-/* model/network/count.h: how many parameters a model has, and where, without building its table once per layout.
+/* model/network/count.h: the number of parameters of a model and of its parts, without building its table
+ * once per layout.
  *
- * The layers of a model are alike, so the table of a model of one layer (model/network/params.h) tells all of them: what a rank
- * holds is a sum of a few counts, for any tensor-parallel degree and any run of layers. */
+ * The layers of a model are alike, so the table of a model of one layer (model/network/params.h) describes
+ * all of them. A rank's number is a sum of a few counts, for any tensor-parallel degree and any run of
+ * layers. */
 #ifndef MODEL_NETWORK_COUNT_H
 #define MODEL_NETWORK_COUNT_H
 
@@ -14,31 +16,32 @@ typedef struct {
 
 typedef struct {
     model_part_t layer; /* of one layer */
-    model_part_t top;   /* what the last layer has besides (config.top_query) */
-    model_part_t embed; /* token and learned position embeddings, norm behind them */
+    model_part_t top;   /* what the last layer has in addition (config.top_query) */
+    model_part_t embed; /* token and learned position embeddings, norm after them */
     model_part_t norm;  /* final norm */
-    model_part_t head;  /* the matrix of the logits; tied: a copy where the embedding is not */
-    size_t idle;        /* of one layer: what a token does not meet, (E - top_k) experts */
+    model_part_t head;  /* the matrix of the logits; tied: a copy on a stage without the embedding */
+    size_t idle;        /* of one layer: what a token does not use, (E - top_k) experts */
     size_t layers;
     int tied;
 } model_count_t;
 
-/* INVALID (model_config_check), OVERFLOW, NO_MEMORY. config.leaves plays no part but for the padding of the vocabulary. */
+/* INVALID (model_config_check), OVERFLOW, NO_MEMORY. config.leaves matters only for the padding of the
+ * vocabulary. */
 gyre_status_t model_count(const model_config_t *config, model_count_t *out);
 
 /* Parameters of the model; a tied head counts once. */
 size_t model_count_total(const model_count_t *count);
-/* Those that take part in a token's pass: less in a mixture of experts. */
+/* Those that take part in a token's pass: fewer in a mixture of experts. */
 size_t model_count_active(const model_count_t *count);
 
-/* What a pipeline stage holds. */
+/* The part of a model on a pipeline stage. */
 typedef struct {
     size_t layers;
     int embed, head; /* 1: the embeddings; final norm and head */
     int top;         /* 1: the model's last layer is among `layers` */
 } model_holds_t;
-/* Elements of one rank's flat buffer of weights (model_params_slice's total): `tp` ranks share the cut parts. A tied head
- * beside its embedding takes no place of its own. */
+/* Elements of one rank's flat buffer of weights (model_params_slice's total): `tp` ranks share the cut parts.
+ * A tied head on the stage of its embedding takes no place of its own. */
 size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp);
 
 #endif

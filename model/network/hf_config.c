@@ -31,8 +31,8 @@ static const key_t_ *find_key(const char *name)
     return NULL;
 }
 
-/* 1 if a file of the family may say so: all have the names of `keys` in common, but a field that none of the family's
- * own keys stands for is no choice there. */
+/* 1 if a file of the family may set `field`. All families share the names of `keys`, but a field without a
+ * key of the family's own has no choice there. */
 static int family_has(const family_t *family, const char *field)
 {
     for (size_t i = 0; i < sizeof family->writes / sizeof family->writes[0] && family->writes[i]; i++)
@@ -517,7 +517,7 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
     return object;
 }
 
-/* What `object` means; 0: it is none. */
+/* Reads `object` back; 0: it is not a valid configuration. */
 static int read_back(model_family_t family, const json_t *object, model_config_t *out)
 {
     gyre_status_t status = read_family(out, family, object, model_hf_unheard);
@@ -525,7 +525,7 @@ static int read_back(model_family_t family, const json_t *object, model_config_t
     return status == GYRE_OK;
 }
 
-/* 1: the family's own keys tell all of `c` that files of weights depend on. */
+/* 1: the family's own keys express all fields of `c` that files of weights depend on. */
 static int can_say(model_family_t family, const model_config_t *c)
 {
     model_config_t back = {0};
@@ -537,7 +537,7 @@ static int can_say(model_family_t family, const model_config_t *c)
     return ok;
 }
 
-/* Fields that mean nothing without others get their defaults, so that they are no difference. */
+/* Gives fields that mean nothing without others their defaults, so they make no difference. */
 static model_config_t plain(const model_config_t *config)
 {
     model_config_t c = *config;

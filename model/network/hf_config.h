@@ -6,7 +6,7 @@
  *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and hidden_act
  *                    "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm" is another model.
  *     codegeex       CodeGeeX (Zheng et al. 2023); keys as of gpt2; n_layer counts the top query layer
- *     megatron_gpt   MT-NLG and whatever Megatron-LM trains; keys as of gpt2, or Megatron's own: num_layers, hidden_size,
+ *     megatron_gpt   MT-NLG and other models of Megatron-LM; keys as of gpt2, or Megatron's own: num_layers, hidden_size,
  *                    num_attention_heads, ffn_hidden_size, kv_channels, num_query_groups, max_position_embeddings,
  *                    position_embedding_type (learned_absolute, rope, alibi, none), rotary_percent, rotary_base,
  *                    rotary_interleaved, normalization (LayerNorm, RMSNorm), swiglu, add_bias_linear,
@@ -14,12 +14,12 @@
  *                    moe_expert_capacity_factor
  *     gyre           any combination: keys are the fields of model_config_t
  *
- * Keys go by all the names that these families have for the same thing (hidden_size is n_embd), since `transformers`
- * takes them so, too. An object "gyre" beside them sets any field of model_config_t by its own name and has the last
- * word: {"model_type": "llama", ..., "gyre": {"leaves": 2, "capacity": 1.5}}; `transformers` ignores it.
- * A key that changes what the model computes has a value that Gyre has, or it is an error; keys that change nothing
- * (token ids, dtype, versions) are passed over. A key that is absent has the default of `transformers`, but for dropout:
- * absent, there is none. */
+ * A key may have any of the names that these families have for the same thing (hidden_size is n_embd), since
+ * `transformers` accepts them, too. A further object "gyre" sets any field of model_config_t by its own name
+ * and wins: {"model_type": "llama", ..., "gyre": {"leaves": 2, "capacity": 1.5}}; `transformers` ignores it.
+ * A key that changes what the model computes must have a value that Gyre supports, or it is an error. Keys
+ * that change nothing (token ids, dtype, versions) are ignored. A key that is absent has the default of
+ * `transformers`, except dropout, whose default here is 0. */
 #ifndef MODEL_NETWORK_HF_CONFIG_H
 #define MODEL_NETWORK_HF_CONFIG_H
 
@@ -27,7 +27,7 @@
 
 #include "model/network/config.h"
 
-/* A family of architectures: what a file of it can say. */
+/* A family of architectures: what its files can express. */
 typedef enum {
 #define FAMILY(id, type, names, ...) MODEL_FAMILY_##id,
 #include "model/network/families.def"
@@ -37,17 +37,19 @@ typedef enum {
 
 /* Its "model_type". Static storage. */
 const char *model_family_name(model_family_t family);
-/* The first family, in the order above, whose files can say what `config` is. Where several can (a GPT-2 without
+/* The first family, in the order above, whose files can express `config`. If several can (a GPT-2 without
  * biases has no other name than "gyre"), the choice depends on `config` alone. */
 model_family_t model_config_family(const model_config_t *config);
 
-/* `object`: what config.json holds; `where` names it in errors. *out is complete but for `leaves` == 0, which becomes the
- * largest of 4, 2, 1 that divides heads, kv_heads and ffn or experts; it has passed model_config_check.
- * UNSUPPORTED: a model_type or a value that Gyre lacks (the text names key, value and what there is). FORMAT: a value of
- * another type, a key that is missing or contradicts another. INVALID: model_config_check. */
+/* `object`: the content of config.json; `where` names it in errors. *out is complete and has passed
+ * model_config_check. `leaves` == 0 becomes the largest of 4, 2, 1 that divides heads, kv_heads and ffn or
+ * experts.
+ *  - UNSUPPORTED: a model_type or a value that Gyre lacks (the text names key, value and the supported ones)
+ *  - FORMAT: a value of another type, a key that is missing or contradicts another
+ *  - INVALID: model_config_check */
 gyre_status_t model_config_from_json(const json_t *object, const char *where, model_config_t *out);
-/* config.json of model_config_family(config), with "architectures" where `transformers` has a class: a new reference.
- * Read back it gives the same configuration (completed). NO_MEMORY. */
+/* Makes config.json of model_config_family(config), with "architectures" if `transformers` has a class: a new
+ * reference. Reading it gives the same configuration (completed). NO_MEMORY. */
 gyre_status_t model_config_to_json(const model_config_t *config, json_t **out);
 
 /* The largest of 4, 2, 1 that divides what leaves must divide. */

@@ -1,4 +1,4 @@
-/* model/network/names.c: the names of every family, and where a file's elements lie in a row. */
+/* model/network/names.c: the names of every family, and the positions of a file's elements in a row. */
 #include "model/network/names.h"
 
 #include <stdio.h>

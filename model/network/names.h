@@ -1,9 +1,11 @@
-/* model/network/names.h: what Hugging Face calls each row of the parameter table, and how its files hold it.
+/* model/network/names.h: Hugging Face's name for each row of the parameter table, and the row's form in
+ * files.
  *
- * A row is one matrix [in, out] or one vector; a family's files may hold it turned ([out, in], all but GPT-2), in pieces
- * (q, k, v apart), with q, k, v side by side per head (BLOOM, GPT-NeoX), or expert by expert. A piece is one tensor of a
- * file and the block of the row-major whole that it fills. Families that `transformers` does not have (model/network/hf_config.h)
- * hold each row in one tensor as it is, under GPT-2's names. */
+ * A row is one matrix [in, out] or one vector. A family's files may hold it transposed ([out, in], all but
+ * GPT-2), in pieces (q, k, v in tensors of their own), with q, k, v side by side per head (BLOOM, GPT-NeoX),
+ * or expert by expert. A piece is one tensor of a file and the block of the row-major whole that it fills.
+ * Families that `transformers` does not have (model/network/hf_config.h) hold each row in one tensor as it
+ * is, under GPT-2's names. */
 #ifndef MODEL_NETWORK_NAMES_H
 #define MODEL_NETWORK_NAMES_H
 
@@ -12,7 +14,7 @@
 
 #define MODEL_NAME_MAX 80
 
-/* The name of a row that the table gives it: that of its tensor, or for a row in pieces one that stands for all of them
+/* The table's name of a row: that of its tensor, or for a row in pieces one for all of them
  * ("model.layers.0.self_attn.qkv_proj.weight"). `name` has MODEL_NAME_MAX bytes. */
 void model_row_name(model_family_t family, model_kind_t kind, size_t layer, char *name);
 
@@ -30,12 +32,12 @@ typedef struct {
     size_t heads, head_dim; /* of MODEL_ORDER_BY_HEAD */
 } model_tensor_t;
 
-/* Piece i of a row of a table of `family` (model_config_family): 1, or 0 behind the last one. A tied head has none.
- * Rows of the vocabulary behind `vocab` are in no file: they are zero. */
+/* Piece i of a row of a table of `family` (model_config_family): 1, or 0 after the last one. A tied head has
+ * no pieces. Rows of the vocabulary from `vocab` on are in no file: they are zero. */
 int model_row_tensor(const model_params_t *params, model_family_t family, const model_param_t *row, size_t i,
                      model_tensor_t *out);
 
-/* The piece's elements between file order and the row-major whole, `ld` elements a row. */
+/* Copies the piece's elements between file order and the row-major whole, `ld` elements a row. */
 void model_tensor_to_whole(const model_tensor_t *tensor, const float *file, float *whole, size_t ld);
 void model_tensor_from_whole(const model_tensor_t *tensor, float *file, const float *whole, size_t ld);
 

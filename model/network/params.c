@@ -358,7 +358,7 @@ void model_param_from_file(const model_param_t *row, const float *file, float *c
     }
 }
 
-/* What tells a row from others, in every layout and for any number of layers. A tied head begins as its embedding. */
+/* Identifies a row in every layout and for any number of layers. A tied head begins as its embedding. */
 static uint32_t random_stream(const model_param_t *row)
 {
     model_kind_t kind = row->kind == MODEL_HEAD && row->twin ? MODEL_WTE : row->kind;

@@ -1,13 +1,15 @@
-/* model/network/params.h: the parameter table: one row per parameter; nothing else knows parameter names (design, idea 6).
+/* model/network/params.h: the parameter table: one row per parameter; no other code knows parameter names
+ * (design, idea 6).
  *
- * Rows stand in the order in which backward finishes them: head, final norm, the layers from the top, each from its
- * output to its input, then the embeddings. Parameters lie back to back in that order in one flat buffer, so a range of
- * rows is a range of memory, and a bucket is both.
+ * Rows stand in the order in which backward finishes them: head, final norm, the layers from the top, each
+ * from its output to its input, then the embeddings. Parameters lie back to back in that order in one flat
+ * buffer. A range of rows is thus a range of memory, and a bucket is both.
  *
- * A row that tensor parallelism cuts is stored leaf by leaf (config.leaves of them): leaf k is what rank k would hold
- * if every leaf had a rank of its own, row-major by itself. So what any rank holds of any row is one range of elements of
- * the canonical row, and shards of optimiser state, checkpoints and hashes are such ranges, whatever the layout.
- * model_param_to_file and _from_file turn a canonical row into the order of Hugging Face's files and back. */
+ * A row that tensor parallelism cuts is stored leaf by leaf (config.leaves of them): leaf k is what rank k
+ * would hold if every leaf had a rank of its own, row-major by itself. Any rank's part of any row is thus one
+ * range of elements of the canonical row. Shards of optimiser state, checkpoints and hashes are such ranges,
+ * in every layout. model_param_to_file and _from_file convert a canonical row into the order of Hugging
+ * Face's files and back. */
 #ifndef MODEL_NETWORK_PARAMS_H
 #define MODEL_NETWORK_PARAMS_H
 
@@ -18,7 +20,8 @@
 
 #include "model/network/config.h"
 
-/* Kinds before MODEL_LAYER_KINDS occur at most once per layer. F' is F, or 2 F where the MLP is gated (gate, up). */
+/* Kinds before MODEL_LAYER_KINDS occur at most once per layer. F' is F, or 2 F if the MLP is gated (gate,
+ * up). */
 typedef enum {
     MODEL_MLP_PROJ_W,    /* [F, C] (Conv1D: [in, out], as GPT-2 stores every product) */
     MODEL_MLP_PROJ_B,    /* [C] */
@@ -58,7 +61,7 @@ typedef struct {
     char name
         [80]; /* Hugging Face's for this architecture: "transformer.h.0.attn.c_attn.weight" (model/network/names.h) */
     model_kind_t kind;
-    int layer;   /* 0 .. L-1; -1: before the first (embeddings); L: behind the last (final norm, head) */
+    int layer;   /* 0 .. L-1; -1: before the first (embeddings); L: after the last (final norm, head) */
     size_t dims; /* 1 or 2 */
     size_t
         shape[2]; /* of the whole row, in Hugging Face's GPT-2 order [in, out]; shape[1] is 1 for dims == 1 */
@@ -66,7 +69,7 @@ typedef struct {
     size_t
         parts; /* pieces side by side along `cut`, each cut by itself: 3 for q, k, v; 2 for gate, up; else 1 */
     size_t part[MODEL_PARTS]; /* their extents */
-    size_t leaves;            /* G of the whole row; 1 where it is not cut */
+    size_t leaves;            /* G of the whole row; 1 if it is not cut */
     size_t leaf_count;        /* elements of a leaf */
 
     size_t global; /* row of the whole table */
@@ -75,8 +78,9 @@ typedef struct {
     size_t offset; /* of its first element in the flat buffer of weights */
     size_t grad;   /* the same in a flat buffer of gradients */
 
-    /* A tied head is no weight of its own: MODEL_NONE, or on a slice that holds both the local row of the token embedding,
-     * whose offset it shares; its gradient is added to that row's when both are sums over the whole batch. */
+    /* A tied head is not a weight of its own. MODEL_NONE, or on a slice that holds both the local row of the
+     * token embedding, whose offset it shares. Its gradient is added to that row's when both are sums over
+     * the whole batch. */
     size_t alias;
     int twin; /* 1: the token embedding or the head of a tied model: both hold the same weights, and one gradient */
 
@@ -90,15 +94,15 @@ typedef struct {
     size_t rows;
     model_param_t *row; /* [rows] */
     size_t total;       /* elements of the flat buffer of weights */
-    size_t grad_total;  /* elements of the gradients: total, and a tied head beside its embedding */
+    size_t grad_total;  /* elements of the gradients: total, and a tied head on the slice of its embedding */
 } model_params_t;
 
 /* Builds the table. INVALID (model_config_check), OVERFLOW, NO_MEMORY. Freed by model_params_destroy. */
 gyre_status_t model_params_create(const model_config_t *config, model_params_t **out);
 void model_params_destroy(model_params_t *params);
 
-/* What one rank holds: its tensor-parallel leaves [tp_rank G / tp_size, + G / tp_size) of the layers whose `has` is 1
- * ([L]), the embeddings with `embed`, head and final norm with `head`. */
+/* The part of the model on one rank: its tensor-parallel leaves [tp_rank G / tp_size, + G / tp_size) of the
+ * layers whose `has` is 1 ([L]), the embeddings with `embed`, head and final norm with `head`. */
 typedef struct {
     size_t tp_rank, tp_size;  /* tp_size divides config.leaves */
     const unsigned char *has; /* [L]; NULL: all */
@@ -108,23 +112,24 @@ typedef struct {
 gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
                                  model_params_t **out);
 
-/* The row of `kind`, MODEL_NONE if the table has none; `layer` is ignored for kinds that occur once. */
+/* The row of `kind`, or MODEL_NONE; `layer` is ignored for kinds that occur once. */
 size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t layer);
 
-/* Initial values of every row into flat [total]: each element is a function of (seed, row of the whole table, element of the
- * canonical row in the file's order) only, so every layout begins with the same bits.
- * Matrices are normal with GPT-2's deviation, 0.02 at its width of 768, and for other widths 0.02 sqrt(768 / hidden),
- * which keeps products at the same scale (narrow models learn markedly sooner with it). The two projections into the
- * residual stream are scaled by 1/sqrt(2 L), as GPT-2's are. */
+/* Writes initial values of every row into flat [total]. Each element is a function of (seed, row of the whole
+ * table, element of the canonical row in the file's order) only, so every layout begins with the same bits.
+ * Matrices are normal with GPT-2's deviation, 0.02 at its width of 768, and for other widths 0.02 sqrt(768 /
+ * hidden), which keeps products at the same scale (narrow models learn markedly sooner with it). The two
+ * projections into the residual stream are scaled by 1/sqrt(2 L), like GPT-2's. */
 void model_params_init(const model_params_t *params, uint64_t seed, float *flat);
 /* The same for elements [first, first + count) of one canonical row. */
 void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out);
 
-/* Where element i of a canonical row (0 <= i < leaves * leaf_count) lies in the row-major whole [shape[0], shape[1]]. */
+/* The index of element i of a canonical row (0 <= i < leaves * leaf_count) in the row-major whole [shape[0],
+ * shape[1]]. */
 size_t model_param_place(const model_param_t *row, size_t i);
-/* How many elements from i on lie behind one another there, too: at least 1. */
+/* The number of elements from i on that are contiguous there, too: at least 1. */
 size_t model_param_run(const model_param_t *row, size_t i);
-/* The whole canonical row [leaves * leaf_count] into the row-major whole, and back. */
+/* Copies the whole canonical row [leaves * leaf_count] into the row-major whole, and back. */
 void model_param_to_file(const model_param_t *row, const float *canonical, float *file);
 void model_param_from_file(const model_param_t *row, const float *file, float *canonical);
 

@@ -1,10 +1,10 @@
-/* model/network/routed.h: what is told of a mixture of experts. */
+/* model/network/routed.h: statistics of a mixture of experts. */
 #ifndef MODEL_NETWORK_ROUTED_H
 #define MODEL_NETWORK_ROUTED_H
 
 #include <stddef.h>
 
-/* What a layer's router did with a sequence. */
+/* A layer router's result for a sequence. */
 typedef struct {
     double balance; /* its balance loss, times config.balance */
     size_t dropped; /* choices, of T top_k, that found their expert full */

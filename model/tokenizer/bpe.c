@@ -1,8 +1,9 @@
 /* model/tokenizer/bpe.c: pieces to tokens.
  *
- * A piece is a linked list of tokens, at first one per byte, named by their first byte. A heap holds the neighbours that may
- * be merged, by (rank, place); what a merge has changed meanwhile is noticed when it comes up, by the rank noted at its
- * place. So a piece of n bytes takes O(n log n), whatever its form. Short pieces that have been seen are remembered. */
+ * A piece is a linked list of tokens, at first one per byte, each identified by its first byte. A heap holds
+ * the neighbours that may be merged, by (rank, place). When an entry comes up, the rank noted at its place
+ * shows whether a merge has changed it meanwhile. A piece of n bytes takes O(n log n) in any case. Short
+ * pieces that have been seen are cached. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ typedef struct {
 
 typedef struct {
     uint32_t id, before, next; /* neighbours' places; NOWHERE at the ends */
-    uint32_t rank; /* of the merge with the next; TOKENIZER_NONE: none, or not a token's place any more */
+    /* of the merge with the next; TOKENIZER_NONE: no merge, or not a token's place any more */
+    uint32_t rank;
 } node_t;
 
 struct model_encoder {
@@ -213,7 +215,7 @@ static gyre_status_t take_piece(void *user, const unsigned char *piece, size_t b
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------ */
 
-/* The longest added token that stands at `text`; NULL: none does. */
+/* The longest added token at `text`; NULL: no such token. */
 static const tokenizer_added_t *added_at(const model_tokenizer_t *t, const unsigned char *text, size_t bytes)
 {
     for (size_t i = 0; i < t->added_count; i++)

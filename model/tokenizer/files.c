@@ -15,7 +15,7 @@ static gyre_status_t add_end_of_text(model_tokenizer_t *tokenizer, const char *p
     return tokenizer_add(tokenizer, path, id, end_of_text, sizeof end_of_text - 1, 1);
 }
 
-/* A line without its end; *at moves behind it. 0: there is none. */
+/* A line without its end; *at moves after it. 0: there is no line. */
 static int next_line(const char **at, const char *end, const char **line, size_t *length)
 {
     if (*at >= end)
@@ -29,7 +29,8 @@ static int next_line(const char **at, const char *end, const char **line, size_t
     return 1;
 }
 
-/* ---- merges.txt: id 256 + n is what line n makes; ids 0 .. 255 are bytes in the order of their letters ----------------- */
+/* ---- merges.txt: line n makes id 256 + n; ids 0 .. 255 are bytes in the order of their letters
+ * -------------------------- */
 
 /* Letters to bytes; count, or 0. */
 static size_t unletter(const char *word, size_t length, unsigned char *out, size_t room)
@@ -65,7 +66,7 @@ typedef struct {
     size_t left, all;
 } merge_line_t;
 
-/* 0: the line is no merge. */
+/* 0: the line is not a merge. */
 static int parse_merge(const char *line, size_t length, merge_line_t *out)
 {
     const char *space = memchr(line, ' ', length);

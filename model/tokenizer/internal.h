@@ -9,14 +9,14 @@
 #include "base/utf8.h"
 #include "model/tokenizer/tokenizer.h"
 
-#define TOKENIZER_IDS    ((size_t)1 << 22) /* more are no vocabulary but an error */
+#define TOKENIZER_IDS    ((size_t)1 << 22) /* a larger id is an error */
 #define TOKENIZER_MERGES ((size_t)1 << 23)
 #define TOKENIZER_NONE   UINT32_MAX
 
 typedef struct {
     uint32_t at, count; /* bytes in the blob */
     int there;          /* it exists */
-    int special;        /* never comes of text */
+    int special;        /* never made from text */
 } tokenizer_token_t;
 
 typedef struct {
@@ -37,18 +37,18 @@ struct model_tokenizer {
     int64_t eot;
     uint64_t hash;
     uint32_t byte_id[256];
-    /* bytes -> id, of what may come of text: open addressing, TOKENIZER_NONE is empty */
+    /* bytes -> id, of tokens that text may give: open addressing, TOKENIZER_NONE is empty */
     uint32_t *by_bytes; /* [slots] */
     size_t slots, longest;
-    /* Merges of a list: pair -> rank, which is its number; without a list any neighbours merge whose bytes together are
-     * a token, and the rank is its id. */
+    /* Merges of a list: pair -> rank, which is its number. Without a list any neighbours merge whose joined
+     * bytes are a token, and the rank is that token's id. */
     size_t merges;
-    uint32_t *merged;    /* [merges]: id that comes of it */
+    uint32_t *merged;    /* [merges]: id of the result */
     uint64_t *pair;      /* [pair_slots]: left id << 32 | right id */
     uint32_t *pair_rank; /* [pair_slots]; TOKENIZER_NONE: empty */
     size_t pair_slots;
     int whole_first; /* a piece that is a token is not taken apart */
-    /* added tokens that come of text before it is cut: [added], longest first */
+    /* added tokens that are taken from text before it is cut: [added], longest first */
     tokenizer_added_t *added;
     size_t added_count;
     tokenizer_split_t *split; /* NULL: text is one piece */
@@ -58,15 +58,16 @@ struct model_tokenizer {
 uint32_t tokenizer_letter(unsigned byte);
 int tokenizer_unletter(uint32_t letter);
 
-/* Token `id` has these bytes. FORMAT: it has others, or is out of range; `path` is for the message. */
+/* Gives token `id` these bytes. FORMAT: it has others, or is out of range; `path` is for the message. */
 gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size_t id, const void *bytes,
                             size_t count, int special);
-/* When all tokens are there: the map of bytes. FORMAT: a byte has no token, or two ids have the same bytes and both may
- * come of text. */
+/* Builds the map of bytes when all tokens are there. FORMAT: a byte has no token, or two ids that text may
+ * give have the same bytes. */
 gyre_status_t tokenizer_index(model_tokenizer_t *tokenizer, const char *path);
-/* Id of what may come of text; TOKENIZER_NONE. */
+/* The id of a token that text may give; TOKENIZER_NONE. */
 uint32_t tokenizer_lookup(const model_tokenizer_t *tokenizer, const unsigned char *bytes, size_t count);
-/* Room for merges 0 .. most - 1, behind tokenizer_index; then each in turn. FORMAT: the pair has come before. */
+/* Room for merges 0 .. most - 1, after tokenizer_index; then each in turn. FORMAT: the pair has come
+ * before. */
 gyre_status_t tokenizer_merges(model_tokenizer_t *tokenizer, size_t most);
 gyre_status_t tokenizer_merge(model_tokenizer_t *tokenizer, const char *path, uint32_t left, uint32_t right);
 /* Rank of a pair in the list; TOKENIZER_NONE. */
@@ -80,10 +81,10 @@ gyre_status_t tokenizer_read_json(model_tokenizer_t *tokenizer, const char *path
 
 /* ---- pieces --------------------------------------------------------------------------------------------------- */
 
-/* Names of patterns: gpt2, cl100k, o200k. NULL: there is none. */
+/* Names of patterns: gpt2, cl100k, o200k. NULL: unknown. */
 const char *tokenizer_pattern(const char *name);
-/* Appends a step: text is cut at the matches of the pattern; what lies between two matches is a piece, too. FORMAT: it is no
- * pattern of PCRE2. `path` is for the message. */
+/* Appends a step: text is cut at the matches of the pattern; the text between two matches is a piece, too.
+ * FORMAT: PCRE2 does not accept the pattern. `path` is for the message. */
 gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, const char *pattern);
 void tokenizer_split_destroy(tokenizer_split_t *split);
 uint64_t tokenizer_split_hash(const tokenizer_split_t *split, uint64_t hash);
@@ -91,8 +92,8 @@ uint64_t tokenizer_split_hash(const tokenizer_split_t *split, uint64_t hash);
 typedef struct tokenizer_cutter tokenizer_cutter_t; /* one thread's */
 gyre_status_t tokenizer_cutter_create(const tokenizer_split_t *split, tokenizer_cutter_t **out);
 void tokenizer_cutter_destroy(tokenizer_cutter_t *cutter);
-/* Calls take(user, piece, bytes) for each piece of the text, in order, until one fails. Runs of bytes that are not UTF-8
- * are pieces; the text ends in front of them and begins anew behind them. */
+/* Calls take(user, piece, bytes) for each piece of the text, in order, until one fails. Runs of bytes that
+ * are not UTF-8 are pieces; the text ends before them and begins anew after them. */
 typedef gyre_status_t (*tokenizer_take_fn)(void *user, const unsigned char *piece, size_t bytes);
 gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, const unsigned char *text, size_t bytes,
                             tokenizer_take_fn take, void *user);

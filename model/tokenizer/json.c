@@ -1,6 +1,6 @@
-/* model/tokenizer/json.c: Hugging Face's tokenizer.json, as far as it is byte-level BPE. What would make text lose bytes
- * (normalizers), or tokens of another kind, is refused. Post-processors, which only add special tokens around a whole text,
- * are not applied. */
+/* model/tokenizer/json.c: Hugging Face's tokenizer.json, as far as it is byte-level BPE. Normalizers, which
+ * could make text lose bytes, and tokens of another kind are refused. Post-processors, which only add special
+ * tokens around a whole text, are not applied. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static gyre_status_t check_model(const char *path, const json_t *model)
 {
     const char *const type = type_of(model);
     const json_t *value;
-    /* old files say no type, and are BPE where they have merges */
+    /* old files have no type, and are BPE if they have merges */
     if (*type ? strcmp(type, "BPE") != 0 : !json_object_get(model, "merges"))
         return gyre_fail(GYRE_ERR_INVALID,
                          "%s: the model is %s: byte-level BPE is supported, and no other kind of tokenizer",
@@ -124,7 +124,7 @@ static gyre_status_t check_rest(const char *path, const json_t *all)
 
 /* ---- tokens ----------------------------------------------------------------------------------------------------------- */
 
-/* A word in GPT-2's letters as bytes; 0: it is none. */
+/* A word in GPT-2's letters as bytes; 0: not such a word. */
 static int to_bytes(const char *word, size_t length, unsigned char *out, size_t room, size_t *count)
 {
     *count = 0;

@@ -46,14 +46,14 @@ const char *tokenizer_pattern(const char *name)
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}" \
     "\\x{3000}"
 
-/* Why the escape \c is refused, whose meaning differs between engines; NULL: it is not. */
+/* The reason to refuse the escape \c, whose meaning differs between engines; NULL: it is accepted. */
 static const char *refuse_escape(char c, int depth)
 {
     if (!c)
         return "it ends with \\";
     if (c == 'S' && depth > 0)
         return "\\S within [] is not supported";
-    if (c == 'b' && depth > 0) /* backspace, for everybody */
+    if (c == 'b' && depth > 0) /* backspace, in every engine */
         return NULL;
     return strchr("wWbBhHvVRXZGKNOyYQE", c)
                ? "\\w, \\b, \\h and what else differs between engines is not supported"
@@ -72,8 +72,9 @@ static const char *refuse_outside(const char *p)
     return NULL;
 }
 
-/* The pattern as PCRE2 is to see it; caller frees. Patterns of tokenizer.json are Oniguruma's: \s and \S are spelt out, sets
- * within sets, which are their union, are joined, and what means something else in PCRE2 is refused. NULL: *why. */
+/* The pattern in PCRE2's syntax; caller frees. Patterns of tokenizer.json are Oniguruma's: \s and \S are
+ * spelt out, sets within sets, which are their union, are joined, and constructs with another meaning in
+ * PCRE2 are refused. NULL: *why. */
 static char *spell_out(const char *pattern, const char **why)
 {
     size_t room = strlen(pattern) * (sizeof SPACES + 4) + 1, used = 0;
@@ -198,7 +199,7 @@ void tokenizer_cutter_destroy(tokenizer_cutter_t *cutter)
     free(cutter);
 }
 
-/* The next match at or behind `from`, if it is of more than nothing: from *begin to *end. 0: there is none; below: the
+/* The next match at or after `from` that is not empty: from *begin to *end. 0: there is no match; below: the
  * matcher gave up. */
 static int next_match(tokenizer_cutter_t *cutter, size_t step, const unsigned char *text, size_t bytes,
                       size_t from, size_t *begin, size_t *end)

@@ -3,14 +3,15 @@
  *   bytes           256 ids, one per byte
  *   gpt2:FILE       GPT-2: FILE is merges.txt (vocab.bpe), or r50k_base.tiktoken
  *   cl100k:FILE, o200k:FILE    a .tiktoken file with the patterns of those names
- *   FILE            tokenizer.json of Hugging Face (byte-level BPE), or merges.txt, or a .tiktoken file whose name says the
- *                   pattern
+ *   FILE            tokenizer.json of Hugging Face (byte-level BPE), or merges.txt, or a .tiktoken file whose name
+ *                   includes the pattern's
  *
- * A text is cut into pieces by a pattern (PCRE2, Unicode), and each piece becomes tokens by byte-pair encoding: of all
- * neighbours that may be merged, those of the lowest rank are, the leftmost first, until none is left (Sennrich et al.,
- * "Neural machine translation of rare words with subword units", ACL 2016, on bytes). O(n log n) for a piece of n bytes.
- * Decoding gives back the bytes of every text, valid UTF-8 or not. docs/data.md says what of tokenizer.json is refused, and
- * what bytes that are not UTF-8 become. */
+ * A text is cut into pieces by a pattern (PCRE2, Unicode), and each piece becomes tokens by byte-pair
+ * encoding. Among all neighbours that may be merged, those of the lowest rank are merged, the leftmost first,
+ * until there are no more (Sennrich et al., "Neural machine translation of rare words with subword units",
+ * ACL 2016, on bytes). O(n log n) for a piece of n bytes. Decoding gives back the bytes of every text, valid
+ * UTF-8 or not. docs/data.md lists what is refused in tokenizer.json, and the tokens of bytes that are not
+ * UTF-8. */
 #ifndef MODEL_TOKENIZER_TOKENIZER_H
 #define MODEL_TOKENIZER_TOKENIZER_H
 
@@ -29,29 +30,31 @@ void model_tokenizer_destroy(model_tokenizer_t *tokenizer);
 
 const char *model_tokenizer_name(const model_tokenizer_t *tokenizer); /* "bytes", "gpt2", a file's name */
 size_t model_tokenizer_vocab(const model_tokenizer_t *tokenizer);     /* ids are below */
-int64_t model_tokenizer_eot(const model_tokenizer_t *tokenizer);      /* between documents; -1: it has none */
-/* Of all that decides which tokens a text becomes: the bytes of all ids, the pattern, merges in their order, added tokens that
- * come of text. A list of merges and the same list in a tokenizer.json are one tokenizer; a .tiktoken file, which takes a piece
- * that is a token whole and merges by ids, is another. */
+/* between documents; -1: no such token */
+int64_t model_tokenizer_eot(const model_tokenizer_t *tokenizer);
+/* A hash of everything that decides which tokens a text becomes: the bytes of all ids, the pattern, merges in
+ * their order, added tokens that text may give. A list of merges and the same list in a tokenizer.json are
+ * one tokenizer. A .tiktoken file, which takes a piece that is a token whole and merges by ids, is
+ * another. */
 uint64_t model_tokenizer_hash(const model_tokenizer_t *tokenizer);
-/* The bytes of `id`, borrowed; *count of them. NULL: there is no such id. */
+/* The bytes of `id`, borrowed; *count of them. NULL: no such id. */
 const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, model_token_t id,
                                            size_t *count);
-/* The id of a token with just these bytes, special ones included; -1: there is none. */
+/* The id of a token with just these bytes, special ones included; -1: no such token. */
 int64_t model_tokenizer_find(const model_tokenizer_t *tokenizer, const void *bytes, size_t count);
 
-/* What one thread encodes with; the tokenizer must outlive it and may be shared. */
+/* The state of one thread's encoding; the tokenizer must outlive it and may be shared. */
 typedef struct model_encoder model_encoder_t;
 gyre_status_t model_encoder_create(const model_tokenizer_t *tokenizer, model_encoder_t **out);
 void model_encoder_destroy(model_encoder_t *encoder);
 
-/* *ids [*count] are the encoder's, until its next call. Special tokens never come of text, whatever it says: <|endoftext|>
- * in a document is thirteen characters. NO_MEMORY, INVALID (a pattern from a file gives up). */
+/* *ids [*count] belong to the encoder until its next call. Text never gives special tokens: <|endoftext|> in
+ * a document is thirteen characters. NO_MEMORY, INVALID (a pattern from a file gives up). */
 gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t bytes,
                            const model_token_t **ids, size_t *count);
 
-/* The bytes of all ids, one behind the other, with a NUL behind them that is not counted; caller frees. FORMAT: there is no
- * such id. */
+/* The bytes of all ids, joined, with a NUL after them that is not counted; caller frees. FORMAT: an id does
+ * not exist. */
 gyre_status_t model_decode(const model_tokenizer_t *tokenizer, const model_token_t *ids, size_t count,
                            unsigned char **bytes, size_t *length);
 

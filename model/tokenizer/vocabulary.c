@@ -216,7 +216,7 @@ static gyre_status_t read_file(const char *path, char **text, size_t *bytes)
     return GYRE_OK;
 }
 
-/* The pattern that the name of a .tiktoken file says. */
+/* The pattern in the name of a .tiktoken file. */
 static const char *pattern_of_name(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -285,8 +285,8 @@ static gyre_status_t make_bytes(model_tokenizer_t *tokenizer)
     return status == GYRE_OK ? tokenizer_merges(tokenizer, 0) : status;
 }
 
-/* Of all that decides which tokens a text becomes: the pattern, the bytes of every id, merges in their order, whether a piece
- * that is a token is taken apart, and which added tokens come of text. */
+/* A hash of everything that decides which tokens a text becomes: the pattern, the bytes of every id, merges
+ * in their order, whether a piece that is a token is taken apart, and which added tokens text may give. */
 static uint64_t hash_of(const model_tokenizer_t *tokenizer)
 {
     uint64_t hash = tokenizer_split_hash(tokenizer->split, tokenizer->vocab);
@@ -297,7 +297,7 @@ static uint64_t hash_of(const model_tokenizer_t *tokenizer)
         if (token->there)
             hash = base_hash64(tokenizer->blob + token->at, token->count, hash + id);
     }
-    uint64_t merges = 0; /* the table's order depends on its size; a sum has none */
+    uint64_t merges = 0; /* the table's order depends on its size; a sum does not depend on the order */
     for (size_t i = 0; i < tokenizer->pair_slots; i++)
         if (tokenizer->pair_rank[i] != TOKENIZER_NONE) {
             uint64_t merge[] = {tokenizer->pair_rank[i], tokenizer->pair[i]};

@@ -9,55 +9,37 @@
 #include "model/network/hf_config.h"
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"
+#include "pipeline/plan/words.h"
 #include "pipeline/schedules/kinds.h"
 
 #define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 
-static const char *const recomputes[] = {"none", "selective", "full"};
-static const char *const precisions[] = {"fp32", "bf16", "fp16"};
-static const char *const curves[] = {"cosine", "linear", "constant"};
-static const char *const balances[] = {"layers", "embedding"};
-static const char *const objectives[] = {"causal", "prefix", "infill"}; /* by model_objective_t */
-static const char *const schedules[PIPE_KIND_END] = {
-#define KIND(id, stem, name, ...) name,
-#include "pipeline/schedules/kinds.def"
-#undef KIND
-};
-
-static int find(const char *const *names, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0)
-            return (int)i;
-    return -1;
-}
-
 const char *pipe_recompute_name(model_recompute_t recompute)
 {
-    return recomputes[recompute];
+    return pipe_word_name(pipe_recompute_words, (int)recompute);
 }
 
 const char *pipe_precision_name(model_precision_t precision)
 {
-    return precisions[precision];
+    return pipe_word_name(pipe_precision_words, (int)precision);
 }
 
 int pipe_recompute_parse(const char *name, model_recompute_t *out)
 {
-    int found = find(recomputes, 3, name);
-    if (found >= 0)
-        *out = (model_recompute_t)found;
-    return found >= 0;
+    int value, found = pipe_word_parse(pipe_recompute_words, name, &value);
+    if (found)
+        *out = (model_recompute_t)value;
+    return found;
 }
 
 int pipe_precision_parse(const char *name, model_precision_t *out)
 {
-    int found = find(precisions, 3, name);
-    if (found >= 0)
-        *out = (model_precision_t)found;
-    return found >= 0;
+    int value, found = pipe_word_parse(pipe_precision_words, name, &value);
+    if (found)
+        *out = (model_precision_t)value;
+    return found;
 }
 
 size_t pipe_precision_bytes(model_precision_t precision)
@@ -89,20 +71,17 @@ typedef struct {
 
 static gyre_status_t read_name(const char *where, const char *section, const key_t_ *key, const char *text)
 {
-    static const struct {
-        const char *const *names;
-        const char *all;
-        size_t count;
-    } choice[] = {[RECOMPUTE] = {recomputes, "none, selective, full", 3},
-                  [PRECISION] = {precisions, "fp32, bf16, fp16", 3},
-                  [CURVE] = {curves, "cosine, linear, constant", 3},
-                  [SCHEDULE] = {schedules, pipe_kind_list + 2, PIPE_KIND_END},
-                  [BALANCE] = {balances, "layers, embedding", 2},
-                  [OBJECTIVE] = {objectives, "causal, prefix, infill", 3}};
-    int found = find(choice[key->kind].names, choice[key->kind].count, text);
-    if (found < 0)
+    static const pipe_word_t *const choice[] = {
+        [RECOMPUTE] = pipe_recompute_words, [PRECISION] = pipe_precision_words,
+        [CURVE] = pipe_curve_words,         [SCHEDULE] = pipe_schedule_words,
+        [BALANCE] = pipe_balance_words,     [OBJECTIVE] = pipe_objective_words};
+    char all[160];
+    int found;
+    if (!pipe_word_parse(choice[key->kind], text, &found)) {
+        pipe_words_join(choice[key->kind], ", ", all, sizeof all);
         return gyre_fail(GYRE_ERR_FORMAT, "%s: %s.%s is \"%s\": it must be one of %s", where, section,
-                         key->key, text, choice[key->kind].all);
+                         key->key, text, all);
+    }
     if (key->kind == RECOMPUTE)
         *(model_recompute_t *)key->out = (model_recompute_t)found;
     else if (key->kind == PRECISION)
@@ -112,7 +91,7 @@ static gyre_status_t read_name(const char *where, const char *section, const key
     else if (key->kind == OBJECTIVE)
         *(model_objective_t *)key->out = (model_objective_t)found;
     else if (key->kind == SCHEDULE)
-        return pipe_kind_parse(text, key->out);
+        *(pipe_kind_t *)key->out = (pipe_kind_t)found;
     else
         *(int *)key->out = found;
     return GYRE_OK;
@@ -236,10 +215,10 @@ static gyre_status_t read_precision(const char *where, const json_t *object, pip
         status = READ("precision.loss_scale", json_object_get(object, "loss_scale"), scale);
     if (status == GYRE_OK && p->grad != p->type && p->grad != MODEL_FLOAT32)
         status = gyre_fail(GYRE_ERR_INVALID, "%s: precision.grad_dtype is %s: with %s it can be that or fp32",
-                           where, precisions[p->grad], precisions[p->type]);
+                           where, pipe_precision_name(p->grad), pipe_precision_name(p->type));
     if (status == GYRE_OK && p->scale > 0.0 && p->type != MODEL_FLOAT16)
         status = gyre_fail(GYRE_ERR_INVALID, "%s: precision.loss_scale is for fp16; %s needs none", where,
-                           precisions[p->type]);
+                           pipe_precision_name(p->type));
     return status;
 }
 
@@ -291,7 +270,7 @@ static gyre_status_t read_objective(const char *where, const json_t *object, pip
                          where);
     if (r->objective.kind != MODEL_OBJECTIVE_CAUSAL && !r->model.prefix)
         return gyre_fail(GYRE_ERR_INVALID, "%s: objective.name is %s, but the model has no prefix masks",
-                         where, objectives[r->objective.kind]);
+                         where, pipe_word_name(pipe_objective_words, (int)r->objective.kind));
     r->objective.said = 1;
     r->objective.infill = named ? (model_infill_ids_t){.mask = (model_token_t)id[0],
                                                        .gmask = (model_token_t)id[1],

@@ -37,7 +37,4 @@ typedef struct {
 /* NULL for a number that is not a kind. Static storage. */
 const pipe_kind_row_t *pipe_kind_row(pipe_kind_t kind);
 
-/* All names, each after a separator: "|gpipe|1f1b|..." and ", gpipe, 1f1b, ...". */
-extern const char pipe_kind_bars[], pipe_kind_list[];
-
 #endif

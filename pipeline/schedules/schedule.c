@@ -19,13 +19,8 @@ static const pipe_kind_row_t kinds[PIPE_KIND_END] = {
 #undef KIND
 };
 
-#define KIND(id, stem, name, ...) "|" name
-const char pipe_kind_bars[] =
-#include "pipeline/schedules/kinds.def"
-    ;
-#undef KIND
 #define KIND(id, stem, name, ...) ", " name
-const char pipe_kind_list[] =
+static const char kind_names[] =
 #include "pipeline/schedules/kinds.def"
     ;
 #undef KIND
@@ -53,7 +48,7 @@ gyre_status_t pipe_kind_parse(const char *name, pipe_kind_t *kind)
             return GYRE_OK;
         }
     return gyre_fail(GYRE_ERR_INVALID, "there is no pipeline schedule \"%s\"; there are: %s", name,
-                     pipe_kind_list + 2);
+                     kind_names + 2);
 }
 
 int pipe_kind_chunks(pipe_kind_t kind)

@@ -1,4 +1,4 @@
-/* tests/base/test_bias.c: a biased lock excludes, whoever owned it first and whoever comes later. */
+/* tests/base/test_bias.c: a biased lock excludes other threads, for any first owner and any later one. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

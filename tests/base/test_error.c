@@ -52,7 +52,7 @@ static void with_errno(void **state)
     assert_string_equal(text, "gyre: error: cannot open x: No such file or directory\n");
 }
 
-/* An error told again with more around it. */
+/* An error reported again with more around it. */
 static void quotes_itself(void **state)
 {
     (void)state;

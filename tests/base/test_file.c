@@ -136,7 +136,7 @@ static void refuses(void **state)
     assert_int_equal(put(path, "x"), GYRE_OK);
     snprintf(inside, sizeof(inside), "%s/x", path);
     assert_int_equal(base_file_check(inside), ENOTDIR);
-    assert_true(base_file_check("/proc/gyre-file") != 0); /* also for those whom no permission stops */
+    assert_true(base_file_check("/proc/gyre-file") != 0); /* also for users whom no permission stops */
 }
 
 /* What a run worked for is not thrown away because its name was taken meanwhile. */

@@ -27,7 +27,7 @@ static void aligned_zeroed_and_apart(void **state)
             assert_int_equal(ptrs[i][j], 0);
         memset(ptrs[i], (int)(i % 255) + 1, bytes[i]);
     }
-    for (size_t i = 0; i < N; i++) /* nobody wrote into anybody else's */
+    for (size_t i = 0; i < N; i++) /* no block overlaps another */
         for (size_t j = 0; j < bytes[i]; j++)
             assert_int_equal(ptrs[i][j], (i % 255) + 1);
     base_arena_free(&arena);
@@ -69,7 +69,7 @@ static void small_ones_share_large_ones_do_not_waste(void **state)
     size_t one_block = arena.bytes;
     char *a = base_arena_alloc(&arena, 1, 100);
     assert_int_equal(arena.bytes, one_block);
-    base_arena_alloc(&arena, 1, 1 << 20); /* its own block, behind the newest */
+    base_arena_alloc(&arena, 1, 1 << 20); /* its own block, after the newest */
     char *b = base_arena_alloc(&arena, 1, 100);
     assert_ptr_equal(b, a + 128);
     assert_in_range(arena.bytes, 1 << 20, (1 << 20) + one_block + 4096);

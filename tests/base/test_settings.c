@@ -1,5 +1,5 @@
 /* tests/base/test_settings.c: values of each kind, malformed ones, unknown names, flags over environment over
- * defaults, and readers beside a writer. */
+ * defaults, and readers in parallel with a writer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -213,7 +213,7 @@ static void malformed_values(void **state)
         assert_true(base_setting_is_default(cases[i].id));
         assert_string_equal(base_setting_string(cases[i].id), base_setting_row(cases[i].id).standard);
 
-        assert_int_equal(base_settings_load(), GYRE_ERR_INVALID); /* said again, but not logged again */
+        assert_int_equal(base_settings_load(), GYRE_ERR_INVALID); /* reported again, but not logged again */
         unsetenv(cases[i].name);
         assert_int_equal(base_settings_reload(), GYRE_OK);
 

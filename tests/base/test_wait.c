@@ -64,7 +64,7 @@ static void futex_times_out(void **state)
     while (rc == 0)
         rc = base_futex_wait(&word, 5, start + 20000000);
     assert_in_range(base_now() - start, 20000000, 5000000000);
-    base_futex_wake(&word, INT_MAX); /* nobody there */
+    base_futex_wake(&word, INT_MAX); /* no thread waits there */
 }
 
 static void *ring(void *word)

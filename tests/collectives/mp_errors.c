@@ -1,6 +1,7 @@
 /* ranks: 1 2 4, over UCX: 2 */
-/* tests/collectives/mp_errors.c: bad arguments are refused with a text that names the culprit and leave the communicator
- * usable; ranks that disagree, or never come, get an error on all sides that says who called what. */
+/* tests/collectives/mp_errors.c: bad arguments are refused with a text that names the culprit, and leave the
+ * communicator usable. Ranks that disagree, or never come, get an error on all sides with the call of each
+ * rank. */
 /* takes: 3 */
 #include "tests/support/mp.h"
 
@@ -177,7 +178,7 @@ static gyre_status_t other_message(gyre_comm_t *comm)
     return st == GYRE_OK ? gyre_barrier(comm) : st;
 }
 
-/* Whoever polls must be told as well as whoever blocks. */
+/* A rank that polls must get the error as well as one that blocks. */
 static gyre_status_t poll_for_abort(gyre_comm_t *comm)
 {
     gyre_request_t *r;

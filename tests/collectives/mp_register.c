@@ -1,6 +1,6 @@
 /* ranks: 2 3 4 */
-/* tests/collectives/mp_register.c: collectives on memory of malloc that is registered, was registered, or is on some ranks
- * only: the same results, and nothing beside the buffers is touched. */
+/* tests/collectives/mp_register.c: collectives on memory of malloc that is registered, was registered, or is
+ * on some ranks only. The results are the same, and nothing outside the buffers is touched. */
 #include "tests/support/mp.h"
 
 #include <string.h>

@@ -208,7 +208,8 @@ static void many_at_once(void)
     MP_CHECK(st == GYRE_OK && !barrier, "barrier: %s", gyre_last_error());
 }
 
-/* Everyone to everyone in one group, self included, several messages per pair, sizes around every threshold. */
+/* Every rank to every rank in one group, self included, several messages per pair, sizes around every
+ * threshold. */
 static void messages(void)
 {
     static const size_t sizes[] = {0, 1, 5, 6, 7, 500, 513, 2900};

@@ -1,6 +1,7 @@
 /* ranks: 1 2 3, over UCX: 2 3 */
-/* tests/collectives/mp_threads.c: the progress thread drives what nobody waits for, callbacks come before the wait
- * ends, and threads with communicators of their own do not disturb one another. Meant for ThreadSanitizer, too. */
+/* tests/collectives/mp_threads.c: the progress thread drives operations that no thread waits for, callbacks
+ * come before the wait ends, and threads with communicators of their own do not disturb one another. Meant
+ * for ThreadSanitizer, too. */
 #include "tests/support/mp.h"
 
 #include <pthread.h>
@@ -58,7 +59,7 @@ static void buckets(gyre_comm_t *comm)
     MP_OK(gyre_buckets_destroy(b));
 }
 
-/* Nobody calls Gyre while the operation runs: it must finish all the same. */
+/* No thread calls Gyre while the operation runs: it must finish all the same. */
 static void driven_by_the_thread(gyre_comm_t *comm)
 {
     static float in[COUNT], out[COUNT];

@@ -1,8 +1,9 @@
 /* ranks: 3 */
-/* tests/collectives/mp_told.c: a rank that only hears of others' disagreement tells the whole story, too. Rank 1 finds that what
- * rank 0 sends is not what it expects; rank 2 has nothing to do with it and waits in a barrier, where its watcher tells it.
- * Whether the waiting or the progress notices first is chance, hence the rounds; long spinning makes both likely, and
- * ranks on hosts of their own cannot read the story from each other's boards. */
+/* tests/collectives/mp_told.c: a rank that only receives others' disagreement reports the whole story, too.
+ * Rank 1 finds that rank 0 sends something else than rank 1 expects. Rank 2 is not involved and waits in a
+ * barrier; its watcher reports the error. Whether the waiting or the progress notices first is chance, hence
+ * the rounds. Long spinning makes both likely. Ranks on hosts of their own cannot read the story from each
+ * other's boards. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@
 
 enum { ROUNDS = 6 };
 
-/* Rank 0 tells all of an error and is gone a moment later; what rank 1 meets itself is a broken link. It tells rank 0's story
- * even so, in whichever order the two come to its notice. */
+/* Rank 0 reports an error to all and is gone a moment later; rank 1 itself sees a broken link. It reports
+ * rank 0's story even so, whichever it notices first. */
 static void first_cause(gyre_comm_t *world)
 {
     gyre_comm_t *comm;
@@ -37,7 +38,7 @@ static void first_cause(gyre_comm_t *world)
     MP_OK(gyre_barrier(world));
 }
 
-/* A rank that polls and never sleeps says for whom it waits, too, for as long as it does. */
+/* A rank that polls and never sleeps reports the rank that it waits for, too, as long as it does. */
 static void polling(gyre_comm_t *world)
 {
     gyre_request_t *request;

@@ -30,7 +30,7 @@ typedef enum {
     EXTRA_WRITE,   /* the last result is overwritten with something else */
     DOUBLE_TERM,   /* REDUCE takes one source twice */
     FINAL_MISSING,
-    FINAL_DOUBLE, /* a second FINAL, on a step before or behind */
+    FINAL_DOUBLE, /* a second FINAL, on a step before or after */
     CYCLE,        /* the first step waits for the last */
     READ_EARLY,   /* a REDUCE before the RECV of its source */
     MUTATIONS
@@ -73,7 +73,7 @@ static void drop_step(coll_schedule_t *s, uint32_t at)
     }
 }
 
-/* Puts a second FINAL on the result of a step right behind it. */
+/* Puts a second FINAL on the result of a step right after it. */
 static void repeat_final(coll_schedule_t *s, uint32_t at)
 {
     memmove(&s->steps[at + 1], &s->steps[at], (s->nsteps++ - at) * sizeof *s->steps);
@@ -302,7 +302,7 @@ static void test_mutations(void **state)
 /* ---- hand-made schedules
  * --------------------------------------------------------------------------------------- */
 
-/* Two ranks, one element each unless said; steps are appended through the builder, so its hazards are in,
+/* Two ranks, one element each by default; steps are appended through the builder, so its hazards are in,
  * unless the test takes them out. */
 typedef struct {
     coll_args_t args[2];
@@ -475,7 +475,7 @@ static void test_send_still_reads(void **state)
     coll_add_send(p.b[1], 0, 0, slot, 1);
     coll_add_recv(p.b[0], 0, 1, back, 1);
     coll_add_copy(p.b[0], 0, at(COLL_OUT, 0), back, 1,
-                  0); /* the builder was not told that IN and OUT are one */
+                  0); /* the builder does not know that IN and OUT are one */
     expect_why(&p, "may still read");
 }
 

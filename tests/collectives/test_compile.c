@@ -1,5 +1,5 @@
-/* tests/collectives/test_compile.c: which receives may be read where the sender has them (views), and when they are given
- * back. A wrong answer here would hand a peer's buffer to somebody who writes into it. */
+/* tests/collectives/test_compile.c: which receives may be read where the sender has them (views), and when
+ * they are given back. A wrong answer here would give a peer's buffer to a rank that writes into it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

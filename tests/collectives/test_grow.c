@@ -151,7 +151,7 @@ static void after_a_death(const start_t *start)
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
-/* Nobody comes: nothing has changed. */
+/* No newcomer comes: nothing has changed. */
 static void in_vain(const start_t *start)
 {
     gyre_comm_t *comm = begin(start, 1, 0.3), *more = NULL;

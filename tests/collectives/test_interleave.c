@@ -1,7 +1,7 @@
 /* tests/collectives/test_interleave.c: runs schedules with numbers instead of symbols and in random order,
- * sharing nothing with the checker's run: channels of all ranks take turns at random, a message is copied
- * when it is posted, when it is received or as late as the first step that may use it (as with a view), and a
- * SEND is told complete later still. The result must not depend on any of that. */
+ * sharing nothing with the checker's run. Channels of all ranks take turns at random. A message is copied
+ * when it is posted, when it is received or as late as the first step that may use it (as with a view). A
+ * SEND is reported complete later still. The result must not depend on any of that. */
 /* takes: 3 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
@@ -37,7 +37,8 @@ typedef struct {
     size_t base[3], total;
     uint32_t at[COLL_MAX_CHANNELS];
     unsigned char *done; /* [nsteps] complete, so that others may depend on it */
-    unsigned char *told; /* [nsteps] 1: a SEND whose data were taken, but which is not told complete yet */
+    /* [nsteps] 1: a SEND whose data were taken, but which was not reported complete yet */
+    unsigned char *told;
     packet_t *late[COLL_MAX_CHANNELS]; /* received, not copied yet */
     uint32_t late_step[COLL_MAX_CHANNELS];
 } actor_t;

@@ -18,7 +18,7 @@ enum { MAX_K = 130, MAX_COUNT = 5000, SLACK = 64 };
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "neon"};
 static const gyre_redop_kind_t ops[] = {
-#define REDOP(id, name, kernels) GYRE_##id,
+#define REDOP(id, name, kernels, device) GYRE_##id,
 #include "base/redops.def"
 #undef REDOP
 };

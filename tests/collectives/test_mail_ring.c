@@ -31,7 +31,7 @@ static void no_piece_lies_on_another(void **unused)
         assert_int_equal(coll_mail_ring_next(&in, ROOM, bytes[q], &other), place[q]);
         assert_int_equal(other, fetched);
         assert_int_equal(out.count, q);
-        assert_true(fetched < q); /* it waits for none that comes behind it */
+        assert_true(fetched < q); /* it does not wait for later ones */
         assert_int_equal(place[q] % COLL_MAIL_ALIGN, 0);
         assert_true(place[q] + bytes[q] <= ROOM);
         most = fetched > most ? fetched : most;

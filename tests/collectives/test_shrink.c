@@ -1,5 +1,5 @@
-/* tests/collectives/test_shrink.c: ranks are killed at random moments, also while the others agree on who is left: the rest goes
- * on together, with right results. A hundred rounds of it in make check-long. */
+/* tests/collectives/test_shrink.c: ranks are killed at random moments, also while the others agree on the
+ * survivors. The rest goes on together, with right results. A hundred rounds of it in make check-long. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -51,8 +51,8 @@ static unsigned draw(unsigned below)
     return (seed >> 8) % below;
 }
 
-/* The ranks that take part, as a bit mask; the result says that every one of them gave the right thing. *killed: all of
- * them know that nobody will be killed any more. */
+/* The ranks that take part, as a bit mask; the result shows that every one of them gave the right data.
+ * *killed: all of them know that no further rank will be killed. */
 static gyre_status_t take_part(gyre_comm_t *comm, int rank, const shared_t *shared, uint64_t *mask,
                                int *killed)
 {
@@ -76,7 +76,8 @@ static gyre_status_t take_part(gyre_comm_t *comm, int rank, const shared_t *shar
 static void survive(gyre_comm_t *comm, int rank, shared_t *shared)
 {
     uint64_t mask = 0;
-    int after = -1; /* operations since the newest shrink and the last death; -1: nobody has died yet */
+    /* operations since the newest shrink and the last death; -1: no rank has died yet */
+    int after = -1;
     int counted = 0, killed = 0;
     while (after < OPERATIONS) {
         gyre_status_t st = take_part(comm, rank, shared, &mask, &killed);

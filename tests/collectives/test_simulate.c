@@ -168,7 +168,8 @@ static void trees(void **state)
     }
 }
 
-/* Ring: a leaf switch is left over one link only. A pairwise exchange leaves it for every rank outside. */
+/* Ring: traffic leaves a leaf switch over one link only. In a pairwise exchange it leaves the switch for
+ * every outside rank. */
 static void global_traffic(void **state)
 {
     (void)state;
@@ -372,8 +373,8 @@ static void host_times(void **state)
     /* through the ring: its lines are fetched back before the message leaves (2000 + 1000), and by the receiver (50 + 2 * 2000) */
     a = args_of(COLL_BROADCAST, 2, 500);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 3000 + 50 + 30 + 50 + 4000);
-    /* a window: its place travels, one copy at the receiver, who has it in his cache from the call before; the sender hears of
-     * the end 50 later */
+    /* a window: its place travels, one copy at the receiver, which has it in its cache from the call before;
+     * the sender learns of the end 50 later */
     a = args_of(COLL_BROADCAST, 2, 10000);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 20000 + 50);
     /* private memory: process_vm_readv instead, ten pages */
@@ -388,8 +389,8 @@ static void host_times(void **state)
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 10 + 20000 + 50);
 }
 
-/* In each other's memory: announced (48 bytes come with the flag: 10 + 20 + 24, flight 50, 10 + 20 + 24), two inputs added,
- * the sum written twice, and the end told. */
+/* In each other's memory: announced (48 bytes come with the flag: 10 + 20 + 24, flight 50, 10 + 20 + 24), two
+ * inputs added, the sum written twice, and the end reported. */
 static void host_shared(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/collectives/test_tune.c: the tuning file: reading with errors that name the line, writing, the cache and when it is
- * stale; who decides what is chosen. */
+/* tests/collectives/test_tune.c: the tuning file: reading with errors that name the line, writing, the cache
+ * and when it is stale; the source of each choice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -234,7 +234,7 @@ static void test_cache(void **state)
     edit_cache("# mine", "# mine");
     edit_cache("\nboot ", "\nboot ");
 
-    /* broken by its owner: told, not overwritten */
+    /* broken by its owner: logged, not overwritten */
     edit_cache("choose all_reduce", "chose all_reduce");
     assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
     assert_int_equal(other.source, COLL_TUNE_MEASURED);
@@ -303,7 +303,7 @@ static void test_setting(void **state)
     use_cache(folder, NULL);
 }
 
-/* ---- who decides ---- */
+/* ---- the source of a choice ---- */
 
 static int host_of[8];
 static int with_exchange; /* whether the outboxes could serve the calls below */

@@ -1,4 +1,5 @@
-/* tests/comm/test_blame.c: who keeps a job waiting: the chain of waits is followed through the ranks' watchers. */
+/* tests/comm/test_blame.c: which rank keeps a job waiting: the chain of waits is followed through the ranks'
+ * watchers. */
 /* takes: 5 */
 #include <setjmp.h>
 #include <signal.h>
@@ -19,7 +20,8 @@
 #define SOON base_deadline(10.0)
 enum { RANKS = 8, MANY = 20, ABOUT = 77, WATCHER_STOPPED = -2, FAILED = 100 };
 
-/* Whom each rank waits for (FAILED +: and has just failed), -1: it is in no call. Rank 0 asks, from rank `from` on. */
+/* The rank that each rank waits for (FAILED +: and has just failed), -1: it is in no call. Rank 0 asks, from
+ * rank `from` on. */
 typedef struct {
     int waits[MANY];
     int from, culprit, circle, silent;
@@ -31,17 +33,17 @@ typedef struct {
 } blame_case_t;
 
 static const blame_case_t cases[] = {
-    /* a ring: everybody waits for its left neighbour, rank 5 is elsewhere */
+    /* a ring: every rank waits for its left neighbour, rank 5 is elsewhere */
     {{1, 2, 3, 4, 5, -1, 5, 6}, 1, 5, 0, 0, {1, 2, 3, 4, 5}, 5, .back = -1},
     {{5, -1, -1, -1, -1, -1, -1, -1}, 5, 5, 0, 0, {5}, 1, .back = -1},
     /* those on the way have given up at the same moment */
     {{1, FAILED + 2, FAILED + 5, -1, -1, -1, -1, -1}, 1, 5, 0, 0, {1, 2, 5}, 3, .back = -1},
     {{1, 2, 3, 0, -1, -1, -1, -1}, 1, 3, 1, 0, {1, 2, 3}, 3, .back = 0},
     {{1, 4, -1, -1, 6, -1, 4, -1}, 1, 6, 1, 0, {1, 4, 6}, 3, .back = 4},
-    /* rank 7 has nobody who answers; then rank 6, through which alone rank 7 can be asked */
+    /* no rank answers for rank 7; then rank 6, through which alone rank 7 can be asked */
     {{1, 7, -1, -1, -1, -1, -1, WATCHER_STOPPED}, 1, 7, 0, 1, {1, 7}, 2, .back = -1},
     {{1, 7, -1, -1, -1, -1, WATCHER_STOPPED, -1}, 1, 6, 0, 1, {1, 7}, 2, .back = -1},
-    /* who had no time to answer is not accused of silence, nor is anybody on the way to it */
+    /* a rank that had no time to answer is not reported as silent, nor is any rank on the way to it */
     {{1, 7, -1, -1, -1, -1, WATCHER_STOPPED, -1},
      1,
      7,
@@ -52,7 +54,7 @@ static const blame_case_t cases[] = {
      .back = -1,
      .unheard = 1,
      .seconds = 0.35},
-    /* a circle behind a chain that is longer than what is kept of it */
+    /* a circle after a chain that is longer than the part that is kept */
     {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 17},
      1,
      19,
@@ -106,7 +108,7 @@ static int ask_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
             RANK_CHECK(doing->calls[1].count == 1000u + (unsigned)blame.rank && doing->calls[1].root == -1);
             RANK_CHECK(doing->seconds >= 0 && doing->seconds < 20);
         }
-        /* somebody else has found out */
+        /* another rank has found out */
         comm_watch_abort(watch, ABOUT, GYRE_ERR_TIMEOUT, "it is rank 5");
         began = base_now();
         RANK_CHECK(comm_boot_blame(boot, c->from, ABOUT, SOON, &blame) == GYRE_ERR_ABORTED);
@@ -127,8 +129,8 @@ static void chains(void **state)
     }
 }
 
-/* Whose death is known is told as dead, and so is one without whom the rank in question cannot be asked; what this rank cannot
- * ask for a reason of its own is nobody's silence. */
+/* A rank whose death is known is reported as dead, and so is one without whom the rank in question cannot be
+ * asked. A rank that this rank cannot ask for a reason of its own is not reported as silent. */
 static void the_dead_and_the_unheard(void **state)
 {
     (void)state;

@@ -151,7 +151,7 @@ static void limits(void **state)
     assert_int_equal(boot_job_threads(3, 1, limits_body, NULL), 0);
 }
 
-/* One rank calls something else: everybody hears who called what, nobody hangs. */
+/* One rank calls something else: all ranks get the call of each, no rank hangs. */
 static int mismatch_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)watch;
@@ -172,7 +172,8 @@ static void mismatch(void **state)
         assert_int_equal(boot_job_threads(5, 1, mismatch_body, &odd), 0);
 }
 
-/* A rank that does not come to the barrier: the others get TIMEOUT at their deadline and are told for whom. */
+/* A rank that does not come to the barrier: the others get TIMEOUT at their deadline, and the error names
+ * it. */
 static int absent_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)watch;

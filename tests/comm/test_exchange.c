@@ -1,6 +1,6 @@
-/* tests/comm/test_exchange.c: the outboxes of comm/memory/outbox.h. Every interleaving of small programs is tried: nobody may read
- * what is not meant for the operation, nobody may overwrite what somebody still reads, nobody may wait for ever.
- * Then threads do the same for real, which is what the thread sanitizer sees. */
+/* tests/comm/test_exchange.c: the outboxes of comm/memory/outbox.h. Every interleaving of small programs is
+ * tried: no rank may read what is not meant for the operation, overwrite what another still reads, or wait
+ * forever. Then threads do the same, for the thread sanitizer. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 enum { RANKS = 3, OPS = 6, BOX = 64 + 4 * 64 + 4 * 64 + 2 * 128 };
 
-/* An operation: who posts and who reads, as sets of ranks, and how much. */
+/* An operation: the ranks that post and those that read, as sets, and how much. */
 typedef struct {
     unsigned posts, reads;
     size_t bytes;
@@ -160,7 +160,7 @@ static void explore(void)
         }
         now = *here;
     }
-    assert_true(moved || done == ranks); /* else everybody waits for somebody */
+    assert_true(moved || done == ranks); /* else the ranks wait for each other */
     free(here);
 }
 

@@ -1,5 +1,6 @@
-/* tests/comm/test_hostile.c: strangers who have a job's address and not its secret. Whatever they send, the job forms,
- * what it gathers is right, each kind of stranger costs one line of the log, and it all ends in time. */
+/* tests/comm/test_hostile.c: strangers that have a job's address and not its secret. Whatever they send, the
+ * job forms, what it gathers is right, each kind of stranger costs one line of the log, and it all ends in
+ * time. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -94,7 +95,8 @@ static void forge(int port, const unsigned char *hello, const unsigned char *pro
     close(fd);
 }
 
-/* Relays one honest rank's joining through `fd` (its connection to us) to rank 0, and keeps what the rank said. */
+/* Relays one honest rank's joining through `fd` (its connection to the stranger) to rank 0, and keeps the
+ * rank's bytes. */
 static size_t eavesdrop(int fd, int port, unsigned char *said, size_t room)
 {
     int root = boot_job_dial(port, 0);
@@ -139,7 +141,8 @@ static void *spy_main(void *user)
     return NULL;
 }
 
-/* What an honest rank said to rank 0 of another job with the same secret and job id: a replay must come as close. */
+/* The bytes of an honest rank to rank 0 of another job with the same secret and job id: a replay must come as
+ * close. */
 static size_t record(unsigned char *said, size_t room)
 {
     boot_job_t job, front;
@@ -202,9 +205,9 @@ static void each_kind(void **state)
         assert_memory_equal(answer, "GYRECH2\n", 8);
         close(fd);
         forge(job.port, a_hello, noise, 32);          /* a proof out of thin air */
-        forge(job.port, said, said + 64, heard - 64); /* everything that an honest rank once said */
+        forge(job.port, said, said + 64, heard - 64); /* all bytes that an honest rank once sent */
         forge(job.port, said, said + 64, 20);         /* half of it */
-        forge(job.port, asks, noise, 32);             /* who only asks must prove as much */
+        forge(job.port, asks, noise, 32);             /* a stranger that only asks must prove as much */
     }
     assert_true(base_now() - start < 20000000000);
     member_start(&m[RANKS - 1], &job, RANKS - 1);
@@ -221,7 +224,7 @@ static void each_kind(void **state)
     assert_non_null(strstr(log, all));
 }
 
-/* A rank of another version hears which, at once. */
+/* A rank of another version gets the other's version, at once. */
 static void *old_root(void *user)
 {
     char hello[64];

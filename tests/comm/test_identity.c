@@ -1,5 +1,5 @@
-/* tests/comm/test_identity.c: who a process is, from config, GYRE_* and launchers' variables, and in which order; half of it is an
- * error. */
+/* tests/comm/test_identity.c: the identity of a process, from config, GYRE_* and launchers' variables, and
+ * their order; half an identity is an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -348,7 +348,7 @@ static void from_torchrun(void **state)
                           NULL, &b),
                      GYRE_OK);
     assert_memory_not_equal(a.secret, b.secret, 32); /* other runs another */
-    /* Over several hosts what can be derived is known to anybody on the network. */
+    /* Over several hosts anybody on the network knows what can be derived. */
     assert_int_equal(with(ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node0",
                               "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=run-1"),
                           NULL, &a),
@@ -374,7 +374,7 @@ static void from_index(void **state)
     assert_string_equal(who.source, "GYRE_*");
 }
 
-/* No secret: only where nobody but this host can knock. */
+/* No secret: only where no other host can connect. */
 static void by_hand(void **state)
 {
     (void)state;

@@ -231,7 +231,7 @@ static void missing_ranks(void **state)
     assert_int_equal(a[0].status, GYRE_ERR_TIMEOUT);
     assert_true(a[0].took < 2000000000);
     assert_non_null(strstr(a[0].error, "rank(s) 2, 5-7 to join (4 of 8 are here)"));
-    /* the others hear the reason and do not wait for their own deadline */
+    /* the others get the reason and do not wait for their own deadline */
     for (int r = 1; r < 5; r++)
         if (r != 2) {
             assert_int_not_equal(a[r].status, GYRE_OK);
@@ -242,7 +242,8 @@ static void missing_ranks(void **state)
     boot_job_end(&job);
 }
 
-/* Whatever place the missing rank has in the tree, and whoever's deadline comes first: all name it, soon after that. */
+/* For any place of the missing rank in the tree and any order of deadlines: all name the rank, soon after the
+ * first deadline. */
 static void missing_rank_is_named_by_all(void **state)
 {
     (void)state;

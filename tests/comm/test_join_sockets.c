@@ -181,7 +181,7 @@ static void few_descriptors(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Rank 0 without descriptors for all who join: an error that says what to do, not a spin or a hang. */
+/* Rank 0 without descriptors for all ranks that join: an error that says what to do, not a spin or a hang. */
 static void no_descriptors(void **state)
 {
     (void)state;

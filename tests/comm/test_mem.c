@@ -82,7 +82,7 @@ static void test_bad_input(void **state)
     assert_int_equal(comm_mem_register(array + 11, 1), GYRE_ERR_INVALID);
     assert_int_equal(comm_mem_register(array, 5), GYRE_ERR_INVALID);
     assert_int_equal(comm_mem_register(array, 16), GYRE_ERR_INVALID);
-    assert_int_equal(comm_mem_register(array, 4), GYRE_OK); /* beside it */
+    assert_int_equal(comm_mem_register(array, 4), GYRE_OK); /* next to it */
     assert_int_equal(comm_mem_register(array + 12, 4), GYRE_OK);
     assert_int_equal(comm_mem_deregister(array + 5), GYRE_ERR_INVALID);
     for (int i = 0; i <= 12; i += i == 0 ? 4 : 8)
@@ -90,7 +90,7 @@ static void test_bad_input(void **state)
     assert_int_equal(comm_mem_deregister(array + 4), GYRE_ERR_INVALID);
 }
 
-/* Memory of malloc, registered: what it holds stays, beside it too, and it is a window meanwhile. */
+/* Memory of malloc, registered: its content stays, also around it, and it is a window meanwhile. */
 static void test_register(void **state)
 {
     const size_t bytes = 3 * MIB + 100;
@@ -172,7 +172,7 @@ static void test_register_refused(void **state)
     }
     assert_int_equal(comm_mem_register(at, MIB), GYRE_ERR_UNSUPPORTED); /* nothing is mapped there */
     close(fd);
-    /* Freed while registered: told, and what is there now is left alone. */
+    /* Freed while registered: logged, and the new memory at that address is left alone. */
     at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_int_equal(comm_mem_register(at, MIB), GYRE_OK);
     assert_true(mmap(at, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
@@ -370,7 +370,7 @@ static int share(ranks_t *self)
         mine.offset = offset;
         comm_watch_address(self->world.watch, mine.address);
     }
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     maps = count_maps();
     if (self->rank == 1) {
         view = map_now(self, all[0].address, all[0].id, 1000, 3 * MIB);
@@ -388,7 +388,7 @@ static int share(ranks_t *self)
         RANKS_CHECK(self, comm_mem_alloc(2 * MIB, (void **)&b) == GYRE_OK);
         RANKS_CHECK(self, comm_mem_find(b, 1, &mine.id2, &offset));
     }
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 1) {
         RANKS_CHECK(self, mapped_kib("gyre-window") == 0 ||
                               mapped_kib("gyre-window") <= 8); /* punched: only control pages */

@@ -19,7 +19,7 @@
 enum { LARGE = 64 << 10, BYTES = 300000 };
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-long sysconf(int name) /* in place of libc's */
+long sysconf(int name) /* instead of libc's */
 {
     static long (*real)(int);
 
@@ -42,7 +42,7 @@ static int seen_by_peers(ranks_t *self, unsigned char *buf)
 
     ranks_fill(buf, BYTES, (unsigned)self->rank);
     RANKS_CHECK(self, mine.window != 0);
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     while (status == GYRE_IN_PROGRESS)
         status = comm_peer_memory_map(comm_peer_memory(self->group, peer), &all[peer], BYTES, &at);
     RANKS_CHECK(self, status == GYRE_OK && ranks_wrong(at, BYTES, (unsigned)peer) == -1);

@@ -40,7 +40,7 @@ static int everywhere(ranks_t *self)
     RANKS_CHECK(self, buf && bounce && comm_peer_memory_all(self->group));
     memset(buf, 0, BYTES);
     mine = comm_place_of(buf, BYTES);
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     RANKS_CHECK(self, comm_peer_memory_enter(self->group));
     ranks_fill(bounce, part, (unsigned)self->rank);
     for (int r = 0; r < self->n; r++) {
@@ -103,7 +103,7 @@ static int two_wanted(ranks_t *self)
         mine.place[k] = comm_place_of(buf[k], BYTES);
     }
     RANKS_CHECK(self, mine.place[0].window != mine.place[1].window);
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 0) {
         comm_peer_memory_t *memory = comm_peer_memory(self->group, 1);
         RANKS_CHECK(self, memory && comm_peer_memory(self->group, 1) == memory);
@@ -150,7 +150,7 @@ static void test_agreed(void **state)
     ranks_before_join = NULL;
 }
 
-/* Rank 0 closes while rank 1 is inside: it waits for that, and nobody enters any more. */
+/* Rank 0 closes while rank 1 is inside: it waits for that, and no rank enters any more. */
 static int closing(ranks_t *self)
 {
     base_time_t start;
@@ -172,7 +172,7 @@ static int closing(ranks_t *self)
     return 0;
 }
 
-/* The one inside dies: nobody waits for it longer than it takes to hear of that. */
+/* The one inside dies: no rank waits for it longer than it takes to learn of that. */
 static int death_inside(ranks_t *self)
 {
     base_time_t start;
@@ -223,7 +223,7 @@ static int refused(ranks_t *self, gyre_status_t got, base_time_t start, const ch
     return 0;
 }
 
-/* A living peer's buffer that the kernel lets no other process reach is told at once, and harms nothing
+/* A living peer's buffer that the kernel lets no other process reach is reported at once, and harms nothing
  * else. */
 static int secret_buffer(ranks_t *self)
 {
@@ -233,7 +233,7 @@ static int secret_buffer(ranks_t *self)
     RANKS_CHECK(self, secret);
     mine[0] = comm_place_of(secret, BYTES);
     mine[1] = comm_place_of(word, sizeof word);
-    RANKS_CHECK(self, ranks_exchange(self, mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, mine, sizeof mine, all) == GYRE_OK);
     if (self->rank == 0) {
         base_time_t start = base_now();
         gyre_status_t status =
@@ -256,7 +256,7 @@ static void test_secret(void **state)
     assert_int_equal(ranks_fork(2, 30, secret_buffer, NULL), 0);
 }
 
-/* A peer that has died is not that: there is a grace, in which its death is heard of, and it begins anew
+/* A dead peer is another case: there is a grace, in which its death becomes known, and which begins anew
  * after a success. */
 static int death_reached(ranks_t *self)
 {
@@ -264,7 +264,7 @@ static int death_reached(ranks_t *self)
     comm_place_t mine = comm_place_of(word, sizeof word), all[RANKS_MAX];
     gyre_status_t status = GYRE_IN_PROGRESS;
 
-    RANKS_CHECK(self, ranks_exchange(self, &mine, sizeof mine, all) == GYRE_OK);
+    RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     ranks_barrier(self);
     if (self->rank == 1)
         raise(SIGKILL);

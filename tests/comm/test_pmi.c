@@ -198,7 +198,7 @@ static void serve(server_t *s)
             if (!(polls[r].revents & (POLLIN | POLLHUP)))
                 continue;
             ssize_t n =
-                recv(s->fd[r], line, sizeof(line) - 1, 0); /* one request at a time: nobody sends ahead */
+                recv(s->fd[r], line, sizeof(line) - 1, 0); /* one request at a time: no rank sends ahead */
             if (n <= 0) {
                 close(s->fd[r]);
                 s->fd[r] = -1;
@@ -313,7 +313,7 @@ static void given_secret(void **state)
     assert_int_equal(codes[0], GYRE_ERR_INVALID - 90);
 }
 
-/* Rank 0's failure is told to all at once: nobody waits for the deadline. */
+/* All ranks get rank 0's failure at once: no rank waits for the deadline. */
 static void root_fails(void **state)
 {
     (void)state;

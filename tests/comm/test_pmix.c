@@ -200,7 +200,7 @@ static void bad(void **state)
     assert_non_null(strstr(gyre_last_error(), "PMIX_RANK"));
 }
 
-/* PMIx's calls have no deadline; ours have. */
+/* PMIx's calls have no deadline; Gyre's have. */
 static void hangs(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static void outlives_its_process(void **state)
         assert_int_equal(all[i].pid, pid);
     }
     static const uint32_t states[] = {2, 3, 4};
-    for (int i = 0; i < SLOTS; i++) { /* nobody wrote into a neighbour's slot */
+    for (int i = 0; i < SLOTS; i++) { /* no process wrote into a neighbour's slot */
         assert_int_equal(all[i].rank, 100 + i);
         assert_int_equal(atomic_load(&all[i].state), states[i % 3]);
         assert_int_equal(atomic_load(&all[i].head), 1);

@@ -101,7 +101,7 @@ static void test_no_ptrace(void **state)
     ranks_before_join = NULL;
 }
 
-/* Ranks that were started with different settings hear of it, all of them. */
+/* Ranks that were started with different settings get an error, all of them. */
 static void other_transport(int rank)
 {
     if (rank == 1 && base_settings_set(SET_TRANSPORT, "ucx", "test") != GYRE_OK)
@@ -277,7 +277,7 @@ static double cpu_seconds(void)
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* A peer that is 200 ms late, ten times: who waits sleeps most of it and is woken at once. */
+/* A peer that is 200 ms late, ten times: the waiting rank sleeps most of it and is woken at once. */
 static int late(ranks_t *self)
 {
     unsigned char byte = 1;
@@ -485,7 +485,7 @@ static void test_ring_turns(void **state)
         size_t bytes = 0;
         unsigned got[128] = {0}; /* as much as any packet of this ring holds */
 
-        assert_null(ring_peek(&rx, &kind, &bytes)); /* a slot that nobody has written is no packet */
+        assert_null(ring_peek(&rx, &kind, &bytes)); /* a slot that was never written is not a packet */
         assert_true(ring_room(&tx, 1));
         ring_put(&tx, PACKET_EAGER, (comm_tag_t){i, 0}, &i, sizeof i);
         assert_non_null(ring_peek(&rx, &kind, &bytes));
@@ -498,11 +498,11 @@ static void test_ring_turns(void **state)
 
 /* ---- groups that are not the whole job ---------------------------------------------------------------------- */
 
-static gyre_status_t exchange_in_half(void *user, const void *mine, size_t bytes, void *all)
+static gyre_status_t all_gather_in_half(void *user, const void *mine, size_t bytes, void *all)
 {
     ranks_t *self = user;
-    unsigned char everyone[4 * RANKS_EXCHANGE];
-    gyre_status_t status = ranks_exchange(self, mine, bytes, everyone);
+    unsigned char everyone[4 * RANKS_GATHER_BYTES];
+    gyre_status_t status = ranks_all_gather(self, mine, bytes, everyone);
 
     for (int i = 0; i < 2; i++)
         memcpy((unsigned char *)all + (size_t)i * bytes, everyone + (size_t)(2 * i + self->rank % 2) * bytes,
@@ -510,7 +510,7 @@ static gyre_status_t exchange_in_half(void *user, const void *mine, size_t bytes
     return status;
 }
 
-/* Ranks 0 and 2, and 1 and 3, each pair in reverse order, beside the group of all. */
+/* Ranks 0 and 2, and 1 and 3, each pair in reverse order, in addition to the group of all. */
 static int halves(ranks_t *self)
 {
     int members[2] = {self->rank % 2, self->rank % 2 + 2}, place = self->rank / 2;
@@ -518,9 +518,9 @@ static int halves(ranks_t *self)
     uint64_t value = 10u + (uint64_t)self->rank;
 
     for (int round = 0; round < 3; round++) {
-        RANKS_CHECK(self,
-                    comm_group_create(&self->world, 1000u + (uint64_t)(round * 2 + self->rank % 2), members,
-                                      2, place, exchange_in_half, self, base_deadline(10), &half) == GYRE_OK);
+        RANKS_CHECK(self, comm_group_create(&self->world, 1000u + (uint64_t)(round * 2 + self->rank % 2),
+                                            members, 2, place, all_gather_in_half, self, base_deadline(10),
+                                            &half) == GYRE_OK);
         RANKS_CHECK(self, comm_group_world_rank(half, 1 - place) == members[1 - place]);
         self->group = half;
         RANKS_CHECK(self, ranks_send(self, 1 - place, 0, &value, 8, (comm_tag_t){1, 2}) == GYRE_OK);

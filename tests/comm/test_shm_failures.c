@@ -121,7 +121,7 @@ static int death(ranks_t *self)
     _exit(0);
 }
 
-/* An abort of another communicator is none of our business; one of ours ends the wait. */
+/* An abort of another communicator does not concern this one; one of this communicator ends the wait. */
 static int aborted(ranks_t *self)
 {
     unsigned char byte = 5;

@@ -254,7 +254,7 @@ static void test_busy(void **state)
     assert_int_equal(fork_over_tcp(40, busy, &ms), 0);
 }
 
-/* Rank 1 is killed; rank 0, which sends to it and receives from it, is told so within its deadline. */
+/* Rank 1 is killed; rank 0, which sends to it and receives from it, gets the error within its deadline. */
 static int death(ranks_t *self)
 {
     unsigned char *buf = calloc(1, BIG);
@@ -322,7 +322,7 @@ static void test_abort(void **state)
     assert_int_equal(fork_over_tcp(20, aborted, NULL), 0);
 }
 
-/* A communicator comes to its end while the wire to its peer is full of another's messages: these are none of its business. */
+/* A communicator ends while the wire to its peer is full of another's messages, which do not concern it. */
 static int shared(ranks_t *self)
 {
     static const int world_ranks[] = {0, 1};
@@ -332,7 +332,7 @@ static int shared(ranks_t *self)
     comm_group_t *first = self->group, *second;
     int open = FULL;
 
-    RANKS_CHECK(self, buf && comm_group_create(&self->world, 78, world_ranks, 2, self->rank, ranks_exchange,
+    RANKS_CHECK(self, buf && comm_group_create(&self->world, 78, world_ranks, 2, self->rank, ranks_all_gather,
                                                self, base_deadline(20), &second) == GYRE_OK);
     ranks_fill(buf, BUSY_BYTES, 7);
     self->group = second;
@@ -393,11 +393,11 @@ static void test_shared(void **state)
     assert_int_equal(fork_over_tcp(40, shared, NULL), 0);
 }
 
-/* A connection that fails while a communicator is being made, too late to tell the others, is that communicator's: a second one that
- * this rank alone used would wait for ever. */
+/* A connection fails while a communicator is being made, too late to report it to the others: it then belongs
+ * to that communicator. A second connection that this rank alone used would wait forever. */
 static int exchanges, exchange_that_fails;
 
-static gyre_status_t failing_exchange(void *user, const void *mine, size_t bytes, void *all)
+static gyre_status_t failing_all_gather(void *user, const void *mine, size_t bytes, void *all)
 {
     ranks_t *self = user;
     ucx_peer_t *peer;
@@ -408,7 +408,7 @@ static gyre_status_t failing_exchange(void *user, const void *mine, size_t bytes
         ucx_peer_fail(peer, UCS_ERR_CONNECTION_RESET);
         ucx_unlock();
     }
-    return ranks_exchange(user, mine, bytes, all);
+    return ranks_all_gather(user, mine, bytes, all);
 }
 
 static int meanwhile(ranks_t *self)
@@ -422,7 +422,7 @@ static int meanwhile(ranks_t *self)
         exchanges = 0;
         RANKS_CHECK(self,
                     comm_group_create(&self->world, (uint64_t)(78 + i), world_ranks, 2, self->rank,
-                                      failing_exchange, self, base_deadline(20), &groups[i]) == GYRE_OK);
+                                      failing_all_gather, self, base_deadline(20), &groups[i]) == GYRE_OK);
     }
     self->group = groups[1];
     if (self->rank == 0)
@@ -440,7 +440,7 @@ static void test_meanwhile(void **state)
     assert_int_equal(ranks_fork(2, 30, meanwhile, NULL), 0);
 }
 
-/* A rank that only receives is told that its connection is gone, though its peer looks elsewhere. */
+/* A rank that only receives gets the error of its connection, though its peer looks elsewhere. */
 static int listener(ranks_t *self)
 {
     unsigned char byte = 1;
@@ -473,7 +473,8 @@ static void test_listener(void **state)
     assert_int_equal(fork_over_tcp(30, listener, NULL), 0);
 }
 
-/* Who is silent and who is merely busy, by the kernel's account; and the connections are found where UCX keeps them. */
+/* Which peer is silent and which is merely busy, by the kernel's account; and the connections are found where
+ * UCX keeps them. */
 static void test_silence(void **state)
 {
     struct tcp_info info = {.tcpi_state = TCP_ESTABLISHED, .tcpi_last_ack_recv = 20000};

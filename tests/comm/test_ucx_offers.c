@@ -18,7 +18,7 @@
 
 enum { HUGE = 8 << 20 }; /* goes by rendezvous */
 
-/* Shared by the ranks: who has what the other offers. */
+/* Shared by the ranks: which rank has what the other offers. */
 static _Atomic int *has_offer;
 
 static int fork_with_offers(double seconds, ranks_body_t body, void *arg)
@@ -50,7 +50,8 @@ static int until_offered(ranks_t *self, int offered)
     return 0;
 }
 
-/* A rank that only receives gives up in the middle of a rendezvous: its buffer is its own again, and nobody warns of it. */
+/* A rank that only receives gives up in the middle of a rendezvous: its buffer is its own again, and no
+ * warning is logged. */
 static int unreceived(ranks_t *self)
 {
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
@@ -87,13 +88,14 @@ static void test_unreceived(void **state)
     assert_int_equal(fork_with_offers(30, unreceived, NULL), 0);
 }
 
-/* A second communicator of both ranks fails while rendezvous that nobody will take are under way in it, and is destroyed: the first
- * one notices nothing, whether the other rank destroys its own at the same time (mutual) or is busy with the first. */
+/* A second communicator of both ranks fails while rendezvous that will not be taken are under way in it, and
+ * is destroyed. The first one notices nothing, whether the other rank destroys its own at the same time
+ * (mutual) or is busy with the first. */
 static gyre_status_t another_group(ranks_t *self, uint64_t id, comm_group_t **out)
 {
     static const int world_ranks[] = {0, 1};
 
-    return comm_group_create(&self->world, id, world_ranks, 2, self->rank, ranks_exchange, self,
+    return comm_group_create(&self->world, id, world_ranks, 2, self->rank, ranks_all_gather, self,
                              base_deadline(20), out);
 }
 

@@ -75,7 +75,8 @@ static void test_global_route(void **state)
     assert_int_equal(verbs_needs_grh(1, 0, a.raw, b.raw), 1);
 }
 
-/* Whatever the deadline: the error comes in less than half of it, and no count that some adapter takes for "for ever". */
+/* For any deadline: the error comes in less than half of it, and the count is not one that some adapter takes
+ * for "forever". */
 static void test_patience(void **state)
 {
     (void)state;

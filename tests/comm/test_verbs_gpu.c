@@ -1,5 +1,5 @@
-/* tests/comm/test_verbs_gpu.c: how a GPU's memory is registered: which ways are tried, in which order, what is told, that nothing
- * stays of what failed; and which rails it goes over. Driver and adapters are fakes. */
+/* tests/comm/test_verbs_gpu.c: how a GPU's memory is registered: which ways are tried, in which order, the
+ * text, that nothing stays of a failed way; and the rails of the memory. Driver and adapters are fakes. */
 #include "tests/topo/fixture.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* tests/comm/test_verbs_planes.c: who tries whom, and which rails are used after that. */
+/* tests/comm/test_verbs_planes.c: which ranks try which, and which rails are used after that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static int planes(void)
         }
     }
     found = verbs_planes(&said, rail_of, &gap);
-    /* whatever was found is true: nobody uses a rail twice, and partners reach each other */
+    /* the result is consistent: a rail is in one plane only, and partners reach each other */
     for (int k = 0; k < found; k++) {
         for (int r = 0; r < n; r++) {
             int count = verbs_partners(n, r, partners);
@@ -98,7 +98,7 @@ static void all_as_numbered(int found)
     }
 }
 
-/* Rails in subnets of their own, or all in one: everybody's rail k is plane k. */
+/* Rails in subnets of their own, or all in one: every rank's rail k is plane k. */
 static void test_sound(void **state)
 {
     (void)state;
@@ -115,7 +115,8 @@ static void test_sound(void **state)
     }
 }
 
-/* One rail of one rank reaches nobody: the other rail is used, and the culprit is one of the pair that is named. */
+/* One rail of one rank reaches no other: the other rail is used, and the culprit is one of the pair that is
+ * named. */
 static void test_dead_rail(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* tests/comm/test_verbs_post.c: what the verbs transport makes of what comes into a ring, with an adapter that carries out at once
- * what is posted: a message is taken once, and only when all of it is there; who is about to sleep says so; nothing is done
- * with a link that has failed. */
+/* tests/comm/test_verbs_post.c: how the verbs transport handles messages in a ring, with an adapter that
+ * carries out at once what is posted. A message is taken once, and only when all of it is there. A rank that
+ * is about to sleep reports that. Nothing is done with a link that has failed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,7 +145,7 @@ static void test_full_of_short_ones(void **state)
         assert_int_equal(unit_of(&b, k)->header.bytes, 1 + k % VERBS_SHORT_MOST);
 }
 
-/* One short message, and behind it large ones that fill the ring up to it. */
+/* One short message, and after it large ones that fill the ring up to it. */
 static void test_full_of_long_ones(void **state)
 {
     enum { LARGE = 2048, QUARTER = LARGE / 4 };
@@ -166,7 +166,7 @@ static void test_full_of_long_ones(void **state)
     assert_int_equal(b.link.rx.arrived, 5);
 }
 
-/* Whoever writes the unit may begin at either end; it is taken with its last piece. */
+/* The writer of the unit may begin at either end; the message is taken with its last piece. */
 static void written_in_pieces(size_t piece, int backwards, size_t bytes)
 {
     size_t pieces = VERBS_UNIT / piece;
@@ -200,7 +200,7 @@ static void test_written_in_pieces(void **state)
 static void test_no_watch_before_sleep(void **state)
 {
     (void)state;
-    b.link.watching = 1; /* nobody was told yet */
+    b.link.watching = 1; /* no peer knows it yet */
     verbs_arm(&b.group);
     assert_int_equal(send_short(&b, 8), 1);
     assert_int_equal(verbs_marks(&a.link), 1);
@@ -208,7 +208,7 @@ static void test_no_watch_before_sleep(void **state)
     assert_int_equal(b.vg.watched, 0);
 }
 
-/* One that has said so after it made ready to sleep makes ready again, in place of sleeping. */
+/* A rank that has reported that it watches after it prepared to sleep prepares again, instead of sleeping. */
 static void test_no_sleep_while_watched(void **state)
 {
     int pipes[2];
@@ -262,14 +262,14 @@ static void test_old_news(void **state)
     assert_int_equal(a.link.failed, 0);
 }
 
-/* Completions that come after the link has failed, and its queue pair was taken away, are nobody's. */
+/* Completions that come after the link has failed, and its queue pair was taken away, belong to no link. */
 static void test_after_the_end(void **state)
 {
     (void)state;
     a.link.receives_owed = VERBS_REPOST - 1;
     a.link.told_watching = a.vg.watched = 1;
     verbs_link_fail(&a.link, "it has ended");
-    assert_int_equal(a.vg.watched, 0); /* it keeps nobody from sleeping */
+    assert_int_equal(a.vg.watched, 0); /* it keeps no rank from sleeping */
     a.link.qps[0].qp = NULL;
     come(&a, verbs_imm_data(0, 0));
     assert_int_equal(adapter.receives, 0);

@@ -1,5 +1,5 @@
-/* tests/comm/test_verbs_ring.c: credits of the verbs transport: no message ever lies on another that was not consumed, and nobody
- * waits for news that nobody owes. */
+/* tests/comm/test_verbs_ring.c: credits of the verbs transport: no message ever lies on another that was not
+ * consumed, and no rank waits for a report that no rank owes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ static int try_send(pair_t *p, uint32_t need)
     return 1;
 }
 
-/* Consumes the oldest; tells the sender if the receiver must, or if `anyway`. */
+/* Consumes the oldest; reports to the sender if the receiver must, or if `anyway`. */
 static void consume(pair_t *p, int anyway)
 {
     uint64_t k = p->rx.consumed;

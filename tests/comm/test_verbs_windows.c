@@ -104,7 +104,7 @@ static void test_freed_and_mapped_anew(void **state)
     assert_int_equal(adapter[second.lkey[0]].live, 0);
 }
 
-/* The physical page behind an address, as far as this process may know; 0: it may not. */
+/* The physical page of an address, as far as this process may know; 0: unknown. */
 static uint64_t frame(const void *at)
 {
     uint64_t entry = 0;
@@ -181,7 +181,7 @@ static void test_all_are_let_go(void **state)
     verbs_windows_free(&windows);
     for (int i = 0; i < registered; i++)
         assert_int_equal(adapter[i].live, 0);
-    assert_int_equal(comm_mem_free(p), GYRE_OK); /* nobody holds it any more */
+    assert_int_equal(comm_mem_free(p), GYRE_OK); /* it is not registered any more */
     assert_int_equal(adapter[at].ended, 1);
 }
 

@@ -28,7 +28,8 @@ static comm_boot_t *boot_of(int rank, int size)
     return boot;
 }
 
-/* The job grew while the ranks above this one died: what is decided later has ranks that this one never heard of. */
+/* The job grew while the ranks above this one died: later decisions have ranks that this one does not
+ * know. */
 static void a_missed_growth(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach everybody; idleness is free. */
+/* tests/comm/test_watch.c: deaths, aborts and goodbyes reach all ranks; idleness is free. */
 /* takes: 9 */
 #include <dirent.h>
 #include <setjmp.h>
@@ -67,7 +67,7 @@ static int dying_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     char name[16];
     snprintf(name, sizeof(name), "rank %d", victim);
     RANK_CHECK(strstr(gyre_last_error(), name) != NULL);
-    nap(200); /* nobody leaves before all have looked */
+    nap(200); /* no rank leaves before all have looked */
     return 0;
 }
 
@@ -81,7 +81,7 @@ static void each_rank_dies(void **state)
     }
 }
 
-/* A rank that says goodbye is not dead, for neighbours and for everybody else. */
+/* A rank that leaves with a goodbye is not dead, for neighbours and for all others. */
 static int leaving_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)arg;
@@ -108,7 +108,7 @@ static void goodbye_is_not_death(void **state)
     assert_int_equal(boot_job_threads(5, 1, leaving_body, NULL), 0);
 }
 
-/* A rank that leaves after an error is told of as that, not as a death, and never hides a real one. */
+/* A rank that leaves after an error is reported as that, not as a death, and never hides a real one. */
 static int erring_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)arg;
@@ -134,7 +134,7 @@ static int erring_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     RANK_CHECK(troubled(trouble, 1, 2.0));
     RANK_CHECK(comm_watch_dead(watch, all, 5, how, sizeof(how)) == 1);
     RANK_CHECK(strncmp(how, "died: ", 6) == 0 && strstr(how, "connection") != NULL);
-    nap(200); /* nobody leaves before all have looked */
+    nap(200); /* no rank leaves before all have looked */
     return 0;
 }
 
@@ -157,7 +157,7 @@ static int stopped_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
     pid_t mine = getpid(), pids[4];
     RANK_CHECK(comm_boot_all_gather(boot, &mine, sizeof(mine), pids, SOON) == GYRE_OK);
-    nap(900); /* nobody is taken for dead while all beat, although they say nothing else */
+    nap(900); /* no rank is taken for dead while all beat, although they send nothing else */
     RANK_CHECK(atomic_load(trouble) == 0);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
     if (rank == 2) {
@@ -187,7 +187,7 @@ static void a_stopped_rank_is_dead(void **state)
     base_settings_set(SET_HEARTBEAT, NULL, "test");
 }
 
-/* When all stand still for a while, as after Ctrl-Z, nobody takes anybody for dead. */
+/* When all stand still for a while, as after Ctrl-Z, no rank takes another for dead. */
 static int paused_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)arg;
@@ -241,7 +241,7 @@ static int abort_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
                strlen(small) == 7);
     RANK_CHECK(comm_watch_aborted(watch, 78, NULL, 0) == GYRE_OK);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);    /* one communicator's abort is not the job's */
-    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* told once */
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 1); /* reported once */
     comm_watch_forget(watch, 77);
     RANK_CHECK(comm_watch_aborted(watch, 77, NULL, 0) == GYRE_OK);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
@@ -273,7 +273,7 @@ static void all_abort(void **state)
     assert_int_equal(boot_job_threads(6, 1, all_abort_body, NULL), 0);
 }
 
-/* A rank whose watcher cannot go on ends the job, and its own sleepers hear of it, too. */
+/* A rank whose watcher cannot go on ends the job, and its own sleepers are woken with the error, too. */
 static int blind_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)arg;
@@ -300,7 +300,7 @@ static int blind_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     if (comm_boot_rank(boot) == 0)
         nap(50); /* the others' messages are there when it comes: no reason to go on */
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_SYSTEM);
-    nap(500); /* nobody leaves before all have looked */
+    nap(500); /* no rank leaves before all have looked */
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/comm/test_watch_windows.c: windows are handed over by watchers, and to nobody else. */
+/* tests/comm/test_watch_windows.c: windows are handed over by watchers, and to no other process. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -81,7 +81,7 @@ static int fetch_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     mine[31] ^= 1; /* another host */
     RANK_CHECK(comm_watch_fetch(watch, mine, 12, &fd, SOON) == GYRE_ERR_UNSUPPORTED);
     mine[31] ^= 1;
-    mine[0] ^= 1; /* nobody of this host */
+    mine[0] ^= 1; /* no process of this host */
     RANK_CHECK(comm_watch_fetch(watch, mine, 12, &fd, SOON) == GYRE_ERR_UNSUPPORTED);
     RANK_CHECK(base_now() - start < 1000000000);
     return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
@@ -138,7 +138,7 @@ static void singletons(void **state)
     comm_watch_abort(watch[0], 5, GYRE_ERR_ABORTED, NULL);
     assert_int_equal(atomic_load(&wakes), 1);
     char text[64];
-    comm_watch_abort(watch[0], 6, GYRE_ERR_ABORTED, "rank 0 has had enough"); /* who speaks is said once */
+    comm_watch_abort(watch[0], 6, GYRE_ERR_ABORTED, "rank 0 has had enough"); /* the rank is named once */
     assert_int_equal(comm_watch_aborted(watch[0], 6, text, sizeof(text)), GYRE_ERR_ABORTED);
     assert_string_equal(text, "rank 0 has had enough");
     comm_watch_abort(watch[0], 7, GYRE_ERR_ABORTED, "rank 01 is not us");
@@ -194,7 +194,7 @@ static void *slam(void *arg)
     return (void *)closed;
 }
 
-/* A peer that closes connections is asked again, but not for ever. */
+/* A peer that closes connections is asked again, but not forever. */
 static void fetch_from_one_that_closes(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* tests/emulated/copy.cc: copies, fills, host functions and kernels as a stream's work.
  *
- * Copies from and to ordinary host memory are as late here as a GPU may ever make them: whoever does not wait for the
- * stream sees old bytes. */
+ * Copies from and to ordinary host memory are as late here as a GPU may ever make them: code that does not
+ * wait for the stream sees old bytes. */
 #include "tests/emulated/emulated.h"
 #include "tests/emulated/machine.h"
 
@@ -28,7 +28,8 @@ static cudaError_t check_copy(const char *what, const void *to, const void *from
     return cudaSuccess;
 }
 
-/* Ordinary host memory would be read or written whenever the graph runs: that is no error of CUDA's, but of whoever captures it. */
+/* The graph would read or write ordinary host memory whenever it runs. CUDA does not report that; it is an
+ * error of the capturing code. */
 static cudaError_t check_capture(const char *what, const void *to, const void *from, cudaStream_t stream)
 {
     if (!captured(stream) || (where(to).place != Place::UNKNOWN && where(from).place != Place::UNKNOWN))

@@ -45,7 +45,8 @@
 #define __grid_constant__
 #define __restrict__ __restrict
 
-/* ---- who am I: of the thread that runs now on this OS thread --------------------------------------------------- */
+/* ---- the thread that runs now on this OS thread
+ * ----------------------------------------------------------------- */
 struct emulated_place {
     uint3 thread, block, block_size, grid_size;
     void *dynamic_shared;

@@ -67,7 +67,7 @@ struct Meeting {
 struct Fiber {
     void *stack_pointer;
     char *stack;
-    uint3 thread; /* who runs on it */
+    uint3 thread; /* the thread that runs on it */
     unsigned linear;
 };
 
@@ -185,7 +185,7 @@ static void prepare(Fiber *fiber)
 {
     memcpy(fiber->stack, &CANARY, sizeof(CANARY));
     void **top = (void **)(fiber->stack + STACK);
-    *--top = NULL; /* a return address for nobody; aligns the start as after a call */
+    *--top = NULL; /* a return address that is never used; aligns the start as after a call */
     *--top = (void *)emulated_fiber_start;
     for (int i = 0; i < 6; i++)
         *--top = NULL;
@@ -212,7 +212,7 @@ static void tell_stuck(Worker *w)
         w->kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, w->at_barrier.size(), w->live, at_meetings);
 }
 
-/* Whom to run now: a fiber, or NULL for home (the block is done, or stuck). */
+/* The fiber to run now, or NULL for home (the block is done, or stuck). */
 static Fiber *pick(Worker *w)
 {
     for (;;) {
@@ -244,7 +244,7 @@ static Fiber *pick(Worker *w)
                 want_helpers(w->launch, 1);
         }
         if (w->launch->error.load() != cudaSuccess || sticky() != cudaSuccess) {
-            w->failed = true; /* whom it waits for will not come */
+            w->failed = true; /* the thread that it waits for will not come */
             return NULL;
         }
         if (++w->idle_rounds < 8)
@@ -272,7 +272,7 @@ static void go(Worker *w, void **save, Fiber *fiber)
     emulated_switch(save, fiber->stack_pointer);
 }
 
-/* The running thread waits; somebody puts its fiber into a list and it goes on. */
+/* The running thread waits; when its fiber is put into a list again, it goes on. */
 static void wait_here(Worker *w)
 {
     Fiber *self = w->self, *other = pick(w);
@@ -407,7 +407,7 @@ static void run_blocks(Launch *launch)
     }
 }
 
-/* Says which thread of which kernel touched what, and leaves the rest to whoever would have had the signal. */
+/* Prints which thread of which kernel touched what, and calls the signal's earlier handler. */
 static struct sigaction before_us;
 static void segment(int, siginfo_t *info, void *)
 {
@@ -455,7 +455,7 @@ cudaError_t execute(Kernel &kernel)
     want_helpers(&launch, (unsigned)(extra < processors - 1 ? extra : processors - 1));
     run_blocks(&launch);
     std::unique_lock<std::mutex> lock(pool_lock);
-    if (launch.wanted != 0) { /* nothing is left for those who have not come */
+    if (launch.wanted != 0) { /* nothing is left for threads that have not come */
         launch.wanted = 0;
         for (auto it = pool_queue.begin(); it != pool_queue.end(); ++it)
             if (*it == &launch) {

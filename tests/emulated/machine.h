@@ -60,7 +60,7 @@ struct Touch {
     Touch();
     ~Touch();
 };
-/* Says who touches what he may not. */
+/* Prints which thread touches memory that it may not touch. */
 void watch_segments(void);
 /* What lies at an address of the device, in words; false: no device's. For a signal handler. */
 bool describe(const void *address, char *text, size_t bytes);

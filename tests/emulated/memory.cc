@@ -1,13 +1,14 @@
 /* tests/emulated/memory.cc: the pretend device's memory.
  *
- * Each device has a range of addresses, and each allocation in it is a mapping of one memfd of the process, between pages
- * that nobody may touch. Addresses are used again soon, as on a GPU; places in the memfd never, so that whoever still maps
- * an allocation that was freed sees zeroes and not its successor. An allocation ends, up to 256 bytes, where its last page
- * ends: kernels and copies that go beyond it end the process, which says where. Another process maps an allocation through
- * /proc/PID/fd: nothing is left behind, however a process ends. Fresh memory is 0xff (NaN) as far as FILL goes.
+ * Each device has a range of addresses. Each allocation in it is a mapping of one memfd of the process,
+ * between inaccessible pages. Addresses are used again soon, as on a GPU. Places in the memfd are never used
+ * again: a process that still maps a freed allocation sees zeroes and not its successor. An allocation ends,
+ * up to 256 bytes, where its last page ends: kernels and copies that go beyond it end the process with a
+ * message. Another process maps an allocation through /proc/PID/fd: nothing is left over, however a process
+ * ends. Fresh memory is 0xff (NaN) as far as FILL goes.
  *
- * With EMULATED_GUARD=1 nobody may touch device memory but kernels and copies while they run: host code that dereferences a
- * device pointer ends then, as with a GPU. */
+ * With EMULATED_GUARD=1 only running kernels and copies may touch device memory: host code that dereferences
+ * a device pointer ends then, as with a GPU. */
 #include "tests/emulated/machine.h"
 
 #include <errno.h>
@@ -207,13 +208,13 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
     return cudaSuccess;
 }
 
-/* Nobody may touch these addresses any more. */
+/* Makes these addresses inaccessible. */
 static void unmap(char *at, size_t mapped)
 {
     mmap(at, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* In a signal handler: no lock, since whoever holds it may be the one that failed; the table is read as it is. */
+/* In a signal handler: no lock, since the failed thread may hold it; the table is read as it is. */
 bool describe(const void *address, char *text, size_t bytes)
 {
     Memory &m = memory();

@@ -139,7 +139,7 @@ static void serve(cudaStream_t stream)
             if (rc != cudaSuccess)
                 set_sticky(rc);
         }
-        item.run = nullptr; /* frees what it holds before anybody is told */
+        item.run = nullptr; /* frees what it holds before waiters are woken */
         lock.lock();
         stream->done++;
         s.progress.notify_all();
@@ -569,7 +569,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     });
 }
 
-/* An event that a capture holds happens whenever its graph runs: nobody can ask for it, and who does breaks the capture. */
+/* An event that a capture holds happens whenever its graph runs: it cannot be queried, and a query breaks the
+ * capture. */
 static cudaError_t ask_captured(Record &record)
 {
     record.graph->broken = true;

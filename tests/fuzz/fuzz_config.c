@@ -1,14 +1,14 @@
 /* tests/fuzz/fuzz_config.c: gyre-train's configuration file. */
 #include "tests/fuzz/fuzz.h"
-#include "tools/gyre-train/train.h"
+#include "tools/gyre-train/options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    train_options_t options;
+    train_config_t options;
     char path[64];
     snprintf(path, sizeof(path), "%s", fuzz_file(data, size));
     char *argv[] = {"gyre-train", "--config", path, NULL};
     (void)train_options_parse(3, argv, &options, 0);
-    train_options_free(&options);
+    train_config_free(&options);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_log.c: the log of a training run that --resume goes on with. */
 #include "tests/fuzz/fuzz.h"
-#include "tools/gyre-train/train.h"
+#include "pipeline/report/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(in != NULL);
     gyre_status_t status = train_record_read(&record, in, "fuzz", last, &keep);
     fclose(in);
-    /* the log is cut there: behind a whole line, and never behind its end */
+    /* the log is cut there: after a whole line, and never after its end */
     FUZZ_CHECK(keep >= 0 && (size_t)keep <= size &&
                (keep == 0 || status != GYRE_OK || data[keep - 1] == '\n'));
     uint64_t before = 0;

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(tokens->count > 0 && tokens->count <= size && tokens->bytes <= size);
         for (uint64_t at = 0; at < tokens->count; at += 31) {
             size_t n = tokens->count - at < 32 ? (size_t)(tokens->count - at) : 32;
-            (void)model_tokens_read(tokens, at, n, 100, ids); /* bad ids are told, and not handed out */
+            (void)model_tokens_read(tokens, at, n, 100, ids); /* bad ids are an error, and not returned */
             for (size_t i = 0; i < n; i++)
                 FUZZ_CHECK(ids[i] >= 0 && ids[i] < 100);
         }

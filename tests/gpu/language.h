@@ -27,7 +27,7 @@ cudaError_t language_chain(int blocks, uint32_t *flags, uint32_t *counter, uint3
 cudaError_t language_votes(int n, size_t shared_bytes, const uint32_t *x, uint32_t *out, cudaStream_t stream);
 /* 96 KiB of dynamic shared memory: y[i] = x[n-1-i] for n = 24576 floats. */
 cudaError_t language_reverse(const float *x, float *y, cudaStream_t stream);
-/* One half of a warp waits for a lane of the other half, which waits at the block's barrier: for ever. */
+/* One half of a warp waits for a lane of the other half, which waits at the block's barrier: forever. */
 cudaError_t language_stuck(uint32_t *out, cudaStream_t stream);
 /* y = x rounded to bf16 and to fp16 and back: y[2i], y[2i+1]. */
 cudaError_t language_round(int n, const float *x, float *y, cudaStream_t stream);

@@ -1,9 +1,10 @@
-/* tests/gpu/many.c: all programs of tests/gpu in one file, for the bundle (tools/gpu-bundle), in which each of them alone would bring
- * the libraries and all kernels again. Their `main`s are renamed to NAME_main by objcopy; PROGRAMS, on the compiler's command line, is
- * a list of X(NAME). A program that is not in it but lies beside this one is run in its place.
+/* tests/gpu/many.c: all programs of tests/gpu in one file, for the bundle (tools/gpu-bundle): as single
+ * programs, each would contain the libraries and all kernels. Their `main`s are renamed to NAME_main by
+ * objcopy; PROGRAMS, on the compiler's command line, is a list of X(NAME). A program that is not in the list
+ * but lies in this one's folder is run instead.
  *
- * usage: many NAME [ARGUMENT...]
- * A main without parameters is called with two, which the ABI of x86-64 allows. */
+ * usage: many NAME [ARGUMENT...] A main without parameters is called with two, which the ABI of x86-64
+ * allows. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* tests/gpu/stages.h: small models of every architecture, and a stage of the GPU run over a micro-batch of two sequences, beside the
- * CPU's (tests/model/mp_stage.c has the same shapes). */
+/* tests/gpu/stages.h: small models of every architecture, and a stage of the GPU run over a micro-batch of
+ * two sequences, compared with the CPU's (tests/model/mp_stage.c has the same shapes). */
 #ifndef TESTS_CUDA_STAGES_H
 #define TESTS_CUDA_STAGES_H
 
@@ -111,7 +111,7 @@ static inline void make_whole(whole_t *w, const model_config_t *config, model_pr
             memcpy(&w->weights[i], &u, sizeof u);
     }
     for (size_t t = 0; t < c.seq; t++)
-        w->positions[t] = t < 5 ? (int32_t)t : 2; /* as behind a blank */
+        w->positions[t] = t < 5 ? (int32_t)t : 2; /* as after a blank */
     for (size_t i = 0; i < SEQUENCES; i++) {
         for (size_t t = 0; t < c.seq; t++) {
             w->tokens[i][t] =
@@ -269,7 +269,7 @@ static inline void free_part(part_t *part)
           "freeing device memory");
 }
 
-/* What one round left behind is gone in the next. */
+/* What one round left over is gone in the next. */
 static inline void run_round(const whole_t *w, part_t *part, const layout_t *layout, void *const *edge,
                              double *loss, model_routed_t *routed)
 {

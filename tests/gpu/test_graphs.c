@@ -110,7 +110,7 @@ static void work_comes_again(void **state)
     assert_int_equal(count.launched, 16);
     assert_int_equal(count.nodes, 4 * KERNELS);
     assert_int_equal(t.enqueued, 8);
-    if (emulated_given) { /* one launch in place of each kernel's */
+    if (emulated_given) { /* one launch instead of each kernel's */
         const unsigned long long before = emulated_given();
         assert_int_equal(run(1, 0), GYRE_OK);
         assert_int_equal(emulated_given() - before, 1);

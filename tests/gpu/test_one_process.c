@@ -1,9 +1,9 @@
-/* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create): every collective has the bits
+/* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create). Every collective has the bits
  * of the host's arithmetic in the canonical order, on one device and on several, called by one thread, in a
- * group, by a thread per rank, and from graphs; what cannot be is refused; what goes wrong on one rank is
- * told on all, and nothing waits forever or stays behind.
+ * group, by a thread per rank, and from graphs. Invalid calls are refused. Errors on one rank are reported on
+ * all, and nothing waits forever or is left over.
  *
- * Longer than 600 lines: all tests share one job, its buffers, and the arithmetic of what must come. */
+ * Longer than 600 lines: all tests share one job, its buffers, and the arithmetic of the expected results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -580,7 +580,7 @@ static void several_teams(void **state)
     close_job();
 }
 
-/* A process of a job may have such communicators besides, and they outlive the job. */
+/* A process of a job may have such communicators, too, and they outlive the job. */
 static void beside_a_job(void **state)
 {
     gyre_comm_t *world;
@@ -685,8 +685,8 @@ static void what_cannot_be(void **state)
     close_job();
 }
 
-/* On a device a rank's call does not come behind another's that waits for it, however many lie between, or whatever stream was
- * used in between; and it may come behind one that is done with it. */
+/* On a device a rank's call is not enqueued after another's that waits for it, through any number of calls
+ * between and any stream that was used meanwhile. It may be enqueued after one that is done with it. */
 static void streams_that_are_shared(void **state)
 {
     static const int devices[2] = {0, 0};
@@ -703,7 +703,7 @@ static void streams_that_are_shared(void **state)
     assert_gyre(ADD_UP(1, job.streams[1]));
     refused(ADD_UP(1, job.streams[0]), GYRE_ERR_INVALID, "the same stream");
     assert_gyre(ADD_UP(1, job.streams[1]));
-    assert_gyre(ADD_UP(1, job.streams[0])); /* behind what waits for rank 1 no more */
+    assert_gyre(ADD_UP(1, job.streams[0])); /* after work that no longer waits for rank 1 */
     refused(ADD_UP(0, job.streams[0]), GYRE_ERR_INVALID, "the same stream");
     assert_gyre(ADD_UP(0, job.streams[1]));
     wait_for_streams();
@@ -779,8 +779,8 @@ static int by_ring(int rank, size_t count)
     return strcmp(x.algorithm, "ring") == 0;
 }
 
-/* Schedules have room for some shapes, and nobody takes memory for others at a call: they run as shots, on all ranks, whoever came
- * first, and works in place. */
+/* Schedules have room for some shapes, and a call takes no memory for others: those run as shots, on all
+ * ranks, in any order of calls, and works in place. */
 static void schedules(void **state)
 {
     size_t count = 2000;

@@ -1,6 +1,7 @@
 /* guard: 2 */
-/* tests/gpu/test_stage.c: stages on the GPU against those of the CPU: losses, every gradient, logits, for every architecture, in fp32 and
- * bf16; recomputation, split backward, cuts into stages and CUDA graphs change no bit. */
+/* tests/gpu/test_stage.c: stages on the GPU against those of the CPU: losses, every gradient, logits, for
+ * every architecture, in fp32 and bf16. Recomputation, split backward, cuts into stages and CUDA graphs
+ * change no bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

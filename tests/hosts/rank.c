@@ -40,7 +40,7 @@ typedef struct {
     size_t count;
     int64_t name;     /* this rank's first number, + 1 */
     int64_t expected; /* sum of the names of all in comm */
-    int grows;        /* this rank was told that the job shall grow */
+    int grows;        /* this rank has read that the job shall grow */
 } job_t;
 
 static void on_signal(int number)
@@ -118,7 +118,7 @@ static gyre_status_t go_on(job_t *job)
     return status;
 }
 
-/* This rank was told to let a newcomer in: where is it to knock? All hear of it in the next call. */
+/* This rank was asked to let a newcomer in: at which address? All ranks get it in the next call. */
 static void invite(job_t *job)
 {
     char address[256];
@@ -138,7 +138,7 @@ static void say_grown(const job_t *job)
     fflush(stdout);
 }
 
-/* All were told in the same call that one newcomer comes. */
+/* All ranks got in the same call that one newcomer comes. */
 static gyre_status_t grow(job_t *job)
 {
     gyre_comm_t *next;
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
         if (status == GYRE_OK && calls == 0 && getenv("GYRE_JOIN"))
             say_grown(&job);
         if (status == GYRE_OK && job.out[0] == gyre_comm_size(job.comm))
-            break; /* all were told to stop, and see it in the same call */
+            break; /* all ranks were asked to stop, and see it in the same call */
         if (status == GYRE_OK && job.out[0] >= GROW)
             status = grow(&job);
         while (status != GYRE_OK) {

@@ -1,4 +1,5 @@
-/* tests/launch/pmix_layout.c: what comm/launch/pmix.h declares, beside the real pmix.h. Compiled, never run. */
+/* tests/launch/pmix_layout.c: compares the declarations of comm/launch/pmix.h with the real pmix.h. Compiled,
+ * never run. */
 #include <pmix.h>
 #include <stddef.h>
 

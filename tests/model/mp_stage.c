@@ -239,7 +239,7 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
         MP_CHECK((edge[p] = calloc(model_stage_boundary_f32(part[p].stage), sizeof(float))) != NULL,
                  "memory");
     const model_config_t *c = &w->params->config;
-    int32_t positions[LONGEST]; /* with prefixes: as behind a blank, some places at one position */
+    int32_t positions[LONGEST]; /* with prefixes: as after a blank, some places at one position */
     for (int32_t t = 0; t < LONGEST; t++)
         positions[t] = t < 5 ? t : 2;
     for (size_t i = 0; i < SEQUENCES; i++) {

@@ -60,7 +60,7 @@ static model_config_t config_of(size_t kind, size_t leaves)
 }
 enum { KINDS = 7 };
 
-/* What is behind the vocabulary is in no file. */
+/* Rows after the vocabulary are in no file. */
 static int padded(const model_params_t *params, const model_param_t *row, size_t i)
 {
     return (row->kind == MODEL_WTE || row->kind == MODEL_HEAD) &&

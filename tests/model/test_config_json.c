@@ -113,7 +113,7 @@ static void published(void **state)
                "\"vocab_size\": 32768,"
                " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-05, \"sliding_window\": null,"
                " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1000000.0}}",
-               MODEL_FAMILY_LLAMA); /* nothing tells it from a LLaMA */
+               MODEL_FAMILY_LLAMA); /* nothing distinguishes it from a LLaMA */
     assert_true(c.kv_heads == 8 && c.rope_theta == 1e6 && c.head_dim == 128);
 
     c = accept("{\"model_type\": \"mixtral\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "

@@ -97,7 +97,7 @@ static void proportions(void **state)
     check_blend(two, (double[]){0.7, 0.3}, 2, 5000, 1e-9);
     const char *const one[] = {"5"};
     check_blend(one, (double[]){1}, 1, 100, 1e-9);
-    /* the source with the greatest error would leave another a whole sample behind here */
+    /* here the source with the greatest error would leave another one a whole sample short */
     const char *const hard[] = {"5", "1", "3", "3", "1", "1", "35", "33", "5", "5", "47", "52"};
     check_blend(hard, (double[]){5, 1, 3, 3, 1, 1, 35, 33, 5, 5, 47, 52}, 12, 1000, 1e-9);
     /* no short period: rounded to 2^-18, which shows only after 2^17 samples or so */

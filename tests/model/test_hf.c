@@ -52,7 +52,7 @@ static const family_t families[] = {
     {MODEL_FAMILY_OPT, {SHAPE, .leaves = 1, .act = MODEL_ACT_RELU, .pos_offset = 2}},
 };
 
-/* Weights with a name each: rows behind the vocabulary are zero, as an import leaves them. */
+/* Weights with a name each: rows after the vocabulary are zero, as an import leaves them. */
 static float *make(const model_config_t *config, model_params_t **params)
 {
     assert_int_equal(model_params_create(config, params), GYRE_OK);

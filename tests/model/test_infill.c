@@ -42,7 +42,7 @@ static gyre_status_t make(model_infill_t *infill, size_t seq, uint64_t seed, mod
     return model_infill_make(infill, seed, use, number, &m->example);
 }
 
-/* Behind the prefix: each token but [sop] is the target before it. */
+/* After the prefix: each token but [sop] is the target before it. */
 static void check_shift(const made_t *m, size_t seq)
 {
     assert_true(m->example.prefix < seq);

@@ -264,7 +264,7 @@ static void left_overs(void **unused)
     (void)unused;
     char path[PATH_MAX];
     write_one(4);
-    hidden(9, "new", gone(), path); /* a process of this host that is no more */
+    hidden(9, "new", gone(), path); /* a process of this host that has ended */
     assert_int_equal(mkdir(path, 0777), 0);
     strcat(path, "/shard-00000.safetensors");
     write_file(path, "half", 4);
@@ -282,7 +282,7 @@ static void left_overs(void **unused)
     assert_int_equal(model_snapshot_remove(folder, 4), GYRE_OK);
 }
 
-/* A process that is no more, but of which its parent has not heard. */
+/* A process that has ended and that its parent has not reaped. */
 static void unburied(void **unused)
 {
     (void)unused;
@@ -472,7 +472,7 @@ static void sums(void **unused)
     assert_int_equal(model_checkpoint_sum(folder, &read), GYRE_ERR_IO);
 }
 
-/* What a rank was late with is swept, and nothing else; a mark in the folder tells who sees it. */
+/* The files of a late rank are swept, and nothing else; a mark in the folder shows which rank sees it. */
 static void probes(void **unused)
 {
     (void)unused;

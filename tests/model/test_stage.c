@@ -64,7 +64,8 @@ static gathered_t gathered(whole_t *w, const model_config_t *config, model_stage
     return g;
 }
 
-/* One gradient of three sequences is the sum of theirs, with last bits apart, and is told once, under the first one's slot. */
+/* One gradient of three sequences is the sum of theirs, except for last bits, and is reported once, under the
+ * first one's slot. */
 static void check_several(const model_config_t *config, model_stage_config_t how)
 {
     whole_t each = {0}, three = {0};
@@ -144,7 +145,7 @@ static void gradients(void **state)
     check_gradients("no biases, offset positions, dropout", &c, (model_stage_config_t){.seed = 9});
 }
 
-/* Each feature that tells an architecture from GPT-2, and the architectures themselves. */
+/* Each feature that distinguishes an architecture from GPT-2, and the architectures themselves. */
 static void architectures(void **state)
 {
     (void)state;

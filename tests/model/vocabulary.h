@@ -1,5 +1,5 @@
-/* tests/model/vocabulary.h: a small vocabulary of bytes and merges in three kinds of files, in a folder of the test's own: for the
- * tests of tokenizers. Include behind cmocka.h; setup and teardown are the group's. */
+/* tests/model/vocabulary.h: a small vocabulary of bytes and merges in three kinds of files, in a folder of
+ * the test's own: for the tests of tokenizers. Include after cmocka.h; setup and teardown are the group's. */
 #ifndef TESTS_MODEL_VOCABULARY_H
 #define TESTS_MODEL_VOCABULARY_H
 

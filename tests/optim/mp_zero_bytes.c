@@ -103,7 +103,7 @@ static void step(const job_t *job, optim_zero_t *zero, optim_zero_step_t *out)
             pass(job, zero, to > from ? to - from : 0, backward);
     }
     MP_OK(optim_zero_finish(zero, 1.0 / BATCH, 0.01, out));
-    for (size_t b = 0; b < zero->plan.buckets; b++) /* gathers go on behind a step */
+    for (size_t b = 0; b < zero->plan.buckets; b++) /* gathers go on after a step */
         MP_OK(zero_weights_wait(zero, b));
 }
 

@@ -1,6 +1,6 @@
 /* ranks: 1 2 3 4 */
-/* tests/optim/mp_zero_drift.c: ZeRO where something is wrong: a replica whose weights drift is named, a file that cannot be read
- * is told by all ranks, and calls out of order are refused. */
+/* tests/optim/mp_zero_drift.c: errors in ZeRO: a replica whose weights drift is named, all ranks report a
+ * file that cannot be read, and calls out of order are refused. */
 #include <unistd.h>
 
 #include "base/log.h"
@@ -23,8 +23,9 @@ static void flip(optim_zero_t *zero, size_t row)
         *(float *)(void *)weight += 0.125f;
 }
 
-/* The weights of one rank change: a step is refused on all of them, and those that hold the row name it. With parts
- * of rows looked at (`parts`: 16 unless told, and the last has the change) that is the last of so many steps, else the next one. */
+/* The weights of one rank change: a step is refused on all ranks, and those that hold the row name it. With
+ * parts of rows checked in turn (`parts`: 16 by default, and the last has the change) that is the last of so
+ * many steps, else the next one. */
 static void drift_at(job_t *job, const trial_t *layout, size_t victim, model_kind_t kind, const char *who,
                      size_t parts)
 {
@@ -119,8 +120,8 @@ static void misuse(job_t *job)
     end_layout(job);
 }
 
-/* A change on ranks whose weights have a replica beside them, in every stage that keeps them whole; and in stage 3 where tensor
- * or pipeline parallelism has one. */
+/* A change on ranks whose weights have a replica elsewhere, in every stage that keeps them whole; and in
+ * stage 3 if tensor or pipeline parallelism has one. */
 static void drifts(job_t *job)
 {
     trial_t t = {.tp = 1, .dp = job->ranks, .pp = 1, .batch = 8};

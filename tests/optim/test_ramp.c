@@ -11,7 +11,8 @@
 #include "base/log.h"
 #include "optim/ramp.h"
 
-/* The size behind `consumed` sequences: one more increment for each growths-th part of `over` that is through. */
+/* The size after `consumed` sequences: one more increment for each growths-th part of `over` that is
+ * through. */
 static size_t by_rule(const optim_ramp_t *r, uint64_t consumed)
 {
     size_t growths = (r->batch - r->start) / r->increment;
@@ -46,7 +47,7 @@ static void follows_the_rule(void **state)
                         assert_int_equal(optim_ramp_steps(&r, consumed + 1), step + 1);
                         consumed += size;
                     }
-                    optim_ramp_at(&r, &at, 3, &before); /* back, as behind a resume */
+                    optim_ramp_at(&r, &at, 3, &before); /* back, as after a resume */
                     uint64_t again = before;
                     optim_ramp_at(&r, NULL, 3, &before);
                     assert_int_equal(again, before);

@@ -46,7 +46,7 @@ static int end(void **unused)
     return rmdir(folder);
 }
 
-/* The arrays as they are behind `step`. */
+/* The arrays as they are after `step`. */
 static void fill(uint64_t step)
 {
     for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)

@@ -1,6 +1,6 @@
-/* tests/optim/zero_trial.h: ZeRO over data, tensor and pipeline parallelism, with a model whose gradients are pure functions of
- * (row, element, sequence, weight), beside one process that adds gradients in the tree of the contract: what mp_zero.c and
- * mp_zero_drift.c train. */
+/* tests/optim/zero_trial.h: ZeRO over data, tensor and pipeline parallelism, with a model whose gradients are
+ * pure functions of (row, element, sequence, weight), compared with one process that adds gradients in the
+ * tree of the contract. mp_zero.c and mp_zero_drift.c train it. */
 #ifndef TESTS_OPTIM_ZERO_TRIAL_H
 #define TESTS_OPTIM_ZERO_TRIAL_H
 

@@ -1,13 +1,14 @@
 /* ranks: 1 2 3 4 */
 /* over UCX: 3 */
-/* tests/pipeline/mp_pipe.c: the executor runs every schedule with a toy model of whole numbers; loss and weight gradients are
- * what one process computes stage by stage, tensors stay as long as they were promised to, nothing is allocated behind the first step,
- * and a callback's error ends the step everywhere.
+/* tests/pipeline/mp_pipe.c: the executor runs every schedule with a toy model of whole numbers. Loss and
+ * weight gradients equal those that one process computes stage by stage, tensors stay as long as promised,
+ * nothing is allocated after the first step, and a callback's error ends the step everywhere.
  *
  *   mp_pipe                            checks that
- *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule beside its formula: M micro-batches; layers
- *                                      of a rank that take US microseconds forward and twice that backward, asleep, so that
- *                                      cores do not matter; COUNT elements of 8 bytes between stages */
+ *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule next to its formula: M micro-batches;
+ *                                      layers of a rank that take US microseconds forward and twice that backward, asleep,
+ *                                      so that cores do not matter; COUNT elements of 8 bytes between
+ * stages */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -332,7 +333,7 @@ static void mishaps(gyre_comm_t *world, pipe_kind_t kind, pipe_op_t op, int m)
                      gyre_last_error()); /* all others have nothing else to do by then */
         MP_CHECK(pipe_executor_step(toy.executor) == st, "%s", gyre_last_error());
         MP_CHECK(strstr(gyre_last_error(), "cannot go on"), "%s", gyre_last_error());
-        MP_OK(gyre_comm_destroy(comm)); /* no request was left behind */
+        MP_OK(gyre_comm_destroy(comm)); /* no request was left over */
         pipe_executor_destroy(toy.executor);
         pipe_schedule_destroy(schedule);
         MP_OK(gyre_barrier(world));

@@ -1,8 +1,9 @@
 /* ranks: 2, over UCX: 2 3 */
-/* tests/pipeline/mp_train_fails.c: a rank gives up in the middle of a step, while others have offered it buckets, gathered weights and
- * boundary tensors that are large enough for a rendezvous. Every rank gets ABORTED at once, and what operations worked in is
- * freed in the order of pipeline/train/train.h: behind its communicators, since until then others may be at it. The job's
- * communicator goes on, and the next run trains over it. */
+/* tests/pipeline/mp_train_fails.c: a rank gives up in the middle of a step, while others have offered it
+ * buckets, gathered weights and boundary tensors that are large enough for a rendezvous. Every rank gets
+ * ABORTED at once. The buffers of operations are freed in the order of pipeline/train/train.h: after its
+ * communicators, since until then other ranks may access them. The job's communicator goes on, and the next
+ * run trains over it. */
 #include <string.h>
 #include <unistd.h>
 
@@ -77,7 +78,7 @@ int main(void)
     size_t ranks = (size_t)gyre_comm_size(world), last = BATCH / ranks;
     run(world, (pipe_layout_t){.zero = 2, .schedule = PIPE_1F1B}, last - 1); /* reductions */
     run(world, (pipe_layout_t){.zero = 1, .schedule = PIPE_1F1B},
-        2 * last - 1);                                                   /* and gathers behind an update */
+        2 * last - 1);                                                   /* and gathers after an update */
     run(world, (pipe_layout_t){.zero = 3, .schedule = PIPE_1F1B}, last); /* gathers just in time */
     if (ranks % 2 == 0)
         run(world, (pipe_layout_t){.pp = 2, .schedule = PIPE_1F1B}, 2);

@@ -172,7 +172,7 @@ static void tamper_slots(const pipe_schedule_t *s, int rank, pipe_program_t *pro
     }
 }
 
-/* Each receive posted only behind the step that waits for it: refused. */
+/* Each receive posted only after the step that waits for it: refused. */
 static void tamper_posting(const pipe_schedule_t *s, int rank, pipe_program_t *program)
 {
     int *good = calloc(program->steps, sizeof *good);

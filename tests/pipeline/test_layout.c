@@ -120,8 +120,9 @@ static size_t total(int stage, size_t dp, const pipe_load_t *load, size_t micro,
     return sum;
 }
 
-/* Where weights are gathered for each micro-batch, and nothing else speaks for many: as many sequences together as memory bears.
- * Whoever takes stage 3 for want of memory holds no more than in stage 0, however large the batch is. */
+/* Where weights are gathered for each micro-batch, and nothing else demands many: as many sequences together
+ * as fit into memory. A user who takes stage 3 for want of memory needs no more than in stage 0, for any size
+ * of the batch. */
 static void micro_batch_by_itself(void **state)
 {
     (void)state;
@@ -194,7 +195,7 @@ static void nothing_works(void **state)
     assert_non_null(strstr(gyre_last_error(), "no layout of this model"));
 }
 
-/* The flags behind "the nearest that works": each in the place of what was asked for. */
+/* The flags after "the nearest that works": each instead of the user's. */
 static void take_flags(const char *text, pipe_layout_t *layout)
 {
     const struct {

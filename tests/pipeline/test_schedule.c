@@ -162,7 +162,8 @@ static void test_scale(void **state)
     pipe_schedule_destroy(schedule);
 }
 
-/* F0 F1 B0 ...; a stroke behind the number: of chunk 1; messages: >1a sends activations to rank 1, <1g receives gradients from it. */
+/* F0 F1 B0 ...; a stroke after the number: of chunk 1; messages: >1a sends activations to rank 1, <1g
+ * receives gradients from it. */
 static void write_list(const pipe_schedule_t *s, int rank, int messages, char *out, size_t bytes)
 {
     static const char letters[] = "FBBWsrsr";

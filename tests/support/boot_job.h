@@ -25,8 +25,8 @@ void boot_job_end(boot_job_t *job);
 /* The identity of one rank; every job has the same secret. */
 void boot_job_identity(const boot_job_t *job, int rank, comm_identity_t *out);
 
-/* A stranger's connection to a port of the loopback, whose recv gives up after 5 s; -1: none. flags: those that socket(2)
- * takes beside its type; with SOCK_NONBLOCK it may still be on its way. */
+/* A stranger's connection to a port of the loopback, whose recv gives up after 5 s; -1: failed. flags: those
+ * that socket(2) takes in addition to its type; with SOCK_NONBLOCK it may still be on its way. */
 int boot_job_dial(int port, int flags);
 void nap(int ms);
 

@@ -1,4 +1,4 @@
-/* tests/support/gradient.h: gradients in double against central differences. Include behind cmocka.h. */
+/* tests/support/gradient.h: gradients in double against central differences. Include after cmocka.h. */
 #ifndef SUPPORT_GRADIENT_H
 #define SUPPORT_GRADIENT_H
 

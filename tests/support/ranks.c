@@ -18,7 +18,7 @@
 
 struct ranks_shared {
     _Atomic uint32_t arrived, generation;
-    unsigned char slots[RANKS_MAX][RANKS_EXCHANGE];
+    unsigned char slots[RANKS_MAX][RANKS_GATHER_BYTES];
 };
 
 typedef struct {
@@ -46,11 +46,11 @@ void ranks_barrier(ranks_t *self)
         base_futex_wait(&shared->generation, generation, base_now() + 1000000000);
 }
 
-gyre_status_t ranks_exchange(void *user, const void *mine, size_t bytes, void *all)
+gyre_status_t ranks_all_gather(void *user, const void *mine, size_t bytes, void *all)
 {
     ranks_t *self = user;
 
-    if (bytes > RANKS_EXCHANGE)
+    if (bytes > RANKS_GATHER_BYTES)
         return GYRE_ERR_INTERNAL;
     memcpy(self->shared->slots[self->rank], mine, bytes);
     ranks_barrier(self);
@@ -113,7 +113,7 @@ static int run(start_t *start)
         fprintf(stderr, "rank %d: cannot join: %s\n", self->rank, gyre_last_error());
         return 1;
     }
-    if (comm_group_create(&self->world, 77, world_ranks, self->n, self->rank, ranks_exchange, self,
+    if (comm_group_create(&self->world, 77, world_ranks, self->n, self->rank, ranks_all_gather, self,
                           base_deadline(20), &self->group) != GYRE_OK) {
         fprintf(stderr, "rank %d: no group: %s\n", self->rank, gyre_last_error());
         return 1;

@@ -26,9 +26,9 @@ extern void (*ranks_before_join)(int rank);
 int ranks_fork(int n, double seconds, ranks_body_t body, void *arg);
 int ranks_threads(int n, double seconds, ranks_body_t body, void *arg);
 
-/* A comm_all_gather_fn; user: ranks_t. At most RANKS_EXCHANGE bytes. */
-enum { RANKS_EXCHANGE = 4096, RANKS_MAX = 64 };
-gyre_status_t ranks_exchange(void *user, const void *mine, size_t bytes, void *all);
+/* A comm_all_gather_fn; user: ranks_t. At most RANKS_GATHER_BYTES bytes. */
+enum { RANKS_GATHER_BYTES = 4096, RANKS_MAX = 64 };
+gyre_status_t ranks_all_gather(void *user, const void *mine, size_t bytes, void *all);
 void ranks_barrier(ranks_t *self);
 
 /* Blocking message calls over a group, with the waiting of comm/wait.h. */

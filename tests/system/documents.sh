@@ -62,7 +62,8 @@ if checked < 10:
     print(f"only {checked} defaults of settings were found in documents")
 
 # ---- names: of settings, or in code
-source = "".join(open(p).read() for p in glob.glob("**/*.h", recursive=True) + ["Makefile", "libgyre.map"])
+headers = [p for p in glob.glob("**/*.h", recursive=True) if not p.startswith("build")]
+source = "".join(open(p).read() for p in headers + ["Makefile", "libgyre.map"])
 known = set(default) | set(re.findall(r"\bGYRE_\w+", re.sub(r"(?s)/\*.*?\*/", "", source)))
 known |= {name.upper() for name in re.findall(r"\bgyre_\w+", source)}  # heads of manual pages
 for page in documents + manuals:
@@ -75,7 +76,7 @@ text["model/network/hf_config.h"] = open("model/network/hf_config.h").read()
 plain = {p: t.replace("\\-", "-") for p, t in text.items()}
 tables = [("collectives/schedules/algorithms.def", r"^ALGORITHM\(\w+, (\w+)", ["docs/man/gyre.7"]),
           ("pipeline/schedules/kinds.def", r'^KIND\(\w+, \w+, "([^"]+)"',
-           ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md"]),
+           ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md", "docs/planning.md"]),
           ("model/network/families.def", r'^FAMILY\(\w+, "(\w+)"',
            ["docs/models.md", "model/network/hf_config.h"]),
           ("base/redops.def", r"^REDOP\(\w+, (\w+)", ["docs/man/gyre-perf.1"]),

@@ -1,5 +1,5 @@
 """Reads TensorBoard's event files: TFRecords and their checksums, and the few messages, written from their specifications and
-knowing nothing of tools/gyre-train/report/tensorboard.c.
+knowing nothing of pipeline/report/tensorboard.c.
 
     events.py FOLDER LOG [LOG...]   FOLDER's files say what the logs of the run's parts say; exit code 1 and why if not
 

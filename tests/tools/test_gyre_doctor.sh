@@ -66,7 +66,11 @@ check "help names every flag" [ "$(grep -cE -- '--(settings|json|help|version)' 
 run "$D" --version
 want "--version" 0
 run "$D" --nonsense
-want "an unknown flag" 2 nonsense
+want "an unknown flag" 2 'unknown option --nonsense'
+run "$D" --seting
+want "a slip in a flag" 2 'unknown option --seting .did you mean --settings.'
+run "$D" --job --settings
+want "two questions" 2 'two questions'
 run "$D" --json
 want "a missing value" 2 json
 run "$D" extra

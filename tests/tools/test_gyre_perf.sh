@@ -88,7 +88,7 @@ want "an algorithm of other collectives" 2 'does not serve this collective; all_
 run "$UCX_RUN" -n 2 "$PERF" broadcast -r 2 -b 8 -e 8
 want "a root that does not exist" 2 'the ranks are 0..1'
 run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -z 1
-want "a flag of nccl-tests that means nothing here" 2 '--blocking 1: not a value'
+want "a flag of nccl-tests that means nothing here" 2 '--blocking 1: wants 0'
 run "$PERF" all_reduce -b 8 -e 8 -J "$W/none/perf.json"
 want "no place for the JSON" 3 'none/perf.json'
 

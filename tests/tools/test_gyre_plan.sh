@@ -83,23 +83,28 @@ want "a network that is not there" 1 'nowhere.*neither a file nor a preset' 'nvs
 run "$P" schedule --topology torus:3x3 --ranks 8
 want "a torus of another size" 1 '9 nodes, not 8'
 run "$P" schedule --algo rings
-want "an unknown algorithm" 2 'no algorithm "rings"' 'butterfly'
+want "an unknown algorithm" 2 '--algo rings: wants all, or one of .*butterfly'
 run "$P" schedule --algo tree --collective all_gather
 want "one that does not serve it" 2 'tree has no all_gather; these serve it:.* bruck'
 run "$P" schedule --collective allreduce
-want "an unknown collective" 2 '--collective wants all_reduce.*, not allreduce'
+want "an unknown collective" 2 '--collective allreduce: wants all_reduce.*'
 run "$P" schedule --ranks 0
-want "no ranks" 2 'ranks'
+want "no ranks" 2 '--ranks 0: wants a whole number from 1 to 1048576'
 run "$P" schedule -b x
-want "no size" 2 '--min wants a size'
+want "no size" 2 '--min x: wants a size'
 run "$P" schedule -b 2M -e 1M
 want "no sizes" 2 'smaller'
 run "$P" schedule --root 64
-want "a root that is not there" 2 'root'
+want "a root that is not there" 2 '--root 64: wants a rank below --ranks 64'
 run "$P" schedule extra
 want "an argument" 2 'extra'
 run "$P" schedule --nonsense
-want "an unknown flag" 2 'nonsense'
+want "an unknown flag" 2 'unknown option --nonsense; see gyre-plan schedule --help'
+run "$P" schedule --topologie torus
+want "a slip in a flag" 2 'did you mean --topology'
+run "$P" schedule --ranks 8 --topology torus -b 64kib -e 1m --chunk 4K
+want "sizes with units" 0
+check "from 64K to 1M" [ "$(grep -c '^ *\(65536\|262144\|1048576\) ' "$W/out")" -ge 3 ]
 run "$P" schedule --json "$W/no/such/folder.json"
 want "results into nowhere" 1 '--json: cannot write .*no/such/folder.json: No such file'
 check "said before anything runs" [ ! -s "$W/out" ]

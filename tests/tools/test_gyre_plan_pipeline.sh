@@ -65,13 +65,13 @@ want "no groups" 2 'the nearest are 8 and 12'
 run "$P" pipeline --schedule 1f1b --chunks 2
 want "chunks" 2 '1 chunk per rank, not 2'
 run "$P" pipeline --schedule dualpipe
-want "no such schedule" 2 'gpipe, 1f1b, interleaved, zb-h1, zb-v, or all, not dualpipe'
+want "no such schedule" 2 '--schedule dualpipe: wants gpipe, 1f1b, interleaved, zb-h1, zb-v, or all'
 run "$P" pipeline --stages 0
-want "no stages" 2 '--stages wants'
+want "no stages" 2 '--stages 0: wants a whole number from 1 to 512'
 run "$P" pipeline --micro-batches x
-want "no micro-batches" 2 '--micro-batches wants'
+want "no micro-batches" 2 '--micro-batches x: wants'
 run "$P" pipeline --hop -1
-want "a hop back in time" 2 '--hop wants a time'
+want "a hop back in time" 2 '--hop -1: wants a number from 0 to'
 run "$P" pipeline --weight 3
 want "more than all" 2 'part of --backward'
 run "$P" pipeline --forward 0 --backward 0
@@ -79,7 +79,7 @@ want "nothing to do" 2 'cannot both be 0'
 run "$P" pipeline --stages 4 --scale 1,2,3
 want "too few stages" 2 'each of the 4 stages, not 3'
 run "$P" pipeline --stages 2 --scale 1,x
-want "no scale" 2 'stumbled at x'
+want "no scale" 2 '--scale 1,x: wants numbers from 0 on'
 run "$P" pipeline --svg "$W/no/such.svg"
 want "a drawing into nowhere" 1 '--svg: cannot write .*no/such.svg'
 run "$P" pipeline --schedule all --svg "$W/a.svg"
@@ -87,7 +87,7 @@ want "a drawing of all" 2 'take one schedule'
 run "$P" pipeline extra
 want "an argument" 2 'extra'
 run "$P" pipeline --nonsense
-want "an unknown flag" 2 'nonsense'
+want "an unknown flag" 2 'unknown option --nonsense'
 run sh -c '"$1" pipeline >/dev/full' - "$P"
 want "a full disk" 1 'cannot write the output'
 run "$P" pipeline --help

@@ -81,17 +81,17 @@ want "no file" 1 'cannot open .*none.json'
 run "$P" time --machine B200
 want "an unknown machine" 2 'does not know the machine B200; there is: V100-32.*H100'
 run "$P" memory --tpp 2
-want "an unknown flag" 2 'no flag --tpp'
+want "an unknown flag" 2 'unknown option --tpp .did you mean --tp'
 run "$P" search --dp 2
-want "a flag of another question" 2 'no flag --dp'
+want "a flag of another question" 2 'unknown option --dp;'
 run "$P" memory --zero 4
-want "a value out of range" 2 '--zero wants a whole number, 0 to 3'
+want "a value out of range" 2 '--zero 4: wants a whole number from 0 to 3'
 run "$P" memory --recompute some
 want "a wrong name" 2 'none, selective or full, not some'
 run "$P" memory --dtype fp16 --grad-dtype bf16
 want "gradients of another kind" 2 'fp16 or fp32, not bf16'
 run "$P" memory --scale huge
-want "a wrong scale" 2 'scale is tiny'
+want "a wrong scale" 2 '--scale huge: wants tiny'
 run "$P" time --fit 1
 want "rows to fit, and no table" 2 '--fit needs --rows'
 run "$P" time --rows docs/data/sc21-table1.txt --fit 11

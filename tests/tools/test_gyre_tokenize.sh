@@ -89,7 +89,10 @@ refuse "no such text" "none" --tokenizer bytes --out "$W/x.gyt" "$W/none"
 refuse "no end of text" 'no token for the end' --tokenizer bytes --eot --out "$W/x.gyt" "$W/text"
 refuse "another tokenizer" 'is another' --decode "$W/a.gyt" --tokenizer bytes
 refuse "which tokenizer" 'name its file with --tokenizer' --decode "$W/a.gyt"
-refuse "an option that is none" 'see gyre-tokenize --help' --frobnicate
+refuse "an option that is none" 'unknown option --frobnicate; see gyre-tokenize --help' --frobnicate
+refuse "a slip in an option" 'did you mean --tokenizer' --tokeniser bytes
+refuse "no threads" '--threads 0: wants a whole number from 1 to 1024' --threads 0
+refuse "a format that does not exist" '--data-format foo: wants auto, text' --data-format foo
 refuse "two tasks" 'exclude each other' --info "$W/a.gyt" --out "$W/x.gyt"
 printf X | dd of="$W/keep.gyt" bs=1 seek=300 conv=notrunc 2>/dev/null
 refuse "a damaged file" 'checksum of its tokens is wrong' --info "$W/keep.gyt"

@@ -14,6 +14,12 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "pipeline/config/table.h"
+#include "pipeline/report/page.h"
+#include "pipeline/report/tensorboard.h"
+#include "pipeline/report/trace.h"
+#include "pipeline/train/checkpoint/checkpoint.h"
+#include "pipeline/train/peak.h"
 #include "tools/gyre-train/options.h"
 
 static const char *folder;
@@ -22,22 +28,28 @@ static void test_table(void **state)
 {
     (void)state;
     char *argv[] = {"gyre-train", NULL};
-    train_options_t options;
+    train_config_t options;
     assert_int_equal(train_options_parse(1, argv, &options, 0),
                      -1); /* every default is one that its row accepts */
     for (size_t i = 0; i < train_rows_count; i++) {
         const train_row_t *row = &train_rows[i];
         assert_true(row->group < TRAIN_GROUPS && train_group_names[row->group]);
-        assert_true(row->at < offsetof(train_options_t, given));
-        assert_string_equal(train_options_nearest(row->name), row->name);
+        assert_true(row->at < offsetof(train_config_t, given));
+        assert_int_equal(row->kind == TRAIN_CHOICE, row->words != NULL);
+        assert_int_equal(row->kind == TRAIN_CHOICE, row->argument == NULL);
+        for (const pipe_word_t *word = row->words; word && word->word; word++) { /* each stands for a value */
+            assert_true(train_config_set(&options, row, word->word));
+            assert_string_equal(pipe_word_name(row->words, word->value), word->word);
+        }
+        assert_string_equal(train_config_nearest(row->name), row->name);
         for (size_t k = 0; k < i; k++) {
             assert_string_not_equal(train_rows[k].name, row->name);
             assert_int_not_equal(train_rows[k].at, row->at);
         }
     }
-    assert_string_equal(train_options_nearest("tensor-bord"), "tensorboard");
-    assert_null(train_options_nearest("learning-rate"));
-    train_options_free(&options);
+    assert_string_equal(train_config_nearest("tensor-bord"), "tensorboard");
+    assert_null(train_config_nearest("learning-rate"));
+    train_config_free(&options);
 }
 
 /* Sizes are those of settings and of other tools; counts have no unit. */
@@ -49,12 +61,12 @@ static void test_sizes(void **state)
         uint64_t bytes;
     } good[] = {{"512k", 512 << 10},      {"512K", 512 << 10}, {"4MiB", 4 << 20}, {"1gb", 1 << 30}, {"0", 0},
                 {"1T", (uint64_t)1 << 40}};
-    train_options_t options;
+    train_config_t options;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char *argv[] = {"gyre-train", "--bucket-bytes", good[i].text, NULL};
         assert_int_equal(train_options_parse(3, argv, &options, 0), -1);
         assert_true(options.bucket_bytes == good[i].bytes);
-        train_options_free(&options);
+        train_config_free(&options);
     }
     char *bad[] = {
         "--bucket-bytes=5q", "--bucket-bytes=-1", "--bucket-bytes=1000T", "--bucket-bytes=1.5M", "--steps=5k",
@@ -63,7 +75,7 @@ static void test_sizes(void **state)
         char *argv[] = {"gyre-train", bad[i], NULL};
         if (train_options_parse(2, argv, &options, 0) != TRAIN_USAGE)
             fail_msg("%s passes", bad[i]);
-        train_options_free(&options);
+        train_config_free(&options);
     }
 }
 
@@ -85,14 +97,14 @@ static void test_ranges(void **state)
 /* What a checkpoint says of the options of this command line, and whether one with other options may go on with it. */
 static json_t *options_then(int argc, char **argv)
 {
-    train_options_t options;
+    train_config_t options;
     const char *name;
     char value[64];
     assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
     json_t *object = json_object();
-    for (int i = 0; (i = train_options_exact(&options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
+    for (int i = 0; (i = train_config_exact(&options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
         assert_int_equal(json_object_set_new(object, name, json_string(value)), 0);
-    train_options_free(&options);
+    train_config_free(&options);
     return json_pack("{s:o}", "options", object);
 }
 static json_t *options_object(json_t *run)
@@ -103,11 +115,11 @@ static json_t *options_object(json_t *run)
 static const char *goes_on(json_t *run, int prefix_masks, int argc, char **argv)
 {
     static char text[512];
-    train_options_t options;
+    train_config_t options;
     assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
     gyre_status_t status = train_resume_options(&options, prefix_masks, run, "CK");
     snprintf(text, sizeof text, "%s", status == GYRE_OK ? "" : gyre_last_error());
-    train_options_free(&options);
+    train_config_free(&options);
     return text;
 }
 #define WORDS(...)                                                                    \
@@ -366,7 +378,7 @@ static void test_page(void **state)
     (void)state;
     char own[] = "/tmp/test_gyre_train.XXXXXX", path[4096];
     char *argv[] = {"gyre-train", "--layers", "4", "--prompt", "<b>&\"'", "--peak-flops", "2e12", NULL};
-    train_options_t options;
+    train_config_t options;
     train_record_t record;
     model_data_t data = {.is_text = 1, .bytes = 1000, .files = 1};
     enum { ROOM = 1024 };
@@ -400,7 +412,7 @@ static void test_page(void **state)
     }
     free(span);
     train_record_free(&record);
-    train_options_free(&options);
+    train_config_free(&options);
 }
 
 /* A run that diverges leaves lines that every reader of JSON takes, and that are read back as what they were. */
@@ -412,7 +424,7 @@ static void test_not_finite(void **state)
     assert_true(fd >= 0);
     close(fd);
     char *argv[] = {"gyre-train", "--log", path, NULL};
-    train_options_t options;
+    train_config_t options;
     const model_data_t data = {.files = 1, .bytes = 10};
     train_record_t record = {.unigram = NAN, .ranks = 1, .tokens_per_step = 8, .final_val = -NAN},
                    again = {0};
@@ -456,7 +468,7 @@ static void test_not_finite(void **state)
     unlink(path);
     train_record_free(&record);
     train_record_free(&again);
-    train_options_free(&options);
+    train_config_free(&options);
 }
 
 int main(int argc, char **argv)

@@ -9,7 +9,8 @@ DEADLINE=240
 run $MAKE install PREFIX=/opt/gyre DESTDIR="$D"
 want "make install" 0
 at=$D/opt/gyre
-for file in include/gyre/gyre.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc bin/ucx-run share/man/man1/ucx-run.1 \
+for file in include/gyre/gyre.h include/gyre/train.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/libgyre-train.a \
+    lib/pkgconfig/gyre.pc lib/pkgconfig/gyre-train.pc bin/ucx-run share/man/man1/ucx-run.1 \
     share/man/man7/gyre.7; do
     check "$file is installed" [ -e "$at/$file" ]
 done
@@ -20,9 +21,15 @@ nm -D --defined-only "$at/lib/libgyre.so.0" | awk '$2 != "A" { sub(/@.*/, "", $3
 sed -nE 's/^ +(gyre_[a-z0-9_]+);$/\1/p' libgyre.map | sort >"$W/listed"
 check "the map lists something" test -s "$W/listed"
 check "exported symbols are those of libgyre.map" diff "$W/listed" "$W/exported"
-# and the map lists every function of the installed headers
-grep -hoE '^GYRE_API [^(]*\b(gyre_[a-z0-9_]+)\(' include/gyre/*.h | sed -E 's/.*\b(gyre_[a-z0-9_]+)\($/\1/' | sort -u >"$W/declared"
+# and the map lists every function of the installed headers, but for those of libgyre-train, which is static
+functions() { grep -hoE '^GYRE_API [^(]*\b(gyre_[a-z0-9_]+)\(' "$@" | sed -E 's/.*\b(gyre_[a-z0-9_]+)\($/\1/' | sort -u; }
+# shellcheck disable=SC2046
+functions $(ls include/gyre/*.h | grep -v /train.h) >"$W/declared"
 check "every function of the headers is exported" diff "$W/declared" "$W/listed"
+functions include/gyre/train.h >"$W/train"
+check "gyre/train.h declares something" test -s "$W/train"
+nm --defined-only "$at/lib/libgyre-train.a" 2>/dev/null | awk '$2 == "T" && $3 ~ /^gyre_/ { print $3 }' | sort >"$W/defined"
+check "libgyre-train has the functions of gyre/train.h" diff "$W/train" "$W/defined"
 
 # Every public function has a manual page, its own or one that refers to a page which names it.
 man3=$at/share/man/man3
@@ -32,7 +39,7 @@ while read -r name; do
     target=$(sed -n 's/^\.so //p' "$page")
     [ -z "$target" ] || page=$at/share/man/$target
     check "the page of $name has it in its synopsis" grep -q "\b$name(" "$page"
-done <"$W/listed"
+done < <(cat "$W/listed" "$W/train")
 for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
     man --version 2>/dev/null | grep -q '^man ' || break
     check "man $name" bash -c 'MANPATH=$0 MANPAGER=cat man "$1" 2>/dev/null | grep -q "$1"' "$at/share/man" $name
@@ -102,8 +109,18 @@ want "it links statically" 0
 unset LD_LIBRARY_PATH
 run "$W/hello-static"
 out_is "the static one runs" 1
+# libgyre-train: the installed example
+# shellcheck disable=SC2046
+run ${CC:-gcc} -Wall -Wextra -Werror -o "$W/train-example" "$doc/examples/train.c" \
+    $(pkg-config --define-prefix --cflags --libs gyre-train)
+want "a program that trains compiles against it" 0
+check "text to train on" bash -c 'seq 3000 >"$0"' "$W/numbers"
+run "$W/train-example" '{"data": "'"$W/numbers"'", "steps": 2, "hidden": 32, "seq": 16}'
+want "it trains" 0
 if command -v g++ >/dev/null; then
     cp "$W/hello.c" "$W/hello.cc"
+    # shellcheck disable=SC2046
+    sed -i '1i #include <gyre/train.h>' "$W/hello.cc"
     # shellcheck disable=SC2046
     run g++ -Wall -Wextra -Werror -fsyntax-only $(flags --cflags) "$W/hello.cc"
     want "the headers serve C++" 0
@@ -133,6 +150,7 @@ want "make install-lib" 0
 for file in include/gyre/gyre.h lib/libgyre.so lib/libgyre.a share/man/man3/gyre_all_reduce.3; do
     check "$file is installed with libgyre" [ -e "$at/$file" ]
 done
+check "nothing of libgyre-train is installed" test -z "$(find "$at" -name '*train*')"
 check "no tool is installed" test -z "$(find "$at/bin" -mindepth 1)"
 check "gyre.pc asks for these alone" [ "$(flags --print-requires-private | xargs)" = "$core" ]
 check "libgyre needs no more" bash -c '! readelf -d "$0" | grep -E "NEEDED.*(jansson|openblas|pcre2)"' "$at/lib/libgyre.so"

@@ -39,21 +39,6 @@ static int parse(const char *line)
     return code;
 }
 
-static void test_sizes(void **state)
-{
-    (void)state;
-    size_t bytes = 0;
-    assert_true(perf_parse_size("0", &bytes) && bytes == 0);
-    assert_true(perf_parse_size("8", &bytes) && bytes == 8);
-    assert_true(perf_parse_size("3k", &bytes) && bytes == 3072);
-    assert_true(perf_parse_size("64M", &bytes) && bytes == 64u << 20);
-    assert_true(perf_parse_size("2G", &bytes) && bytes == (size_t)2 << 30);
-    static const char *const bad[] = {
-        "", "M", "-1", "+4", " 4", "4.5M", "4MBs", "99999999999999999999", "18446744073709551615K"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(perf_parse_size(bad[i], &bytes));
-}
-
 static void test_options(void **state)
 {
     (void)state;
@@ -91,6 +76,10 @@ static void test_options(void **state)
     assert_int_equal(parse("gyre-perf all_reduce --parallel_init 0 --blocking 0 --cudagraph 0"), PERF_OK);
     assert_int_equal(parse("gyre-perf all_reduce --inplace 1"), PERF_OK);
     assert_true(!parsed.out_of_place && parsed.in_place);
+    assert_int_equal(parse("gyre-perf all_reduce -b 4KiB -e 1g -f 2"), PERF_OK);
+    assert_true(parsed.min_bytes == 4096 && parsed.max_bytes == 1u << 30);
+    assert_int_equal(parse("gyre-perf all_reduce -Sn3 --warm 2 --agg-iters=4"), PERF_OK);
+    assert_true(parsed.timestamps && parsed.iters == 3 && parsed.warmup == 2 && parsed.aggregate == 4);
     assert_int_equal(parse("gyre-perf --help"), -1);
     assert_int_equal(parse("gyre-perf --version"), -1);
 }
@@ -120,7 +109,16 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce reduce", "reduce"},
         {"gyre-perf all_reduce -b 8M -e 8", "larger than the last"},
         {"gyre-perf all_reduce -b 8 -e 64 -i 0", "step of 0"},
-        {"gyre-perf all_reduce -b x", "--minbytes x"},
+        {"gyre-perf all_reduce -b x", "--minbytes x: wants a size such as"},
+        {"gyre-perf all_reduce -b 16777216T", "--minbytes 16777216T"},
+        {"gyre-perf all_reduce --iter_s 3", "unknown option --iter_s (did you mean --iters?)"},
+        {"gyre-perf all_reduce --st 3", "--st is the beginning of --stepbytes and --stepfactor"},
+        {"gyre-perf all_reduce --tune", "--tune comes first"},
+        {"gyre-perf all_reduce --order none", "--order none: wants canonical|fast|canonical,fast"},
+        {"gyre-perf all_reduce -r -2", "--root -2: wants a rank, or all"},
+        {"gyre-perf all_reduce --memory gpu", "--memory gpu: wants one of host|cuda"},
+        {"gyre-perf all_reduce -m 4097", "--agg_iters 4097: wants a whole number from 1 to 4096"},
+        {"gyre-perf all_reduce -u 4097", "--unalign 4097"},
         {"gyre-perf all_reduce -n 0", "--iters 0"},
         {"gyre-perf all_reduce -f 0", "--stepfactor 0"},
         {"gyre-perf all_reduce -d float8", "float8"},
@@ -402,17 +400,11 @@ static void test_histogram(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_inputs_differ),
-        cmocka_unit_test(test_movements),
-        cmocka_unit_test(test_all_to_all_expected),
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bad_options), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_reductions),  cmocka_unit_test(test_inputs_differ),
+        cmocka_unit_test(test_movements),   cmocka_unit_test(test_all_to_all_expected),
+        cmocka_unit_test(test_check),       cmocka_unit_test(test_histogram),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "tools/gyre-plan/memory_trainer.h"
+#include "pipeline/plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
 #include "optim/store/shard.h"

@@ -246,8 +246,8 @@ static void test_job_frame(void **state)
     run_buffer_free(&b);
 }
 
-/* A launcher that is cut off right after it has started the ranks: its agent bears the silence that it was told to, not
- * the minute that it would wait for a job. */
+/* A launcher that is cut off right after it has started the ranks: its agent accepts silence for the time
+ * that JOB gave it, not for the minute that it would wait for a job. */
 static void test_agent_left_alone(void **state)
 {
     run_wire_job_t job = a_job;
@@ -321,7 +321,7 @@ static void test_job_values(void **state)
     } while (0)
     REFUSED(world = 0);
     REFUSED(world = 65537);
-    REFUSED(world = 6); /* rank 6 is none of them */
+    REFUSED(world = 6); /* rank 6 is not one of them */
     REFUSED(ranks = 0);
     REFUSED(number = ((int[]){1, 1, 2}));
     REFUSED(number = ((int[]){2, 1, 3}));

@@ -92,6 +92,10 @@ run "$R" --version
 check "--version" grep -q '^ucx-run (Gyre) [0-9]' "$W/out"
 run "$R" -n=2 true
 want "-n=2 is no option" 2 "no option"
+run "$UCX_RUN" --time-out=3 true
+want "a slip in an option" 2 "'--time-out=3' is no option of ucx-run .did you mean --timeout"
+run "$UCX_RUN" --nonsense true
+want "an option that is near none" 2 "'--nonsense' is no option of ucx-run; see"
 run "$R" --np=2 --kill_grace=1 echo x
 out_is "= and underscores" "x
 x"

@@ -13,7 +13,7 @@
 
 #include "topo/topo.h"
 
-/* Beside this file, whose name the compiler knows relative to the root or in full. */
+/* In the folder of this file, whose name the compiler knows relative to the root or in full. */
 static inline const char *fixture_path(const char *name, char *path, size_t bytes)
 {
     const char *here = __FILE__, *slash = strrchr(here, '/');

@@ -1,4 +1,5 @@
-/* tests/topo/test_load.c: what is found on each fixture and on this machine, and what files that are none give. */
+/* tests/topo/test_load.c: what is found on each fixture and on this machine, and the errors of files that are
+ * not topologies. */
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>

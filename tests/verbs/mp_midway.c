@@ -1,9 +1,10 @@
 /* ranks: 2 */
-/* tests/verbs/mp_midway.c: a communicator is aborted in the middle of a large message. Once that is told, nobody writes to the
- * receiver's buffer any more, nobody reads the sender's, and the other communicators of the same ranks work on.
+/* tests/verbs/mp_midway.c: a communicator is aborted in the middle of a large message. Once that is reported,
+ * no rank writes to the receiver's buffer or reads the sender's any more, and the other communicators of the
+ * same ranks work on.
  *
- * Over shared memory (make check) the receiver itself copies, and it is quick; over verbs between two hosts (make check-verbs) adapters
- * would go on for seconds. */
+ * Over shared memory (make check) the receiver itself copies, and it is quick; over verbs between two hosts
+ * (make check-verbs) adapters would go on for seconds. */
 #include "tests/support/mp.h"
 
 #include <string.h>

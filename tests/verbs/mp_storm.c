@@ -40,7 +40,8 @@ static size_t length(uint64_t *state)
     return pick & 1 << 20 ? edge : 1 + (size_t)(random_next(state) % (edge * 2));
 }
 
-/* Everyone sends to everyone, several messages per pair at once, all lengths, with guards before and behind. */
+/* Every rank sends to every other, several messages per pair at once, all lengths, with guards before and
+ * after. */
 static void crossfire(gyre_comm_t *comm, uint64_t seed, unsigned char *arena)
 {
     enum { PER_PAIR = 4, GUARD = 16 };
@@ -135,7 +136,8 @@ static void naps(int rounds)
     }
 }
 
-/* The same addresses, other memory behind them each time: what was registered must not be taken for what is there now. */
+/* The same addresses, other memory at them each time: what was registered must not be taken for what is there
+ * now. */
 static void remapped(size_t bytes, int rounds)
 {
     void *place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-/* tools/gyre-doctor/choices.c: what Gyre will make of what was found, with the settings as they are. */
+/* tools/gyre-doctor/choices.c: what Gyre will use of the machine, with the present settings. */
 #include "tools/gyre-doctor/report.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ static void tuning(report_t *report)
     costs(report, &tune.cost, "bytes", "costs in bytes");
 }
 
-/* Collectives on device memory: what can be said before ranks have met. */
+/* Collectives on device memory: what is known before ranks have met. */
 static void devices(report_t *report)
 {
     const char *path = base_setting_string(SET_CUDA_PATH);

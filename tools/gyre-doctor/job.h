@@ -1,12 +1,12 @@
-/* tools/gyre-doctor/job.h: gyre-doctor --job: what the ranks of a live or dead job are doing, and which of them is to blame.
+/* tools/gyre-doctor/job.h: gyre-doctor --job: the present calls of the ranks of a live or dead job, and which
+ * of them is to blame.
  *
  *     job_find     flight recorders: of this host's processes (/proc/PID/fd), and in files  ->  recorders_t
  *     job_look     recorders of one job, looked at twice, and /proc  ->  job_t
- *     job_blame    who waits for whom; one sentence: pure functions of a job_t
+ *     job_blame    which rank waits for which; one sentence: pure functions of a job_t
  *     job_print    text and JSON
  *
- * Nothing is stopped or attached to: the ranks do not notice. Of other users' processes nothing is visible, unless one
- * is root. */
+ * Nothing is stopped or attached to: the ranks do not notice. Only root sees processes of other users. */
 #ifndef GYRE_DOCTOR_JOB_H
 #define GYRE_DOCTOR_JOB_H
 
@@ -19,7 +19,7 @@
 /* A process that has a recorder open. */
 typedef struct {
     pid_t pid;    /* as we see it */
-    int inner;    /* as it sees itself: in a container its number is another */
+    int inner;    /* its number for itself, which differs in a container */
     int recorder; /* index */
     int fd;       /* its number there */
 } holder_t;
@@ -40,7 +40,7 @@ typedef struct {
 
 /* Recorders of live processes of this host, and files "gyre-*.rec" below `dir` ("": none). 0: out of memory. */
 int recorders_find(const char *dir, recorders_t *found);
-/* Adds one file and returns its index. -1, and a line on stderr: it cannot be read, or is none. */
+/* Adds one file and returns its index. -1, and a line on stderr: it cannot be read, or is not a recorder. */
 int recorders_add_file(const char *path, recorders_t *found);
 void recorders_free(recorders_t *found);
 /* The present slots of a recorder, to be freed; NULL: it is gone. */
@@ -59,7 +59,7 @@ typedef enum {
 typedef struct {
     int known; /* there is a slot */
     life_t life;
-    const char *host;                 /* as its recorder says; "" */
+    const char *host;                 /* by its recorder; "" */
     int pid;                          /* 0: not started */
     double cpu;                       /* share of a core while we looked; < 0: unknown */
     int moved;                        /* it made calls while we looked */
@@ -77,7 +77,7 @@ typedef struct {
     int known, alive, here; /* ranks with a slot; of these alive; of these on this host */
     double age;             /* s since it was started; < 0: in another boot */
     char began[32];
-    int launcher; /* pid of ucx-run; 0: none */
+    int launcher; /* pid of ucx-run; 0: no launcher */
     int launcher_alive;
     int gone;        /* it ended while we looked */
     int files;       /* in which its recorders lie */
@@ -95,11 +95,12 @@ enum { JOB_CALL_TEXT = 192, JOB_BLAME_TEXT = 1600 };
 const comm_call_t *job_call(const member_t *m);
 /* It is in a call and waits. */
 int job_is_waiting(const member_t *m);
-/* Whom rank r waits for: ranks into list ([size]); how many. */
+/* The ranks that rank r waits for, into list ([size]); returns how many. */
 int job_waits_for(const job_t *job, int r, int *list);
-/* What is most probably wrong, in a sentence or two. text: [JOB_BLAME_TEXT]. Returns the culprit's rank, or -1. */
+/* What is most probably wrong, in a sentence or two. text: [JOB_BLAME_TEXT]. Returns the rank to blame, or
+ * -1. */
 int job_blame(const job_t *job, char *text);
-/* What a process does, in a word: "stopped". */
+/* A process's state, in a word: "stopped". */
 const char *job_life_word(life_t life);
 /* "0, 3-7": text: [bytes]. */
 void job_ranks_text(const int *ranks, int n, char *text, size_t bytes);

@@ -1,9 +1,10 @@
-/* tools/gyre-doctor/job_blame.c: who waits for whom, and who is to blame.
+/* tools/gyre-doctor/job_blame.c: which rank waits for which, and which is to blame.
  *
- * The edges of the graph: a rank in a call waits for the rank that its recorder names, else for those that have not come
- * to that call yet. From every rank that waits one walks along the edges to a rank that does not wait: most walks end
- * at the culprit. If they end nowhere, ranks wait for each other in a circle. Before that: ranks that called different
- * things, and ranks that were killed or failed, explain the rest. */
+ * The edges of the graph: a rank in a call waits for the rank that its recorder names, else for those that
+ * have not come to that call yet. A walk along the edges from a rank that waits leads to a rank that does not
+ * wait: most walks end at the rank to blame. A walk without an end is a circle of ranks that wait for each
+ * other. Two other causes come first: ranks that called different things, and ranks that were killed or
+ * failed. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "collectives/run/communicator.h"
 #include "tools/gyre-doctor/job.h"
 
-#define LONG_SECONDS 0.5 /* in one call: shorter is no waiting */
+#define LONG_SECONDS 0.5 /* in one call: a shorter call does not count as waiting */
 
 const char *job_life_word(life_t life)
 {
@@ -35,7 +36,7 @@ int job_is_waiting(const member_t *m)
     return m->life == LIFE_DEAD || m->life == LIFE_UNKNOWN || m->since < 0 || m->since >= LONG_SECONDS;
 }
 
-/* Number of the newest collective call of m on communicator `comm`; 0: it has made none here that is still recorded. */
+/* Number of the newest collective call of m on communicator `comm`; 0: no such call is still recorded. */
 static uint32_t newest_on(const member_t *m, uint32_t comm)
 {
     uint32_t seq = 0;
@@ -194,7 +195,8 @@ static int64_t ended_at(const member_t *m)
     return m->slot->ended_ns != 0 ? m->slot->ended_ns : INT64_MAX;
 }
 
-/* It ended without an error of its own: nobody saw how, or by what a launcher or a person sends. */
+/* It ended without an error of its own: nothing recorded how, or it got a signal that a launcher or a person
+ * sends. */
 static int ended_from_outside(const member_t *m)
 {
     int signal = m->slot->ended_ns != 0 && WIFSIGNALED(m->slot->status) ? WTERMSIG(m->slot->status) : 0;
@@ -202,8 +204,8 @@ static int ended_from_outside(const member_t *m)
            (m->slot->ended_ns == 0 || signal == SIGTERM || signal == SIGKILL);
 }
 
-/* All were ended, ucx-run included perhaps: what they waited for says more than that they are dead. One that alone was
- * killed was so before the others were told to go. */
+/* All ranks were ended, ucx-run included perhaps: what they waited for explains more than that they are dead.
+ * If one alone was killed, it was killed before the others were asked to go. */
 static int ended_together(const job_t *job)
 {
     int outside = 0, killed = 0;
@@ -251,7 +253,7 @@ static int blame_failure(const job_t *job, char *text)
 
 typedef struct {
     int *list;  /* [size] scratch */
-    int *next;  /* [size] whom each waits for first; -1: nobody */
+    int *next;  /* [size] the first rank that each waits for; -1: no rank */
     int *votes; /* [size] walks that end there */
     int *mark;  /* [size] */
 } walk_t;

@@ -1,4 +1,5 @@
-/* tools/gyre-doctor/job_find.c: finds flight recorders: what the processes of this host have open, and files. */
+/* tools/gyre-doctor/job_find.c: finds flight recorders: open files of the processes of this host, and
+ * files. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,7 @@ static int grow(void **list, int n, size_t bytes)
     return more != NULL;
 }
 
-/* The index of the recorder behind `fd`; it is added if it is new. -1: it is none; -2: no memory. */
+/* Returns the index of the recorder of `fd`, which is added if new. -1: not a recorder; -2: no memory. */
 static int add(recorders_t *found, int fd, const char *path)
 {
     struct stat info;
@@ -53,7 +54,7 @@ static int looks_like_file(const char *path)
     return name != NULL && strncmp(name, "/gyre-", 6) == 0 && n > 4 && strcmp(path + n - 4, ".rec") == 0;
 }
 
-/* The process's number as it sees itself: the last of NSpid. */
+/* The process's number for itself: the last of NSpid. */
 static int inner_pid(pid_t pid)
 {
     char path[64], line[256];
@@ -78,7 +79,7 @@ static int scan_process(recorders_t *found, pid_t pid)
     struct dirent *entry;
     int ok = 1;
     snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(folder); /* not ours, or gone: nothing to see */
+    DIR *dir = opendir(folder); /* another user's process, or gone: nothing to see */
     while (dir != NULL && ok && (entry = readdir(dir)) != NULL) {
         snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
         ssize_t n = readlink(path, target, sizeof(target) - 1);

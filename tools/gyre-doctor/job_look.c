@@ -1,4 +1,5 @@
-/* tools/gyre-doctor/job_look.c: looks at the ranks of one job: their slots, twice, and what /proc says of the processes. */
+/* tools/gyre-doctor/job_look.c: looks at the ranks of one job: their slots, twice, and the processes in
+ * /proc. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@ const comm_recorder_slot_t job_no_slot = {.waiting_for = -1};
 
 enum { LOOK_MS = 300 }; /* between the two looks */
 
-/* State letter and processor time (in clock ticks) of a process; 0: there is none. */
+/* State letter and processor time (in clock ticks) of a process; 0: no such process. */
 static char process_state(pid_t pid, unsigned long long *ticks)
 {
     char path[64], line[1024], state = 0;
@@ -50,7 +51,7 @@ static life_t life_of(char state)
     }
 }
 
-/* The process that has recorder i open and calls itself `inner`; 0: there is none. */
+/* The process that has recorder i open and the number `inner` for itself; 0: no such process. */
 static pid_t holder_of(const recorders_t *found, int i, int inner)
 {
     for (int h = 0; inner > 0 && h < found->holders_n; h++)
@@ -93,8 +94,8 @@ static look_t look_once(const recorders_t *found, int i)
     return look;
 }
 
-/* Whether the processes of a recorder's host are among those that we see: of this boot, and of this host, or we see what
- * runs in containers, too. */
+/* 1 if the processes of a recorder's host are visible here: those of this boot and this host, and of
+ * containers if they are visible. */
 static int sees_host_of(const comm_recorder_head_t *head, const char *host)
 {
     const ino_t first_pid_namespace = 0xEFFFFFFC; /* as in the kernel's include/linux/proc_ns.h */
@@ -133,7 +134,8 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
     clock_text(head->wall_ns + (now->started_ns - head->made_ns), m->began);
 }
 
-/* The slots of recorder i into the job. A slot whose rank is taken by a living one of another recorder is old. */
+/* Puts the slots of recorder i into the job. If a living rank of another recorder has the slot's rank, the
+ * slot is old. */
 static void take(const recorders_t *found, int i, look_t *look, double seconds, job_t *job)
 {
     const comm_recorder_head_t *head = &found->list[i].head;

@@ -1,4 +1,5 @@
-/* tools/gyre-doctor/machine.c: cores, memory, limits and GPUs: what the machine gives this process. */
+/* tools/gyre-doctor/machine.c: cores, memory, limits and GPUs of the machine, as this process may use
+ * them. */
 #include "tools/gyre-doctor/report.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* tools/gyre-doctor/report.c: keeps the findings and puts them out, as text or as JSON. */
+/* tools/gyre-doctor/report.c: keeps the findings and prints them, as text or as JSON. */
 #include "tools/gyre-doctor/report.h"
 
 #include <stdarg.h>
@@ -75,7 +75,7 @@ void report_print(const report_t *report, FILE *out)
     fprintf(out, ". gyre-doctor --settings lists what can be set.\n");
 }
 
-/* A JSON string of what came from outside: JSON must be UTF-8, so if it is not, its odd bytes become '?'. */
+/* A JSON string of text from outside: JSON must be UTF-8, so odd bytes of other text become '?'. */
 static json_t *text_json(const char *text)
 {
     json_t *value = json_string(text);

@@ -1,7 +1,7 @@
-/* tools/gyre-doctor/report.h: what was found: a list of findings that is printed or written as JSON.
+/* tools/gyre-doctor/report.h: the result: a list of findings that is printed or written as JSON.
  *
- * The parts that look (machine.c, kernel.c, network.c, software.c) add findings; main prints them. They also leave
- * what the last section, "Gyre will use", is made of in `facts`. */
+ * The parts that look (machine.c, kernel.c, network.c, software.c) add findings; main prints them. They also
+ * fill `facts`, from which the last section, "Gyre will use", is made. */
 #ifndef GYRE_DOCTOR_REPORT_H
 #define GYRE_DOCTOR_REPORT_H
 

@@ -85,7 +85,7 @@ void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, pe
     const int at_root = c->rank == root;
     c->param = count / n;
     if (coll->op == COLL_ALL_TO_ALL) {
-        /* by distance, so that what p sends to q differs from what q sends to p but both know it */
+        /* by distance: what p sends to q differs from what q sends to p, and both know it */
         for (size_t p = 0; p < n; p++) {
             c->counts[p] = block(c, (p + n - rank) % n);
             c->rcounts[p] = block(c, (rank + n - p) % n);

@@ -1,11 +1,12 @@
-/* tools/gyre-perf/check.c: every element of both buffers, and what lies beside them.
+/* tools/gyre-perf/check.c: checks every element of both buffers, and the bytes around them.
  *
- * Before a checked run the buffers and PERF_GUARD_BYTES on both sides are filled with a pattern, then the input is put
- * in. After it each element must be the result, the input, or still the pattern, whichever the collective promises.
+ * Before a checked run the buffers and PERF_GUARD_BYTES on both sides are filled with a pattern, then the
+ * input is put in. After it each element must be the result, the input, or still the pattern, as the
+ * collective promises.
  *
- * All of these repeat: inputs after PERF_PERIOD elements (a prime, so that no block or chunk is a period long and one
- * in the wrong place shows), the pattern after 256 bytes. So a run of elements of one kind is compared with a
- * table of one period, at the speed of memory. */
+ * All of these repeat: inputs after PERF_PERIOD elements, the pattern after 256 bytes. PERF_PERIOD is a
+ * prime: no block or chunk is a period long, so a block in the wrong place shows. A run of elements of one
+ * kind is compared with a table of one period, at the speed of memory. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>

@@ -1,11 +1,12 @@
 /* tools/gyre-perf/cold.c: --cold: buffers that are in no cache when an operation starts.
  *
- * Caches are emptied line by line where the processor lets a program do so: clflushopt or clflush on x86, dc civac on Arm.
- * That also takes the lines from the caches of other cores, and from a last-level cache that is too large (or too shared)
- * to be filled with something else. Elsewhere a walk through memory takes the buffers' place in the caches, which is sure
- * for a core's own and likely for a shared one of up to 64 MiB.
+ * Caches are emptied line by line if the processor lets a program do so: clflushopt or clflush on x86, dc
+ * civac on Arm. That also removes the lines from the caches of other cores, and from a last-level cache that
+ * is too large (or too shared) to be filled with something else. On other processors a walk through memory
+ * takes the buffers' place in the caches, which is sure for a core's own and likely for a shared one of up to
+ * 64 MiB.
  *
- * What the library keeps for itself (staging, flags) stays where it is: it does in a program, too. */
+ * The library's own memory (staging, flags) stays in the caches, as in a program. */
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
@@ -49,7 +50,7 @@ void perf_cold_flush(const perf_cold_t *cold, unsigned char *from, size_t bytes)
         for (; p < end; p += LINE)
             __asm__ volatile("clflush %0" : "+m"(*p));
     }
-    __asm__ volatile("mfence" ::: "memory"); /* clflushopt is done only behind a fence */
+    __asm__ volatile("mfence" ::: "memory"); /* clflushopt is complete only after a fence */
 }
 
 #elif defined(__aarch64__)

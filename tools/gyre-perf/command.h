@@ -1,42 +1,31 @@
-/* tools/gyre-perf/command.h: what subcommands share that have flags of their own (gyre-perf bucket, overlap).
+/* tools/gyre-perf/command.h: shared by subcommands that have flags of their own (gyre-perf bucket, overlap).
  *
- *   flags.c    a command line described by a table
+ *   values.c   values of command lines
  *   session.c  settings, joining the job, the head of table and JSON, the end
- *   work.c     a stand-in for computing
- */
+ *   work.c     a stand-in for computing */
 #ifndef GYRE_PERF_COMMAND_H
 #define GYRE_PERF_COMMAND_H
 
 #include "tools/gyre-perf/perf.h"
+#include "tools/shared/flags.h"
 
 /* ---- command lines ---- */
-typedef enum {
-    PERF_FLAG_INT,     /* int, low..high */
-    PERF_FLAG_SIZE,    /* size_t, takes K, M and G */
-    PERF_FLAG_TYPE,    /* gyre_type_t, one */
-    PERF_FLAG_TEXT,    /* const char *, not empty */
-    PERF_FLAG_SECONDS, /* double, at least 0 and finite; any unit */
-    PERF_FLAG_SWITCH   /* int, set to 1; takes no argument */
-} perf_flag_kind_t;
+/* flags_parse for a subcommand: PERF_OK; PERF_USAGE with the reason in `why`; -1: help or version was
+ * printed on `out`. */
+int perf_flags_read(const flags_t *flags, int argc, char **argv, int *words, FILE *out, char *why,
+                    size_t bytes);
 
-typedef struct {
-    char letter;      /* 0: has none */
-    const char *name; /* without the dashes */
-    perf_flag_kind_t kind;
-    void *to;
-    int low, high;              /* PERF_FLAG_INT */
-    const char *argument;       /* as the help calls it; NULL for a switch */
-    const char *help;           /* may have several lines */
-    const char *const *choices; /* PERF_FLAG_TEXT: the words that it may be, NULL at the end; NULL: any */
-} perf_flag_t;
+/* FLAG_READ: a gyre_type_t, by its name or as fp16, bf16, fp32, fp64. */
+int perf_read_type(void *to, const char *word);
+/* Their names, separated by blanks. */
+const char *perf_type_names(void);
+/* FLAG_READ: const char *, a word of GYRE_TRANSPORT. */
+int perf_read_transport(void *to, const char *text);
+/* These words but auto: "shm|ucx|verbs". */
+const char *perf_transports(void);
 
-/* Reads the options into what the table points to; -h and --help as well as --version are understood by themselves. The
- * words that are no options are moved behind them: *words is the place of the first. PERF_OK; PERF_USAGE with the reason in
- * `why`; or -1: help or version was printed on `out`. `usage` is printed before the options, `notes` after them. */
-int perf_flags_parse(int argc, char **argv, const perf_flag_t *flags, size_t count, const char *usage,
-                     const char *notes, FILE *out, int *words, char *why, size_t why_bytes);
-
-/* Sizes from a list such as "64K,1M,25M" to list[*count], at most `room`; 0 if malformed, a size of 0, or too many. */
+/* Sizes from a list such as "64K,1M,25M" to list[*count], at most `room`; 0 if malformed, a size of 0, or
+ * too many. */
 int perf_parse_sizes(const char *text, size_t *list, size_t room, size_t *count);
 
 /* ---- a run ---- */
@@ -46,9 +35,25 @@ typedef struct {
     int progress_thread;                  /* 0, 1; -1: GYRE_PROGRESS_THREAD */
 } perf_common_t;
 
-/* The rows of a flag table that every subcommand has: --json, --timeout, --transport, --order. */
-enum { PERF_COMMON_FLAGS = 4 };
-void perf_common_flags(perf_common_t *c, perf_flag_t flags[PERF_COMMON_FLAGS]);
+/* Rows that every table has; c: pointer to a perf_common_t, or of PERF_RUN_ROWS to a perf_options_t. */
+#define PERF_RUN_ROWS(c)                                                                              \
+    {FLAG('J', "json", TEXT, &(c)->json, "FILE", "also write the results there")},                    \
+        {FLAG('T', "timeout", REAL, &(c)->timeout_s, "SECONDS", "deadline of every operation")},      \
+    {                                                                                                 \
+        FLAG(0, "transport", READ, &(c)->transport, perf_transports(), "how ranks reach each other"), \
+            .read = perf_read_transport                                                               \
+    }
+#define PERF_COMMON_ROWS(c)                                                    \
+    PERF_RUN_ROWS(c),                                                          \
+    {                                                                          \
+        FLAG(0, "order", WORD, &(c)->order, "canonical|fast",                  \
+             "order of reductions: reproducible bits, or whatever is fastest") \
+    }
+#define PERF_TYPE_ROW(to)                                                                                   \
+    {                                                                                                       \
+        FLAG('d', "datatype", READ, to, "TYPE", "type of the elements (float)"), .read = perf_read_type,    \
+                                                                                 .wants = perf_type_names() \
+    }
 
 typedef struct {
     const perf_common_t *common;
@@ -56,27 +61,28 @@ typedef struct {
     int rank, n;
     perf_machine_t machine; /* of rank 0 */
     json_t *json;     /* rank 0, if asked for: the head, with "config" and "results" to fill; else NULL */
-    uint64_t nwrong;  /* over all ranks; rank 0 tells it at the end */
+    uint64_t nwrong;  /* over all ranks; rank 0 reports it at the end */
     char error[1024]; /* what ended the run, or "" */
 } perf_session_t;
 
-/* Says `why` once for all ranks; returns PERF_USAGE. */
+/* Prints `why` once for all ranks; returns PERF_USAGE. */
 int perf_usage(const char *why);
 
-/* Applies the settings, joins the job, looks at the machine; on rank 0 prints the head of the report. PERF_OK; on any
- * other code there is nothing to close. */
+/* Applies the settings, joins the job, measures the machine; on rank 0 prints the head of the report.
+ * PERF_OK; on any other code there is nothing to close. */
 int perf_session_open(perf_session_t *s, const perf_common_t *common, const char *title, int typed_count,
                       char **typed);
 /* Leaves the job and joins it again with or without a progress thread. */
 gyre_status_t perf_session_rejoin(perf_session_t *s, int progress_thread);
-/* Rank 0 prints the totals and writes the JSON file; all leave the job. status: how the measuring ended. A PERF_ code. */
+/* Rank 0 prints the totals and writes the JSON file; all leave the job. status: how the measuring ended. A
+ * PERF_ code. */
 int perf_session_close(perf_session_t *s, gyre_status_t status);
 
 /* ---- a stand-in for computing ---- */
 
-/* Multiplies and adds over a ring of memory larger than a core's caches, each piece 16 times before the next, as the
- * matrix products of a backward pass do: about one GB/s of memory traffic each way. Given amounts of it are the same
- * work whoever else uses the processor, so that what communication takes from computing shows as time. */
+/* Multiplies and adds over a ring of memory larger than a core's caches, each piece 16 times before the next,
+ * like the matrix products of a backward pass: about one GB/s of memory traffic each way. A given amount is
+ * the same work on a shared processor, too, so the time that communication takes from computing shows. */
 typedef struct {
     float *memory;
     size_t at;   /* the next element of the ring */

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/commands.c: the subcommands, one line each: what gyre-perf measures besides one collective over a range
- * of sizes. */
+/* tools/gyre-perf/commands.c: the subcommands, one line each: what gyre-perf measures in addition to one
+ * collective over a range of sizes. */
 #include "tools/gyre-perf/perf.h"
 
 #include <string.h>

@@ -1,18 +1,21 @@
-/* tools/gyre-perf/data.c: inputs whose exact result is known without doing what the library does.
+/* tools/gyre-perf/data.c: inputs whose exact result is known without the library's arithmetic.
  *
  * Collectives that only move data get random bits. For reductions:
  *
- *  integers    random bits (products: odd numbers, so that a missing factor always shows); arithmetic modulo 2^bits in uint64.
- *  float sums  whole numbers, small enough that the sum of all ranks stays below the type's last exact integer `cap`
- *              (2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap / n. Every partial sum in any order is then exact.
- *              Where n > cap, only every m-th rank (a different set per element) has a number other than 0.
- *  mulsum      the same with factors 1 and 2 by rank, and room for them.
- *  averages    v = h + d, where h is the same on all ranks and the ds of ranks 2j and 2j + 1 cancel: the sum is n h,
+ * integers    random bits (products: odd numbers, so that a missing factor always shows); arithmetic modulo
+ * 2^bits in
+ *              uint64.
+ * float sums  whole numbers, small enough that the sum of all ranks stays below the type's last exact integer
+ * `cap`
+ *              (2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap / n. Every partial sum in any order is then
+ *              exact. If n > cap, only every m-th rank (a different set per element) has a number other than 0.
+ * mulsum      the same with factors 1 and 2 by rank, and room for them. averages    v = h + d, where h is the
+ * same on all ranks and the ds of ranks 2j and 2j + 1 cancel: the sum is n h,
  *              the average is h, with no rounding.
- *  products    +-1, and on at most 10 ranks per element also 2 or 1/2: exponents stay within half's.
- *  min, max    whole numbers up to cap, and zeros of both signs (-0 is less than +0).
+ * products    +-1, and on at most 10 ranks per element also 2 or 1/2: exponents stay within half's. min, max
+ * whole numbers up to cap, and zeros of both signs (-0 is less than +0).
  *
- * All are compared as bits. Inputs repeat after PERF_PERIOD elements, so that a check need not compute them all. */
+ * All are compared as bits. Inputs repeat after PERF_PERIOD elements: a check need not compute them all. */
 #include "tools/gyre-perf/perf.h"
 
 #include <math.h>
@@ -271,7 +274,7 @@ int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
         return 1;
     case COLL_ALL_TO_ALL: {
         from = block_of(c->rdispls, c->n, i);
-        /* where `from` keeps its block for this rank: its blocks go by distance as ours do */
+        /* where `from` keeps its block for this rank: its blocks go by distance, like this rank's */
         size_t start = 0, n = (size_t)c->n;
         for (size_t p = 0; p < (size_t)c->rank; p++) {
             size_t distance = (p + n - (size_t)from) % n;

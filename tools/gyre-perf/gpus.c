@@ -1,8 +1,9 @@
-/* tools/gyre-perf/gpus.c: -g N: N ranks in this one process (gyre_cuda_comms_create), on a GPU each, or in turns on those there are.
+/* tools/gyre-perf/gpus.c: -g N: N ranks in this one process (gyre_cuda_comms_create), on a GPU each, or in
+ * turns on the present ones.
  *
- * As nccl-tests do it: one thread makes the call of every rank within a group, and an iteration lasts until all ranks have their
- * result. So a time is that of the whole process, and includes the launches of all ranks; -m divides what one wait costs among
- * several operations. */
+ * As nccl-tests do it: one thread makes the call of every rank within a group, and an iteration lasts until
+ * all ranks have their result. A time is thus that of the whole process, and includes the launches of all
+ * ranks; -m divides the cost of one wait among several operations. */
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static void close_gpus(gpus_t *g)
     for (int r = 0; r < g->n; r++) {
         perf_memory_unregister(&g->gpu[r].buffers);
         if (g->gpu[r].comm)
-            (void)gyre_comm_destroy(g->gpu[r].comm); /* its own errors the library tells */
+            (void)gyre_comm_destroy(g->gpu[r].comm); /* the library logs its errors */
         perf_case_close(&g->gpu[r].c);
     }
     for (int r = 0; r < g->n; r++)

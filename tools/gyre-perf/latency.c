@@ -1,8 +1,9 @@
-/* tools/gyre-perf/latency.c: `gyre-perf latency`: each call timed singly, and what the times look like together.
+/* tools/gyre-perf/latency.c: `gyre-perf latency`: times each call singly, and shows the distribution of the
+ * times.
  *
- * A sample is one call at its slowest rank: calls run back to back, every rank times each of its own, and afterwards the
- * maximum over the ranks is taken call by call. Samples are kept whole, so percentiles are exact. What timing itself
- * takes is measured and stated, not subtracted. */
+ * A sample is one call at its slowest rank: calls run back to back, every rank times each of its own, and
+ * afterwards the maximum over the ranks is taken call by call. Samples are kept whole, so percentiles are
+ * exact. The cost of timing itself is measured and printed, not subtracted. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>
@@ -102,7 +103,7 @@ static double percentile(const samples_t *s, double percent)
     return s->ns[rank < 1.0 ? 0 : (size_t)rank - 1];
 }
 
-/* How many calls: -n, or what fits into the time, as rank 0 sees it. */
+/* The number of calls: -n, or what fits into the time, by rank 0's clock. */
 static gyre_status_t choose_calls(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
                                   int *calls)
 {
@@ -398,7 +399,8 @@ static const char *unsuitable(const perf_options_t *o)
     return o->both_orders ? "one --order at a time" : NULL;
 }
 
-/* The options are the collectives', with defaults of their own: they go first, so that what was typed wins. */
+/* The options are the collectives', with defaults of their own: defaults go first, so the user's options
+ * win. */
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed)
 {
     static char name[] = "all_reduce", calls[16];

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/machine.c: what a figure must be read beside: who the ranks are, how fast memory is, how busy the
- * machine. */
+/* tools/gyre-perf/machine.c: what a reader of figures must know: the ranks, the speed of memory, the load of
+ * the machine. */
 #include "tools/gyre-perf/perf.h"
 
 #include <sched.h>
@@ -55,7 +55,7 @@ static void measure_copies(perf_machine_t *m)
     m->large_bytes = 64u << 20;
     m->cache_bytes = 128u << 10;
     unsigned char *from = malloc(m->large_bytes), *to = malloc(m->large_bytes);
-    if (from && to) { /* otherwise the rates stay 0 and the header says so */
+    if (from && to) { /* otherwise the rates stay 0 and the header shows that */
         memset(from, 1, m->large_bytes);
         memset(to, 0, m->large_bytes);
         m->large_gbs = copy_rate(to, from, m->large_bytes);

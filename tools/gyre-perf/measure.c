@@ -126,7 +126,7 @@ void perf_buffers_destroy(perf_buffers_t *b)
 {
     if (b->cuda) {
         perf_memory_close(b);
-    } else if (b->windows) { /* errors here are told by the library and change nothing */
+    } else if (b->windows) { /* the library logs errors here; they change nothing */
         if (b->send)
             (void)gyre_mem_free(b->send);
         if (b->recv)
@@ -198,7 +198,7 @@ static gyre_status_t look_at(const perf_case_t *c, const perf_place_t *p, unsign
     return status;
 }
 
-/* Each slot of each run has inputs of its own, so that an operation of a group which got another's buffers shows. */
+/* Each slot of each run has inputs of its own: an operation of a group that got another's buffers shows. */
 static int first_rep(const perf_options_t *o, int run)
 {
     return (int)((int64_t)run * perf_slots(o) % (1 << 20)) + 1;

@@ -43,7 +43,7 @@ gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, g
 void perf_memory_unregister(perf_buffers_t *b)
 {
     for (int i = 0; i < 2; i++) {
-        if (b->registered[i]) /* errors here are told by the library and change nothing */
+        if (b->registered[i]) /* the library logs errors here; they change nothing */
             (void)gyre_comm_deregister_cuda(b->comm, b->registered[i]);
         b->registered[i] = NULL;
     }
@@ -52,7 +52,7 @@ void perf_memory_unregister(perf_buffers_t *b)
 void perf_memory_close(perf_buffers_t *b)
 {
     perf_memory_unregister(b);
-    /* errors here are told by the library and change nothing */
+    /* the library logs errors here; they change nothing */
     if (b->send)
         (void)base_device_free(device_of(b), b->send);
     if (b->recv)

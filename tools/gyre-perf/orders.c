@@ -1,8 +1,9 @@
-/* tools/gyre-perf/orders.c: --order canonical,fast: what the contract of docs/contract.md costs, both orders in one run.
+/* tools/gyre-perf/orders.c: --order canonical,fast: the cost of the contract of docs/contract.md, both orders
+ * in one run.
  *
- * There are two communicators of the same ranks, one for each order, and every row is measured in short blocks that take
- * turns (and turns in who goes first): what else the machine does hits both alike. The time of an order is the median
- * over its blocks. */
+ * There are two communicators of the same ranks, one for each order. Every row is measured in short blocks
+ * that take turns, also in which order goes first: other load of the machine hits both alike. The time of an
+ * order is the median over its blocks. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>

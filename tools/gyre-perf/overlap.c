@@ -1,9 +1,10 @@
-/* tools/gyre-perf/overlap.c: `gyre-perf overlap`: how much of a non-blocking collective goes on beside computing.
+/* tools/gyre-perf/overlap.c: `gyre-perf overlap`: the share of a non-blocking collective that runs in
+ * parallel with computing.
  *
- * As in OSU's micro-benchmarks: t_pure is the collective alone (started and waited for), t_cpu the computing alone, t_overall
- * the collective started, the computing done, then waited for. overlap = 1 - (t_overall - t_cpu) / t_pure, between 0 and 1.
- * Unlike there the three are taken in turn in every iteration, and of each the median counts, so that a disturbance of the
- * machine does not fall on one of them alone. */
+ * As in OSU's micro-benchmarks: t_pure is the collective alone (started and waited for), t_cpu the computing
+ * alone, t_overall the collective started, the computing done, then waited for. overlap = 1 - (t_overall -
+ * t_cpu) / t_pure, between 0 and 1. Unlike OSU's, all three are measured in turn in every iteration, and the
+ * median of each counts: a disturbance of the machine does not hit one of them alone. */
 #include "tools/gyre-perf/command.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ typedef struct {
     int count;
 } options_t;
 
-/* Who moves the collective while this rank computes. */
+/* The ways to move the collective while this rank computes. */
 typedef enum { NOBODY, POLLED, THREAD, REGIMES } regime_t;
 static const char *const regime_names[REGIMES + 1] = {"none", "polled", "thread", "all"};
 
@@ -268,27 +269,36 @@ static gyre_status_t run_all(const options_t *o, perf_session_t *s)
 /* ---- the command line ---- */
 static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
 {
-    static const char *const regimes[] = {"none", "polled", "thread", "all", NULL};
-    perf_flag_t flags[PERF_COMMON_FLAGS + 10] = {
-        {'b', "minbytes", PERF_FLAG_SIZE, &o->min_bytes, 0, 0, "SIZE",
-         "first size (1K); sizes take K, M and G (powers of 1024)", NULL},
-        {'e', "maxbytes", PERF_FLAG_SIZE, &o->max_bytes, 0, 0, "SIZE", "last size (4M)", NULL},
-        {'f', "stepfactor", PERF_FLAG_INT, &o->factor, 2, 1 << 30, "N", "multiplies from size to size (16)",
-         NULL},
-        {'d', "datatype", PERF_FLAG_TYPE, &o->type, 0, 0, "TYPE", "type of the elements (float)", NULL},
-        {'n', "iters", PERF_FLAG_INT, &o->iters, 1, 1 << 20, "N", "timed iterations of each part (20)", NULL},
-        {'w', "warmup_iters", PERF_FLAG_INT, &o->warmup, 0, 1 << 20, "N", "iterations before them (3)", NULL},
-        {'c', "check", PERF_FLAG_INT, &o->check, 0, 1 << 20, "N", "checked runs per row; 0: no check (1)",
-         NULL},
-        {0, "compute", PERF_FLAG_SECONDS, &o->compute_ms, 0, 0, "MS",
-         "computing, milliseconds (0: as long as the collective alone takes)", NULL},
-        {0, "polls", PERF_FLAG_INT, &o->polls, 1, 1 << 20, "N",
-         "calls of gyre_progress while computing, if polled (16)", NULL},
-        {0, "progress", PERF_FLAG_TEXT, &o->progress, 0, 0, "none|polled|thread|all",
-         "who advances the collective while the rank computes: none, the rank\n"
-         "between pieces of its work, a progress thread, or one after the other (all)",
-         regimes},
+    const flag_t rows[] = {
+        {FLAG('b', "minbytes", SIZE, &o->min_bytes, "SIZE",
+              "first size (1K); sizes such as 8, 64K, 4MiB, 1g")},
+        {FLAG('e', "maxbytes", SIZE, &o->max_bytes, "SIZE", "last size (4M)")},
+        {FLAG('f', "stepfactor", INT, &o->factor, "N", "multiplies from size to size (16)"), .low = 2,
+         .high = 1 << 30},
+        PERF_TYPE_ROW(&o->type),
+        {FLAG('n', "iters", INT, &o->iters, "N", "timed iterations of each part (20)"), .low = 1,
+         .high = 1 << 20},
+        {FLAG('w', "warmup_iters", INT, &o->warmup, "N", "iterations before them (3)"), .low = 0,
+         .high = 1 << 20},
+        {FLAG('c', "check", INT, &o->check, "N", "checked runs per row; 0: no check (1)"), .low = 0,
+         .high = 1 << 20},
+        {FLAG(0, "compute", REAL, &o->compute_ms, "MS",
+              "computing, milliseconds (0: as long as the collective alone takes)")},
+        {FLAG(0, "polls", INT, &o->polls, "N", "calls of gyre_progress while computing, if polled (16)"),
+         .low = 1, .high = 1 << 20},
+        {FLAG(0, "progress", WORD, &o->progress, "none|polled|thread|all",
+              "who advances the collective while the rank computes: none, the rank\n"
+              "between pieces of its work, a progress thread, or one after the other (all)")},
+        PERF_COMMON_ROWS(&o->common),
     };
+    const flags_t flags = {
+        .program = "gyre-perf overlap",
+        .usage = "usage: gyre-perf overlap [COLLECTIVE...|all] [options]      (all_reduce)\n"
+                 "Measures how much of a non-blocking collective is hidden by computing.\n",
+        .notes =
+            "overlap = 1 - (overall - compute) / pure: pure is the collective alone, compute the computing\n"
+            "alone, overall the two together. Sizes are those of the larger buffer.\n",
+        FLAG_ROWS(rows)};
     int word = 0;
     *o = (options_t){.min_bytes = 1024,
                      .max_bytes = 4u << 20,
@@ -298,15 +308,9 @@ static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
                      .warmup = 3,
                      .check = 1,
                      .polls = 16,
-                     .progress = "all"};
-    perf_common_flags(&o->common, flags + 10);
-    int code = perf_flags_parse(
-        argc, argv, flags, sizeof flags / sizeof *flags,
-        "usage: gyre-perf overlap [COLLECTIVE...|all] [options]      (all_reduce)\n"
-        "Measures how much of a non-blocking collective is hidden by computing.\n",
-        "overlap = 1 - (overall - compute) / pure: pure is the collective alone, compute the computing\n"
-        "alone, overall the two together. Sizes are those of the larger buffer.\n",
-        stdout, &word, why, bytes);
+                     .progress = "all",
+                     .common = {.progress_thread = -1}};
+    int code = perf_flags_read(&flags, argc, argv, &word, stdout, why, bytes);
     if (code != PERF_OK)
         return code;
     const int limit = (int)(sizeof o->colls / sizeof *o->colls);

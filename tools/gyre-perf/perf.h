@@ -48,7 +48,7 @@ const perf_coll_t *perf_coll_find(const char *name);
 /* ---- reductions ---- */
 /* The library's kinds, and a scaled sum. */
 typedef enum {
-#define REDOP(id, name, kernels) PERF_##id,
+#define REDOP(id, name, kernels, device) PERF_##id,
 #include "base/redops.def"
 #undef REDOP
     PERF_MULSUM,
@@ -65,7 +65,7 @@ typedef struct {
     int first_op, last_op;     /* perf_op_t */
     int root;                  /* -1: all */
     int iters, warmup, aggregate;
-    int cycles;       /* 0: for ever */
+    int cycles;       /* 0: forever */
     int check;        /* checked runs per row; 0: none */
     int average;      /* 0 rank 0, 1 average, 2 minimum, 3 maximum over ranks */
     double timeout_s; /* 0: the library's */
@@ -75,22 +75,20 @@ typedef struct {
     int out_of_place, in_place;                  /* which halves run */
     const char *algo, *transport, *order, *json; /* NULL: not given */
     int both_orders;                             /* --order canonical,fast */
-    int explain;                                 /* a table of choices in place of the usual one */
+    int explain;                                 /* a table of choices instead of the usual one */
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
-    int cuda; /* --memory cuda: 1, once the job is joined 1 + the number of the device that buffers are on; 0: the host */
+    /* --memory cuda: 1, once the job is joined 1 + the number of the buffers' device; 0: the host */
+    int cuda;
     int gpus;       /* -g: ranks of this process, on devices; 1: it is one rank */
     int host;       /* --memory host was given */
     int registered; /* --register */
     int streams;    /* communicators that run it at once */
 } perf_options_t;
 
-/* PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was asked for and printed on `out`. */
+/* Returns PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was printed on `out`. */
 int perf_options_parse(int argc, char **argv, perf_options_t *options, FILE *out, char *why,
                        size_t why_bytes);
-void perf_help(FILE *out);
-/* "64M" -> 67108864; 0 if malformed. */
-int perf_parse_size(const char *text, size_t *bytes);
 
 /* ---- concurrent communicators ---- */
 typedef struct {
@@ -103,7 +101,7 @@ typedef struct {
 typedef struct {
     int optimised; /* x86: has clflushopt */
     size_t line;   /* Arm: bytes */
-    void *walk;    /* elsewhere: what takes the buffers' place */
+    void *walk;    /* elsewhere: memory to walk through, which evicts the buffers */
 } perf_cold_t;
 const char *perf_cold_method(void); /* in words */
 gyre_status_t perf_cold_open(perf_cold_t *cold);
@@ -145,15 +143,15 @@ gyre_status_t perf_case_start(const perf_case_t *c, const void *send, void *recv
 void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, double *busbw); /* GB/s */
 
 /* ---- the job ---- */
-/* Parses the command line, makes settings of its flags and joins the job. PERF_OK and *done 0: *world is joined; else what
- * it returns is the exit status, and all is said (*done 1: --help or --version). */
+/* Parses the command line, makes settings of its flags and joins the job. PERF_OK and *done 0: *world is
+ * joined. Else the result is the exit status, and all errors are printed (*done 1: --help or --version). */
 int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world, int *done);
 /* Leaves the job; the exit status. After PERF_ERROR it does not wait: the others learn it from the library. */
 int perf_job_close(gyre_comm_t *world, int code);
-/* The error of this rank, kept: what cleans up afterwards may fail too. The library has told it, unless it was to be
- * silent. Returns PERF_ERROR. */
+/* Keeps the error of this rank, since cleaning up may fail, too. The library has logged it, unless logging is
+ * off. Returns PERF_ERROR. */
 int perf_tell_error(int rank, char *text, size_t bytes);
-/* A case of `comm` with room for its arrays, to be filled by perf_case_set. 0: no memory (said). */
+/* A case of `comm` with room for its arrays, to be filled by perf_case_set. 0: no memory (printed). */
 int perf_case_open(perf_case_t *c, gyre_comm_t *comm);
 void perf_case_close(perf_case_t *c);
 
@@ -181,12 +179,14 @@ double perf_scale(int rank); /* the factor of mulsum */
 
 /* ---- checking ---- */
 enum { PERF_GUARD_BYTES = 256 }; /* before and after each buffer; must stay as they are */
-/* [base - PERF_GUARD_BYTES, base + bytes + PERF_GUARD_BYTES) gets the pattern that marks what nobody wrote. */
+/* Fills [base - PERF_GUARD_BYTES, base + bytes + PERF_GUARD_BYTES) with the pattern that marks bytes that
+ * were not written. */
 void perf_fill_poison(unsigned char *base, size_t bytes);
 /* This rank's input, into the send buffer or its place in the in-place buffer, which starts at `base`. */
 void perf_fill_input(const perf_case_t *c, int rep, int in_place, unsigned char *base);
-/* Elements of the send buffer (is_send; out of place only) or of the receive or in-place buffer at `base` that are not what they must be,
- * plus bytes changed beside it. Describes the first few on stderr; *told counts them. */
+/* Counts elements of the send buffer (is_send; out of place only) or of the receive or in-place buffer at
+ * `base` that have a wrong value, plus bytes changed around it. Describes the first few on stderr, and counts
+ * these in the last argument. */
 uint64_t perf_check_range(const perf_case_t *c, int rep, int in_place, int is_send, const unsigned char *base,
                           int *told);
 
@@ -219,7 +219,7 @@ typedef struct {
     int cuda;                   /* send and recv are on `device` */
     int device;                 /* its number */
     struct base_stream *stream; /* on it */
-    gyre_comm_t *comm;          /* with which both are registered; NULL: they are not */
+    gyre_comm_t *comm;          /* with which both are registered; NULL: not registered */
     gyre_cuda_registration_t *registered[2];
     unsigned char
         *mirror; /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
@@ -232,13 +232,14 @@ typedef struct {
     unsigned char *send, *recv;           /* slot 0, as passed to the call */
     unsigned char *send_base, *recv_base; /* the ranges that are filled and checked, [c->bytes] */
     size_t stride;                        /* to the next slot */
-    unsigned char *mirror; /* NULL, or where one of the ranges is filled and checked in place of itself */
+    unsigned char *mirror; /* NULL, or host memory in which one of the ranges is filled and checked */
 } perf_place_t;
 perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place);
-/* The first operation on a device sets a communicator up, which is no part of a measurement and cannot be part of a group. Does
- * nothing for buffers of the host. Collective. */
+/* Sets up the communicator by a first operation on a device. The set-up is not part of a measurement and not
+ * possible within a group. Does nothing for buffers of the host. Collective. */
 gyre_status_t perf_memory_ready(const perf_buffers_t *b, gyre_comm_t *comm);
-/* --register. Collective, behind perf_memory_ready; given up by perf_memory_unregister, before the communicator goes. */
+/* --register. Collective, after perf_memory_ready; perf_memory_unregister undoes it, before the communicator
+ * is destroyed. */
 gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, gyre_comm_t *comm);
 void perf_memory_unregister(perf_buffers_t *b);
 gyre_status_t perf_memory_open(const perf_options_t *o, perf_buffers_t *b, size_t bytes);
@@ -254,8 +255,8 @@ gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggr
 /* The checked runs of one half; *nwrong: of all ranks. Collective. */
 gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
                          uint64_t *nwrong);
-/* Parts of these two, of one rank, for whoever drives several: the inputs of a checked run; what came of it, added to *wrong; inputs
- * to be timed with; the figures of a half. */
+/* Parts of these two, of one rank, for a caller that drives several ranks: the inputs of a checked run; its
+ * result, added to *wrong; inputs to be timed with; the figures of a half. */
 gyre_status_t perf_check_fill(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
                               int in_place, int run);
 gyre_status_t perf_check_look(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
@@ -266,7 +267,7 @@ void perf_result_set(const perf_options_t *o, const perf_case_t *c, const perf_h
                      perf_result_t *result);
 /* -g: measures, checks and reports with o->gpus ranks in this process. The exit status. */
 int perf_gpus_measure(gyre_comm_t *world, const perf_options_t *o, int argc, char **argv);
-/* The one time that is reported for all ranks, as -a says. Collective. */
+/* The one time that is reported for all ranks, by -a. Collective. */
 gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds);
 /* Warm-up, timing, check of one half. Collective. */
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
@@ -276,7 +277,7 @@ gyre_status_t perf_streams_open(gyre_comm_t *comm, int count, int aggregate, per
 gyre_status_t perf_streams_close(perf_streams_t *s);
 gyre_status_t perf_streams_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate);
 
-/* The size after *size; 0: that was the last one. */
+/* The size after *size; 0: there is no further size. */
 int perf_next_size(const perf_options_t *o, size_t *size);
 
 /* ---- the machine ---- */
@@ -332,7 +333,7 @@ int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char 
 
 /* ---- --explain: on rank 0 ---- */
 void perf_explain_columns(void);
-/* The row of one half, and its object in the JSON row (may be NULL). 0: an error of Gyre (said). */
+/* The row of one half, and its object in the JSON row (may be NULL). 0: an error of Gyre (printed). */
 int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
                      json_t *row);
 
@@ -343,8 +344,5 @@ gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
 gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
                               const perf_buffers_t *b, perf_report_t *report);
 void perf_orders_columns(void);
-
-/* session.c: the words of --transport: those of GYRE_TRANSPORT, NULL at the end. */
-const char *const *perf_transports(void);
 
 #endif

@@ -1,7 +1,8 @@
-/* tools/gyre-perf/report.c: the table on standard output and the JSON file, with nccl-tests' columns and keys.
+/* tools/gyre-perf/report.c: the table on standard output and the JSON file, with nccl-tests' columns and
+ * keys.
  *
- * The first 13 columns are nccl-tests' in its order, so that scripts that count columns work; p50 and p99 of both halves
- * follow them. In the JSON, each half has the same figures and more beside nccl-tests' four. */
+ * The first 13 columns are nccl-tests' in its order, so scripts that count columns work; p50 and p99 of both
+ * halves follow them. In the JSON, each half has nccl-tests' four figures and more. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>
@@ -36,7 +37,7 @@ void perf_put_time(json_t *object, const char *key)
     perf_put(object, key, json_string(text));
 }
 
-/* Settings that differ from their defaults, as NAME=value. The job's secret stays one. */
+/* Settings that differ from their defaults, as NAME=value. The job's secret is not shown. */
 static json_t *changed_settings(void)
 {
     static const char *const names[] = {
@@ -212,7 +213,8 @@ typedef enum {
     HIDDEN, /* in the JSON file only */
 } place_t;
 
-/* Each figure of a result once: its key of the JSON file, its head and unit, and what it is: NAN where there is none. */
+/* Each figure of a result once: its key of the JSON file, its head and unit, and its value: NAN if there is
+ * none. */
 static const struct {
     const char *key;
     double (*of)(const perf_result_t *h);
@@ -378,7 +380,7 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
     for (int half = 0; half < 2; half++)
         if (r->options->explain && halves[half]->ran)
             (void)perf_explain_row(r->options, c, halves[half], half,
-                                   row); /* an error is said; the figures count on */
+                                   row); /* an error is printed; the figures count on */
     fflush(stdout);
     for (int half = 0; half < 2; half++) {
         const perf_result_t *h = half ? in_place : out_of_place;

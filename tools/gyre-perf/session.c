@@ -9,37 +9,6 @@
 #include "collectives/kernels/kernels.h"
 #include "comm/boot/bootstrap.h"
 
-const char *const *perf_transports(void)
-{
-    static char text[128];
-    static const char *words[16];
-    char *rest = NULL;
-
-    if (!words[0]) {
-        snprintf(text, sizeof text, "%s", base_setting_row(SET_TRANSPORT).unit);
-        size_t n = 0;
-        for (char *word = strtok_r(text, "|", &rest); word && n < 15; word = strtok_r(NULL, "|", &rest))
-            words[n++] = word;
-    }
-    return words;
-}
-
-void perf_common_flags(perf_common_t *c, perf_flag_t flags[PERF_COMMON_FLAGS])
-{
-    static const char *const orders[] = {"canonical", "fast", NULL};
-    const perf_flag_t common[PERF_COMMON_FLAGS] = {
-        {'J', "json", PERF_FLAG_TEXT, &c->json, 0, 0, "FILE", "also write the results there", NULL},
-        {'T', "timeout", PERF_FLAG_SECONDS, &c->timeout_s, 0, 0, "SECONDS", "deadline of every operation",
-         NULL},
-        {0, "transport", PERF_FLAG_TEXT, &c->transport, 0, 0, base_setting_row(SET_TRANSPORT).unit,
-         "how ranks reach each other", perf_transports()},
-        {0, "order", PERF_FLAG_TEXT, &c->order, 0, 0, "canonical|fast",
-         "order of reductions: reproducible bits, or whatever is fastest", orders},
-    };
-    *c = (perf_common_t){.progress_thread = -1};
-    memcpy(flags, common, sizeof common);
-}
-
 int perf_usage(const char *why)
 {
     if (comm_identity_rank_hint() == 0)

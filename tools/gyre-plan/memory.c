@@ -3,41 +3,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/gyre-plan/memory_trainer.h"
+#include "pipeline/plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
 
 #define GIB 1073741824.0
 #define MIB 1048576.0
 
-static const char help[] =
-    "usage: gyre-plan memory [--recipe FILE] [flags]\n"
-    "\n"
-    "Prints for each stage of the pipeline what one of its ranks holds, by kind: "
-    "weights, gradients, optimizer state,\n"
-    "activations at their peak, what embedding and head keep, what recomputation "
-    "needs at a time, buffers. Sizes are\n"
-    "those of the rank with the largest data-parallel shard.\n"
-    "\n"
-    "  --bucket-bytes N        of a gradient bucket (default 26214400)\n"
-    "  --trainer               also prints what gyre-train itself will hold of weights and optimizer state, "
-    "by the plan\n"
-    "                          that it makes: with sums over a rank's sequences, which keep results the same "
-    "in every\n"
-    "                          layout\n"
-    "  --rows TABLE            measured runs, as of gyre-plan time --rows; column memory is GB per rank, -1 "
-    "where a run\n"
-    "                          was out of memory; prints the estimate of each next to it\n"
-    "  --fit ROW,...           first sets --reserve to what is between estimate and measurement in the "
-    "middle of these\n"
-    "                          rows; errors are then of the others\n"
-    "  --reserve GIB           what driver, libraries and allocator take (default: the machine's)\n"
-    "  --extra N               further bytes per parameter of the software (default 0; DeepSpeed's "
-    "BF16\n"
-    "                          optimizer: 2)\n"
-    "  --json FILE             also writes all of it there, in bytes\n"
-    "  -h, --help              this text\n"
-    "\n";
+static const char help[] = "usage: gyre-plan memory [--recipe FILE] [flags]\n"
+                           "\n"
+                           "Prints for each stage of the pipeline what one of its ranks holds, by kind: "
+                           "weights, gradients, optimizer state,\n"
+                           "activations at their peak, what embedding and head keep, what recomputation "
+                           "needs at a time, buffers. Sizes are\n"
+                           "those of the rank with the largest data-parallel shard.\n";
 
 static json_t *stage_json(size_t stage, const plan_memory_t *m)
 {

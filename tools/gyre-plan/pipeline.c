@@ -1,5 +1,5 @@
-/* tools/gyre-plan/pipeline.c: `gyre-plan pipeline`: a pipeline schedule, proved, in virtual time: a chart, the bubble beside its formula,
- * what each rank holds; or all schedules side by side. */
+/* tools/gyre-plan/pipeline.c: `gyre-plan pipeline`: a pipeline schedule, proved, in virtual time: a chart,
+ * the bubble beside its formula, what each rank holds; or all schedules side by side. */
 #include "tools/gyre-plan/pipeline.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/text/json.h"
 #include "pipeline/schedules/check.h"
-#include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
+#include "tools/shared/flags.h"
 #include "pipeline/schedules/kinds.h"
 
 enum {
@@ -24,38 +24,24 @@ enum {
     MOST_MICRO_BATCHES = 4096,
     MOST_SCALES = 4096
 };
+#define MOST_TIME 1e9
 
-static const char help[] =
+static const char program[] = "gyre-plan pipeline";
+static const char usage[] =
     "usage: gyre-plan pipeline [--schedule NAME|all] [--stages P] [--micro-batches M] [options]\n"
     "\n"
     "Makes a pipeline schedule, proves it (order, messages, no deadlock, memory), runs it in virtual time "
-    "and prints "
-    "a chart\n"
+    "and prints a chart\n"
     "with a line per rank, the bubble next to the formula of the paper, and what each rank holds at most. "
-    "With all: one "
-    "line\n"
-    "per schedule.\n"
-    "\n"
-    "  -s, --schedule NAME       "
+    "With all: one line\n"
+    "per schedule.\n";
+
+/* "gpipe, 1f1b, ..., or all" */
+static const char schedules[] =
 #define KIND(id, stem, name, ...) name ", "
 #include "pipeline/schedules/kinds.def"
 #undef KIND
-    "or all (default 1f1b)\n"
-    "  -p, --stages P            ranks of the pipeline (default 4)\n"
-    "  -m, --micro-batches M     of a batch (default 8)\n"
-    "  -v, --chunks V            stages per rank: interleaved 2 or more (default 2), zb-v 2, others 1\n"
-    "  --forward T               time of a rank's layers for a micro-batch, all chunks together (default 1)\n"
-    "  --backward T              the same, backward: inputs and weights (default 2)\n"
-    "  --weight T                of --backward, what the weights take (default: half of it)\n"
-    "  --hop T                   from one stage to the next (default 0)\n"
-    "  --scale A,B,...           times of the stages, in order, as multiples of the above: uneven layers, "
-    "embedding, "
-    "head\n"
-    "  --evaluate                forward passes only, as in evaluation\n"
-    "  --columns N               width of the chart (default: the terminal's, else 160)\n"
-    "  --svg FILE                also draws it there\n"
-    "  --json FILE               also writes all actions with their times there\n"
-    "  -h, --help                this text\n";
+    "or all";
 
 typedef struct {
     pipe_kind_t kind;
@@ -66,12 +52,7 @@ typedef struct {
     const char *svg, *json;
 } options_t;
 
-/* ---- the command line ----------------------------------------------------------------------------------- */
-
-static int usage_error(const char *what, const char *value)
-{
-    return plan_usage_error("pipeline", what, value);
-}
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 static int read_schedule(void *options, const char *text)
 {
@@ -99,33 +80,8 @@ static int read_scale(void *options, const char *text)
         if (!*end)
             return 1;
     }
-    usage_error("--scale wants numbers from 0 on, separated by commas; it stumbled at", text);
-    return -1;
+    return 0;
 }
-
-#define AT(field) offsetof(options_t, field)
-static const plan_option_t known[] = {
-    {.name = "schedule",
-     .letter = 's',
-     .read = read_schedule,
-     .wants =
-#define KIND(id, stem, name, ...) name ", "
-#include "pipeline/schedules/kinds.def"
-#undef KIND
-         "or all"},
-    {"stages", 'p', PLAN_INT, AT(ranks), 1, MOST_STAGES, "1 to 512", NULL},
-    {"micro-batches", 'm', PLAN_INT, AT(micro_batches), 1, MOST_MICRO_BATCHES, "1 to 4096", NULL},
-    {"chunks", 'v', PLAN_INT, AT(chunks), 1, 64, "1 to 64", NULL},
-    {"forward", 0, PLAN_TIME, AT(forward), 0, 0, "a time from 0 on", NULL},
-    {"backward", 0, PLAN_TIME, AT(backward), 0, 0, "a time from 0 on", NULL},
-    {"weight", 0, PLAN_TIME, AT(weight), 0, 0, "a time from 0 on", NULL},
-    {"hop", 0, PLAN_TIME, AT(hop), 0, 0, "a time from 0 on", NULL},
-    {.name = "scale", .read = read_scale},
-    {"evaluate", 0, PLAN_SWITCH, AT(evaluate), 0, 0, NULL, NULL},
-    {"columns", 0, PLAN_INT, AT(columns), 20, 10000, "20 or more", NULL},
-    {"svg", 0, PLAN_TEXT, AT(svg), 0, 0, NULL, NULL},
-    {"json", 0, PLAN_TEXT, AT(json), 0, 0, NULL, NULL},
-};
 
 static int terminal_columns(void)
 {
@@ -137,18 +93,49 @@ static int parse(int argc, char **argv, options_t *o)
 {
     *o = (options_t){
         .kind = PIPE_1F1B, .ranks = 4, .micro_batches = 8, .forward = 1, .backward = 2, .weight = -1};
-    int done = plan_options_parse(argc, argv, known, sizeof known / sizeof known[0], help, o);
+    char names[160];
+    snprintf(names, sizeof names, "%s (default 1f1b)", schedules);
+    const flag_t rows[] = {
+        {FLAG('s', "schedule", READ, o, "NAME", names), .read = read_schedule, .wants = schedules},
+        {FLAG('p', "stages", INT, &o->ranks, "P", "ranks of the pipeline (default 4)"), .low = 1,
+         .high = MOST_STAGES},
+        {FLAG('m', "micro-batches", INT, &o->micro_batches, "M", "of a batch (default 8)"), .low = 1,
+         .high = MOST_MICRO_BATCHES},
+        {FLAG('v', "chunks", INT, &o->chunks, "V",
+              "stages per rank: interleaved 2 or more (default 2), zb-v 2, others 1"),
+         .low = 1, .high = 64},
+        {FLAG(0, "forward", REAL, &o->forward, "T",
+              "time of a rank's layers for a micro-batch, all chunks together (default 1)"),
+         .high = MOST_TIME},
+        {FLAG(0, "backward", REAL, &o->backward, "T", "the same, backward: inputs and weights (default 2)"),
+         .high = MOST_TIME},
+        {FLAG(0, "weight", REAL, &o->weight, "T",
+              "of --backward, what the weights take (default: half of it)"),
+         .high = MOST_TIME},
+        {FLAG(0, "hop", REAL, &o->hop, "T", "from one stage to the next (default 0)"), .high = MOST_TIME},
+        {FLAG(0, "scale", READ, o, "A,B,...",
+              "times of the stages, in order, as multiples of the above: uneven layers,\nembedding, head"),
+         .read = read_scale, .wants = "numbers from 0 on, separated by commas"},
+        {FLAG(0, "evaluate", SWITCH, &o->evaluate, NULL, "forward passes only, as in evaluation")},
+        {FLAG(0, "columns", INT, &o->columns, "N", "width of the chart (default: the terminal's, else 160)"),
+         .low = 20, .high = 10000},
+        {FLAG(0, "svg", TEXT, &o->svg, "FILE", "also draws it there")},
+        {FLAG(0, "json", TEXT, &o->json, "FILE", "also writes all actions with their times there")},
+    };
+    const flags_t flags = {.program = program, .usage = usage, FLAG_ROWS(rows)};
+    int done = flags_take(&flags, argc, argv, NULL);
     if (done >= 0)
         return done;
     o->weight = o->weight < 0 ? o->backward / 2 : o->weight;
     o->columns = o->columns ? o->columns : terminal_columns();
     if (o->weight > o->backward)
-        return usage_error("--weight is a part of --backward", "and cannot be more");
+        return flags_wrong(program, "--weight is a part of --backward and cannot be more");
     if (o->forward + o->backward <= 0 || (o->evaluate && o->forward <= 0))
-        return usage_error("--forward and --backward", "cannot both be 0, nor --forward with --evaluate");
+        return flags_wrong(program,
+                           "--forward and --backward cannot both be 0, nor --forward with --evaluate");
     if (o->all && (o->svg || o->json || o->evaluate))
-        return usage_error("--schedule all prints a table;",
-                           "--svg, --json and --evaluate take one schedule");
+        return flags_wrong(program,
+                           "--schedule all prints a table; --svg, --json and --evaluate take one schedule");
     return -1;
 }
 
@@ -177,22 +164,19 @@ static int check_scale(const options_t *o)
 {
     const pipe_shape_t shape = shape_for(o, o->kind);
     double sum = 0.0;
-    char what[96];
     for (int i = 0; i < o->scales; i++)
         sum += o->scale[i];
     if (o->scales == 0)
         return -1;
     if (o->all)
-        return usage_error("--schedule all", "compares different stages: --scale takes one schedule");
-    snprintf(what, sizeof what, "--scale wants a number for each of the %d stages, not", pipe_stages(&shape));
-    char given[16];
-    snprintf(given, sizeof given, "%d", o->scales);
+        return flags_wrong(program, "--schedule all compares different stages: --scale takes one schedule");
     if (o->scales != pipe_stages(&shape))
-        return usage_error(what, given);
-    return sum > 0.0 ? -1 : usage_error("--scale", "makes all times 0");
+        return flags_wrong(program, "--scale wants a number for each of the %d stages, not %d",
+                           pipe_stages(&shape), o->scales);
+    return sum > 0.0 ? -1 : flags_wrong(program, "--scale makes all times 0");
 }
 
-/* ---- what is said ---------------------------------------------------------------------------------------- */
+/* ---- what is said -------------------------------------------------------------------------------------- */
 
 static const char *plural(int n, const char *many)
 {
@@ -250,7 +234,7 @@ static void print_ranks(const pipeline_t *p)
                s->chunks);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------ */
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static json_t *actions_json(const pipeline_t *p, int r)
 {
@@ -316,7 +300,7 @@ static gyre_status_t write_json(const pipeline_t *p, const char *path)
     return st;
 }
 
-/* ---- making them ----------------------------------------------------------------------------------------- */
+/* ---- making them --------------------------------------------------------------------------------------- */
 
 typedef gyre_status_t (*show_fn)(const pipeline_t *p, const options_t *o);
 

@@ -13,7 +13,4 @@ int plan_memory_question(int argc, char **argv);
 int plan_time_question(int argc, char **argv);
 int plan_search_question(int argc, char **argv);
 
-/* "gyre-plan: WHAT VALUE; see gyre-plan SUBCOMMAND --help" on standard error. Returns PLAN_USAGE. */
-int plan_usage_error(const char *subcommand, const char *what, const char *value);
-
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,49 +12,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/json.h"
+#include "pipeline/plan/search.h"
 #include "tools/gyre-plan/plan.h"
-
-static const char recipe_help[] =
-    "Recipe (docs/planning.md has the files' keys); without --recipe: GPT-2, 124M, on one rank, fp32\n"
-    "  --recipe FILE           a published run (examples/recipes/), or one of yours; flags win over it\n"
-    "  --scale tiny            the same for 8 local ranks: every feature, small sizes\n"
-    "  --layers N --hidden N --heads N --ffn N --vocab N --seq N\n"
-    "                          another size of the model; key-value heads and the width of the MLP in\n"
-    "                          proportion, unless given\n"
-    "  --global-batch N --grad-sequences N --balance layers|embedding\n"
-    "  --dtype fp32|bf16|fp16 --grad-dtype fp32|bf16|fp16\n";
-
-static const char machine_help[] =
-    "Machine\n"
-    "  --machine NAME          V100-32 A100-40 A100-80 jean-zay H100 Ascend910 (default: the recipe's "
-    "accelerator)\n"
-    "  --peak TFLOPS --hbm GIB --per-node N\n"
-    "                          its peak, memory and ranks per node\n"
-    "  --intra GBS --inter GBS --efficiency PART --overhead MS --overlap PART\n"
-    "                          bytes that a rank sends inside a node and to others (GB/s), the part of the "
-    "peak that\n"
-    "                          products achieve, milliseconds more per layer and micro-batch, the part of "
-    "the\n"
-    "                          messages between replicas that is hidden by computing\n";
-
-static const char layout_help[] =
-    "Layout\n"
-    "  --dp N --tp N --pp N --schedule NAME --chunks N --zero 0..3 --sequence-parallel 0|1 --micro-batch N\n"
-    "  --recompute none|selective|full\n"
-    "                          other degrees, and so on; schedules:"
-#define KIND(id, stem, name, ...) " " name
-#include "pipeline/schedules/kinds.def"
-#undef KIND
-    "\n";
-
-typedef enum { COUNT, REAL_, TEXT, CHOICE, SWITCH } kind_t;
-typedef struct {
-    const char *name;
-    int id;
-    kind_t kind;
-    double low, high;
-    int for_; /* bits of plan_for_t; 0: all */
-} flag_t;
+#include "tools/shared/flags.h"
 
 enum {
     RECIPE,
@@ -99,135 +60,219 @@ enum {
     FLAGS
 };
 
-static const flag_t flags[FLAGS] = {
-    [RECIPE] = {"recipe", RECIPE, TEXT, 0, 0, 0},
-    [SCALE] = {"scale", SCALE, CHOICE, 0, 0, 0},
-    [LAYERS] = {"layers", LAYERS, COUNT, 1, 1e6, 0},
-    [HIDDEN] = {"hidden", HIDDEN, COUNT, 1, 1e6, 0},
-    [HEADS] = {"heads", HEADS, COUNT, 1, 1e6, 0},
-    [FFN] = {"ffn", FFN, COUNT, 1, 1e6, 0},
-    [VOCAB] = {"vocab", VOCAB, COUNT, 1, 1e6, 0},
-    [SEQ] = {"seq", SEQ, COUNT, 1, 1e6, 0},
-    [DP] = {"dp", DP, COUNT, 1, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [TP] = {"tp", TP, COUNT, 1, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [PP] = {"pp", PP, COUNT, 1, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [CHUNKS] = {"chunks", CHUNKS, COUNT, 1, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [SCHEDULE] = {"schedule", SCHEDULE, CHOICE, 0, 0, 0},
-    [BALANCE] = {"balance", BALANCE, CHOICE, 0, 0, 0},
-    [ZERO] = {"zero", ZERO, COUNT, 0, 3, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [SEQUENCE] = {"sequence-parallel", SEQUENCE, COUNT, 0, 1, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [MICRO] = {"micro-batch", MICRO, COUNT, 1, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [GLOBAL] = {"global-batch", GLOBAL, COUNT, 1, 1e9, 0},
-    [LEAF] = {"grad-sequences", LEAF, COUNT, 1, 1048576, 0},
-    [RECOMPUTE] = {"recompute", RECOMPUTE, CHOICE, 0, 0, PLAN_FOR_MEMORY | PLAN_FOR_TIME},
-    [DTYPE] = {"dtype", DTYPE, CHOICE, 0, 0, 0},
-    [GRAD] = {"grad-dtype", GRAD, CHOICE, 0, 0, 0},
-    [MACHINE] = {"machine", MACHINE, CHOICE, 0, 0, 0},
-    [PEAK] = {"peak", PEAK, REAL_, 1e-6, 1e9, 0},
-    [HBM] = {"hbm", HBM, REAL_, 1e-3, 1e6, 0},
-    [PER_NODE] = {"per-node", PER_NODE, COUNT, 1, 1e6, 0},
-    [INTRA] = {"intra", INTRA, REAL_, 1e-6, 1e9, 0},
-    [INTER] = {"inter", INTER, REAL_, 1e-6, 1e9, 0},
-    [EFFICIENCY] = {"efficiency", EFFICIENCY, REAL_, 1e-6, 1, 0},
-    [OVERHEAD] = {"overhead", OVERHEAD, REAL_, 0, 1e6, 0},
-    [OVERLAP] = {"overlap", OVERLAP, REAL_, 0, 1, 0},
-    [BUCKET] = {"bucket-bytes", BUCKET, COUNT, 0, 1e15, PLAN_FOR_MEMORY | PLAN_FOR_SEARCH},
-    [EXTRA] = {"extra", EXTRA, COUNT, 0, 64, PLAN_FOR_MEMORY | PLAN_FOR_SEARCH},
-    [TRAINER] = {"trainer", TRAINER, SWITCH, 0, 0, PLAN_FOR_MEMORY},
-    [RESERVE] = {"reserve", RESERVE, REAL_, 0, 1e6, PLAN_FOR_MEMORY | PLAN_FOR_SEARCH},
-    [JSON] = {"json", JSON, TEXT, 0, 0, 0},
-    [ROWS] = {"rows", ROWS, TEXT, 0, 0, PLAN_FOR_TIME | PLAN_FOR_MEMORY},
-    [FIT] = {"fit", FIT, TEXT, 0, 0, PLAN_FOR_TIME | PLAN_FOR_MEMORY},
-    [GPUS] = {"gpus", GPUS, COUNT, 1, 1e6, PLAN_FOR_SEARCH},
-    [TOP] = {"top", TOP, COUNT, 1, 1e4, PLAN_FOR_SEARCH},
-};
-
-static int usage(const char *what, const char *format, const char *a, const char *b)
-{
-    fprintf(stderr, "gyre-plan %s: ", what);
-    fprintf(stderr, format, a, b);
-    fprintf(stderr, "; see gyre-plan %s --help\n", what);
-    return PLAN_USAGE;
-}
-
-/* ---- values ------------------------------------------------------------------------------------------------------- */
-
+/* What was given; each row of the table writes to its place. */
 typedef struct {
-    const char *text[FLAGS]; /* NULL: not given */
-    double number[FLAGS];
+    int is[FLAGS];
+    const char *text[FLAGS]; /* of TEXT and WORD; NULL: not given */
+    uint64_t count[FLAGS];   /* of COUNT */
+    double real[FLAGS];      /* of REAL */
+    size_t bytes;            /* of BUCKET */
 } given_t;
 
-static int number(const flag_t *flag, const char *text, double *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtod(text, &end);
-    return end != text && !*end && !errno && *out >= flag->low && *out <= flag->high &&
-           (flag->kind != COUNT || *out == floor(*out));
-}
+#define RUN    (PLAN_FOR_MEMORY | PLAN_FOR_TIME)
+#define MEMORY (PLAN_FOR_MEMORY | PLAN_FOR_SEARCH)
+#define SIZES  1e6
 
-/* The flag of this name, with - or _; NULL: there is none for this question. */
-static const flag_t *find_flag(const char *name, size_t length, int what)
+#define KIND(id, stem, name, ...) " " name
+static const char schedules[] = "one of"
+#include "pipeline/schedules/kinds.def"
+    ;
+#undef KIND
+
+static const struct {
+    int id, for_; /* for_: bits of plan_for_t; 0: all */
+    flag_t flag;
+} table[] = {
+    {TRAINER,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "trainer", SWITCH, NULL, NULL,
+           "also prints what gyre-train itself will hold of weights and optimizer state, by\n"
+           "the plan that it makes: with sums over a rank's sequences, which keep results\n"
+           "the same in every layout")}},
+    {ROWS,
+     PLAN_FOR_TIME,
+     {FLAG(0, "rows", TEXT, NULL, "TABLE",
+           "measured runs (docs/data/bloom-sweep.txt is one): a line of column names, which\n"
+           "are flags without --, and seconds, tflops; a line per run")}},
+    {ROWS,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "rows", TEXT, NULL, "TABLE",
+           "measured runs, as of gyre-plan time --rows; column memory is GB per rank, -1\n"
+           "where a run was out of memory; prints the estimate of each next to it")}},
+    {FIT,
+     PLAN_FOR_TIME,
+     {FLAG(0, "fit", TEXT, NULL, "ROW,...",
+           "first fits efficiency, intra and overhead to these rows; errors are then of the\n"
+           "others")}},
+    {FIT,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "fit", TEXT, NULL, "ROW,...",
+           "first sets --reserve to what is between estimate and measurement in the middle\n"
+           "of these rows; errors are then of the others")}},
+    {GPUS,
+     PLAN_FOR_SEARCH,
+     {FLAG(0, "gpus", COUNT, NULL, "N", "accelerators (default: the recipe's)"), .low = 1, .high = SIZES}},
+    {TOP,
+     PLAN_FOR_SEARCH,
+     {FLAG(0, "top", COUNT, NULL, "N", "layouts to print (default 10)"), .low = 1, .high = 1e4}},
+    {BUCKET,
+     MEMORY,
+     {FLAG(0, "bucket-bytes", SIZE, NULL, "SIZE", "of a gradient bucket (default 25M)"), .high = 1e15}},
+    {RESERVE,
+     MEMORY,
+     {FLAG(0, "reserve", REAL, NULL, "GIB",
+           "what driver, libraries and allocator take (default: the machine's)"),
+      .high = 1e6}},
+    {EXTRA,
+     MEMORY,
+     {FLAG(0, "extra", COUNT, NULL, "N",
+           "further bytes per parameter of the software (default 0; DeepSpeed's BF16\n"
+           "optimizer: 2)"),
+      .high = 64}},
+    {JSON, 0, {FLAG(0, "json", TEXT, NULL, "FILE", "also writes all of it there")}},
+    {FLAGS,
+     0,
+     {.kind = FLAG_HEADING,
+      .help =
+          "Recipe (docs/planning.md has the files' keys); without --recipe: GPT-2, 124M, on one rank, fp32"}},
+    {RECIPE,
+     0,
+     {FLAG(0, "recipe", TEXT, NULL, "FILE",
+           "a published run (examples/recipes/), or one of yours; options win over it")}},
+    {SCALE,
+     0,
+     {FLAG(0, "scale", WORD, NULL, "tiny", "the same for 8 local ranks: every feature, small sizes")}},
+    {LAYERS,
+     0,
+     {FLAG(0, "layers", COUNT, NULL, "N", "layers of another size of the model"), .low = 1, .high = SIZES}},
+    {HIDDEN, 0, {FLAG(0, "hidden", COUNT, NULL, "N", "channels"), .low = 1, .high = SIZES}},
+    {HEADS,
+     0,
+     {FLAG(0, "heads", COUNT, NULL, "N", "attention heads; key-value heads in proportion"), .low = 1,
+      .high = SIZES}},
+    {FFN,
+     0,
+     {FLAG(0, "ffn", COUNT, NULL, "N", "width of the MLP (default: in proportion)"), .low = 1,
+      .high = SIZES}},
+    {VOCAB, 0, {FLAG(0, "vocab", COUNT, NULL, "N", "token ids"), .low = 1, .high = SIZES}},
+    {SEQ, 0, {FLAG(0, "seq", COUNT, NULL, "N", "tokens of a sequence"), .low = 1, .high = SIZES}},
+    {GLOBAL, 0, {FLAG(0, "global-batch", COUNT, NULL, "N", "sequences of a step"), .low = 1, .high = 1e9}},
+    {LEAF,
+     0,
+     {FLAG(0, "grad-sequences", COUNT, NULL, "N", "sequences that one gradient sums up"), .low = 1,
+      .high = 1048576}},
+    {BALANCE,
+     0,
+     {FLAG(0, "balance", WORD, NULL, "layers|embedding",
+           "embedding: it and the head count as a layer each")}},
+    {DTYPE,
+     0,
+     {FLAG(0, "dtype", TEXT, NULL, "fp32|bf16|fp16", "type of weights and activations in products")}},
+    {GRAD, 0, {FLAG(0, "grad-dtype", TEXT, NULL, "fp32|bf16|fp16", "type of gradients: this one or fp32")}},
+    {FLAGS, RUN, {.kind = FLAG_HEADING, .help = "Layout: other degrees, and so on"}},
+    {DP, RUN, {FLAG(0, "dp", COUNT, NULL, "N", "replicas"), .low = 1, .high = SIZES}},
+    {TP, RUN, {FLAG(0, "tp", COUNT, NULL, "N", "ranks that share a layer"), .low = 1, .high = SIZES}},
+    {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
+    {SCHEDULE, RUN, {FLAG(0, "schedule", TEXT, NULL, "NAME", schedules)}},
+    {SCHEDULE,
+     PLAN_FOR_SEARCH,
+     {FLAG(0, "schedule", TEXT, NULL, "NAME", "only this schedule; gyre-plan time --help has the names")}},
+    {CHUNKS, RUN, {FLAG(0, "chunks", COUNT, NULL, "N", "stages per rank"), .low = 1, .high = SIZES}},
+    {ZERO, RUN, {FLAG(0, "zero", COUNT, NULL, "0..3", "ZeRO stage"), .high = 3}},
+    {SEQUENCE,
+     RUN,
+     {FLAG(0, "sequence-parallel", COUNT, NULL, "0|1", "1: ranks that share a layer share sequences, too"),
+      .high = 1}},
+    {MICRO,
+     RUN,
+     {FLAG(0, "micro-batch", COUNT, NULL, "N", "sequences of a micro-batch"), .low = 1, .high = SIZES}},
+    {RECOMPUTE,
+     RUN,
+     {FLAG(0, "recompute", TEXT, NULL, "none|selective|full", "activations that backward computes again")}},
+    {FLAGS, 0, {.kind = FLAG_HEADING, .help = "Machine"}},
+    {MACHINE,
+     0,
+     {FLAG(0, "machine", TEXT, NULL, "NAME",
+           "V100-32 A100-40 A100-80 jean-zay H100 Ascend910 (default: the recipe's\n"
+           "accelerator)")}},
+    {PEAK, 0, {FLAG(0, "peak", REAL, NULL, "TFLOPS", "its peak"), .low = 1e-6, .high = 1e9}},
+    {HBM, 0, {FLAG(0, "hbm", REAL, NULL, "GIB", "its memory"), .low = 1e-3, .high = 1e6}},
+    {PER_NODE, 0, {FLAG(0, "per-node", COUNT, NULL, "N", "ranks per node"), .low = 1, .high = SIZES}},
+    {INTRA,
+     0,
+     {FLAG(0, "intra", REAL, NULL, "GBS", "bytes that a rank sends inside a node (GB/s)"), .low = 1e-6,
+      .high = 1e9}},
+    {INTER, 0, {FLAG(0, "inter", REAL, NULL, "GBS", "the same, to other nodes"), .low = 1e-6, .high = 1e9}},
+    {EFFICIENCY,
+     0,
+     {FLAG(0, "efficiency", REAL, NULL, "PART", "part of the peak that products achieve"), .low = 1e-6,
+      .high = 1}},
+    {OVERHEAD,
+     0,
+     {FLAG(0, "overhead", REAL, NULL, "MS", "milliseconds more per layer and micro-batch"), .high = 1e6}},
+    {OVERLAP,
+     0,
+     {FLAG(0, "overlap", REAL, NULL, "PART",
+           "part of the messages between replicas that is hidden by computing"),
+      .high = 1}},
+};
+enum { ROWS_MOST = sizeof table / sizeof *table };
+
+/* The rows for a question, pointing into `given`. Returns how many; id: [ROWS_MOST], which flag each row
+ * is. */
+static size_t rows_for(int what, given_t *given, flag_t *row, int *id)
 {
-    for (size_t f = 0; f < FLAGS; f++) {
-        size_t i = 0;
-        while (i < length && (name[i] == flags[f].name[i] || (name[i] == '_' && flags[f].name[i] == '-')))
-            i++;
-        if (i == length && !flags[f].name[i] && (!flags[f].for_ || (flags[f].for_ & what)))
-            return &flags[f];
+    size_t rows = 0;
+    for (size_t i = 0; i < ROWS_MOST; i++) {
+        const int at = table[i].id;
+        if (table[i].for_ && !(table[i].for_ & what))
+            continue;
+        row[rows] = table[i].flag;
+        id[rows] = at;
+        if (at < FLAGS) {
+            row[rows].given = &given->is[at];
+            row[rows].to = table[i].flag.kind == FLAG_COUNT    ? (void *)&given->count[at]
+                           : table[i].flag.kind == FLAG_REAL   ? (void *)&given->real[at]
+                           : table[i].flag.kind == FLAG_SIZE   ? (void *)&given->bytes
+                           : table[i].flag.kind == FLAG_SWITCH ? NULL
+                                                               : (void *)&given->text[at];
+        }
+        rows++;
     }
-    return NULL;
+    return rows;
 }
 
-static int take(const char *what, const flag_t *flag, const char *value, given_t *given)
+static int usage(const char *what, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int usage(const char *what, const char *format, ...)
 {
-    if ((flag->kind == COUNT || flag->kind == REAL_) && !number(flag, value, &given->number[flag->id])) {
-        char range[64];
-        snprintf(range, sizeof range, "%s, %g to %g", flag->kind == COUNT ? "a whole number" : "a number",
-                 flag->low, flag->high);
-        return usage(what, "--%s wants %s", flag->name, range);
-    }
-    given->text[flag->id] = value;
-    return PLAN_OK;
+    char program[40], text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(program, sizeof program, "gyre-plan %s", what);
+    return flags_wrong(program, "%s", text);
 }
 
+/* PLAN_OK, PLAN_USAGE, or -1: help was printed. */
 static int collect(int argc, char **argv, plan_for_t what, const char *help, given_t *given)
 {
-    for (int i = 1; i < argc; i++) {
-        const char *arg = argv[i];
-        if (!strcmp(arg, "-h") || !strcmp(arg, "--help")) {
-            fputs(help, stdout);
-            fputs(recipe_help, stdout);
-            if (what != PLAN_FOR_SEARCH)
-                fputs(layout_help, stdout);
-            fputs(machine_help, stdout);
-            return -1;
-        }
-        if (strncmp(arg, "--", 2) != 0)
-            return usage(argv[0], "does not know what \"%s\" is for%s", arg, "");
-        const char *equals = strchr(arg, '=');
-        const flag_t *flag =
-            find_flag(arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2), (int)what);
-        if (!flag)
-            return usage(argv[0], "there is no flag %s%s", arg, "");
-        if (flag->kind == SWITCH && equals)
-            return usage(argv[0], "--%s takes no value%s", flag->name, "");
-        const char *value = equals ? equals + 1 : flag->kind == SWITCH ? "" : i + 1 < argc ? argv[++i] : NULL;
-        if (!value)
-            return usage(argv[0], "--%s wants a value%s", flag->name, "");
-        int code = take(argv[0], flag, value, given);
-        if (code != PLAN_OK)
-            return code;
-    }
-    return PLAN_OK;
+    flag_t row[ROWS_MOST];
+    int id[ROWS_MOST];
+    char program[40];
+    snprintf(program, sizeof program, "gyre-plan %s", argv[0]);
+    const flags_t flags = {
+        .program = program, .usage = help, .flag = row, .count = rows_for((int)what, given, row, id)};
+    int done = flags_take(&flags, argc, argv, NULL);
+    return done < 0 ? PLAN_OK : done == 0 ? -1 : PLAN_USAGE;
 }
 
 static size_t count_of(const given_t *given, int id, size_t otherwise)
 {
-    return given->text[id] ? (size_t)given->number[id] : otherwise;
+    return given->is[id] ? (size_t)given->count[id] : otherwise;
 }
 
-/* ---- the model and the layout --------------------------------------------------------------------------------------- */
+/* ---- the model and the layout -------------------------------------------------------------------------- */
 
 static void resize_model(const given_t *g, model_config_t *c)
 {
@@ -243,18 +288,8 @@ static void resize_model(const given_t *g, model_config_t *c)
         c->rotary_dim = 2 * base_max_size(1, (size_t)llround(part * (double)c->head_dim / 2));
         c->kv_heads = c->heads % groups == 0 ? c->heads / groups : c->heads;
     }
-    if (g->text[VOCAB])
-        c->vocab = c->vocab_padded = (size_t)g->number[VOCAB];
-}
-
-void plan_fit_leaves(model_config_t *c, size_t tp)
-{
-    size_t g = c->leaves;
-    while (g < tp)
-        g *= 2;
-    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0)
-        c->leaves = g;
-    c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
+    c->vocab = count_of(g, VOCAB, c->vocab);
+    c->vocab_padded = count_of(g, VOCAB, c->vocab_padded);
 }
 
 static int apply_names(const char *what, const given_t *g, pipe_recipe_t *r)
@@ -262,20 +297,17 @@ static int apply_names(const char *what, const given_t *g, pipe_recipe_t *r)
     if (g->text[SCHEDULE]) {
         if (pipe_kind_parse(g->text[SCHEDULE], &r->layout.schedule) != GYRE_OK)
             return PLAN_USAGE;
-        if (!g->text[CHUNKS])
+        if (!g->is[CHUNKS])
             r->layout.chunks = 0;
     }
-    if (g->text[BALANCE]) {
+    if (g->text[BALANCE])
         r->layout.balance = !strcmp(g->text[BALANCE], "embedding");
-        if (!r->layout.balance && strcmp(g->text[BALANCE], "layers") != 0)
-            return usage(what, "--balance is layers or embedding, not %s%s", g->text[BALANCE], "");
-    }
     if (g->text[RECOMPUTE] && !pipe_recompute_parse(g->text[RECOMPUTE], &r->recompute))
-        return usage(what, "--recompute is none, selective or full, not %s%s", g->text[RECOMPUTE], "");
+        return usage(what, "--recompute is none, selective or full, not %s", g->text[RECOMPUTE]);
     if (g->text[DTYPE] && !pipe_precision_parse(g->text[DTYPE], &r->precision.type))
-        return usage(what, "--dtype is fp32, bf16 or fp16, not %s%s", g->text[DTYPE], "");
+        return usage(what, "--dtype is fp32, bf16 or fp16, not %s", g->text[DTYPE]);
     if (g->text[GRAD] && !pipe_precision_parse(g->text[GRAD], &r->precision.grad))
-        return usage(what, "--grad-dtype is fp32, bf16 or fp16, not %s%s", g->text[GRAD], "");
+        return usage(what, "--grad-dtype is fp32, bf16 or fp16, not %s", g->text[GRAD]);
     if (r->precision.grad != r->precision.type && r->precision.grad != MODEL_FLOAT32) {
         if (g->text[GRAD])
             return usage(what, "gradients are %s or fp32, not %s", pipe_precision_name(r->precision.type),
@@ -297,9 +329,9 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     l->zero = (int)count_of(g, ZERO, (size_t)l->zero);
     l->sequence = (int)count_of(g, SEQUENCE, (size_t)l->sequence);
     r->batch.leaf = count_of(g, LEAF, r->batch.leaf);
-    if (g->text[LEAF] && !g->text[MICRO]) /* the least that holds as many */
+    if (g->is[LEAF] && !g->is[MICRO]) /* the least that holds as many */
         l->micro_batch = (l->micro_batch + r->batch.leaf - 1) / r->batch.leaf * r->batch.leaf;
-    if (g->text[GLOBAL] || g->text[DP] || g->text[LEAF]) {
+    if (g->is[GLOBAL] || g->is[DP] || g->is[LEAF]) {
         r->batch.batch = count_of(g, GLOBAL, r->batch.batch);
         r->batch.groups = 0;
     }
@@ -315,13 +347,17 @@ int plan_row_recipe(const plan_question_t *q, const char *what, const char *cons
                     const char *const *value, size_t count, pipe_recipe_t *out)
 {
     given_t given = {0};
+    flag_t row[ROWS_MOST];
+    int id[ROWS_MOST];
+    char why[300];
+    const flags_t flags = {
+        .program = "gyre-plan time", .flag = row, .count = rows_for(PLAN_FOR_TIME, &given, row, id)};
     for (size_t i = 0; i < count; i++) {
-        const flag_t *flag = find_flag(name[i], strlen(name[i]), PLAN_FOR_TIME);
-        if (!flag || flag->id == RECIPE || flag->id >= MACHINE)
+        const flag_t *flag = flags_find(&flags, name[i]);
+        if (!flag || id[flag - row] < LAYERS || id[flag - row] >= MACHINE)
             return usage("time", "%s: there is no column %s", what, name[i]);
-        int code = take("time", flag, value[i], &given);
-        if (code != PLAN_OK)
-            return code;
+        if (!flags_set(flag, value[i], why, sizeof why))
+            return usage("time", "%s: %s", what, why);
     }
     *out = q->recipe;
     int code = apply_names("time", &given, out);
@@ -338,7 +374,7 @@ static void standard(pipe_recipe_t *r)
     pipe_recipe_complete(r);
 }
 
-/* ---- the machine ---------------------------------------------------------------------------------------------------- */
+/* ---- the machine --------------------------------------------------------------------------------------- */
 
 static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
 {
@@ -355,17 +391,17 @@ static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
     }
     q->machine = found ? *found : *plan_machine_find("A100-80");
     plan_machine_t *m = &q->machine;
-    q->have_machine = found || g->text[HBM];
-    m->reserve = g->text[RESERVE] ? g->number[RESERVE] * 1073741824.0 : m->reserve;
-    m->peak = g->text[PEAK] ? g->number[PEAK] * 1e12 : m->peak;
-    m->memory = g->text[HBM] ? g->number[HBM] * 1073741824.0 : m->memory;
-    m->intra = g->text[INTRA] ? g->number[INTRA] * 1e9 : m->intra;
-    m->inter = g->text[INTER] ? g->number[INTER] * 1e9 : m->inter;
-    m->efficiency = g->text[EFFICIENCY] ? g->number[EFFICIENCY] : m->efficiency;
-    m->overlap = g->text[OVERLAP] ? g->number[OVERLAP] : m->overlap;
-    m->overhead = g->text[OVERHEAD] ? g->number[OVERHEAD] / 1e3 : m->overhead;
-    if (g->text[PER_NODE])
-        m->per_node = (int)g->number[PER_NODE];
+    q->have_machine = found || g->is[HBM];
+    m->reserve = g->is[RESERVE] ? g->real[RESERVE] * 1073741824.0 : m->reserve;
+    m->peak = g->is[PEAK] ? g->real[PEAK] * 1e12 : m->peak;
+    m->memory = g->is[HBM] ? g->real[HBM] * 1073741824.0 : m->memory;
+    m->intra = g->is[INTRA] ? g->real[INTRA] * 1e9 : m->intra;
+    m->inter = g->is[INTER] ? g->real[INTER] * 1e9 : m->inter;
+    m->efficiency = g->is[EFFICIENCY] ? g->real[EFFICIENCY] : m->efficiency;
+    m->overlap = g->is[OVERLAP] ? g->real[OVERLAP] : m->overlap;
+    m->overhead = g->is[OVERHEAD] ? g->real[OVERHEAD] / 1e3 : m->overhead;
+    if (g->is[PER_NODE])
+        m->per_node = (int)g->count[PER_NODE];
     else if (q->recipe.per_node)
         m->per_node = (int)q->recipe.per_node;
     return PLAN_OK;
@@ -377,7 +413,7 @@ static int apply_fit(const char *what, const char *list, plan_question_t *q)
         char *end;
         unsigned long row = strtoul(at, &end, 10);
         if (end == at || (*end && *end != ',') || row < 1 || q->fits == PLAN_FIT)
-            return usage(what, "--fit wants up to 16 numbers of rows, as 1,5,9, not %s%s", list, "");
+            return usage(what, "--fit wants up to 16 numbers of rows, as 1,5,9, not %s", list);
         q->fit[q->fits++] = row;
         at = *end ? end + 1 : end;
     }
@@ -396,11 +432,8 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         q.recipe.layout.micro_batch = 0;
     if (given.text[RECIPE] && pipe_recipe_load(given.text[RECIPE], &q.recipe) != GYRE_OK)
         return PLAN_FAILED;
-    if (given.text[SCALE]) {
-        if (strcmp(given.text[SCALE], "tiny") != 0)
-            return usage(argv[0], "--scale is tiny, not %s%s", given.text[SCALE], "");
+    if (given.text[SCALE])
         q.recipe = pipe_recipe_tiny(&q.recipe);
-    }
     code = apply_names(argv[0], &given, &q.recipe);
     if (code == PLAN_OK && apply(&given, &q.recipe) != GYRE_OK)
         code = PLAN_USAGE;
@@ -408,16 +441,16 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         code = apply_machine(argv[0], &given, &q);
     if (code == PLAN_OK)
         code = apply_fit(argv[0], given.text[FIT], &q);
-    q.memory.bucket = count_of(&given, BUCKET, q.memory.bucket);
+    q.memory.bucket = given.is[BUCKET] ? given.bytes : q.memory.bucket;
     q.memory.extra = count_of(&given, EXTRA, 0);
     q.gpus = count_of(&given, GPUS, q.recipe.layout.tp * q.recipe.layout.pp * q.recipe.layout.dp);
     q.top = count_of(&given, TOP, q.top);
-    q.trainer = given.text[TRAINER] != NULL;
+    q.trainer = given.is[TRAINER];
     q.one_schedule = given.text[SCHEDULE] != NULL;
     q.json = given.text[JSON];
     q.rows = given.text[ROWS];
     if (code == PLAN_OK && q.fits && !q.rows)
-        code = usage(argv[0], "--fit needs --rows FILE%s%s", "", "");
+        code = usage(argv[0], "--fit needs --rows FILE");
     int err = code == PLAN_OK && q.json ? base_file_check(q.json) : 0;
     if (err) {
         fprintf(stderr, "gyre-plan %s: --json: cannot write %s: %s\n", argv[0], q.json, strerror(err));
@@ -428,7 +461,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     return code;
 }
 
-/* ---- output --------------------------------------------------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------------------- */
 
 void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {

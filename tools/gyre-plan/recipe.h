@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "tools/gyre-plan/estimate.h"
+#include "pipeline/plan/estimate.h"
 
 enum { PLAN_FIT = 16 }; /* rows that can be fitted */
 
@@ -31,8 +31,6 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
 /* q's recipe with the flags of a table's row: `name` as in the help, with - or _. The same answers. */
 int plan_row_recipe(const plan_question_t *q, const char *what, const char *const *name,
                     const char *const *value, size_t count, pipe_recipe_t *out);
-/* As many leaves as tensor parallelism of tp needs, if they divide what leaves must divide. */
-void plan_fit_leaves(model_config_t *model, size_t tp);
 
 /* A line about the recipe, and another about its layout. */
 void plan_print_recipe(const pipe_recipe_t *recipe, const plan_base_t *base);

@@ -14,8 +14,8 @@
 #include "base/text/json.h"
 #include "collectives/proof/simulate/simulate.h"
 #include "collectives/choose/tune.h"
-#include "tools/gyre-plan/options.h"
 #include "tools/gyre-plan/plan.h"
+#include "tools/shared/flags.h"
 
 enum {
     MOST_RANKS = 1 << 20,
@@ -29,35 +29,15 @@ enum {
     SHOWN_SECONDS = 2,    /* what takes longer is shown on a terminal while it runs */
     ANNOUNCED_SECONDS = 20
 };
+#define MOST_BYTES 0x1p50
 
-static const char help[] =
+static const char program[] = "gyre-plan schedule";
+static const char usage[] =
     "usage: gyre-plan schedule --collective NAME --algo NAME|all --ranks N --topology NAME|FILE [options]\n"
     "\n"
     "Runs the schedules of all ranks in virtual time and prints the time, algorithm and bus bandwidth (as "
     "nccl-tests\n"
-    "define them), the longest chain of messages, what the links carry, and the link that limits.\n"
-    "\n"
-    "  -c, --collective NAME   all_reduce (default) reduce_scatter all_gather broadcast reduce gather "
-    "scatter\n"
-    "                          all_to_all barrier\n"
-    "  -a, --algo NAME         an algorithm, or all (default): each that serves the collective, the fastest "
-    "first\n"
-    "  -n, --ranks N           number of ranks (default 64)\n"
-    "  -t, --topology WHAT     a preset or a JSON file (default nvswitch); presets: nvswitch, fat-tree, "
-    "fat-tree:RATIO,\n"
-    "                          torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, and host: this machine\n"
-    "  -b, --min BYTES         smallest size (default 1M), of the larger buffer of a rank; K, M and G are "
-    "powers of 1024\n"
-    "  -e, --max BYTES         largest size (default: the smallest)\n"
-    "  -f, --factor N          from size to size (default 4)\n"
-    "  --order ORDER           canonical (default): reductions add in the order of the contract; fast: in "
-    "any\n"
-    "  --ranks-per-host K      consecutive ranks on one host (default: 8 with nvswitch, else 1)\n"
-    "  --chunk BYTES           length of pipelined chunks (default 256K)\n"
-    "  --root R                of rooted collectives (default 0)\n"
-    "  --memory KIND           with host: window (default; buffers of gyre_mem_alloc) or plain (malloc)\n"
-    "  --json FILE             also writes all results there\n"
-    "  -h, --help              this text\n";
+    "define them), the longest chain of messages, what the links carry, and the link that limits.\n";
 
 typedef struct {
     coll_op_t op;
@@ -85,21 +65,7 @@ typedef struct {
     coll_simulation_t result;
 } row_t;
 
-/* ---- the command line ----------------------------------------------------------------------------------- */
-
-static int usage_error(const char *what, const char *value)
-{
-    return plan_usage_error("schedule", what, value);
-}
-
-static int algo_error(const char *name)
-{
-    fprintf(stderr, "gyre-plan: there is no algorithm \"%s\"; there are: all", name);
-    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
-        fprintf(stderr, " %s", coll_algo_name(a));
-    fputc('\n', stderr);
-    return PLAN_USAGE;
-}
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 static int read_collective(void *options, const char *text)
 {
@@ -116,46 +82,65 @@ static int read_algo(void *options, const char *text)
     options_t *o = options;
     int all = !strcmp(text, "all");
     o->algo = all ? COLL_ALGO_AUTO : coll_algo_parse(text);
-    if (all || (o->algo != COLL_ALGO_END && o->algo != COLL_ALGO_AUTO))
-        return 1;
-    algo_error(text);
-    return -1;
+    return all || (o->algo != COLL_ALGO_END && o->algo != COLL_ALGO_AUTO);
 }
 
-static int read_order(void *options, const char *text)
+/* Those that serve the collective, or with COLL_OP_END all, separated by blanks. */
+static const char *list_algos(coll_op_t op, char *text, size_t bytes)
 {
-    options_t *o = options;
-    o->fast = !strcmp(text, "fast");
-    return o->fast || !strcmp(text, "canonical");
+    text[0] = '\0';
+    for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
+        if (op == COLL_OP_END || coll_algo_serves(a, op, NULL))
+            snprintf(text + strlen(text), bytes - strlen(text), " %s", coll_algo_name(a));
+    return text;
 }
 
-static int read_memory(void *options, const char *text)
+static int read_options(int argc, char **argv, options_t *o)
 {
-    options_t *o = options;
-    o->memory = strcmp(text, "plain") ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN;
-    return o->memory == COLL_MEMORY_PLAIN || !strcmp(text, "window");
+    char algos[256] = "all, or one of";
+    int plain = 0;
+    list_algos(COLL_OP_END, algos + strlen(algos), sizeof algos - strlen(algos));
+    const flag_t rows[] = {
+        {FLAG('c', "collective", READ, o, "NAME",
+              "all_reduce (default) reduce_scatter all_gather broadcast reduce gather scatter\n"
+              "all_to_all barrier"),
+         .read = read_collective,
+         .wants = "all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all or "
+                  "barrier"},
+        {FLAG('a', "algo", READ, o, "NAME",
+              "an algorithm, or all (default): each that serves the collective, the fastest\nfirst"),
+         .read = read_algo, .wants = algos},
+        {FLAG('n', "ranks", INT, &o->ranks, "N", "number of ranks (default 64)"), .low = 1,
+         .high = MOST_RANKS},
+        {FLAG('t', "topology", TEXT, &o->topology, "WHAT",
+              "a preset or a JSON file (default nvswitch); presets: nvswitch, fat-tree,\n"
+              "fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, and host:\n"
+              "this machine")},
+        {FLAG('b', "min", SIZE, &o->min, "BYTES",
+              "smallest size (default 1M), of the larger buffer of a rank; 64K, 4MiB, 1g are\n"
+              "understood"),
+         .high = MOST_BYTES},
+        {FLAG('e', "max", SIZE, &o->max, "BYTES", "largest size (default: the smallest)"),
+         .high = MOST_BYTES},
+        {FLAG('f', "factor", INT, &o->factor, "N", "from size to size (default 4)"), .low = 2,
+         .high = 1 << 30},
+        {FLAG(0, "order", CHOICE, &o->fast, "canonical|fast",
+              "canonical (default): reductions add in the order of the contract; fast: in any")},
+        {FLAG(0, "ranks-per-host", INT, &o->ranks_per_host, "K",
+              "consecutive ranks on one host (default: 8 with nvswitch, else 1)"),
+         .low = 1, .high = MOST_RANKS},
+        {FLAG(0, "chunk", SIZE, &o->chunk, "BYTES", "length of pipelined chunks (default 256K)"),
+         .low = ELEMENT, .high = MOST_BYTES},
+        {FLAG(0, "root", INT, &o->root, "R", "of rooted collectives (default 0)"), .high = MOST_RANKS},
+        {FLAG(0, "memory", CHOICE, &plain, "window|plain",
+              "with host: window (default; buffers of gyre_mem_alloc) or plain (malloc)")},
+        {FLAG(0, "json", TEXT, &o->json, "FILE", "also writes all results there")},
+    };
+    const flags_t flags = {.program = program, .usage = usage, FLAG_ROWS(rows)};
+    int done = flags_take(&flags, argc, argv, NULL);
+    o->memory = plain ? COLL_MEMORY_PLAIN : COLL_MEMORY_WINDOW;
+    return done;
 }
-
-#define AT(field) offsetof(options_t, field)
-static const plan_option_t known[] = {
-    {.name = "collective",
-     .letter = 'c',
-     .read = read_collective,
-     .wants =
-         "all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all or barrier"},
-    {.name = "algo", .letter = 'a', .read = read_algo},
-    {"ranks", 'n', PLAN_INT, AT(ranks), 1, MOST_RANKS, "1 to 1048576", NULL},
-    {"topology", 't', PLAN_TEXT, AT(topology), 0, 0, NULL, NULL},
-    {"min", 'b', PLAN_BYTES, AT(min), 0, 0, "a size such as 64K", NULL},
-    {"max", 'e', PLAN_BYTES, AT(max), 0, 0, "a size such as 64M", NULL},
-    {"factor", 'f', PLAN_INT, AT(factor), 2, 1 << 30, "a number from 2 on", NULL},
-    {.name = "order", .read = read_order, .wants = "canonical or fast"},
-    {"ranks-per-host", 0, PLAN_INT, AT(ranks_per_host), 1, MOST_RANKS, "a number from 1 on", NULL},
-    {"chunk", 0, PLAN_BYTES, AT(chunk), ELEMENT, 0, "4 bytes or more", NULL},
-    {"root", 0, PLAN_INT, AT(root), 0, MOST_RANKS, "a rank", NULL},
-    {.name = "memory", .read = read_memory, .wants = "window or plain"},
-    {"json", 0, PLAN_TEXT, AT(json), 0, 0, NULL, NULL},
-};
 
 static int parse(int argc, char **argv, options_t *o)
 {
@@ -166,7 +151,7 @@ static int parse(int argc, char **argv, options_t *o)
                      .factor = 4,
                      .chunk = 256 << 10,
                      .topology = "nvswitch"};
-    int done = plan_options_parse(argc, argv, known, sizeof known / sizeof known[0], help, o);
+    int done = read_options(argc, argv, o);
     if (done >= 0)
         return done;
     if (o->min == SIZE_MAX)
@@ -174,22 +159,18 @@ static int parse(int argc, char **argv, options_t *o)
     if (o->max == SIZE_MAX)
         o->max = o->min;
     if (o->max < o->min)
-        return usage_error("-e is smaller than -b:", "no size is left");
+        return flags_wrong(program, "-e %zu is smaller than -b %zu: no size is left", o->max, o->min);
     if (o->root >= o->ranks)
-        return usage_error("--root is no rank of these:", "it must be below --ranks");
+        return flags_wrong(program, "--root %d: wants a rank below --ranks %d", o->root, o->ranks);
     if (o->algo != COLL_ALGO_AUTO && !coll_algo_serves(o->algo, o->op, NULL)) {
-        fprintf(stderr, "gyre-plan: %s has no %s; these serve it:", coll_algo_name(o->algo),
-                coll_op_name(o->op));
-        for (coll_algo_t a = COLL_ALGO_AUTO + 1; a < COLL_ALGO_END; a++)
-            if (coll_algo_serves(a, o->op, NULL))
-                fprintf(stderr, " %s", coll_algo_name(a));
-        fputc('\n', stderr);
-        return PLAN_USAGE;
+        char algos[256];
+        return flags_wrong(program, "%s has no %s; these serve it:%s", coll_algo_name(o->algo),
+                           coll_op_name(o->op), list_algos(o->op, algos, sizeof algos));
     }
     return -1;
 }
 
-/* ---- one size and algorithm ------------------------------------------------------------------------------ */
+/* ---- one size and algorithm ---------------------------------------------------------------------------- */
 
 static int has_blocks(coll_op_t op)
 {
@@ -227,8 +208,8 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
                          .host = p->host};
 }
 
-/* What simulating takes, about: lists of the canonical order are far longer than their messages tell, and no two ranks of a
- * ring have the same. */
+/* What simulating takes, about: lists of the canonical order are far longer than their messages tell, and
+ * no two ranks of a ring have the same. */
 typedef struct {
     double seconds, memory; /* memory: bytes, the most; 0: next to nothing, for ranks share their programs */
     struct {
@@ -362,7 +343,7 @@ static const char *form_name(const row_t *row)
     return row->forms < 2 ? "-" : row->one_shot ? "one-shot" : "blocks";
 }
 
-/* ---- output ------------------------------------------------------------------------------------------------ */
+/* ---- output -------------------------------------------------------------------------------------------- */
 
 static void heading(const plan_t *p)
 {

@@ -13,16 +13,7 @@ static const char help[] = "usage: gyre-plan time [--recipe FILE] [flags]\n"
                            "tokens per second, and what a rank of\n"
                            "the busiest stage sends in each group. With --rows it prints the estimate of "
                            "each row of a table of measured runs\n"
-                           "next to the measurement.\n"
-                           "\n"
-                           "  --rows TABLE            measured runs (docs/data/bloom-sweep.txt is one): a "
-                           "line of column names, which are flags\n"
-                           "                          without --, and seconds, tflops; a line per run\n"
-                           "  --fit ROW,...           first fits efficiency, intra and overhead to these "
-                           "rows; errors are then of the others\n"
-                           "  --json FILE             also writes all of it there\n"
-                           "  -h, --help              this text\n"
-                           "\n";
+                           "next to the measurement.\n";
 
 static json_t *time_json(const plan_time_t *t)
 {

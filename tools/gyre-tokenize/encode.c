@@ -20,9 +20,9 @@ typedef enum { EMPTY, FILLED, TAKEN, DONE } place_state_t;
 typedef struct {
     place_state_t state;
     tokenize_batch_t batch;
-    model_token_t *id; /* [id_count], owned: documents one behind the other */
+    model_token_t *id; /* [id_count], owned: the documents' ids, joined */
     size_t id_count, id_room;
-    size_t *end; /* [documents], owned: first id behind each */
+    size_t *end; /* [documents], owned: first id after each */
     size_t documents, room;
     gyre_status_t status;
     char why[512];

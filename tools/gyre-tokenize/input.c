@@ -15,7 +15,7 @@
 
 struct tokenize_input {
     model_files_t files;
-    unsigned char *listed; /* [files.count]: found in a folder, so left out where it is no text */
+    unsigned char *listed; /* [files.count]: found in a folder: left out if it is not text */
     size_t next, skipped;
     uint64_t bytes;
     int by_line;
@@ -132,7 +132,7 @@ static void close_this(tokenize_input_t *input)
     input->in = NULL;
 }
 
-/* A file as one document. *take 0: it is no text, and was found in a folder. */
+/* A file as one document. *take 0: it is not text, and was found in a folder. */
 static gyre_status_t read_whole(tokenize_input_t *input, tokenize_batch_t *batch, int *take)
 {
     size_t got;

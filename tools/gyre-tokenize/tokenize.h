@@ -1,8 +1,8 @@
-/* tools/gyre-tokenize/tokenize.h: what the parts of gyre-tokenize share.
+/* tools/gyre-tokenize/tokenize.h: shared by the parts of gyre-tokenize.
  *
  *   input.c    files, folders and lines become batches of documents
  *   encode.c   batches become tokens on several threads, and a file, in their order
- *   show.c     what a token file holds, and its text */
+ *   show.c     the content of a token file, and its text */
 #ifndef GYRE_TOKENIZE_H
 #define GYRE_TOKENIZE_H
 
@@ -27,7 +27,7 @@ typedef struct {
 
 /* Consecutive documents: a file, or lines of one. */
 typedef struct {
-    const char *path;    /* borrowed: whose they are */
+    const char *path;    /* borrowed: their file */
     uint64_t line;       /* 1-based number of the first; 0: the text is one document */
     unsigned char *text; /* [bytes], owned by the batch, room for `room` */
     size_t bytes, room;
@@ -35,10 +35,11 @@ typedef struct {
 
 /* Where documents come from. */
 typedef struct tokenize_input tokenize_input_t;
-/* Lists folders (as gyre-train does), looks whether all files are there. NOT_FOUND, IO, INVALID, NO_MEMORY. */
+/* Lists folders (as gyre-train does) and checks that all files are there. NOT_FOUND, IO, INVALID,
+ * NO_MEMORY. */
 gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_input_t **out);
 void tokenize_input_close(tokenize_input_t *input);
-/* The next batch; *more 0: there is none. Batches do not depend on the number of threads. */
+/* The next batch; *more 0: there are no more. Batches do not depend on the number of threads. */
 gyre_status_t tokenize_input_next(tokenize_input_t *input, tokenize_batch_t *batch, int *more);
 size_t
 tokenize_input_skipped(const tokenize_input_t *input); /* files in folders that do not look like text */

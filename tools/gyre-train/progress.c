@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/settings/settings.h"
-#include "tools/gyre-train/train.h"
+#include "tools/gyre-train/progress.h"
 
 #define REDRAW_S 0.1
 #define PLAIN_S  5.0

@@ -1,4 +1,4 @@
-/* tools/ucx-run/dry.c: --dry-run: what would be done, in words of the shell. */
+/* tools/ucx-run/dry.c: --dry-run: prints what ucx-run would do, as words of the shell. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* tools/ucx-run/help.c: what ucx-run --help says, within 80 columns; docs/man/ucx-run.1 has the rest. In parts: ISO C promises
- * strings of 4,095 bytes. */
+/* tools/ucx-run/help.c: the text of ucx-run --help, within 80 columns; docs/man/ucx-run.1 has the rest. In
+ * parts: ISO C promises strings of 4,095 bytes. */
 #include "tools/ucx-run/run.h"
 
 const char *const run_help[] = {

@@ -1,4 +1,4 @@
-/* tools/ucx-run/options.c: the command line and host lists of ucx-run; what --help says of it is in help.c. */
+/* tools/ucx-run/options.c: the command line and host lists of ucx-run; help.c has the text of --help. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -10,6 +10,7 @@
 
 #include <gyre/version.h>
 
+#include "base/settings/parse.h"
 #include "base/settings/settings.h"
 #include "tools/ucx-run/hosts/buffer.h"
 #include "tools/ucx-run/hosts/agent_command.h"
@@ -189,8 +190,8 @@ static const struct {
     {"--version", OPT_VERSION, 0},
 };
 
-/* Finds the option in `word`; sets *value to what stands behind a '=' (long options only). Underscores count
- * as dashes. Returns an index into table, or -1. */
+/* Finds the option in `word`; sets *value to the text after a '=' (long options only). Underscores count as
+ * dashes. Returns an index into table, or -1. */
 static int find_option(char *word, char **value)
 {
     *value = NULL;
@@ -210,6 +211,23 @@ static int find_option(char *word, char **value)
     return -1;
 }
 
+/* " (did you mean --NAME?)" in `text`; "": no option is near. */
+static const char *suggest(const char *word, char *text, size_t bytes)
+{
+    char name[40];
+    size_t length = strcspn(word, "="), least = length / 3 + 2;
+    text[0] = '\0';
+    snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : (int)sizeof name - 1, word);
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && strncmp(word, "--", 2) == 0; i++) {
+        size_t distance = base_setting_distance(name, table[i].name);
+        if (distance < least) {
+            least = distance;
+            snprintf(text, bytes, " (did you mean %s?)", table[i].name);
+        }
+    }
+    return text;
+}
+
 static int parse_stdin(const char *value, int *out)
 {
     if (strcmp(value, "all") == 0)
@@ -221,7 +239,8 @@ static int parse_stdin(const char *value, int *out)
     return -1;
 }
 
-/* ppr:N:node says how many ranks a host gets; core, l3 and numa also say where they are bound unless --bind does. */
+/* ppr:N:node gives the number of ranks per host; core, l3 and numa also give their binding unless --bind
+ * does. */
 static int parse_map(run_options_t *options, const char *value)
 {
     topo_bind_t bind;
@@ -358,10 +377,11 @@ int run_options_parse(int argc, char **argv, run_options_t *options)
             at++;
             break;
         }
-        char *value;
+        char *value, near[64];
         int found = find_option(argv[at], &value);
         if (found < 0)
-            return run_usage("'%s' is no option of ucx-run", argv[at]);
+            return run_usage("'%s' is no option of ucx-run%s", argv[at],
+                             suggest(argv[at], near, sizeof near));
         const char *name = table[found].name;
         if (table[found].takes && !value) {
             if (at + 1 >= argc)

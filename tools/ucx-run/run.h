@@ -1,25 +1,27 @@
-/* tools/ucx-run/run.h: the parts of ucx-run and what they hand each other.
+/* tools/ucx-run/run.h: the interfaces between the parts of ucx-run.
  *
- *     options   command line  ->  run_options_t
- *     hostlist  host lists, which rank goes where (pure)
- *     engine    which engine starts the ranks, and how the engine is called
- *     job       identity of one attempt: secret, listening socket, recorder, binding
- *     environ   the environment of each rank
- *     spawn     one rank of this host: fork, bind, exec
- *     capture   what the ranks of this host print; input: what they read
- *     output    lines of ranks to our own stdout and stderr, whole lines only, never blocking
- *     leash     a second process that ends the ranks should this one be killed
- *     remote    the hosts of a job that runs elsewhere: an agent on each, through ssh or srun (hosts.h tells its parts)
- *     call      the command that starts an agent
- *     agent     the same program on those hosts: ranks for a launcher far away; wire: what the two say (pure)
- *     address   at which address the host of rank 0 is met
- *     supervise the event loop: signals, deaths, deadlines
- *     sweep     the end of what the ranks have left behind
- *     report    what a rank was doing, from the flight recorder
- *     foreign   mpirun, mpiexec.hydra or prterun start the ranks, and we look after them
+ *     options.c                command line  ->  run_options_t
+ *     dry.c, help.c            --dry-run; --help
+ *     engines/engine.c         which engine starts the ranks
+ *     engines/foreign.c        mpirun, mpiexec.hydra or prterun start the ranks; engines/supervise.c supervises them
+ *     hosts/hostlist.c         host lists, the host of each rank (pure)
+ *     hosts/remote.c           the hosts of a job on other hosts: an agent on each, through ssh or srun (hosts.h: its parts)
+ *     hosts/agent_command.c    the command that starts an agent
+ *     hosts/agent.c            the same program on those hosts: ranks for a launcher on another host
+ *     hosts/wire.c             the messages of launcher and agent (pure)
+ *     hosts/address.c          the address at which the host of rank 0 is reached
+ *     ranks/job.c              identity of one attempt: secret, listening socket, recorder, binding
+ *     ranks/environ.c          the environment of each rank
+ *     ranks/spawn.c            one rank of this host: fork, bind, exec
+ *     ranks/capture.c          the output of the ranks of this host; ranks/input.c: their input
+ *     ranks/output.c           lines of ranks to stdout and stderr, whole lines only, never blocking
+ *     ranks/parent_death.c     the leash: a second process that ends the ranks if this one is killed
+ *     ranks/supervise.c        the event loop: signals, deaths, deadlines
+ *     ranks/cleanup.c          the end of what the ranks have left running
+ *     ranks/report.c           a rank's present call, from the flight recorder
  *
- * ucx-run has one thread and sleeps in poll(2) without a timeout while nothing happens (with agents it wakes once a
- * second to show that it lives). It makes no files but those of --output-filename. */
+ * ucx-run has one thread and sleeps in poll(2) without a timeout while nothing happens (with agents it wakes
+ * once a second to show that it lives). It makes no files except those of --output-filename. */
 #ifndef UCX_RUN_H
 #define UCX_RUN_H
 
@@ -66,8 +68,8 @@ typedef struct {
     int per_node;         /* -N; 0: by slots */
     run_map_t map;
     run_engine_t engine;
-    const char *rsh;           /* in place of ssh */
-    const char *agent;         /* this program on other hosts; NULL: where it is here */
+    const char *rsh;           /* instead of ssh */
+    const char *agent;         /* this program's path on other hosts; NULL: the same as here */
     const char *launcher_args; /* further words for the engine; NULL: none */
     double lost_after_s;       /* a host that is silent for so long is lost */
     int lost_after_given;
@@ -75,7 +77,7 @@ typedef struct {
     int bind_given; /* 0: core */
     int tag;
     double timeout_s;    /* 0: none */
-    double kill_grace_s; /* what the others get to end by themselves after a failure */
+    double kill_grace_s; /* time for the others to end by themselves after a failure */
     int kill_grace_given;
     int max_restarts;
     int keep_going;       /* --no-kill-on-bad-exit: ranks that fail do not end the others */
@@ -96,18 +98,20 @@ int run_options_hostfile(run_options_t *options, const char *path);
 int run_options_parse(int argc, char **argv, run_options_t *options);
 void run_options_free(run_options_t *options);
 const char *run_hostname(void);
-/* Whether `name` is this machine: its whole name, the part before the first dot, or a name of the loopback. */
+/* 1 if `name` is this machine: its whole name, the part before the first dot, or a name of the loopback. */
 int run_is_here(const char *name);
 
 /* --- engine --- */
 const char *run_engine_name(run_engine_t engine);
 int run_engine_parse(const char *word, run_engine_t *engine); /* 0: unknown */
-/* Decides who starts the ranks, and on which hosts how many, where the command line left it open. -1, or an exit code
- * with the reason said. */
+/* Decides which engine starts the ranks, and how many on which hosts, as far as the command line left it
+ * open. Returns -1, or an exit code after printing the reason. */
 int run_engine_choose(run_options_t *options);
-int run_is_foreign(run_engine_t engine); /* it starts the ranks itself, and we only look after it */
-int run_in_path(const char *program);    /* can be executed */
-int run_usage(const char *format, ...) __attribute__((format(printf, 1, 2))); /* says so; RUN_RC_USAGE */
+/* 1: the engine starts the ranks itself, and ucx-run only supervises it */
+int run_is_foreign(run_engine_t engine);
+int run_in_path(const char *program); /* can be executed */
+/* prints the text; returns RUN_RC_USAGE */
+int run_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 typedef struct {
     int number;       /* in the job */
@@ -126,11 +130,11 @@ typedef struct run_remote run_remote_t;
 /* One attempt at running all ranks; in an agent, those of its host. */
 typedef struct {
     const run_options_t *options;
-    topo_t *topo; /* NULL: nobody is bound */
+    topo_t *topo; /* NULL: ranks are not bound */
     run_rank_t *rank;
     int ranks;            /* in `rank` */
     int world;            /* of the job */
-    run_remote_t *remote; /* NULL: the ranks are children of ours */
+    run_remote_t *remote; /* NULL: the ranks are children of this process */
     int alive;
     char id[24];
     char secret[65];
@@ -153,7 +157,7 @@ void run_job_unplan(run_job_t *job);
 void run_job_identify(run_job_t *job);
 /* Identity, listening socket on the loopback and recorder. 0, or an exit code. */
 int run_job_open(run_job_t *job);
-/* part: what tells it from those of other agents on this host. */
+/* part: distinguishes it from the recorders of other agents on this host. */
 int run_job_open_recorder(run_job_t *job, const char *part);
 void run_job_close(run_job_t *job);
 /* A port of `address` (text) that is free now; 0: none. */
@@ -162,18 +166,19 @@ int run_free_port(const char *address);
 /* --- environ --- */
 /* The environment of rank[i], NULL at the end; `mask` hides the secret. NULL if memory is exhausted. */
 char **run_environment(const run_job_t *job, int i, int mask);
-/* What ranks on other hosts get of ours: UCX_*, GYRE_* but for what tells a rank who it is, OMP_*, PATH and
- * LD_LIBRARY_PATH, and what -x asks for without a value. NULL if memory is exhausted. */
+/* The variables for ranks on other hosts: UCX_*, GYRE_* except those of a rank's identity, OMP_*, PATH and
+ * LD_LIBRARY_PATH, and those of -x without a value. NULL if memory is exhausted. */
 char **run_environment_passed(const run_options_t *options);
-/* The "K=V" of -x; they go on top of all. Borrowed strings, owned array. */
+/* The "K=V" of -x; they override all others. Borrowed strings, owned array. */
 char **run_environment_exports(const run_options_t *options);
 void run_environment_free(char **environment);
-/* -x K without a value: warns of what is not there. */
+/* Warns of variables of -x K without a value that are not set. */
 void run_environment_check(const run_options_t *options);
-/* Whether a variable of this name is one by which a rank knows who it is: it never passes from one job to another. */
+/* 1 if a variable of this name is part of a rank's identity: it never passes from one job to another. */
 int run_environment_is_identity(const char *name, size_t n);
 
-/* Raises our own soft limit of open files to `need`; the ranks get the old one back. 0, or an exit code. */
+/* Raises this process's soft limit of open files to `need`; the ranks get the old one back. 0, or an exit
+ * code. */
 int run_have_descriptors(unsigned long need);
 
 /* --- dry run --- */
@@ -184,17 +189,18 @@ void run_print_quoted(FILE *out, const char *text); /* as a word of the shell */
 typedef struct {
     int in, out, err;
 } run_stdio_t;
-/* What the process was given and the ranks get back: signal mask, descriptor limit. */
+/* The process's signal mask and descriptor limit at its start, which the ranks get back. */
 typedef struct {
     sigset_t mask;
     unsigned long nofile;
 } run_inherited_t;
 extern run_inherited_t run_inherited;
-/* In a child that is about to exec: what we changed for ourselves. */
+/* In a child that is about to exec: restores those. */
 void run_undo_launcher(void);
-/* Starts rank[i]; returns when its program runs. 0, or an exit code with the reason said. */
+/* Starts rank[i]; returns when its program runs. 0, or an exit code after printing the reason. */
 int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio);
-/* Starts all ranks of `job`, which the caller then supervises or kills. 0, or an exit code with the reason said. */
+/* Starts all ranks of `job`, which the caller then supervises or kills. 0, or an exit code after printing the
+ * reason. */
 int run_spawn_all(run_job_t *job);
 
 /* --- capture --- */
@@ -204,33 +210,33 @@ typedef struct {
     int direct;             /* the rank has our own descriptors */
     int terminal[2];        /* stdout, stderr shall be terminals ... */
     int columns, rows;      /* ... of this size; 0: not known */
-    /* What rank[i] wrote; n = 0: it has closed `to` (0: stdout, 1: stderr). */
+    /* Output of rank[i]; n = 0: it has closed `to` (0: stdout, 1: stderr). */
     void (*take)(int i, int to, const char *data, size_t n);
 } run_capture_t;
 int run_capture_open(const run_capture_t *how);
-/* Gives `stdio` the rank's out and err; run_capture_attached closes what is new of it. */
+/* Sets the rank's out and err in `stdio`; run_capture_attached closes the ends that are new. */
 int run_capture_attach(int i, int number, int attempt, run_stdio_t *stdio);
 void run_capture_attached(run_stdio_t *stdio);
 /* Room for 2 * ranks. room[to]: more of it may be read. */
 size_t run_capture_poll(struct pollfd *fds, const int room[2]);
 void run_capture_event(const struct pollfd *fd);
 void run_capture_drain(int i); /* takes what rank[i] has written so far */
-void run_capture_stop(int to); /* nobody wants to read it any more */
-void run_capture_finish(void); /* all ranks are gone: takes what still lies in the pipes and closes them */
+void run_capture_stop(int to); /* the output has no reader any more */
+void run_capture_finish(void); /* all ranks are gone: reads the rest of the pipes and closes them */
 void run_capture_close(void);
 
 /* --- output --- */
 int run_output_open(int ranks, int tag);
-void run_output_take(int rank, int to, const char *data, size_t n); /* n = 0: that was all */
+void run_output_take(int rank, int to, const char *data, size_t n); /* n = 0: the end */
 void run_output_terminals(run_capture_t *capture);                  /* fills terminal, columns, rows */
-/* Our own lines, in order with those of the ranks. */
+/* ucx-run's own lines, in order with those of the ranks. */
 void run_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void run_say_to(void (*to)(const char *line)); /* from now on; NULL: stderr */
 size_t run_output_poll(struct pollfd *fds);    /* room for 2 */
 void run_output_event(const struct pollfd *fd);
 int run_output_room(int to);
-int run_output_broken(int to); /* nobody reads it any more */
-void run_output_give_up(void); /* a reader that has fallen far behind is not waited for any more */
+int run_output_broken(int to); /* 1: the output has no reader any more */
+void run_output_give_up(void); /* stops waiting for a reader that is far too slow */
 void run_output_finish(void);  /* unfinished lines end here */
 int run_output_pending(void);
 void run_output_close(void);
@@ -240,7 +246,7 @@ typedef struct {
     int ranks; /* of this host */
     int to;    /* rank of the job, RUN_STDIN_NONE or RUN_STDIN_ALL */
     int fed;   /* the input comes by run_input_feed */
-    /* The readers are on other hosts: whether they have taken all so far, and the next bytes (n = 0: the end). */
+    /* The readers are on other hosts: have they taken all so far? And the next bytes (n = 0: the end). */
     int (*ready)(void);
     void (*pass)(const char *data, size_t n);
 } run_input_t;
@@ -271,40 +277,42 @@ typedef struct {
     int refused; /* the program cannot be run, or a host cannot be reached at the first start: no restart */
     int survived; /* with --no-kill-on-bad-exit: some rank ended with 0, so the job went on to its end: no restart */
 } run_result_t;
-int run_signals_open(void); /* blocks what is forwarded and makes the signalfd */
+int run_signals_open(void); /* blocks the signals that are passed on and makes the signalfd */
 void run_signals_close(void);
 int run_signals_fd(void);
 void run_supervise(run_job_t *job, run_result_t *result);
 void run_kill_all(run_job_t *job, int signal);
 
 /* --- sweep --- */
-/* Notes the children that we have before we start any: run_sweep leaves them alone. 0, or an exit code. */
+/* Notes the children that exist before the first start: run_sweep leaves them alone. 0, or an exit code. */
 int run_sweep_spare(void);
-/* Kills and reaps whatever the ranks left behind. */
+/* Kills and reaps what the ranks left running. */
 void run_sweep(void);
 
 /* --- remote --- */
-/* Places the ranks on options->hosts. 0, or an exit code with the reason said. */
+/* Places the ranks on options->hosts. 0, or an exit code after printing the reason. */
 int run_remote_plan(run_job_t *job, const run_options_t *options);
 void run_remote_unplan(run_job_t *job);
-/* Begins an attempt: agents are called and ranks started as run_remote_event goes on. */
+/* Begins an attempt: run_remote_event then calls agents and starts ranks. */
 int run_remote_start(run_job_t *job);
-/* All agents end what they have and go; what they still say is heard until run_remote_gone. */
+/* Asks all agents to end their ranks and go; their last messages are read until run_remote_gone. */
 void run_remote_stop(run_job_t *job);
 int run_remote_gone(const run_job_t *job);
 void run_remote_hang_up(run_job_t *job); /* kills the connections that are left */
 /* After an attempt: takes lost hosts out, places the ranks anew. 0, or an exit code if nothing is left. */
 int run_remote_regroup(run_job_t *job);
 int run_remote_running(const run_job_t *job); /* all ranks have been started */
-/* To the ranks of all hosts that have any; TSTP also to the agents of the others, which are to bear our silence. */
+/* Sends a signal to the ranks of all hosts that have any; TSTP also to the agents of the others, which then
+ * accept the launcher's silence. */
 void run_remote_signal(run_job_t *job, int signal, int alone);
-/* Sends what is still to be sent, for so long at most. */
+/* Sends the frames that are left, for so long at most. */
 void run_remote_flush(run_job_t *job, double seconds);
 void run_remote_close_stream(run_job_t *job, int to);
-/* From now on a reader of our output who stalls does not keep us from hearing what the agents say of their ranks: what
- * they print beyond what we hold for that reader is lost. */
+/* From now on a reader of the output that stalls does not delay the agents' messages: output beyond the
+ * buffer for that reader is lost. */
 void run_remote_drop_output(run_job_t *job);
-/* Asks every agent what its ranks are doing; the answers end in rank[].doing. 1 once all have come. */
+/* Asks every agent for the calls of its ranks; the answers are stored in rank[].doing. 1 once all have
+ * come. */
 void run_remote_ask(run_job_t *job);
 int run_remote_answered(const run_job_t *job);
 size_t run_remote_poll_max(const run_job_t *job);
@@ -314,14 +322,15 @@ void run_remote_reaped(run_job_t *job, pid_t pid, int status);
 base_time_t run_remote_deadline(const run_job_t *job);
 void run_remote_tick(run_job_t *job);           /* heartbeats and silences */
 int run_remote_died(run_job_t *job);            /* a rank that has ended since; -1: none */
-int run_remote_stillborn(const run_job_t *job); /* a host was lost before anything was started */
+int run_remote_stillborn(const run_job_t *job); /* a host was lost before any rank was started */
 int run_remote_refused(const run_job_t *job, int *rc);
 void run_remote_ping(run_job_t *job); /* asks all hosts for a sign of life, out of turn */
 /* A host with living ranks has been silent since then, and may be lost. */
 int run_remote_doubtful(const run_job_t *job, base_time_t since);
 int run_remote_input_ready(void);
 void run_remote_input(const char *data, size_t n);
-/* How host i's agent is called: argv, NULL at the end, owned by the caller (run_words_free). NULL: no memory. */
+/* The command line of host i's agent: argv, NULL at the end, owned by the caller (run_words_free). NULL: no
+ * memory. */
 char **run_remote_command(const run_options_t *options, const char *host);
 int run_remote_dry(const run_job_t *job);
 
@@ -331,9 +340,9 @@ int run_agent(void); /* the whole life of an agent: its exit code */
 
 /* --- report --- */
 const char *run_signal_name(int signal, char text[16]);
-/* "in all_reduce #12 (count 4096, float, sum)", or "" where nothing is known. */
+/* "in all_reduce #12 (count 4096, float, sum)", or "" if unknown. */
 void run_report_doing(const comm_recorder_slot_t *slot, char *text, size_t bytes);
-/* What a living rank is doing, and for how long. */
+/* A living rank's present call, and for how long. */
 void run_report_now(const comm_recorder_slot_t *slot, char *text, size_t bytes);
 void run_report_end(const run_job_t *job, int i);
 void run_report_all(const run_job_t *job);

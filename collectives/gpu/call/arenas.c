@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/arenas.c: the pool of arenas, device memory that peers map.
  *
- * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and CUDA forbids to free
- * what others have mapped. So it goes to a pool, is used again once all peers have said goodbye, and is freed when all
- * ranks of the job have ended what they did on devices, and met. After a failure they do not meet: then it stays until the
- * process ends. */
+ * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and
+ * CUDA forbids to free memory that others have mapped. So an arena goes to a pool and is used again once all
+ * peers have sent their goodbye. It is freed when all ranks of the job have ended their work on devices, and
+ * met. After a failure they do not meet: then it stays until the process ends. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -30,7 +30,7 @@ static struct {
     arena_t *list;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* 1: all peers of the last communicator have said goodbye. */
+/* 1: all peers of the last communicator have sent their goodbye. */
 static int is_free(const arena_t *a)
 {
     uint32_t goodbye[COLL_CUDA_RANKS];

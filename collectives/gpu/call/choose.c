@@ -24,9 +24,10 @@ size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *s)
     return most;
 }
 
-/* The GPUs of a host may be joined by a switch of NVLink, which gives every two of them the full rate at once; by NVLink between
- * some; or by PCIe, where what leaves a GPU for several others shares one link, and reads cost more than writes. The driver tells
- * of two devices whether NVLink joins them (atomics work across it), and how they rank among the pairs of the machine. */
+/* The GPUs of a host may be joined in three ways: by a switch of NVLink, which gives every two of them the
+ * full rate at once; by NVLink between some; or by PCIe, where all that leaves a GPU shares one link, and
+ * reads cost more than writes. The driver reports of two devices whether NVLink joins them (atomics work
+ * across it), and how they rank among the pairs of the machine. */
 int coll_cuda_uneven_links(int device, const int *devices, int n)
 {
     int first = -1;

@@ -1,9 +1,10 @@
-/* collectives/gpu/call/enqueue.c: a call on device memory: its buffers are looked at, it is put behind the communicator's earlier ones,
- * and enqueued by the communicator's path. Ordinary calls run on a stream of the communicator's own, and become requests that
- * end with the event behind them.
+/* collectives/gpu/call/enqueue.c: enqueues a call on device memory. The call's buffers are checked, it is
+ * ordered after the communicator's earlier calls, and the communicator's path enqueues it. Ordinary calls run
+ * on a stream of the communicator's own, and become requests that end with the event after them.
  *
- * Calls are numbered, and posted on the call board, with those on host memory: a rank that makes another call than its
- * peers, or the same on memory of the other kind, is found out as on the host (blame.c). */
+ * Calls are numbered, and posted on the call board, together with those on host memory. A rank that makes
+ * another call than its peers, or the same on memory of the other kind, is thus detected as on the host
+ * (blame.c). */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -24,7 +25,7 @@ enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ 
 
 /* ---- buffers and devices --------------------------------------------------------------------------------- */
 
-/* *device: where the call works; -1: no buffer tells. */
+/* *device: the device of the call's buffers; -1: no buffer is on a device. */
 static gyre_status_t find_device(const coll_call_t *c, int *device)
 {
     const void *buffers[2] = {c->send, c->recv};
@@ -310,7 +311,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
             "host (%s), which no graph can repeat",
             call->name, c->why);
     coll_algo_t algo;
-    if (st == GYRE_OK) /* a name that means nothing is told before others depend on this call */
+    if (st == GYRE_OK) /* an invalid name is reported before others depend on this call */
         st = coll_cuda_choose(c, &call->shape, &algo, NULL);
     if (st == GYRE_OK)
         st = coll_cuda_enter(c, &before);
@@ -404,7 +405,7 @@ void coll_cuda_stop(gyre_comm_t *comm)
     /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
      * longer: what is enqueued there ends as soon as it begins. */
     const struct timespec pause = {.tv_nsec = 100 * 1000};
-    coll_cuda_release(c); /* once in any case: also what no event is behind must not wait */
+    coll_cuda_release(c); /* once in any case: work without an event after it must not wait, either */
     coll_cuda_hosts_release(c);
     while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until) {
         nanosleep(&pause, NULL);

@@ -1,10 +1,10 @@
-/* collectives/gpu/call/guard.c: the thread that sees to it that no stream waits for ever.
+/* collectives/gpu/call/guard.c: the thread that keeps streams from waiting forever.
  *
- * What waits on a device knows nothing of deaths and deadlines. So one thread per process looks at the boards of all
- * communicators that work on devices, some fifty times a second: it takes note of deaths and aborts, of kernels that met a rank
- * which called something else, and of operations that the device has begun and not ended for GYRE_TIMEOUT; then the
- * communicator fails as it does on the host, and its abort word lets everything on its streams end (coll_cuda_stop). It sleeps in
- * between, and takes part in no operation that goes well. */
+ * Work that waits on a device does not know of deaths and deadlines. So one thread per process looks at the
+ * boards of all communicators that work on devices, some fifty times a second. It notes deaths and aborts,
+ * kernels that met a rank with another call, and operations that the device has begun and not ended for
+ * GYRE_TIMEOUT. The communicator then fails as it does on the host, and its abort word ends everything on its
+ * streams (coll_cuda_stop). The thread sleeps in between, and takes part in no operation that goes well. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -29,7 +29,8 @@ static struct {
            .lock = PTHREAD_MUTEX_INITIALIZER,
            .changed = PTHREAD_COND_INITIALIZER};
 
-/* The request that failure stories are told of: the message that waits, or the call that the device began last. */
+/* The request that failure texts are about: the message that waits, or the call that the device began
+ * last. */
 static gyre_request_t newest_call(const coll_cuda_t *c)
 {
     gyre_request_t r = {.comm = c->comm, .kind = COLL_REQ_DEVICE, .peer = -1};

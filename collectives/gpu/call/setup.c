@@ -1,7 +1,7 @@
 /* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their
- * first call on device memory: a card of each rank goes round; where all share a host and can map each
- * other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All ranks
- * come to the same decision: it is made from the cards of all. */
+ * first call on device memory. Every rank gets a card of each other rank. If all share a host and can map
+ * each other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All
+ * ranks come to the same decision, since it is made from the cards of all. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -25,7 +25,7 @@ gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    (void)cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    (void)cudaGetLastError(); /* clears the runtime's error, which is not the application's */
     return gyre_fail(rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM, "%s: %s", what,
                      cudaGetErrorString(rc));
 }
@@ -186,7 +186,8 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
     return GYRE_OK;
 }
 
-/* What keeps the ranks from each other's memory before anybody tries; "" if nothing does. */
+/* The reason that keeps the ranks from each other's memory before any rank tries; "" if there is no such
+ * reason. */
 static void find_obstacle(const coll_cuda_t *c, const card_t *cards, char *why, size_t bytes)
 {
     const gyre_comm_t *comm = c->comm;
@@ -319,7 +320,8 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
     return GYRE_OK;
 }
 
-/* What each rank makes by itself, behind which no rank may be missing: the others would wait for it in the first operation. */
+/* Makes what each rank makes by itself. No rank may lack any of it: the others would wait for that rank in
+ * the first operation. */
 static gyre_status_t make_here(coll_cuda_t *c)
 {
     const int staged = c->path == COLL_CUDA_STAGED;
@@ -331,7 +333,7 @@ static gyre_status_t make_here(coll_cuda_t *c)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
-/* What the ranks have told each other: of each, [n] in one piece of memory. */
+/* The cards that the ranks have exchanged: of each, [n] in one piece of memory. */
 typedef struct {
     card_t *cards;
     answer_t *answers;
@@ -389,7 +391,8 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
 static void dismantle(coll_cuda_t *c)
 {
     const int rank = c->comm->rank, n = c->comm->n;
-    /* no operation began where all ranks heard that one could not be ready, which takes a communicator that has not failed */
+    /* all ranks know that one could not be ready, so no operation began; only a communicator that has not
+     * failed allows that */
     const int began = c->comm->cuda == c || atomic_load(&c->comm->error) != GYRE_OK;
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
@@ -483,7 +486,7 @@ void coll_cuda_wait_for_streams(const coll_cuda_t *c)
     const struct timespec pause = {.tv_nsec = 50 * 1000};
     while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady)
         nanosleep(&pause, NULL);
-    (void)cudaGetLastError(); /* of what failed the guard tells */
+    (void)cudaGetLastError(); /* the guard reports the failure */
 }
 
 void coll_cuda_end(gyre_comm_t *comm)

@@ -1,4 +1,5 @@
-/* collectives/gpu/call/state.h: a communicator's part on a CUDA device, shared by the files of gpu/; in a build with CUDA only. */
+/* collectives/gpu/call/state.h: a communicator's part on a CUDA device, shared by the files of gpu/; in a
+ * build with CUDA only. */
 #ifndef COLLECTIVES_GPU_CALL_STATE_H
 #define COLLECTIVES_GPU_CALL_STATE_H
 
@@ -28,13 +29,13 @@ typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/cut.h *
 typedef struct coll_cuda coll_cuda_t;
 struct coll_cuda {
     gyre_comm_t *comm;
-    gyre_comm_t *shadow; /* the same ranks, for what the proxy's thread does on the host; owned */
+    gyre_comm_t *shadow; /* the same ranks, for the proxy thread's work on the host; owned */
     coll_cuda_t *next;   /* in the guard's list */
     int device;
     coll_cuda_path_t path;
     char why[400];       /* this path */
     cudaStream_t stream; /* of ordinary calls */
-    cudaEvent_t newest;  /* behind the newest operation, */
+    cudaEvent_t newest;  /* after the newest operation, */
     _Atomic int any;     /* if there is one; the guard looks, too */
     int ended;           /* coll_cuda_end */
     cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
@@ -48,47 +49,52 @@ struct coll_cuda {
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
     size_t region;
     int blocks;
-    int resident; /* of them, kernels that wait have at most so many: those of all ranks of a device find room on it at once */
+    /* most of these blocks for a kernel that waits: those of all ranks of a device find room on it at once */
+    int resident;
     size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
     uint32_t engines;       /* rounds by copy engines enqueued so far */
     int uneven_links;       /* not every two devices are joined alike, by NVLink */
     int stream_waits;       /* streams wait for peers, not kernels */
     uint32_t phase;         /* phases enqueued so far */
     uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
-    cudaStream_t rescue;    /* does not wait for anybody: for those copies */
+    cudaStream_t rescue;    /* for those copies: never waits for a peer */
     coll_cuda_wait_fn wait; /* cuStreamWaitValue32; NULL: kernels wait, for peers and for the host */
     coll_cuda_mail_t *mail; /* messages between them */
-    size_t mail_at;         /* where its part of an arena begins */
+    size_t mail_at;         /* offset of its part of an arena */
     gyre_cuda_registration_t *registered; /* the program's buffers, newest first; owned */
     uint64_t read_directly;               /* operations so far that worked in them */
-    /* staging; NULL where ranks map each other's memory */
+    /* staging; NULL if ranks map each other's memory */
     coll_cuda_proxy_t *proxy;
-    struct coll_cuda_plans *plans; /* schedules for kernels; NULL: none was needed yet */
+    struct coll_cuda_plans *plans; /* schedules for kernels; NULL: not needed yet */
     /* messages from device memory */
-    unsigned char *direct; /* [n] 1: with that rank; NULL: with none */
+    unsigned char *direct; /* [n] 1: with that rank; NULL: with no rank */
     char *
         slots; /* on the device, of messages, then collectives/gpu/through/wire.c's; owned, by the pool of arenas */
-    int flush;              /* the device must be told that something came */
-    char messages[960];     /* how large ones go, and why */
-    coll_cuda_wire_t *wire; /* of collectives; NULL: they do not go so */
+    int flush;              /* the device must be notified of data that arrived */
+    char messages[960];     /* the path of large ones, and why */
+    coll_cuda_wire_t *wire; /* of collectives; NULL: they use another path */
     /* this rank's host, and the ranks of its place on all hosts (collectives/gpu/through/hosts.c); owned; NULL: collectives are not made of them */
     gyre_comm_t *_Atomic within, *_Atomic between;
-    coll_cuda_t *_Atomic whole; /* whose within or between this is: it fails with it, and ends its streams */
-    int divisor; /* of averages, where it is not the number of ranks: of the whole whose `between` this is */
-    char collectives[500]; /* how long ones between hosts go, and why */
+    /* the communicator that this is `within` or `between` of: it fails with this one, and ends its streams */
+    coll_cuda_t *_Atomic whole;
+    /* of averages, if it is not the number of ranks: of the whole, in its `between` */
+    int divisor;
+    char collectives[500]; /* the path of long ones between hosts, and why */
 };
 
 /* ---- setup.c ---- */
 /* Collective over `comm`; comm->cuda is set afterwards. */
 gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
-/* What every path needs: a stream, an event, the board; the kernels are loaded. On the current device. */
+/* Makes what every path needs: a stream, an event, the board; loads the kernels. On the current device. */
 gyre_status_t coll_cuda_make_parts(coll_cuda_t *c);
 /* An error of CUDA in words: the call with its arguments, and CUDA's text. */
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Collective: every rank's status of a step that each did by itself; the first rank's error, if any, on all of them. */
+/* Collective: every rank's status of a step that each did by itself. Returns the first rank's error, if any,
+ * on all of them. */
 gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine);
-/* Blocks that each of `beside` ranks on one device may have, so that those of all are resident at once: one per multiprocessor, as
- * long as there are as many, so that other kernels find room beside them. held: coll_cuda_blocks_held. 0: not even one. */
+/* Blocks that each of so many ranks on one device may have, such that those of all are resident at once: one
+ * per multiprocessor if there are enough, so that other kernels find room, too. held: coll_cuda_blocks_held.
+ * 0: not even one. */
 static inline int coll_cuda_room(int processors, int held, int beside)
 {
     const int each = processors / beside;
@@ -103,38 +109,39 @@ void coll_cuda_exit(const coll_cuda_t *c, int before);
  * freed before the job ends. */
 gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
 void coll_cuda_give_memory(const char *base);
-/* The same of an arena: nobody but the peers of its communicator reads there now. shared 0: not even they do,
- * and none of them says goodbye. */
+/* Returns an arena to the pool: only the peers of its communicator still read there. shared 0: the peers do
+ * not, and none of them sends a goodbye. */
 void coll_cuda_give_arena(const char *base, int rank, int n, int shared);
 
 /* ---- team.c ---- */
-/* Whether a message of a team may go on that stream: ranks that share a device wait for each other's kernels. */
+/* 1 if a message of a team may go on that stream: ranks that share a device wait for each other's kernels. */
 gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream);
-/* The same of a collective, for which no two ranks may use one stream. Notes it. */
+/* The same for a collective, for which no two ranks may use one stream. Notes the stream. */
 gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream);
 
 /* ---- collectives/gpu/through/lent.c ---- */
 /* Collective. bytes: of the slots. */
 gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes);
-/* After the shadow's end, by which nothing of them is read or written any more. */
+/* Called after the shadow's end: nothing reads or writes the slots any more. */
 void coll_cuda_direct_stop(coll_cuda_t *c);
 
 /* Returns when the newest operation has ended; without graphs that the program launched. */
 void coll_cuda_wait_for_streams(const coll_cuda_t *c);
 
 /* ---- collectives/gpu/shots/registered.c ---- */
-/* Where a call's buffers lie in registered memory, as flags tell it (peers.h); 0: not in any. */
+/* The places of a call's buffers in registered memory, as flags (peers.h); 0: not all are registered. */
 typedef struct {
     uint64_t in, out;
 } coll_cuda_places_t;
-/* 1: the call works on registered buffers: it may be, and this rank's lie in registered memory, as all ranks' must. */
+/* 1: the call works on registered buffers: its kind can, and this rank's buffers are in registered memory, as
+ * all ranks' must be. */
 int coll_cuda_in_registered(const coll_cuda_t *c, const coll_call_t *call, coll_algo_t algo,
                             coll_cuda_places_t *places);
 /* 1: operations of this shape gain from it. */
 int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
 void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *shape, int capturing,
                                    coll_cuda_op_t *op, int *blocks);
-/* The peers' registered buffers are let go; nothing of this rank reads there any more. */
+/* Closes the peers' registered buffers; nothing of this rank reads there any more. */
 void coll_cuda_unmap_registered(coll_cuda_t *c);
 
 /* ---- guard.c ---- */
@@ -142,14 +149,15 @@ gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
 void coll_cuda_guard_remove(coll_cuda_t *c);
 
 /* ---- collectives/gpu/shots/describe.c ---- */
-/* Kernels do not wait, streams do. A graph knows no numbers of phases, and of uneven operations only the kernel finds out the rounds. */
+/* 1: streams wait, not kernels. A graph knows no numbers of phases, and only the kernel finds the rounds of
+ * uneven operations. */
 int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing);
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, int capturing, coll_cuda_op_t *op,
                         int *blocks);
 /* The longest part that any rank publishes, as far as this rank knows. */
 size_t coll_cuda_longest_part(const coll_cuda_op_t *op, const coll_shape_t *shape, size_t esize);
-/* What does not depend on buffers and parts; the rest of `op` is zeroed. */
+/* Sets what does not depend on buffers and parts; the rest of `op` is zeroed. */
 void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *shape, coll_cuda_op_t *op);
 /* Shard r of `bytes` in n, as multiples of 16 bytes but for the end. */
 void coll_cuda_shard(size_t bytes, int n, int r, size_t *at, size_t *length);
@@ -159,52 +167,57 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape, coll_alg
 size_t coll_cuda_count(const coll_shape_t *shape, int r);
 
 /* ---- collectives/gpu/shots/peers.c ---- */
-/* 1: captured into a graph, it runs otherwise than it does at once, so that all ranks capture it or none. */
+/* 1: in a graph it runs in another way than at once, so either all ranks capture it or none. */
 int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *shape, int registered);
-/* places: of the call's buffers, which are registered; NULL: they are not. */
+/* places: of the call's registered buffers; NULL: they are not registered. */
 gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
                                       coll_algo_t algo, const coll_cuda_places_t *places, cudaStream_t stream,
                                       int capturing);
-/* The stream goes on once *word, which lies on the device or is pinned, has come to `value` on the circle of numbers. */
+/* Makes the stream wait until *word, which lies on the device or is pinned, has come to `value` on the circle
+ * of numbers. */
 gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint32_t value, const char *name,
                                     cudaStream_t stream);
-/* 1: what was copied on the stream of rescues is there; 0: the device does not get to it. */
+/* 1: the copies on the rescue stream are complete; 0: the device does not get to them. */
 int coll_cuda_rescued(const coll_cuda_t *c);
-/* Streams of a communicator that has failed wait no more. Again and again: peers that have not heard of it may still write. */
+/* Ends the waits of streams of a communicator that has failed. Called again and again: peers that do not know
+ * of the failure may still write. */
 void coll_cuda_release(coll_cuda_t *c);
 
 /* ---- enqueue.c ---- */
-/* What is enqueued next comes behind the communicator's newest operation, whatever stream that is on. */
+/* Orders the next work on `stream` after the communicator's newest operation, on any stream. */
 gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing);
 gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int capturing);
-/* The same behind a call that may have failed halfway (status, which is returned then): what it has enqueued waits until it is released,
- * and uses memory that goes with the communicator, so both must know of it. */
+/* The same after a call that may have failed halfway (status, which is returned then). Its enqueued work
+ * waits until it is released, and uses memory that is freed with the communicator, so both must know of
+ * it. */
 gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int capturing, gyre_status_t status);
-/* A call that has its number cannot be taken back: the others have made it, too. Returns the status. */
+/* A numbered call cannot be taken back: the others have made it, too. Returns the status. */
 gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status);
 
 /* ---- collectives/gpu/through/proxy.c ---- */
 gyre_status_t coll_cuda_proxy_start(coll_cuda_t *c);
-/* Streams wait no more for what the proxy does; part of coll_cuda_release. */
+/* Ends the waits of streams for the proxy; part of coll_cuda_release. */
 void coll_cuda_proxy_release(coll_cuda_t *c);
 void coll_cuda_proxy_stop(coll_cuda_t *c);
 void coll_cuda_proxy_free(coll_cuda_t *c); /* after the shadow's end */
 
 /* ---- choose.c ---- */
-/* The schedule that serves a call in a kernel of its own, and why (NULL: nobody asks); AUTO: the shots of collectives/gpu/shots/peers.c. A function of
- * what all ranks know. Errors: NOT_FOUND, UNSUPPORTED: GYRE_ALGO names something else. */
+/* The schedule that serves a call in a kernel of its own, and why (NULL: not asked for); AUTO: the shots of
+ * collectives/gpu/shots/peers.c. A function of what all ranks know. Errors: NOT_FOUND, UNSUPPORTED: GYRE_ALGO
+ * names something else. */
 gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t *algo,
                                const char **why);
-/* What one rank sees of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
+/* One rank's part of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
 int coll_cuda_uneven_links(int device, const int *devices, int n);
-/* Elements of the vector or of the longest block; 0: there are none, or not every rank knows. */
+/* Elements of the vector or of the longest block; 0: no elements, or not every rank knows. */
 size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *shape);
 
 /* ---- collectives/gpu/plans/schedule.c ---- */
 enum {
+    /* bytes of the arena, after the copy engines', for this rank's plans, before more memory is taken */
     COLL_CUDA_PLANS = 1 << 20
-}; /* bytes of the arena, behind the copy engines', for this rank's plans, before more memory is taken */
-/* Of an arena, up to what messages have. */
+};
+/* Bytes of an arena up to the part of messages. */
 static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t engine_half)
 {
     return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
@@ -213,38 +226,39 @@ static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t eng
  * capturing: it lasts as long as the communicator. */
 gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,
                                   coll_cuda_plan_t **out);
-/* Why no kernel can run it, after coll_cuda_find_plan has found that so; good until the next call of it. */
+/* The reason that no kernel can run it, after coll_cuda_find_plan has found that so; valid until the next
+ * call of it. */
 const char *coll_cuda_plan_refused(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo);
-/* The grid, and the segments that a block works through. */
+/* The grid, and the segments of one block. */
 void coll_cuda_plan_shape(const coll_cuda_plan_t *plan, int *blocks, uint32_t *rounds);
 gyre_status_t coll_cuda_enqueue_plan(coll_cuda_plan_t *plan, const coll_cuda_op_t *op, const char *name,
                                      cudaStream_t stream);
-/* Nothing of the communicator runs any more. */
+/* Frees them; nothing of the communicator runs any more. */
 void coll_cuda_plans_free(coll_cuda_t *c);
-void coll_cuda_team_plans_free(coll_team_t *team); /* what it decided on them */
+void coll_cuda_team_plans_free(coll_team_t *team); /* the team's decisions on them */
 
 /* ---- collectives/gpu/through/staged.c ---- */
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
 
 /* ---- collectives/gpu/through/wire.c ---- */
-/* Bytes of device memory that it wants; 0: it cannot be, whatever the network can. */
+/* Bytes of device memory that it needs; 0: not possible with any network. */
 size_t coll_cuda_wire_bytes(const coll_cuda_t *c);
-/* base: that many bytes, lent to the shadow's group. By each rank for itself. */
+/* base: that many bytes, lent to the shadow's group. Each rank calls it by itself. */
 gyre_status_t coll_cuda_wire_start(coll_cuda_t *c, char *base);
 void coll_cuda_wire_stop(coll_cuda_t *c); /* after the shadow's end, or before its use */
-/* 1: a collective of that shape goes so; the same on all ranks. */
+/* 1: a collective of that shape uses it; the same on all ranks. */
 int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *shape);
-/* In so many exchanges. */
+/* The number of its exchanges. */
 uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *shape);
 gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, uint32_t sig,
                                      cudaStream_t stream);
 
 /* ---- collectives/gpu/through/hosts.c ---- */
-/* Collective; whatever comes of it is the same on all ranks. c->collectives tells. */
+/* Collective; the result is the same on all ranks: see c->collectives. */
 gyre_status_t coll_cuda_hosts_start(coll_cuda_t *c);
 void coll_cuda_hosts_end(const coll_cuda_t *c); /* as coll_cuda_end */
 void coll_cuda_hosts_stop(coll_cuda_t *c);
-/* 1: a collective of that shape goes so. */
+/* 1: a collective of that shape uses it. */
 int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *shape);
 gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
 /* A failure of one of its parts, quiet, with its text; and the other way round. */
@@ -252,17 +266,17 @@ gyre_status_t coll_cuda_hosts_trouble(const coll_cuda_t *c);
 void coll_cuda_hosts_abort(const coll_cuda_t *c, const char *text);
 /* coll_cuda_release of its parts. */
 void coll_cuda_hosts_release(const coll_cuda_t *c);
-/* c is a part that has failed: so does the whole, now, and ends c's streams. Nobody here is driving. */
+/* c is a part that has failed: the whole fails, too, now, and ends c's streams. The caller is not driving. */
 void coll_cuda_hosts_fail(const coll_cuda_t *c);
-/* 1: c is a part, and kernels of this host's have met a rank that called something else: what its stream has now must not be sent. The
- * guard is about to tell. */
+/* 1: c is a part, and kernels of this host's ranks have met a rank with another call: the data on its stream
+ * must not be sent. The guard is about to report the error. */
 int coll_cuda_hosts_hold(const coll_cuda_t *c);
 
-/* ---- what collectives/run asks for (collectives/run/device_ops.h says what each is) ---- */
+/* ---- what collectives/run asks for (collectives/run/device_ops.h describes each) ---- */
 int coll_cuda_advance(gyre_comm_t *comm);               /* collectives/gpu/call/enqueue.c */
 int coll_cuda_late(const gyre_comm_t *comm);            /* collectives/gpu/call/guard.c */
 gyre_status_t coll_cuda_group_end(gyre_status_t error); /* collectives/gpu/mail/messages.c */
-/* Makes `part` the communicator's part on a device; NULL: it has none any more. */
+/* Sets the communicator's part on a device; NULL: no part any more. */
 void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part);
 
 /* ---- collectives/gpu/mail/messages.c ---- */
@@ -276,7 +290,7 @@ typedef struct {
     size_t order, done; /* in its group: place among the calls; pieces that are enqueued */
 } coll_cuda_message_t;
 size_t coll_cuda_proxy_slots(const coll_cuda_t *c); /* bytes of those of messages */
-/* Now, or when the open group ends. */
+/* Enqueues it now, or when the open group ends. */
 gyre_status_t coll_cuda_enqueue_message(coll_cuda_message_t *m);
 
 /* ---- collectives/gpu/mail/peer.c ---- */
@@ -294,7 +308,7 @@ gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_
 int coll_cuda_mail_waits(const coll_cuda_t *c, uint32_t *turn, comm_call_t *call);
 /* 1: another message came than this rank called; the error is noted (quiet). */
 int coll_cuda_mail_wrong(const coll_cuda_t *c);
-/* Streams wait no more for messages; part of coll_cuda_release. */
+/* Ends the waits of streams for messages; part of coll_cuda_release. */
 void coll_cuda_mail_release(const coll_cuda_t *c);
 
 /* A word of pinned memory that the device writes. */

@@ -1,13 +1,14 @@
-/* collectives/gpu/call/team.c: communicators whose ranks are all in this process, one device (or a share of one) each: the arenas are plain
- * pointers, with peer access between devices, and everything else is the direct path of collectives/gpu/shots/peers.c.
+/* collectives/gpu/call/team.c: communicators whose ranks are all in this process, one device (or a share of
+ * one) each. The arenas are plain pointers, with peer access between devices, and everything else is the
+ * direct path of collectives/gpu/shots/peers.c.
  *
- * Kernels wait here, not streams: those of one process run at once, also on one device, as long as each finds room there. So the
- * blocks of all ranks of a device together are no more than it has multiprocessors, where it has enough, and
- * in any case no more than it holds at once; the same number on all ranks.
+ * Kernels wait here, not streams: those of one process run at once, also on one device, if each finds room
+ * there. So the blocks of all ranks of a device together are no more than it has multiprocessors, if there
+ * are enough, and never more than it holds at once; the same number on all ranks.
  *
- * What no rank may do alone between the launches of one operation is whatever waits for a device: a kernel of a rank whose peers'
- * kernels come later would never end. Here that is: loading kernels, and making and freeing memory, all of which is done before
- * the first call and after the last one. */
+ * Between the launches of one operation no rank may do alone what waits for a device: a kernel of a rank
+ * whose peers' kernels come later would never end. That is loading kernels, and making and freeing memory.
+ * All of it is done before the first call and after the last one. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -307,13 +308,15 @@ gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, 
         name, comm->rank, mine->device);
 }
 
-/* What tells streams apart. The one per thread has one handle in all threads, and is another in each. */
+/* Identifies streams. The default stream per thread has one handle in all threads, and is another stream in
+ * each. */
 static uintptr_t identity(cudaStream_t stream)
 {
     return stream == cudaStreamPerThread ? 2 * (uintptr_t)gettid() + 1 : (uintptr_t)stream;
 }
 
-/* Another rank's call `seq` or a later one is on that stream: this rank's call `seq` would come behind it, and it waits for that. */
+/* 1: another rank's call `seq` or a later one is on that stream. This rank's call `seq` would be enqueued
+ * after it, and it waits for this call. */
 static int comes_behind(const coll_team_rank_t *other, uintptr_t stream, uint32_t seq)
 {
     for (int i = 0; i < COLL_TEAM_STREAMS; i++)
@@ -322,7 +325,7 @@ static int comes_behind(const coll_team_rank_t *other, uintptr_t stream, uint32_
     return 0;
 }
 
-/* In place of what it noted of that stream, or of what is oldest. Calls that came to nothing have given their numbers back. */
+/* Replaces the note on that stream, or the oldest note. Calls that failed have given their numbers back. */
 static void note_stream(coll_team_rank_t *mine, uintptr_t stream, uint32_t seq)
 {
     int place = -1, oldest = 0;

@@ -1,8 +1,10 @@
-/* collectives/gpu/mail/kernels.cu: one piece of a message between ranks that map each other's device memory (mail.h): one block, which moves a
- * short piece, and for one that copy engines move waits before or tells behind.
+/* collectives/gpu/mail/kernels.cu: one piece of a message between ranks that map each other's device memory
+ * (mail.h). One block moves a short piece. For a piece that copy engines move, the block waits before it or
+ * signals after it.
  *
- * What is told is there: the block's stores come before the barrier, that before the release of the word; what engines have copied is
- * complete where a kernel behind it on the stream begins. Block: THREADS; shared memory: a word. */
+ * A signal follows its data: the block's stores come before the barrier, and the barrier before the release
+ * of the word. Data of copy engines is complete when a kernel after it on the stream begins. Block: THREADS;
+ * shared memory: a word. */
 #include "collectives/gpu/mail/mail.h"
 
 #include "collectives/gpu/shots/copy.h"

@@ -1,14 +1,16 @@
-/* collectives/gpu/mail/mail.h: what host and device share of messages between ranks that map each other's device memory.
+/* collectives/gpu/mail/mail.h: data that host and device share for messages between ranks that map each
+ * other's device memory.
  *
- * Behind what collectives use of it, every rank's arena (collectives/gpu/shots/peers.h) has a head for messages and a ring of bytes for each
- * peer:
+ * After the part of collectives, every rank's arena (collectives/gpu/shots/peers.h) has a head for messages
+ * and a ring of bytes for each peer:
  *
  *     arena   | ... | came, taken, letters | ring to rank 0 | ring to rank 1 | ...      equal rings, none to oneself
  *
- * A piece of a message goes from the sender's buffer to the sender's ring, and the receiver fetches it from there: the sender copies
- * within its device, and one of the two reads over what joins the devices. Pieces between two ranks are numbered from 1. Where one lies
- * in the ring follows from the lengths of those before it (collectives/gpu/mail/ring.h), which both sides know, so either can
- * enqueue its copies before the other has called at all.
+ * A piece of a message goes from the sender's buffer to the sender's ring, and the receiver fetches it from
+ * there. The sender copies within its device, and the receiver reads over the link between the devices.
+ * Pieces between two ranks are numbered from 1. A piece's place in the ring follows from the lengths of the
+ * pieces before it (collectives/gpu/mail/ring.h). Both sides know these, so either can enqueue its copies
+ * before the other has called at all.
  *
  *     sender      waits until enough are `taken`; copies; writes the letter, then `came`, into the receiver's memory
  *     receiver    waits for `came`; compares the letter; copies; writes `taken` into the sender's memory
@@ -40,16 +42,18 @@ typedef struct {
                               [COLL_MAIL_LETTERS]; /* by each rank: of piece q at [q % LETTERS] */
 } coll_cuda_mail_head_t;
 
-/* In pinned host memory: how far this rank's messages are. */
+/* In pinned host memory: the progress of this rank's messages. */
 typedef struct {
     uint32_t began, ended; /* turn that waits or moves, and the last that is over */
-    uint32_t wrong;        /* 1 + rank whose letter was another than this rank's call; 0: none */
-    uint32_t piece;        /* that letter */
+    /* 1 + rank whose letter was another than this rank's call; 0: all letters matched */
+    uint32_t wrong;
+    uint32_t piece; /* that letter */
     uint64_t bytes;
-    uint32_t turn; /* that call's: later ones begin before anybody looks, and end at once */
+    /* that call's: later ones begin before the host looks, and end at once */
+    uint32_t turn;
 } coll_cuda_mail_board_t;
 
-/* What one launch does: waits (which a stream may have done before), compares, moves, tells. */
+/* One launch: waits (which a stream may have done before), compares, moves, signals. */
 typedef struct {
     const uint32_t *wait; /* own memory */
     uint32_t until, turn;

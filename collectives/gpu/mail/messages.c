@@ -1,8 +1,9 @@
-/* collectives/gpu/mail/messages.c: messages on device memory, in stream order: cut into pieces, those of a group collected
- * until its end. Between ranks that map each other's memory a piece goes by peer.c, else through a slot. Slots are
- * pinned memory of the host, or memory of the device where the network reaches it (collectives/gpu/through/lent.c), between which the
- * proxy's thread sends and receives (collectives/gpu/through/proxy.h). What is sent leaves its slot later: `sent` counts that, and whoever
- * wants the slot again waits for it. */
+/* collectives/gpu/mail/messages.c: messages on device memory, in stream order, cut into pieces; those of a
+ * group are collected until its end. Between ranks that map each other's memory a piece goes by peer.c, else
+ * through a slot. Slots are pinned memory of the host, or memory of the device if the network reaches it
+ * (collectives/gpu/through/lent.c). The proxy's thread sends and receives between slots
+ * (collectives/gpu/through/proxy.h). A sent piece leaves its slot later: `sent` counts that, and the next
+ * user of the slot waits for it. */
 #include "collectives/gpu/through/proxy.h"
 
 #ifdef GYRE_CUDA
@@ -149,11 +150,14 @@ static int by_lane(const void *one, const void *other)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* All pieces of several messages. Those to or from one rank, a *lane*, go one after the other, as if they were no group; lanes take turns
- * of a piece. Lanes are sorted alike on all ranks: by distance from sender to receiver, what is sent before what is received. So
- * every wait is for a piece of an earlier turn, or of the same turn and no greater distance: a receive waits for the piece itself, whose
- * sender waits for nothing but receives of before it (the room that they leave). Of pieces that cannot move one is first; it has
- * nobody to wait for: ranks whose groups belong together do not wait for each other for ever, with room for one piece on its way. */
+/* Enqueues all pieces of several messages. Those to or from one rank, a *lane*, go one after the other, as
+ * without a group; lanes take turns of a piece. Lanes are sorted alike on all ranks: by distance from sender
+ * to receiver, sends before receives.
+ *
+ * So every wait is for a piece of an earlier turn, or of the same turn and no greater distance: a receive
+ * waits for the piece itself, whose sender waits for nothing but earlier receives (the room that they leave).
+ * Among pieces that cannot move, one is first, and it has nothing to wait for. Ranks whose groups belong
+ * together thus do not wait for each other forever, with room for one piece on its way. */
 static gyre_status_t enqueue_messages(coll_cuda_message_t *list, size_t count)
 {
     gyre_status_t st = GYRE_OK;
@@ -171,7 +175,7 @@ static gyre_status_t enqueue_messages(coll_cuda_message_t *list, size_t count)
                 continue;
             st = enqueue_piece(m, m->done++);
             left -= m->done == pieces;
-            while (i + 1 < count && same_lane(m, &list[i + 1])) /* their turn comes behind it */
+            while (i + 1 < count && same_lane(m, &list[i + 1])) /* their turn comes after it */
                 i++;
         }
     if (st != GYRE_OK) /* some of it is on its way: the communicators cannot go on */

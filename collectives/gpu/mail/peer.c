@@ -1,9 +1,11 @@
-/* collectives/gpu/mail/peer.c: messages between ranks that map each other's device memory, from device to device (collectives/gpu/mail/mail.h):
- * places in rings, and what is enqueued for a piece. Streams wait where the driver lets them (cuStreamWaitValue32), so that no kernel
- * holds a device that the other rank may need; long pieces are moved by copy engines, short ones by a block.
+/* collectives/gpu/mail/peer.c: messages between ranks that map each other's device memory, from device to
+ * device (collectives/gpu/mail/mail.h): places in rings, and the work that is enqueued for a piece. Streams
+ * wait if the driver lets them (cuStreamWaitValue32): then no kernel holds a device that the other rank may
+ * need. Copy engines move long pieces, a block moves short ones.
  *
- * The room for messages on their way is divided among the peers once, since both ends of a ring must know its place before
- * either has called: a communicator of the ranks that talk (gyre_comm_split) gives all of it to them. */
+ * The room for messages on their way is divided among the peers once, since both ends of a ring must know its
+ * place before either has called. A communicator of the ranks that exchange messages (gyre_comm_split) gives
+ * all of it to them. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -155,7 +157,8 @@ static gyre_status_t mark(const coll_cuda_mail_t *m, uint32_t turn, cudaStream_t
                : coll_cuda_failed(rc, "launching a kernel of one thread on stream %p", (void *)stream);
 }
 
-/* The piece may be moved behind this. Where kernels wait, that of a short piece does it itself. */
+/* Makes the stream wait until the piece may be moved. If kernels wait, the kernel of a short piece waits
+ * itself. */
 static gyre_status_t wait_for_turn(const coll_cuda_t *c, const coll_cuda_piece_t *piece, size_t bytes,
                                    cudaStream_t stream)
 {

@@ -1,8 +1,10 @@
-/* collectives/gpu/mail/ring.h: where the pieces of messages between two ranks lie in a ring of bytes. Sender and receiver each have one of
- * these, do the same steps, and come to the same places without asking each other.
+/* collectives/gpu/mail/ring.h: the places of the pieces of messages between two ranks in a ring of bytes.
+ * Sender and receiver each have one of these, do the same steps, and come to the same places without asking
+ * each other.
  *
- * A piece lies in one stretch: what does not fit before the ring's end begins at its beginning. Its place is free once all pieces that
- * lay there, and the one whose letter it overwrites, were fetched: those are the first ones of all, so their number says it. */
+ * A piece lies in one stretch: if it does not fit before the ring's end, it begins at the ring's beginning.
+ * Its place is free once all pieces that lay there, and the one whose letter it overwrites, were fetched.
+ * Pieces are fetched in order, so one number expresses that. */
 #ifndef COLLECTIVES_GPU_MAIL_RING_H
 #define COLLECTIVES_GPU_MAIL_RING_H
 
@@ -10,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    COLL_MAIL_LETTERS = 64, /* pieces between two ranks that are on their way, at most */
+    COLL_MAIL_LETTERS = 64, /* most pieces under way between two ranks */
     COLL_MAIL_ALIGN = 256   /* pieces begin at multiples of it */
 };
 
@@ -20,8 +22,8 @@ typedef struct {
     uint64_t start[COLL_MAIL_LETTERS]; /* of piece q at [q % LETTERS], counted as head is */
 } coll_mail_ring_t;
 
-/* The next piece: number ring->count from now on. bytes <= room, which is a multiple of ALIGN. Returns its place; *fetched: so many
- * pieces must have been fetched before it is written there. */
+/* Places the next piece: number ring->count from now on. bytes <= room, which is a multiple of ALIGN. Returns
+ * its place; *fetched: so many pieces must have been fetched before it is written there. */
 static inline size_t coll_mail_ring_next(coll_mail_ring_t *ring, size_t room, size_t bytes, uint64_t *fetched)
 {
     const uint64_t length = (bytes + COLL_MAIL_ALIGN - 1) / COLL_MAIL_ALIGN * COLL_MAIL_ALIGN;

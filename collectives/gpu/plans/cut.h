@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/gpu/plans/cut.h: a schedule that is made ready for a device, between cut.c and schedule.c. */
+/* collectives/gpu/plans/cut.h: a schedule while it is prepared for a device, between cut.c and schedule.c. */
 #ifndef COLLECTIVES_GPU_PLANS_CUT_H
 #define COLLECTIVES_GPU_PLANS_CUT_H
 
@@ -10,7 +10,7 @@
 #include "base/arena.h"
 #include "collectives/gpu/plans/lower.h"
 
-/* What was made of a shape. */
+/* The result for a shape. */
 struct coll_cuda_plan {
     coll_cuda_plan_t *next;
     coll_op_t op;

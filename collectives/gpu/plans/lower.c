@@ -1,20 +1,23 @@
 /* collectives/gpu/plans/lower.c: from the steps of a schedule to the actions of a kernel.
  *
- * The executor of the host posts sends, and receives where it is told. A kernel is better off if data is touched once:
+ * The executor of the host posts sends, and receives into the step's place. A kernel is faster if data is
+ * touched once:
  *
- *   RECV into TMP         becomes nothing, if all that read it can read the slot that the message came into (the views of
- *                         collectives/run/compile.c; here sends may read them, too: what only passes through)
- *   REDUCE, COPY or RECV  and the first SEND of exactly that become one action, in the SEND's place, that writes the neighbour's
- *                         slot; the rank's own copy is written only if somebody reads it later, or it is the result
+ *   RECV into TMP         becomes nothing, if all its readers can read the slot that the message came into (the views of
+ *                         collectives/run/compile.c; here sends may read slots, too: data that only passes through)
+ *   REDUCE, COPY or RECV  and the first SEND of exactly that become one action, in the SEND's place, that writes the
+ *                         neighbour's slot; the rank's own copy is written only if a later step reads it, or it is the
+ *                         result
  *   all else              is an action for itself
  *
- * SENDs keep their order, which is that of the messages of a link. A slot is given back after the last action that reads it, in
- * the order of the messages.
+ * SENDs keep their order, which is that of the messages of a link. A slot is given back after the last action
+ * that reads it, in the order of the messages.
  *
- * A SEND of the host goes on in the background however full the lane is; one of the kernel waits for a slot. So it is played
- * through here whether all ranks come to their end with so many slots. Waiting is for counters that only grow, so what ends in one
- * order of steps ends in every order; and segments that follow each other end, if each of them does: of the first one that has not
- * ended on some rank no message is behind one of a later segment. */
+ * A SEND of the host continues in the background even if the lane is full; a SEND of the kernel waits for a
+ * slot. So the lists are played through here: do all ranks come to their end with so many slots? Waits are
+ * for counters that only grow, so lists that end in one order of steps end in every order. Segments that
+ * follow each other end if each of them does: for the first one that has not ended on some rank, no message
+ * lies after one of a later segment. */
 #include "collectives/gpu/plans/lower.h"
 
 #ifdef GYRE_CUDA
@@ -316,7 +319,7 @@ static void set_source(const lower_t *l, const tmp_t *tmp, coll_cuda_action_t *a
     }
 }
 
-/* Step p, a SEND that is for itself or anything else, as an action; *ok 0: it reads TMP that nobody wrote. */
+/* Step p, a SEND of its own or any other step, as an action; *ok 0: it reads TMP that no step wrote. */
 static coll_cuda_action_t action_of(lower_t *l, const tmp_t *tmp, uint32_t p, uint32_t index, int *ok)
 {
     const coll_step_t *t = step_of(l, p);

@@ -1,5 +1,6 @@
-/* collectives/gpu/plans/lower.h: a rank's schedule as lists of actions for a kernel (collectives/gpu/plans/schedule.h), and the proof that such
- * lists come to an end. Host code without any call of CUDA. */
+/* collectives/gpu/plans/lower.h: a rank's schedule as lists of actions for a kernel
+ * (collectives/gpu/plans/schedule.h), and the proof that such lists come to an end. Host code without any
+ * call of CUDA. */
 #ifndef COLLECTIVES_GPU_PLANS_LOWER_H
 #define COLLECTIVES_GPU_PLANS_LOWER_H
 
@@ -9,8 +10,8 @@
 
 #include "collectives/gpu/plans/schedule.h"
 
-/* What one lane of a rank does, in the schedule's order. Links are numbered in the order of their first message, unless the
- * caller numbered some before. */
+/* The actions of one lane of a rank, in the schedule's order. Links are numbered in the order of their first
+ * message, unless the caller numbered some before. */
 typedef struct {
     coll_cuda_action_t *actions;
     uint32_t count;
@@ -27,8 +28,8 @@ typedef struct {
 gyre_status_t coll_cuda_lower(const coll_schedule_t *s, const coll_args_t *args, int channel, size_t esize,
                               base_arena_t *arena, coll_cuda_lowered_t *out);
 
-/* 1: with `depth` slots per link the ranks' lists of one lane (lanes[rank * stride]) come to their end, in whatever order blocks
- * run; memory: [2 * n * n]. */
+/* 1: with `depth` slots per link the ranks' lists of one lane (lanes[rank * stride]) come to their end, in
+ * any order of blocks. memory: [2 * n * n]. */
 int coll_cuda_ends(const coll_cuda_lowered_t *lanes, size_t stride, int n, uint32_t depth, uint32_t *memory);
 
 #endif

@@ -1,14 +1,14 @@
 /* collectives/gpu/plans/schedule.c: the programs that the kernel of collectives/gpu/plans/schedule.cu reads:
- * the host's schedules, cut for device memory (cut.c). Which calls run them is
- * collectives/gpu/call/choose.c's.
+ * the host's schedules, cut for device memory (cut.c). collectives/gpu/call/choose.c decides which calls run
+ * them.
  *
- * A call's program is made once per shape. All of it depends only on what all ranks know, so all come to the
- * same. Programs lie in memory of this rank's device, in slabs that are used again when there are too many,
- * except by those that a graph may run again.
+ * A call's program is made once per shape. All of it depends only on what all ranks know, so all ranks make
+ * the same. Programs lie in memory of this rank's device, in slabs. When there are too many, slabs are used
+ * again, except those that a graph may run again.
  *
  * Ranks of one process must not wait for a device at a call, as a kernel there may wait for the next rank's.
- * So theirs all lie in the arena and stay, and shapes for which it has no room are left to shots: by the
- * first rank that comes, for all. */
+ * Their programs all lie in the arena and stay. Shapes for which it has no room are left to shots: the first
+ * rank that comes decides for all. */
 #include "collectives/gpu/plans/cut.h"
 
 #ifdef GYRE_CUDA
@@ -430,7 +430,7 @@ gyre_status_t coll_cuda_enqueue_plan(plan_t *p, const coll_cuda_op_t *op, const 
     const uint32_t cut[] = {p->run.segments, p->run.lanes, p->run.depth, p->run.slot, (uint32_t)p->blocks};
     p->run.op = *op;
     p->run.op.rounds = p->run.op.end_round = 1;
-    p->run.op.sig ^= (uint32_t)base_hash64(cut, sizeof cut, 7); /* ranks that cut it otherwise are told */
+    p->run.op.sig ^= (uint32_t)base_hash64(cut, sizeof cut, 7); /* ranks that cut it otherwise get an error */
     cudaError_t rc = coll_cuda_launch_schedule(&p->run, p->blocks, stream);
     return rc == cudaSuccess ? GYRE_OK
                              : coll_cuda_failed(rc, "launching the %s of %s on %d blocks",

@@ -180,12 +180,12 @@ template <typename T>
 static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, const move_t &m)
 {
     switch ((gyre_redop_kind_t)op.redop) {
-#define CASE(KIND, name)                     \
-    case KIND:                               \
-        add_range<T, coll_do_##name>(op, m); \
+#define REDOP(id, name, kernels, device)       \
+    case GYRE_##id:                            \
+        add_range<T, coll_do_##device>(op, m); \
         break;
-        COLL_CUDA_REDOPS(CASE)
-#undef CASE
+#include "base/redops.def"
+#undef REDOP
     }
 }
 
@@ -312,7 +312,7 @@ static __device__ char *pushed_to(const run_t &run, const coll_cuda_action_t &a)
            (size_t)(number % run.s.depth) * run.s.slot;
 }
 
-/* Returns 1 if the operation is over, to all threads alike: between these two barriers nobody sets the
+/* Returns 1 if the operation is over, to all threads alike: between these two barriers no thread sets the
  * word. */
 static __device__ int act(run_t *run, const coll_cuda_action_t &a, uint32_t segment)
 {

@@ -136,12 +136,12 @@ static __device__ __forceinline__ void add_sources(const coll_cuda_op_t &op, cha
                                                    size_t at, size_t bytes)
 {
     switch ((gyre_redop_kind_t)op.redop) {
-#define CASE(KIND, name)                                          \
-    case KIND:                                                    \
-        add_range<T, coll_do_##name>(op, sources, to, at, bytes); \
+#define REDOP(id, name, kernels, device)                            \
+    case GYRE_##id:                                                 \
+        add_range<T, coll_do_##device>(op, sources, to, at, bytes); \
         break;
-        COLL_CUDA_REDOPS(CASE)
-#undef CASE
+#include "base/redops.def"
+#undef REDOP
     }
     if (!T::is_float && op.average)
         divide_range<T>(op, to, bytes);

@@ -31,9 +31,9 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
 static int is_redop(gyre_redop_kind_t redop)
 {
     switch (redop) {
-#define CASE(KIND, name) case KIND:
-        COLL_CUDA_REDOPS(CASE)
-#undef CASE
+#define REDOP(id, name, kernels, device) case GYRE_##id:
+#include "base/redops.def"
+#undef REDOP
         return 1;
     }
     return 0;

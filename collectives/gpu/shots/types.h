@@ -1,5 +1,5 @@
-/* collectives/gpu/shots/types.h: the element types and reductions that device code has kernels for, a row
- * for each.
+/* collectives/gpu/shots/types.h: the element types that device code has kernels for, a row for each.
+ * Reductions have theirs in base/redops.def.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Switches are made of these rows and have no default: a type or reduction without a row is a warning
@@ -24,14 +24,5 @@
     X(GYRE_BFLOAT16, bf16) \
     X(GYRE_FLOAT32, f32)   \
     X(GYRE_FLOAT64, f64)
-
-/* X(KIND, NAME): NAME is that of coll_do_NAME in arithmetic.h. An average is a sum that is divided at the
- * end; coll_order_t says whether the first is the smallest or the largest. */
-#define COLL_CUDA_REDOPS(X) \
-    X(GYRE_SUM, sum)        \
-    X(GYRE_AVG, sum)        \
-    X(GYRE_PROD, prod)      \
-    X(GYRE_MIN, first)      \
-    X(GYRE_MAX, first)
 
 #endif

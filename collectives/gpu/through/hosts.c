@@ -1,21 +1,24 @@
-/* collectives/gpu/through/hosts.c: long collectives on device memory of ranks of which several share each host: within a host by the kernels of
- * ranks that map each other's memory (collectives/gpu/shots/peers.c), between hosts by wire.c, among the ranks that have the same place on their
- * hosts. Only what must crosses the network: of an all_reduce each rank sends and receives the share of its vector that it
- * has in its host, and all of a host's networks work at once.
+/* collectives/gpu/through/hosts.c: hierarchical collectives on device memory, for long calls of ranks of
+ * which several share each host. Within a host: the kernels of ranks that map each other's memory
+ * (collectives/gpu/shots/peers.c). Between hosts: wire.c, among the ranks that have the same place on their
+ * hosts. The network carries the least possible: in an all_reduce each rank sends and receives the share of
+ * its vector that it has in its host, and all of a host's networks work at once.
  *
  *     all_reduce   reduce_scatter within | all_reduce of a shard between | all_gather within
  *     broadcast    scatter within the root's host | broadcast of a shard between | all_gather within
  *     all_gather   all_gather between | of every host's blocks an all_gather within
  *
- * All of them are calls of two communicators of their own, one behind the other on the program's stream; in the program's buffers,
- * so that nothing is allocated and nothing copied besides.
+ * All of them are calls of two communicators of their own, one after the other on the program's stream, in
+ * the program's buffers: nothing is allocated, and nothing else is copied.
  *
- * A failure of either is the whole's, and only the whole's failure lets what waits on streams go on (coll_cuda_stop): else the steps
- * behind would give other ranks, as results, what there was none of, before anybody is told.
+ * A failure of either is the whole's, and only the whole's failure ends the waits on streams
+ * (coll_cuda_stop). Otherwise the later steps would give other ranks invalid results before any error is
+ * reported.
  *
- * The bits are those of the flat way where hosts hold equally many ranks in a row, a power of two: then a host's ranks are a node of
- * the canonical tree, and the hosts' sums are joined as ranks are (collectives/schedules/canonical.h). An average is divided once, at
- * the end, by the number of all ranks (coll_cuda_t.divisor). */
+ * The bits are those of the flat way if hosts hold equally many ranks in a row, a power of two. A host's
+ * ranks are then a node of the canonical tree, and the hosts' sums are joined as ranks are
+ * (collectives/schedules/canonical.h). An average is divided once, at the end, by the number of all ranks
+ * (coll_cuda_t.divisor). */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA

@@ -1,7 +1,8 @@
-/* collectives/gpu/through/lent.c: whether what ranks that a network joins send each other goes from device memory to device memory: slots lie
- * on the device, and verbs or UCX read and write those themselves (comm/lend.h). Short messages, and those of ranks that cannot, go
- * through pinned memory of the host; collectives do if any of their ranks cannot (wire.c). Both ends must know which it is, so all
- * ranks tell each other once. */
+/* collectives/gpu/through/lent.c: decides whether ranks that a network joins send each other data from device
+ * memory to device memory: slots lie on the device, and verbs or UCX read and write them directly
+ * (comm/lend.h). Short messages, and those of ranks that cannot, go through pinned memory of the host.
+ * Collectives go through it if any of their ranks cannot (wire.c). Both ends must know the path, so all ranks
+ * exchange their abilities once. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -20,7 +21,7 @@ enum {
     ALIGNMENT = 512
 };
 
-/* What every rank tells. */
+/* The record that every rank sends. */
 typedef struct {
     int32_t status, works;
     int32_t flat; /* all others are reached over the network */
@@ -49,7 +50,7 @@ static gyre_status_t offer(coll_cuda_t *c, size_t bytes, offer_t *mine)
     return st;
 }
 
-/* Who can with whom, and the words for it. */
+/* Finds which ranks can with which, and the text about it. */
 static void settle(coll_cuda_t *c, const offer_t *offers)
 {
     const int n = c->comm->n, me = c->comm->rank;

@@ -1,5 +1,5 @@
-/* collectives/gpu/through/proxy.c: the thread that does on the host what streams of a communicator ask for, its memory, and how streams
- * and thread tell each other (proxy.h). */
+/* collectives/gpu/through/proxy.c: the thread that does the host's work for streams of a communicator, its
+ * memory, and the signals between streams and thread (proxy.h). */
 #include "collectives/gpu/through/proxy.h"
 
 #ifdef GYRE_CUDA
@@ -216,7 +216,7 @@ static gyre_status_t allocate_slots(coll_cuda_proxy_t *p, size_t bytes)
         return GYRE_OK;
     log_info("staging memory is copied by the host's transports: cudaHostRegister(%p, %zu): %s", memory,
              bytes, cudaGetErrorString(rc));
-    (void)cudaGetLastError(); /* the runtime keeps the error; it is not the application's */
+    (void)cudaGetLastError(); /* clears the runtime's error, which is not the application's */
     p->memory = NULL;
     st = comm_mem_free(memory);
     if (st != GYRE_OK)

@@ -1,15 +1,16 @@
-/* collectives/gpu/through/proxy.h: what the files share that work through pinned memory of the host: the proxy, a thread per communicator
- * that does on the host what streams ask for (proxy.c), its chunks of collectives (staged.c) and its messages
- * (collectives/gpu/mail/messages.c).
+/* collectives/gpu/through/proxy.h: shared by the files that work through pinned memory of the host: the
+ * proxy, a thread per communicator that does the host's work for streams (proxy.c), its chunks of collectives
+ * (staged.c) and its messages (collectives/gpu/mail/messages.c).
  *
- *     stream    copy chunk k + 1 out | tell the proxy | wait until chunk k is done | copy chunk k in | ...
+ *     stream    copy chunk k + 1 out | signal the proxy | wait until chunk k is done | copy chunk k in | ...
  *     proxy     the host's collective of the same kind, or a message, on a communicator of its own
  *
- * Stream and proxy tell each other by counters in pinned memory: a kernel of one thread stores `posted`, and the stream waits for
- * `done` (cuStreamWaitValue32; with GYRE_CUDA_WAIT=kernel another kernel of one thread does). Jobs are numbered over all
- * operations; the stream posts them in order, as operations of a communicator are in order (collectives/gpu/call/enqueue.c), and the proxy does them in
- * order. Slots are windows (comm/memory/memory.h) that are pinned besides: local peers map them, and adapters read and write them without a
- * copy. */
+ * Stream and proxy signal each other by counters in pinned memory: a kernel of one thread stores `posted`,
+ * and the stream waits for `done` (cuStreamWaitValue32; with GYRE_CUDA_WAIT=kernel another kernel of one
+ * thread does). Jobs are numbered over all operations. The stream posts them in order, as operations of a
+ * communicator are in order (collectives/gpu/call/enqueue.c), and the proxy does them in order. Slots are
+ * windows (comm/memory/memory.h) that are also pinned: local peers map them, and adapters read and write them
+ * without a copy. */
 #ifndef COLLECTIVES_GPU_THROUGH_PROXY_H
 #define COLLECTIVES_GPU_THROUGH_PROXY_H
 
@@ -22,7 +23,7 @@
 enum {
     COLL_CUDA_SLOTS = 4,      /* of collectives */
     COLL_CUDA_SENDS = 8,      /* messages on their way */
-    COLL_CUDA_JOBS = 256,     /* posted or to be posted, at most */
+    COLL_CUDA_JOBS = 256,     /* most jobs posted or to be posted */
     COLL_CUDA_OPERATIONS = 64 /* under way, at most */
 };
 
@@ -88,32 +89,32 @@ struct coll_cuda_proxy {
 };
 
 /* ---- proxy.c: the stream's side ---- */
-/* Waits until the proxy has room: fewer than `most` of what was made are not done yet. */
+/* Waits until the proxy has room: fewer than `most` of the jobs made are not done yet. */
 gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, uint32_t made, _Atomic uint32_t *done,
                                    uint32_t most);
-/* Enqueues a job, behind what the stream did so far. *number: to be waited for. */
+/* Enqueues a job, after the stream's work so far. *number: to be waited for. */
 gyre_status_t coll_cuda_proxy_post(coll_cuda_proxy_t *p, const coll_cuda_job_t *job, cudaStream_t stream,
                                    uint32_t *number);
-/* The stream goes on once *word, one of p->words, has come to `value`. */
+/* Makes the stream wait until *word, one of p->words, has come to `value`. */
 gyre_status_t coll_cuda_proxy_await(coll_cuda_proxy_t *p, const uint32_t *word, uint32_t value,
                                     cudaStream_t stream);
 gyre_status_t coll_cuda_proxy_copy(void *to, const void *from, size_t bytes, cudaStream_t stream);
 
 /* ---- staged.c ---- */
-/* The record of a call, which is given back when the last of its jobs is done: what was called, and counts and displacements of
- * all blocks. */
+/* The record of a call, which is given back when the last of its jobs is done: the call, and counts and
+ * displacements of all blocks. */
 gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *call,
                                        coll_cuda_operation_t **out);
 /* On the proxy's thread. */
 gyre_status_t coll_cuda_run_chunk(coll_cuda_proxy_t *p, const coll_cuda_job_t *job);
 
 /* ---- wire.c: on the proxy's thread ---- */
-/* Job `number`; the one behind it may begin, too. */
+/* Runs job `number`; the next one may begin, too. */
 gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number);
 
 /* ---- collectives/gpu/mail/messages.c: on the proxy's thread ---- */
 gyre_status_t coll_cuda_run_message(coll_cuda_proxy_t *p, const coll_cuda_job_t *job);
-/* Messages that have gone, in order. *moved becomes 1 if some have. */
+/* Handles messages that have gone, in order. *moved becomes 1 if there are any. */
 gyre_status_t coll_cuda_reap_messages(coll_cuda_proxy_t *p, int *moved);
 /* Of a communicator whose thread has ended. */
 void coll_cuda_drop_messages(coll_cuda_proxy_t *p);

@@ -1,8 +1,9 @@
-/* collectives/gpu/through/staged.c: collectives whose ranks cannot work in each other's device memory (several hosts, no peer access): through
- * pinned memory of the host, in chunks, so that the transport of a chunk overlaps with the copies of its neighbours (proxy.h);
- * copies, on one stream, do not with each other.
+/* collectives/gpu/through/staged.c: collectives whose ranks cannot work in each other's device memory
+ * (several hosts, no peer access). They go through pinned memory of the host, in chunks: the transport of a
+ * chunk overlaps with the copies of its neighbours (proxy.h). Copies, on one stream, do not overlap with each
+ * other.
  *
- * Results have the host's bits: an element's sum does not depend on the chunk that it is in (docs/contract.md). */
+ * Results have the host's bits: an element's sum does not depend on its chunk (docs/contract.md). */
 #include "collectives/gpu/through/proxy.h"
 
 #ifdef GYRE_CUDA

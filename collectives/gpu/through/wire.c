@@ -1,29 +1,32 @@
-/* collectives/gpu/through/wire.c: long collectives between hosts from device memory to device memory, where every rank can
- * send so to every other (lent.c): no byte passes through the host's memory, and kernels add up.
+/* collectives/gpu/through/wire.c: long collectives between hosts from device memory to device memory, if
+ * every rank can send so to every other (lent.c). No byte passes through the host's memory; kernels add.
  *
- *     reduce_scatter             part r of everyone goes to rank r, which adds them up in the canonical tree
+ *     reduce_scatter             part r of every rank goes to rank r, which adds them up in the canonical tree
  *     all_reduce, reduce         the same with shards of the vector; then the sums go to all (to the root)
  *     broadcast                  shards go from the root to all, and from there to all
  *     all_gather, gather,        parts go where they belong
  *     scatter, all_to_all
  *
- * Parts are cut into pieces. A *chunk* is piece k of all parts of an operation; it works in one of SETS sets of places
- * on the device:
+ * Parts are cut into pieces. A *chunk* is piece k of all parts of an operation; it works in one of SETS sets
+ * of places on the device:
  *
  *     set    | to rank 0 | ... | to rank n - 1 | from rank 0 | ... | from rank n - 1 |
  *
- *     stream    pack chunk k | tell the proxy | wait for chunk k - 1, add up | tell the proxy |
+ *     stream    pack chunk k | signal the proxy | wait for chunk k - 1, add up | signal the proxy |
  *               wait for the sums of k - 2, unpack | ...
  *     proxy     exchange: parts of chunk k | sums of chunk k - 1 | parts of chunk k + 1 | ...
  *
- * Proxy and stream tell each other as ever (proxy.h). The proxy begins an exchange while the one before it still
- * runs, so that the network does not stand still in between. Exchanges use lane 0 of the shadow's group, as the
- * collectives do that the proxy runs for shorter operations: in the same order on all ranks. A set is packed again
- * behind the unpacking of the chunk that had it before, on the stream; that chunk's messages have ended on this side by
- * then, and what the peers send into the set they send when this rank receives it, never before.
+ * Proxy and stream signal each other as for other jobs (proxy.h). The proxy begins an exchange while the one
+ * before it still runs, so the network does not idle in between. Exchanges use lane 0 of the shadow's group,
+ * like the collectives that the proxy runs for shorter operations: in the same order on all ranks.
  *
- * Messages have more than COMM_LEND_LEAST bytes, as lent memory wants: shorter pieces, which are ends of parts, are
- * sent with what lies behind them. What they really have stands in the tag, so ranks that disagree are found out. */
+ * A set is packed again after the unpacking of the chunk that had it before, on the stream. That chunk's
+ * messages have ended on this side by then. The peers send into the set only when this rank receives it,
+ * never before.
+ *
+ * Messages have more than COMM_LEND_LEAST bytes, as lent memory needs. Shorter pieces, which are ends of
+ * parts, are sent with the bytes after them. The tag has their true length, so ranks that disagree are
+ * detected. */
 #include "collectives/gpu/through/proxy.h"
 
 #ifdef GYRE_CUDA
@@ -67,7 +70,8 @@ struct coll_cuda_wire {
     exchange_t exchange[2]; /* the proxy's: job j is in [j % 2] */
 };
 
-/* ---- who sends what to whom ------------------------------------------------------------------------------------------- */
+/* ---- what each rank sends to each other
+ * ------------------------------------------------------------------------------- */
 
 static int is_reduction(coll_op_t op)
 {
@@ -135,7 +139,7 @@ static size_t message_bytes(size_t bytes)
     return bytes ? base_max_size(bytes, LEAST_MESSAGE) : 0;
 }
 
-/* Where this rank's part for `to` is packed. What is the same for everyone is packed once. */
+/* The address of this rank's packed part for `to`. A part that is the same for all ranks is packed once. */
 static char *packed_for(const coll_cuda_t *c, const coll_cuda_operation_t *o, char *set, int to)
 {
     const int once = o->shape.op == COLL_ALL_GATHER || o->shape.op == COLL_GATHER;
@@ -232,7 +236,7 @@ static gyre_status_t move(const coll_cuda_t *c, exchange_t *x, const coll_cuda_j
     return st;
 }
 
-/* The job behind `number`, if it is an exchange that the stream has come to. */
+/* The job after `number`, if it is an exchange that the stream has come to. */
 static const coll_cuda_job_t *next_exchange(const coll_cuda_proxy_t *p, uint32_t number)
 {
     const coll_cuda_job_t *next = &p->jobs[(number + 1) % COLL_CUDA_JOBS];
@@ -266,7 +270,7 @@ static gyre_status_t look(coll_cuda_proxy_t *p, uint32_t number, int *moved)
     return st;
 }
 
-/* Whom it waits for. */
+/* The rank that it waits for. */
 static gyre_status_t too_late(const coll_cuda_t *c, const exchange_t *x)
 {
     const unsigned char *ended[2] = {x->received, x->sent};
@@ -416,7 +420,7 @@ static gyre_status_t unpack(const coll_cuda_t *c, const coll_cuda_operation_t *o
     return st;
 }
 
-/* Own blocks that nobody sends, at the beginning. */
+/* Own blocks that are not sent, at the beginning. */
 static gyre_status_t copy_own(const coll_cuda_t *c, const coll_cuda_operation_t *o, const coll_call_t *call,
                               cudaStream_t stream)
 {

@@ -42,8 +42,9 @@ static int partner(int m, int v, int step)
     return (int)(far < 0 ? far + m : far);
 }
 
-/* Who ends with whose block: sort keys in which blocks that stay together are neighbours, for n = 2^levels. Two ranks
- * that are joined by the steps s, s + 1, ... agree in (even ? r : r - rho(s)) modulo 2^(s + 1). */
+/* The rank that ends with each block: sort keys in which blocks that stay together are neighbours, for n =
+ * 2^levels. Two ranks that are joined by the steps s, s + 1, ... agree in (even ? r : r - rho(s)) modulo 2^(s
+ * + 1). */
 static int label(int n, int levels, int rank)
 {
     int key = 0;

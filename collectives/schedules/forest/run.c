@@ -1,10 +1,11 @@
-/* collectives/schedules/forest/run.c: schedules from forests: the reduction towards the owners of the blocks and the gather
- * back (see forest.h).
+/* collectives/schedules/forest/run.c: schedules from forests: the reduction towards the owners of the blocks
+ * and the gather back (see forest.h).
  *
- * Blocks are worked on in slices of at most a chunk: all rounds for the first slice of every block, then for the
- * second, and so on. In each round a rank first sends, then receives. TMP is handed out in regions, one per received
- * message, results of combinations and packed message. A region that a SEND has read is used again two rounds later
- * at the earliest: by then nobody can wait in a circle, as every receiver has finished the round without our help. */
+ * Blocks are worked on in slices of at most a chunk: all rounds for the first slice of every block, then for
+ * the second, and so on. In each round a rank first sends, then receives. TMP is handed out in regions, one
+ * per received message, results of combinations and packed message. A region that a SEND has read is used
+ * again two rounds later at the earliest. By then every receiver has finished the round without this rank's
+ * help, so ranks cannot wait in a circle. */
 #include <stdlib.h>
 #include <string.h>
 

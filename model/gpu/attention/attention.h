@@ -1,9 +1,11 @@
-/* model/gpu/attention/attention.h: attention on the GPU without its [T,T] weights ever being stored: FlashAttention-2 (Dao 2023,
- * "FlashAttention-2: faster attention with better parallelism and work partitioning", algorithms 1 and 2).
+/* model/gpu/attention/attention.h: attention on the GPU that never stores its [T,T] weights: FlashAttention-2
+ * (Dao 2023, "FlashAttention-2: faster attention with better parallelism and work partitioning", algorithms 1
+ * and 2).
  *
- * Per head s = scale q k^T - slope |i - j|, p = softmax(s) over the columns that a row sees, o = drop(p) v: what
- * model/network/stage/attention.inc computes. bf16 runs on tensor cores with fp32 softmax and sums, fp32 in fp32. Everything is deterministic:
- * every sum has one order that depends on T and head_dim only, and no atomics are used. */
+ * Per head s = scale q k^T - slope |i - j|, p = softmax(s) over the columns that a row sees, o = drop(p) v:
+ * the same as model/network/stage/attention.inc. bf16 runs on tensor cores with fp32 softmax and sums, fp32
+ * in fp32. Everything is deterministic: every sum has one order that depends on T and head_dim only, and no
+ * atomics are used. */
 #ifndef MODEL_GPU_ATTENTION_ATTENTION_H
 #define MODEL_GPU_ATTENTION_ATTENTION_H
 
@@ -17,7 +19,7 @@ extern "C" {
 
 #define MODEL_CUDA_HEAD_MAX 128 /* the largest head_dim */
 
-/* Where the heads of one tensor lie: element d of head h of position t of sequence b of leaf l is
+/* The addresses of the heads of one tensor: element d of head h of position t of sequence b of leaf l is
  * data[l * leaf + b * sequence + t * row + h * head_dim + d]. Any alignment; 16 bytes everywhere is fast. */
 typedef struct {
     void *data;
@@ -26,8 +28,7 @@ typedef struct {
 
 typedef struct {
     model_cuda_type_t type; /* of all tensors */
-    size_t batch,
-        leaves; /* sequences; leaves of each (model/network/stage/stage.h), 1 where nothing is cut */
+    size_t batch, leaves;   /* sequences; leaves of each (model/network/stage/stage.h), 1 if nothing is cut */
     size_t heads, kv_heads; /* of one leaf; consecutive heads / kv_heads heads share keys and values */
     size_t T, head_dim;     /* 1 .. MODEL_CUDA_HEAD_MAX */
     float scale;            /* 1 / sqrt(head_dim) */

@@ -1,5 +1,5 @@
-/* model/gpu/attention/internal.h: what the kernels of mma.cu and f32.cu share: where heads lie, who sees whom, dropout,
- * launching. For .cu files only. */
+/* model/gpu/attention/internal.h: what the kernels of mma.cu and f32.cu share: addresses of heads, the
+ * columns that a row sees, dropout, launching. For .cu files only. */
 #ifndef MODEL_GPU_ATTENTION_INTERNAL_H
 #define MODEL_GPU_ATTENTION_INTERNAL_H
 
@@ -37,7 +37,7 @@ static __device__ __forceinline__ size_t row_stats(const model_cuda_attention_t 
     return ((leaf * a->batch + b) * a->heads + h) * a->T;
 }
 
-/* lse log2(e) (which 0) or delta (1) of a query; beyond T what makes its weights 0. */
+/* lse log2(e) (which 0) or delta (1) of a query; beyond T a value that makes its weights 0. */
 static __device__ __forceinline__ float stat_of(const model_cuda_attention_t *a, int which, size_t first,
                                                 int query)
 {
@@ -81,7 +81,7 @@ static __device__ __forceinline__ uint64_t first_element(const model_cuda_attent
     return ((uint64_t)(a->first_head + head) * a->T + row) * a->T;
 }
 
-/* Bit 0: element `index` of sequence b's weights is dropped; bit 1: the one behind it. */
+/* Bit 0: element `index` of sequence b's weights is dropped; bit 1: the next one. */
 static __device__ __forceinline__ uint32_t dropped_pair(const model_cuda_attention_t *a, int b,
                                                         uint64_t index)
 {

@@ -1,4 +1,4 @@
-/* model/gpu/attention/launch.c: checks what the attention kernels are asked for and launches them. */
+/* model/gpu/attention/launch.c: checks the arguments of the attention kernels and launches them. */
 #include "model/gpu/attention/attention.h"
 
 #ifdef GYRE_CUDA
@@ -32,7 +32,7 @@ static gyre_status_t told(cudaError_t rc, const char *what, const model_cuda_att
 {
     if (rc == cudaSuccess)
         return GYRE_OK;
-    cudaGetLastError(); /* the runtime keeps the error; this call has told it */
+    cudaGetLastError(); /* clears the runtime's error, which this call returns */
     return gyre_fail(
         GYRE_ERR_SYSTEM,
         "%s of %zu sequences, %zu x %zu heads (%zu of keys) of %zu, %zu positions, %s, on the GPU: %s", what,

@@ -1,16 +1,19 @@
 /* model/gpu/attention/mma.cu: FlashAttention-2 (Dao 2023), forward and backward, for bf16 on tensor cores.
  *
- * Forward (algorithm 1): a block has 128 rows of one head and goes through the keys that these rows see, 64 at a time, keeping for
- * each row the largest score so far, the sum of exponentials under it, and the product with the values; both are rescaled when the
- * largest grows. Exponentials are powers of two of scores times scale log2(e): one fused multiply-add and one instruction each.
- * Backward (algorithm 2), without its atomics: the weights are computed again from the stored log-sum-exp, once in blocks of
- * 128 keys that go through the queries (dk, dv) and once in blocks of 128 queries that go through the keys (dq). That is seven
- * products in place of five, and every sum is one thread's, in one order. Both are one kernel, `backward`, whose block has "rows" (the 128
- * that stay) and "columns" (the 64 that pass).
+ * Forward (algorithm 1): a block has 128 rows of one head and goes through the keys that these rows see, 64
+ * at a time. For each row it keeps the largest score so far, the sum of exponentials under it, and the
+ * product with the values; both are rescaled when the largest grows. Exponentials are powers of two of scores
+ * times scale log2(e): one fused multiply-add and one instruction each.
+ *
+ * Backward (algorithm 2), without its atomics: the weights are computed again from the stored log-sum-exp,
+ * once in blocks of 128 keys that go through the queries (dk, dv) and once in blocks of 128 queries that go
+ * through the keys (dq). That is seven products instead of five, and every sum belongs to one thread, in one
+ * order. Both are one kernel, `backward`, whose block has "rows" (the 128 that stay) and "columns" (the 64
+ * that pass).
  *   delta = rowsum(do o);  p = e^(s - lse);  dp = drop(do v^T);  ds = p (dp - delta)
  *   dv = drop(p)^T do;  dk = scale ds^T q;  dq = scale ds k
- * Rows of a tile in shared memory are D + 8 elements apart: an odd number of 16-byte groups, so that ldmatrix's eight rows never meet
- * in a bank. Tiles are padded with zeros to D = 64, 96 or 128 columns, and beyond T. */
+ * Rows of a tile in shared memory are D + 8 elements apart: an odd number of 16-byte groups, so ldmatrix's
+ * eight rows never meet in a bank. Tiles are padded with zeros to D = 64, 96 or 128 columns, and beyond T. */
 #include "model/gpu/attention/internal.h"
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
@@ -134,8 +137,8 @@ static __device__ __forceinline__ void gather(float acc[I][D / 8][4], const floa
     }
 }
 
-/* A warp stores 16 rows x D of a result, times `factor` of the two rows that a lane has, by way of its own rows of a tile that nobody
- * else uses any longer. */
+/* A warp stores 16 rows x D of a result, times `factor` of the two rows that a lane has. It goes through its
+ * own rows of a tile that is no longer used. */
 template <int D>
 static __device__ __forceinline__ void store16(bf16 *x, size_t ld, int r0, int T, int head_dim, int fast,
                                                bf16 *tile, const float acc[D / 8][4], float factor_0,

@@ -40,7 +40,7 @@ extern "C" gyre_status_t model_cuda_join(model_cuda_type_t type, void *out, cons
         block);
 }
 
-/* Arguments of the kernels below: what they are is told by their launchers. */
+/* Arguments of the kernels below; their launchers describe them. */
 typedef struct {
     void *y;
     const void *a, *b;
@@ -64,7 +64,7 @@ extern "C" gyre_status_t model_cuda_scale_add(model_cuda_type_t type, void *out,
 
 /* ---- gated activations ------------------------------------------------------------------------------------------------ */
 
-/* Blocks of kernels on rows of `width` elements: x over a row, y over rows, so that nobody divides. */
+/* Grid for kernels on rows of `width` elements: x over a row, y over rows, which needs no division. */
 static dim3 rows_grid(size_t width, size_t rows)
 {
     return dim3((unsigned)((width + THREADS - 1) / THREADS), (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS));

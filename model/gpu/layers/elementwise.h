@@ -1,5 +1,6 @@
-/* model/gpu/layers/elementwise.h: what is done element by element on the GPU: sums of leaves, gated activations, rotary positions, dropout's
- * gradient, copies of small rows. In fp32 the bits are those of the .inc files of model/kernels. Launchers enqueue on `stream`. */
+/* model/gpu/layers/elementwise.h: operations element by element on the GPU: sums of leaves, gated
+ * activations, rotary positions, dropout's gradient, copies of small rows. In fp32 the bits are those of the
+ * .inc files of model/kernels. Launchers enqueue on `stream`. */
 #ifndef MODEL_GPU_LAYERS_ELEMENTWISE_H
 #define MODEL_GPU_LAYERS_ELEMENTWISE_H
 

@@ -13,8 +13,9 @@ static size_t blocks_of(size_t rows, size_t each)
 
 /* ---- choices ----------------------------------------------------------------------------------------------------------- */
 
-/* An expert and its probability, or none (at < 0). Between them the order of choice is total: the larger probability, of equals the
- * first; NaN, which is told as -1, comes last, so that choices are experts and differ whatever the logits are. */
+/* An expert and its probability, or no expert (at < 0). The order of choice is total: the larger probability
+ * first, of equals the lower number. NaN counts as -1 and comes last. Choices are thus experts and differ for
+ * any logits. */
 typedef struct {
     float p;
     int32_t at;
@@ -25,7 +26,7 @@ static __device__ __forceinline__ int precedes(candidate_t a, candidate_t b)
     return a.p > b.p || (a.p == b.p && a.at < b.at);
 }
 
-/* The first candidate of all behind `last`, among 16 lanes; every lane gets it. */
+/* The first candidate of all after `last`, among 16 lanes; every lane gets it. */
 static __device__ candidate_t next_candidate(const float *prob, size_t experts, candidate_t last, size_t lane)
 {
     candidate_t best = {-2.0f, -1};
@@ -88,7 +89,7 @@ extern "C" gyre_status_t model_cuda_route(const model_cuda_routing_t *r, struct 
 
 /* ---- slots --------------------------------------------------------------------------------------------------------------- */
 
-/* Which of a position's choices is expert x; -1: none. */
+/* The index of expert x among a position's choices; -1: not chosen. */
 static __device__ __forceinline__ int choice_of(const int32_t *choice, size_t k, int32_t x)
 {
     int found = -1;
@@ -220,11 +221,13 @@ static __device__ __forceinline__ void store_some(float *p, const float (&v)[4])
     *(float4 *)p = make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* What lane i of a warp knows of the i-th expert, in their order, that a position has a slot of here. */
+/* The i-th expert, in their order, that a position has a slot of here, as lane i of a warp holds it. */
 typedef struct {
     int32_t slot;
     float weight;
-    int level; /* at which its leaf meets that of the expert in front: 0, they are one leaf; l, their subtrees have 2^(l-1) leaves */
+    /* where its leaf meets that of the expert before: 0, they are one leaf; l, their subtrees have 2^(l-1)
+     * leaves */
+    int level;
 } meeting_t;
 
 /* Returns how many there are. All 32 lanes come here. */
@@ -256,8 +259,9 @@ static __device__ int meetings_of(const model_cuda_routing_t &r, size_t row, int
     return __popc(__ballot_sync(ALL, here));
 }
 
-/* A row's sum, N channels of a lane at a time. Subtrees that wait for their right neighbour lie in `left`, the larger ones first: what comes
- * closes those that meet below it. An absent leaf is +0, and no sum that begins with +0 is -0: so it may be left out. */
+/* A row's sum, N channels of a lane at a time. Subtrees that wait for their right neighbour lie in `left`,
+ * the larger ones first: a new one closes those that meet below it. An absent leaf is +0, and no sum that
+ * begins with +0 is -0: so it may be left out. */
 template <int N, typename S>
 static __device__ __forceinline__ void join_row(float *sum, const S *slots, size_t C, const meeting_t &mine,
                                                 int count, unsigned lane)
@@ -492,7 +496,9 @@ extern "C" gyre_status_t model_cuda_router_input(model_cuda_type_t type, const m
     return model_cuda_launched(rc, "router_input", grid, block);
 }
 
-/* ---- what is told ------------------------------------------------------------------------------------------------------------ */
+/* ---- statistics
+ *
+ * -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     model_routed_t *routed;

@@ -1,14 +1,18 @@
-/* model/gpu/layers/experts.h: a mixture of experts on the GPU, between its products: choices, slots, rows on their way to experts and back, and
- * backward of all that (model/network/stage/moe.inc, model/kernels/moe.inc).
+/* model/gpu/layers/experts.h: a mixture of experts on the GPU, between its products: choices, slots, rows on
+ * their way to experts and back, and backward of all that (model/network/stage/moe.inc,
+ * model/kernels/moe.inc).
  *
- * Each expert has `cap` slots for each sequence, which positions get in their order; who comes later is dropped. So all shapes are fixed
- * before a run, nobody waits to learn how many rows an expert got, and free slots hold zeros, which experts make zeros of.
+ * Each expert has `cap` slots for each sequence. Positions get slots in their order; later ones are dropped.
+ * All shapes are thus fixed before a run, and nothing waits to learn how many rows an expert got. Free slots
+ * hold zeros, and experts map zeros to zeros.
  *
- * Shapes: n sequences of T positions, C channels, E experts, of which e from `first` on are here, k choices of a position. Slots
- * here: [e][n][cap], so that an expert's slots of all sequences are the rows of one matrix. S is float or bfloat16; sums,
- * probabilities and shares are float. Every rank of a tensor-parallel group routes all positions alike.
+ * Shapes: n sequences of T positions, C channels, E experts, of which e from `first` on are here, k choices
+ * of a position. Slots here: [e][n][cap], so an expert's slots of all sequences are the rows of one matrix. S
+ * is float or bfloat16; sums, probabilities and shares are float. Every rank of a tensor-parallel group
+ * routes all positions alike.
  *
- * No atomics: whatever is added up has one order, that of model/kernels/moe.inc where it is said. Launchers enqueue on `stream`. */
+ * No atomics: every sum has one order, that of model/kernels/moe.inc unless said otherwise. Launchers enqueue
+ * on `stream`. */
 #ifndef MODEL_GPU_LAYERS_EXPERTS_H
 #define MODEL_GPU_LAYERS_EXPERTS_H
 
@@ -21,21 +25,22 @@
 extern "C" {
 #endif
 
-/* What a layer's router has decided; all on the device. */
+/* A layer router's decisions; all on the device. */
 typedef struct {
     size_t sequences, T, experts, top_k, cap; /* n, T, E, k up to MODEL_CHOICES */
     size_t first, here;                       /* experts of this rank: first .. first + here - 1 */
     size_t leaf_experts;                      /* of a leaf of the sum over experts */
     float *prob;                              /* [n][T,E] */
     float *share;                             /* [n][T,k] weights of the choices */
-    int32_t *choice; /* [n][T,k] experts, the most probable first, of equals the first */
+    /* [n][T,k] experts, the most probable first; of equals the one with the lower number */
+    int32_t *choice;
     int32_t *place;  /* [n][T,k] among the expert's slots of the sequence; -1: dropped */
     int32_t *owner;  /* [e][n][cap] choice t k + i that has the slot; -1: it is free */
-    int32_t *chosen; /* [n][E] how many chose the expert */
+    int32_t *chosen; /* [n][E] number of choices of the expert */
     float *mass;     /* [n][E] sum over positions of prob */
 } model_cuda_routing_t;
 
-/* prob holds logits and becomes probabilities; choice, share. Bits are the host's. */
+/* prob holds logits and becomes probabilities; writes choice and share. The bits are the host's. */
 gyre_status_t model_cuda_route(const model_cuda_routing_t *r, struct CUstream_st *stream);
 /* place, owner, chosen, mass of prob and choice. mass is added up by 256 threads, thread i from position i on in steps of 256, and these
  * in a tree. */

@@ -1,4 +1,5 @@
-/* model/gpu/layers/launch.h: for .cu files: launches a kernel template for the storage that a tensor has, and tells what went wrong. */
+/* model/gpu/layers/launch.h: for .cu files: launches a kernel template for the storage that a tensor has, and
+ * returns errors. */
 #ifndef MODEL_GPU_LAYERS_LAUNCH_H
 #define MODEL_GPU_LAYERS_LAUNCH_H
 

@@ -7,7 +7,7 @@ enum { THREADS = 256, ROWS = THREADS / MODEL_LANES };
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------ */
 
-/* The residual stream's row [channels] behind a branch, stored; returns this lane's element c. */
+/* The residual stream's row [channels] after a branch, stored; returns this lane's element c. */
 template <typename S>
 static __device__ __forceinline__ float residual_at(const model_cuda_norm_t &p, size_t row, size_t c)
 {
@@ -142,7 +142,7 @@ template <typename S> static __global__ void position_sums(const model_cuda_posi
             part_b[i][threadIdx.x] = part_b[i][threadIdx.x] + part_b[i + n][threadIdx.x];
         }
     }
-    if (threadIdx.y != 0 || c >= C) /* whoever wrote piece 0 last */
+    if (threadIdx.y != 0 || c >= C) /* the threads that wrote piece 0 last */
         return;
     if (p.x)
         p.sum_w[sequence * p.step_sum + c] = part_w[0][threadIdx.x];

@@ -1,8 +1,10 @@
-/* model/gpu/layers/norm.h: what stands between products on the GPU: the residual stream and its norms, and sums over positions.
+/* model/gpu/layers/norm.h: what lies between products on the GPU: the residual stream and its norms, and sums
+ * over positions.
  *
- * Rows are positions: [sequences][rows][channels]. Values are rounded where a tensor is stored (docs/precision.md); sums of a row run in
- * the host's 16 lanes, so that in fp32 every result here but the sums over positions has the bits of the .inc files of model/kernels.
- * Launchers enqueue on `stream` and return what the launch says. */
+ * Rows are positions: [sequences][rows][channels]. Values are rounded where a tensor is stored
+ * (docs/precision.md). Sums of a row run in the host's 16 lanes, so in fp32 every result here but the sums
+ * over positions has the bits of the .inc files of model/kernels. Launchers enqueue on `stream` and return
+ * the launch's status. */
 #ifndef MODEL_GPU_LAYERS_NORM_H
 #define MODEL_GPU_LAYERS_NORM_H
 
@@ -17,11 +19,12 @@ extern "C" {
 
 /* Dropout of a tensor with the host's numbers (model/kernels/dropout.inc). */
 typedef struct {
-    const uint32_t *keys; /* device, [sequences][4]: model_dropout_key of any place; NULL: no dropout */
-    uint32_t place;       /* 4 layer + site */
-    uint32_t below;       /* model_dropout_below */
-    float kept;           /* 1 / (1 - probability) */
-    size_t first;         /* element of a sequence's tensor at which its first row here begins */
+    /* device, [sequences][4]: model_dropout_key of any place; NULL: no dropout */
+    const uint32_t *keys;
+    uint32_t place; /* 4 layer + site */
+    uint32_t below; /* model_dropout_below */
+    float kept;     /* 1 / (1 - probability) */
+    size_t first;   /* element of a sequence's tensor at which its first row here begins */
 } model_cuda_dropout_t;
 
 /* out = alpha x + drop(sum + bias), and y = norm of it, or of x where there is no sum. One pass over the row brings out and its
@@ -34,7 +37,7 @@ typedef struct {
     const float *
         sum; /* [leaves][sequences][rows][channels], joined in the tree; NULL: no residual, out and bias are not used */
     size_t leaves;    /* a power of two, up to 64 */
-    const void *bias; /* [channels]; NULL: none */
+    const void *bias; /* [channels]; NULL: no bias */
     float alpha;
     model_cuda_dropout_t drop;
     void *out; /* [sequences][rows][channels]; may be x */
@@ -44,11 +47,11 @@ typedef struct {
     const void *w, *b;  /* [channels]; b only of MODEL_NORM_LAYER */
     float *mean, *rstd; /* [sequences][rows], kept for backward; mean only of MODEL_NORM_LAYER */
     float eps;
-    model_cuda_dropout_t drop_y; /* of y, behind the norm (an embedding's) */
+    model_cuda_dropout_t drop_y; /* of y, after the norm (an embedding's) */
 } model_cuda_norm_t;
 gyre_status_t model_cuda_norm(const model_cuda_norm_t *norm, struct CUstream_st *stream);
 
-/* out = base + the gradient of x behind y = norm(x), from that of y. */
+/* out = base + the gradient of x in y = norm(x), from that of y. */
 typedef struct {
     model_cuda_type_t type; /* of dy, x, w, base, out */
     size_t rows, channels;

@@ -1,9 +1,11 @@
-/* model/gpu/layers/scalar.h: for .cu files: elements of tensors in memory as float or bfloat16, the arithmetic of one number (the
- * host's source, model/kernels/scalar.inc), Philox, and sums over the 16 threads of a row.
+/* model/gpu/layers/scalar.h: for .cu files: elements of tensors in memory as float or bfloat16, the
+ * arithmetic of one number (the host's source, model/kernels/scalar.inc), Philox, and sums over the 16
+ * threads of a row.
  *
- * Storage S is float, or uint16_t for bfloat16; whatever is computed is float. Rounding is that of model/kernels/residual.inc: to
- * nearest, ties to even. In files that are compiled without contraction (--fmad=false, all but products and attention) a kernel whose
- * order of sums is the host's has the host's bits. */
+ * Storage S is float, or uint16_t for bfloat16; all arithmetic is in float. Rounding is that of
+ * model/kernels/residual.inc: to nearest, ties to even. In files that are compiled without contraction
+ * (--fmad=false, all but products and attention) a kernel whose order of sums is the host's has the host's
+ * bits. */
 #ifndef MODEL_GPU_LAYERS_SCALAR_H
 #define MODEL_GPU_LAYERS_SCALAR_H
 
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #include "base/device/kernel.h"
+#include "model/types.h"
 
 #define MODEL_SCALAR    static __device__ __forceinline__
 #define MODEL_REAL_BITS 32
@@ -42,7 +45,7 @@ static __device__ __forceinline__ void model_store(uint16_t *p, float x)
     *p = (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? u | 0x00400000u : r) >> 16);
 }
 
-/* x as it is once it has been stored. */
+/* The value of x once it has been stored. */
 static __device__ __forceinline__ float model_rounded(const float *, float x)
 {
     return x;
@@ -57,10 +60,10 @@ static __device__ __forceinline__ float model_rounded(const uint16_t *, float x)
 
 /* ---- activations ------------------------------------------------------------------------------------------------------ */
 
-/* act (model_act_t) is the same for all threads of a launch. */
+/* act (model_act_t) is the same for all threads of a launch. An activation without a case is a warning (-Wswitch). */
 static __device__ __forceinline__ float model_act(int act, float v)
 {
-    switch (act) {
+    switch ((model_act_t)act) {
     case MODEL_ACT_GELU_TANH:
         return gelu_tanh_f32(v);
     case MODEL_ACT_GELU_ERF:
@@ -69,14 +72,15 @@ static __device__ __forceinline__ float model_act(int act, float v)
         return gelu_fast_f32(v);
     case MODEL_ACT_RELU:
         return relu_f32(v);
-    default:
+    case MODEL_ACT_SILU:
         return silu_f32(v);
     }
+    return NAN; /* not an activation */
 }
 
 static __device__ __forceinline__ float model_act_slope(int act, float v)
 {
-    switch (act) {
+    switch ((model_act_t)act) {
     case MODEL_ACT_GELU_TANH:
         return gelu_tanh_slope_f32(v);
     case MODEL_ACT_GELU_ERF:
@@ -85,9 +89,10 @@ static __device__ __forceinline__ float model_act_slope(int act, float v)
         return gelu_fast_slope_f32(v);
     case MODEL_ACT_RELU:
         return relu_slope_f32(v);
-    default:
+    case MODEL_ACT_SILU:
         return silu_slope_f32(v);
     }
+    return NAN;
 }
 
 /* ---- dropout ---------------------------------------------------------------------------------------------------------- */
@@ -110,9 +115,10 @@ static __device__ __forceinline__ float model_drop(float x, const uint32_t *key,
 
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
 
-/* Kernels that reduce rows give each row 16 threads, half a warp: thread l takes elements l, l + 16, ..., and the 16 sums are
- * joined as join_lanes of model/kernels/math.inc joins its lanes. So the bits are the host's, loads are coalesced, and no thread
- * waits for another but in these shuffles. All 32 threads of a warp must come here. */
+/* Kernels that reduce rows give each row 16 threads, half a warp: thread l takes elements l, l + 16, ... The
+ * 16 sums are joined like the lanes in join_lanes of model/kernels/math.inc. So the bits are the host's,
+ * loads are coalesced, and no thread waits for another except in these shuffles. All 32 threads of a warp
+ * must call this. */
 #define MODEL_LANES 16
 
 static __device__ __forceinline__ float model_join_lanes(float x)

@@ -22,9 +22,10 @@ typedef struct {
     const int32_t *tokens; /* device, [sequences][T] */
     const void *wte;       /* rows first .. first + vocab - 1 of the table, [vocab, channels] */
     size_t first, vocab;
-    const void *wpe;  /* of position 0, [T, channels]; NULL: none */
-    const float *sum; /* [sequences][rows][channels] token embeddings, in the place of wte; NULL: look up */
-    void *out;        /* [sequences][rows][channels] */
+    const void *wpe; /* of position 0, [T, channels]; NULL: no position embedding */
+    /* [sequences][rows][channels] token embeddings, instead of wte; NULL: look up */
+    const float *sum;
+    void *out; /* [sequences][rows][channels] */
     model_cuda_dropout_t drop;
 } model_cuda_embed_t;
 /* out = drop(token + position). Without `sum` every token must be here. */
@@ -38,8 +39,9 @@ gyre_status_t model_cuda_embed_part(const model_cuda_embed_t *embed, float *part
 gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw, size_t first, size_t vocab,
                                     const void *d, const int32_t *tokens, const int32_t *chain, size_t T,
                                     size_t channels, float shrink, struct CUstream_st *stream);
-/* On the host: chain [T] of tokens [T]. With n the next position of the same token plus 1, or 0 behind the last, the first position of
- * each token has n, the others -1 - n. last [V]: -1 in every place, before and after. */
+/* On the host: fills chain [T] from tokens [T]. Let n be the next position of the same token plus 1, or 0
+ * after the last. The first position of each token has n, the others have -1 - n. last [V]: -1 in every
+ * place, before and after. */
 void model_cuda_chain(int32_t *chain, const int32_t *tokens, size_t T, int32_t *last);
 
 /* out [count] floats = d [terms][count] of `type`, terms >= 1, added one after another. */
@@ -53,14 +55,15 @@ typedef struct {
     size_t sequences, T;         /* positions in all: sequences T */
     size_t leaves, width, first; /* leaves here, vocabulary of each, the first leaf's number in the model */
     size_t ld;                   /* floats between rows of the logits */
-    size_t vocab;                /* tokens of the model: what lies behind is padding */
+    size_t vocab;                /* tokens of the model: later rows are padding */
     float *logits;               /* [leaves][sequences T][width], rows ld >= width apart */
     float *leaf; /* [2][leaves][sequences T]: largest logit of a leaf, and sum of e^(logit - that) */
     float *max;  /* [sequences T] */
     float *pair; /* [2][sequences T]: sum over the vocabulary of e^(logit - max); the target's logit */
     const int32_t *targets; /* device, [sequences][T] */
-    const uint32_t *prefix; /* device, [sequences]: positions before it are not learned; NULL: none */
-    double *loss;           /* device, [sequences] */
+    /* device, [sequences]: positions before it are not learned; NULL: all are learned */
+    const uint32_t *prefix;
+    double *loss; /* device, [sequences] */
 } model_cuda_loss_t;
 /* leaf, and max over the leaves here, which the group takes the maximum of. One pass over the logits. */
 gyre_status_t model_cuda_loss_max(const model_cuda_loss_t *loss, struct CUstream_st *stream);

@@ -1,5 +1,5 @@
-/* model/gpu/products/internal.h: what the kernels of matmul.cu and model/gpu/attention/mma.cu offer to matmul.c and model/gpu/attention/launch.c, which check arguments and
- * choose the backend. */
+/* model/gpu/products/internal.h: the kernels of matmul.cu and model/gpu/attention/mma.cu, for matmul.c and
+ * model/gpu/attention/launch.c, which check arguments and choose the backend. */
 #ifndef MODEL_GPU_PRODUCTS_INTERNAL_H
 #define MODEL_GPU_PRODUCTS_INTERNAL_H
 
@@ -17,8 +17,8 @@ typedef enum { MODEL_CUDA_TILE_SMALL, MODEL_CUDA_TILE_LARGE } model_cuda_tile_t;
 /* Computes a product with our own kernels. All extents fit in int; batch is at least 1; K may be 0. */
 cudaError_t model_cuda_product_launch(const model_cuda_product_t *product, const void *A, const void *B,
                                       void *D, model_cuda_tile_t tile, cudaStream_t stream);
-/* The epilogue by itself, where the product's backend has none of the kind: D holds v (ACT: v + bias lies in `from`, which may be D
- * or pre) and becomes act(from) or D act'(pre). */
+/* The epilogue by itself, for a product whose backend has no such epilogue: D holds v (ACT: v + bias lies in
+ * `from`, which may be D or pre) and becomes act(from) or D act'(pre). */
 cudaError_t model_cuda_epilogue_launch(const model_cuda_product_t *product, const void *from, size_t ldfrom,
                                        size_t step_from, void *D, cudaStream_t stream);
 /* partial [batch][blocks][N], blocks = ceil(M / MODEL_CUDA_SUM_ROWS). */

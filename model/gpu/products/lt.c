@@ -1,14 +1,16 @@
 /* model/gpu/products/lt.c: cuBLASLt by dlopen.
  *
- * Row-major D = op(A) op(B) is column-major D' = op(B)' op(A)' on the same memory, so the library's "A" is our B and its M our N.
+ * Row-major D = op(A) op(B) is column-major D' = op(B)' op(A)' on the same memory: the library's "A" is
+ * Gyre's B and the library's M is Gyre's N.
  *
- * Bits must be the same in every layout of a run, where a product of a shape may come alone or in a batch of leaves: so an
- * algorithm is asked for once per shape, without the batch, and then used for all. Taken is the library's first proposal that
- * neither splits K nor reduces between blocks: what is left adds up in an order that the algorithm fixes. The library's proposals depend
- * on its version and the GPU's kind, which ranks of a run share.
+ * Bits must be the same in every layout of a run. A product of a shape may come alone or in a batch of
+ * leaves. So the library is asked for an algorithm once per shape, without the batch, and that algorithm
+ * serves both. It is the library's first proposal that neither splits K nor reduces between blocks: the
+ * algorithm then fixes the order of sums. The library's proposals depend on its version and the GPU's kind,
+ * which ranks of a run share.
  *
- * Fused are bias, and, in bf16, bias with the tanh form of GELU (the library's GELU), with the pre-activation stored, and its backward.
- * Other activations are applied by our kernel behind the product. */
+ * Fused are bias, and, in bf16, bias with the tanh form of GELU (the library's GELU), with the pre-activation
+ * stored, and its backward. Other activations are applied by Gyre's kernel after the product. */
 #include "model/gpu/products/lt.h"
 
 #if defined(GYRE_CUDA) && !__has_include(<cublasLt.h>) /* a toolkit without the library's headers */
@@ -32,7 +34,7 @@ gyre_status_t model_cuda_lt_create(model_cuda_lt_t **lt, char *told, size_t byte
 
 void model_cuda_lt_destroy(model_cuda_lt_t *lt)
 {
-    (void)lt; /* there are none */
+    (void)lt; /* no library in this build */
 }
 
 gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product_t *product, const void *A,
@@ -75,7 +77,7 @@ typedef struct {
 
 typedef struct {
     shape_t shape;
-    int used, found; /* found 0: the library has none for this shape */
+    int used, found; /* found 0: the library has no algorithm for this shape */
     size_t batch;    /* of `a`, `b`, `d` */
     size_t step_a, step_b, step_d;
     cublasLtMatmulDesc_t desc;
@@ -465,7 +467,8 @@ static gyre_status_t whole(model_cuda_lt_t *lt, const model_cuda_product_t *p, c
     shape.align_d = alignment(D, p->step_d, out);
     shape.align_bias = biased ? alignment(bias, p->step_bias, out) : 0;
     shape.align_pre = kept ? alignment(pre, p->step_pre, out) : 0;
-    /* A leaf alone was asked about as one of a batch, steps and all, so that both get one algorithm. From here on they say nothing. */
+    /* The question was about a leaf of a batch, steps and all, so that both get one algorithm. From here on
+     * the steps have no effect. */
     model_cuda_product_t alone = *p;
     if (p->batch == 1) {
         alone.step_a = alone.step_b = alone.step_d = alone.step_bias = alone.step_pre = 0;
@@ -526,7 +529,8 @@ gyre_status_t model_cuda_lt_matmul(model_cuda_lt_t *lt, const model_cuda_product
             product->epilogue == MODEL_CUDA_BIAS)
             return status;
     }
-    /* The product by the library, its activation by us. In between, act's argument lies where it is kept, if it is. */
+    /* The product by the library, its activation by Gyre's kernel. In between, act's argument lies where it
+     * is kept, if it is. */
     model_cuda_product_t bare = *product;
     void *between = D;
     bare.epilogue = MODEL_CUDA_PLAIN;

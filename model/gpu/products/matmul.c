@@ -1,4 +1,5 @@
-/* model/gpu/products/matmul.c: checks products and hands them to cuBLASLt (lt.c) or to our own kernels (matmul.cu). */
+/* model/gpu/products/matmul.c: checks products and passes them to cuBLASLt (lt.c) or to Gyre's own kernels
+ * (matmul.cu). */
 #include "model/gpu/products/matmul.h"
 
 #ifdef GYRE_CUDA
@@ -25,7 +26,7 @@ struct model_cuda_matmul_handle {
 
 static gyre_status_t failed(cudaError_t rc, const char *what)
 {
-    cudaGetLastError(); /* the runtime keeps the error; this call has told it */
+    cudaGetLastError(); /* clears the runtime's error, which this call returns */
     return gyre_fail(rc == cudaErrorMemoryAllocation ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM, "%s: %s", what,
                      cudaGetErrorString(rc));
 }
@@ -61,7 +62,7 @@ void model_cuda_matmul_destroy(model_cuda_matmul_t *matmul)
         return;
     model_cuda_lt_destroy(matmul->lt);
     if (matmul->workspace)
-        cudaFree(matmul->workspace); /* allocated by us and idle: nothing to tell */
+        cudaFree(matmul->workspace); /* allocated here and idle: no error to report */
     free(matmul);
 }
 
@@ -120,7 +121,8 @@ gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_pr
         if (status != GYRE_OK || matmul->by != MODEL_CUDA_BY_US)
             return status;
     }
-    if (p.batch == 1) /* only now: the library's choice must not tell a matrix alone from one in a batch */
+    /* only now: the library's choice must be the same for a matrix alone and for one in a batch */
+    if (p.batch == 1)
         p.step_a = p.step_b = p.step_d = p.step_bias = p.step_pre = 0;
     matmul->by = MODEL_CUDA_BY_US;
     cudaError_t rc = model_cuda_product_launch(&p, A, B, D, tile_for(matmul, &p), stream);

@@ -1,11 +1,12 @@
-/* model/gpu/products/matmul.cu: products of matrices where no cuBLASLt is: bf16 on tensor cores, fp32 on the ordinary units.
+/* model/gpu/products/matmul.cu: products of matrices without cuBLASLt: bf16 on tensor cores, fp32 on the
+ * ordinary units.
  *
- * The scheme is CUTLASS's (Kerr, Merrill, Demouth, Tran 2017, "CUTLASS: fast linear algebra in CUDA C++"): a block computes a tile of
- * D, pieces of A and B of 32 (bf16) or 16 (fp32) of K's elements wander through shared memory, several under way, and each
- * warp has a part of the tile in registers. Every element of D is one sum over K from the first piece to the last, whatever tile it
- * lies in; padding adds zeros at the end. So bits depend neither on M, N and the batch nor on the tile's size.
- * The tile then goes through shared memory so that the epilogue works on rows of eight elements, of which a thread writes 16 or 32
- * bytes at once.
+ * The scheme is CUTLASS's (Kerr, Merrill, Demouth, Tran 2017, "CUTLASS: fast linear algebra in CUDA C++"). A
+ * block computes a tile of D. Pieces of A and B of 32 (bf16) or 16 (fp32) of K's elements pass through shared
+ * memory, several under way. Each warp has a part of the tile in registers. Every element of D is one sum
+ * over K from the first piece to the last, in any tile; padding adds zeros at the end. So bits depend neither
+ * on M, N and the batch nor on the tile's size. The tile then goes through shared memory: the epilogue works
+ * on rows of eight elements, and a thread writes 16 or 32 bytes at once.
  *
  * nvcc 13.0, sm_90, registers per thread, no spills: see docs/gpu.md. */
 #include "base/device/kernel.h"
@@ -268,11 +269,12 @@ __global__ void __launch_bounds__(128, BM == 128 ? 2 : 4) product_bf16(const __g
             feed_a.load(piece_a + s * PIECE_A);
             feed_b.load(piece_b + s * PIECE_B);
         }
-        gyre_cp_async_commit(); /* also an empty group: the count of groups tells how far the pieces are */
+        gyre_cp_async_commit(); /* also an empty group: the count of groups shows how far the pieces are */
     }
     for (int piece = 0; piece < pieces; piece++) {
         gyre_cp_async_wait<STAGES - 2>();
-        __syncthreads(); /* everybody's part of this piece is there, and nobody reads the one before any longer */
+        /* all threads' parts of this piece are there, and no thread reads the one before any longer */
+        __syncthreads();
         if (piece + STAGES - 1 < pieces) {
             int s = (piece + STAGES - 1) % STAGES;
             feed_a.load(piece_a + s * PIECE_A);

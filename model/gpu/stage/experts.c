@@ -1,9 +1,11 @@
-/* model/gpu/stage/experts.c: a mixture of experts in the MLP's place (model/network/stage/moe.inc), on the GPU.
+/* model/gpu/stage/experts.c: a mixture of experts instead of the MLP (model/network/stage/moe.inc), on the
+ * GPU.
  *
- * Experts are leaves: each rank of the tensor-parallel group owns E / t of them. Here every rank has all positions in front of an MLP,
- * with sequence parallelism, too, where they have been gathered; so each routes all of them, alike, takes the rows of its own
- * experts, and what comes out is a sum over leaves like that of any row-parallel product. Sending rows to their owners, as the CPU does with
- * sequence parallelism, would need counts on the host, or as much padding as gathering costs. */
+ * Experts are leaves: each rank of the tensor-parallel group owns E / t of them. Every rank has all positions
+ * before an MLP, with sequence parallelism, too, after a gather. So each rank routes all of them, alike, and
+ * takes the rows of its own experts. The result is a sum over leaves like that of any row-parallel product.
+ * Sending rows to their owners, as the CPU does with sequence parallelism, would need counts on the host, or
+ * as much padding as gathering costs. */
 #ifdef GYRE_CUDA
 #include <gyre/cuda.h>
 
@@ -209,7 +211,9 @@ void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j)
     }
 }
 
-/* ---- what is told ---------------------------------------------------------------------------------------------------------- */
+/* ---- statistics
+ *
+ * ----------------------------------------------------------------------------------------------------------- */
 
 void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out)
 {

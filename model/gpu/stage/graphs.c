@@ -1,12 +1,15 @@
-/* model/gpu/stage/graphs.c: a stage's work between two calls of its store, launched as CUDA graphs (model/gpu/graphs.h).
+/* model/gpu/stage/graphs.c: a stage's work between two calls of its store, launched as CUDA graphs
+ * (model/gpu/graphs.h).
  *
- * A segment is a layer forward, a layer backward, one of the gradients of a layer's weights, or the same of embedding and head. What
- * the store does in between (waiting for gathers, starting reductions, joining gradients) stays as it is, and so do events, copies
- * of other streams and what goes to the host. The key is the segment with the pointers that it got; tokens, dropout's keys and step
- * numbers lie in device memory. ZeRO 3's buffers go round, and each has its graph.
+ * A segment is a layer forward, a layer backward, one of the gradients of a layer's weights, or the same of
+ * embedding and head. Not in graphs: what the store does in between (waiting for gathers, starting
+ * reductions, joining gradients), events, copies of other streams and copies to the host. The key is the
+ * segment with its pointers. Tokens, dropout's keys and step numbers lie in device memory. ZeRO 3's buffers
+ * take turns, and each has its graph.
  *
- * Whether segments with collectives of the tensor-parallel group are captured is the same on all its ranks: their keys come again in the same
- * order everywhere, and they have a table of their own, on which nothing else acts that could differ. */
+ * All ranks of the tensor-parallel group agree on whether a segment with collectives is captured. Their keys
+ * come again in the same order everywhere, and they have a table of their own, on which nothing acts that
+ * could differ. */
 #ifdef GYRE_CUDA
 #include <string.h>
 
@@ -176,7 +179,7 @@ static gyre_status_t enqueue_job(void *user)
     return s->status;
 }
 
-/* Of the weights, those that the segment reads may be all: whichever it does not, it got together with the others. */
+/* 1 if the segment reads weights: it may read all acquired weights, since it gets them together. */
 static int reads_weights(const stage_t *s, const segment_t *g)
 {
     if (g->kind == SEGMENT_EMBED_BACKWARD)

@@ -1,13 +1,16 @@
-/* model/gpu/stage/internal.h: the inside of a stage on the GPU, shared by the files of this folder: passes.c its calls and the order of units,
- * memory.c creation and memory, offload.c what waits on the host, steps.c single steps (products, collectives, norms),
- * layer.c a layer, experts.c its experts, ends.c embedding and head, graphs.c their launches as CUDA graphs.
+/* model/gpu/stage/internal.h: the fields of a stage on the GPU, shared by the files of this folder: passes.c
+ * its calls and the order of units, memory.c creation and memory, offload.c what waits on the host, steps.c
+ * single steps (products, collectives, norms), layer.c a layer, experts.c its experts, ends.c embedding and
+ * head, graphs.c their launches as CUDA graphs.
  *
- * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C hidden, g leaves on this
- * rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f where it is
- * gated), v rows of the vocabulary; E experts, e of them here, with cap slots each for a sequence, k choices of a position. "S": of
- * the stage's storage. A row is a position of a sequence: [n][T], or [n][R].
+ * Shapes: n sequences of T positions, R of each on this rank (T, or T / t with sequence parallelism), C
+ * hidden, g leaves on this rank; of one leaf: h heads, kv of keys and values, D channels per head, q = (h + 2
+ * kv) D, f channels of the MLP (f' = 2 f if it is gated), v rows of the vocabulary; E experts, e of them
+ * here, with cap slots each for a sequence, k choices of a position. "S": of the stage's storage. A row is a
+ * position of a sequence: [n][T], or [n][R].
  *
- * What goes wrong is kept in stage->status: the first error of a call ends what follows, so that steps read like the model. */
+ * Errors are kept in stage->status. After the first error of a call the further steps do nothing, so steps
+ * read like the model. */
 #ifndef MODEL_GPU_STAGE_INTERNAL_H
 #define MODEL_GPU_STAGE_INTERNAL_H
 
@@ -27,7 +30,8 @@ enum { SITE_EMBED, SITE_ATTENTION, SITE_MLP, SITE_WEIGHTS };
 /* Rows of `sums`, in the order of the parameter table. */
 enum { SUM_MLP_PROJ_B, SUM_LN2_W, SUM_LN2_B, SUM_ATTN_PROJ_B, SUM_LN1_W, SUM_LN1_B, MODEL_SUMS };
 
-/* Activations of one layer, kept from forward to backward; what recomputation makes again lies in memory that all share. */
+/* Activations of one layer, kept from forward to backward. What recomputation makes again lies in memory that
+ * all layers share. */
 typedef struct {
     void *x;                              /* S [n][R,C] the residual stream that enters the layer */
     float *mean1, *rstd1, *mean2, *rstd2; /* [n][R] */
@@ -37,9 +41,10 @@ typedef struct {
     void *attn;                           /* S [g][n][T,h D] */
     void *x2;                             /* S [n][R,C] residual stream between attention and MLP */
     void *ln2;                            /* S [n][T,C] */
-    void *fc;                             /* S [g][n][T,f'] in front of the activation */
-    void *act;                            /* S [g][n][T,f] behind it */
-    /* a mixture of experts (model/gpu/layers/experts.h), in the place of fc and act of all leaves: fc S [e][n][cap,F'], act S [e][n][cap,F] */
+    void *fc;                             /* S [g][n][T,f'] before the activation */
+    void *act;                            /* S [g][n][T,f] after it */
+    /* a mixture of experts (model/gpu/layers/experts.h), instead of fc and act of all leaves: fc S
+     * [e][n][cap,F'], act S [e][n][cap,F] */
     float *prob, *share;             /* [n][T,E], [n][T,k] */
     int32_t *choice, *place, *owner; /* [n][T,k] twice, [e][n][cap] */
     int32_t *chosen;                 /* [n][E] in slot->chosen */
@@ -49,7 +54,9 @@ typedef struct {
 
     /* gradients that the products with weights' gradients need; with config.split each slot has its own */
     void *d_proj,
-        *d_out; /* S [n][T,C] of the outputs of the MLP and of attention; NULL: what was passed on is not changed */
+        /* S [n][T,C] of the outputs of the MLP and of attention; NULL: the gradient that came in is not
+         * changed */
+        *d_out;
     void *d_fc; /* S [g][n][T,f'], or as fc */
     void *d_ye,
         *d_router; /* S [e][n][cap,C], S [n][T][parts][E] of experts' outputs, of the router's logits */
@@ -63,7 +70,7 @@ enum {
         16 /* floats: rows of odd vocabularies (GPT-2's 50257) begin where products load 16 bytes at a time */
 };
 
-/* What a forward gives to the GPU in one copy. */
+/* The input of a forward, copied to the GPU in one piece. */
 typedef struct {
     int32_t *tokens, *targets, *chain, *positions; /* [n][T] */
     uint32_t *prefix, *keys; /* [n], [n][4] of residual dropout; its last words are not read */
@@ -75,12 +82,13 @@ typedef struct {
     size_t n;            /* sequences */
     int evaluate, moved; /* no dropout; some positions are not 0 .. T - 1 */
     enum { SLOT_EMPTY, SLOT_FORWARD, SLOT_BACKWARD } state;
-    void *away;         /* pinned: S [layers][n][R,C], the layers' x; NULL: they stay on the GPU */
-    void *host;         /* pinned: what `device` gets */
+    /* pinned: S [layers][n][R,C], the layers' x; NULL: they stay on the GPU */
+    void *away;
+    void *host;         /* pinned: the source of `device` */
     input_t in, device; /* the same places in both */
-    cudaEvent_t read;   /* the copy is over */
+    cudaEvent_t read;   /* recorded after the copy */
     /* with head */
-    void *x_out;          /* S [n][R,C] the residual stream behind the last layer */
+    void *x_out;          /* S [n][R,C] the residual stream after the last layer */
     void *lnf;            /* S [n][T,C] */
     float *meanf, *rstdf; /* [n][R] */
     float *
@@ -89,7 +97,7 @@ typedef struct {
     float *sums_head;  /* [n][2][C] */
     /* with embedding */
     void *d_embed;        /* S [n][T,C] gradient of the embedding's sum */
-    void *x_embed;        /* S [n][R,C] with embed_norm: the sum in front of its norm */
+    void *x_embed;        /* S [n][R,C] with embed_norm: the sum before its norm */
     float *meane, *rstde; /* [n][R] */
     float *sums_embed;    /* [n][2][C] */
     float *d_wqe;         /* [n][T,C] with the top layer, if its queries are an embedding of their own */
@@ -108,7 +116,7 @@ typedef struct {
     struct CUstream_st *stream; /* that they are copied on */
     cudaEvent_t saved[2];       /* ring[i] is on the host */
     cudaEvent_t fetched[2];     /* ring[i] is back */
-    cudaEvent_t edge;           /* how far the stage's stream was when a copy was asked for */
+    cudaEvent_t edge;           /* the stage's stream at the time of the request for a copy */
 } offload_t;
 
 /* Device memory: measured first (base NULL), then taken in one piece. */
@@ -145,12 +153,12 @@ struct model_cuda_stage {
     int32_t *last;      /* host, [V]: of model_cuda_chain */
 
     const void *weight[MODEL_KINDS]; /* of the rows that are acquired now */
-    float *grad[MODEL_KINDS];        /* where their gradients go, for config.grad_sequences */
+    float *grad[MODEL_KINDS];        /* destination of their gradients, for config.grad_sequences */
 
     /* workspace */
     float *part;  /* [g][n][T,C] leaves of a sum */
-    float *whole; /* [n][T,C] what the group reduces; NULL: alone */
-    float *shard; /* [n][R,C] behind it, with sequence parallelism */
+    float *whole; /* [n][T,C] what the group reduces; NULL: no group */
+    float *shard; /* [n][R,C] the result, with sequence parallelism */
     void *d_norm; /* S [n][R,C] gradient of a norm's output */
     void *d_x[2]; /* S [n][R,C] gradients of the residual stream between layers, by turns */
     void *mid[2]; /* S [n][R,C] the same within a layer */
@@ -165,7 +173,8 @@ struct model_cuda_stage {
     float *d_share;                    /* [n][T,k] of the weights of choices */
     void *d_xe;                        /* S [e][n][cap,C] */
     model_routed_t *routed;            /* [n][layers] */
-    float *rows;                       /* [G][LOGIT_ROWS,logit_ld] of logits that are gathered; NULL: alone */
+    /* [G][LOGIT_ROWS,logit_ld] of logits that are gathered; NULL: no group */
+    float *rows;
 };
 typedef model_cuda_stage_t stage_t;
 
@@ -180,11 +189,11 @@ static inline void *stage_at(const stage_t *s, const void *tensor, size_t i)
 
 /* ---- steps.c: each does nothing once stage->status is an error ---- */
 void stage_keep(stage_t *s, gyre_status_t status);
-/* A call of the runtime: `what` it was to do. */
+/* Checks a call of the runtime; `what`: the call's purpose, for the error. */
 void stage_call(stage_t *s, cudaError_t rc, const char *what);
 void stage_copy(stage_t *s, void *to, const void *from, size_t bytes);
 
-/* Where this rank's positions begin in a tensor [n][T,C]. */
+/* The address of this rank's positions in a tensor [n][T,C]. */
 void *stage_own(const stage_t *s, void *whole);
 /* Completes whole S [n][T,C], in which each rank has filled its own positions. */
 void stage_gather(stage_t *s, size_t n, void *whole);
@@ -195,8 +204,8 @@ const float *stage_reduce(stage_t *s, size_t n);
 /* sums [count] of this rank's positions become those of all. */
 void stage_complete(stage_t *s, float *sums, size_t count);
 
-/* Column-parallel: y S [g][n][T,width] = x S [n][T,C] w [g][C,width] + bias [g][width], which may be NULL. With `act` y is the
- * activation of that, and what is in front of it goes to `pre`. */
+/* Column-parallel: y S [g][n][T,width] = x S [n][T,C] w [g][C,width] + bias [g][width], which may be NULL.
+ * With `act` y is the activation of that, and `pre` gets the activation's input. */
 void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, const void *bias,
                    size_t width, int act, void *pre);
 /* dw [g][C,width] = x^T dy of the sequences that have one gradient, k of them, from sequence j on; db [g][width], which may be NULL. */
@@ -215,7 +224,7 @@ typedef struct {
     int trans;
     int everywhere; /* 1: every rank gets all positions, with sequence parallelism, too */
 } join_t;
-/* The sum of this rank's positions, as fp32 parts [leaves][n][R,C] that whoever reads them joins. */
+/* The sum of this rank's positions, as fp32 parts [leaves][n][R,C] that the reader joins. */
 const float *stage_sum(stage_t *s, size_t n, const join_t *join, size_t *leaves);
 /* The same, joined and rounded to `out` S [n][R,C]. */
 void stage_sum_to(stage_t *s, size_t n, const join_t *join, void *out);
@@ -224,7 +233,8 @@ model_cuda_dropout_t stage_dropout(const stage_t *s, const slot_t *slot, size_t 
 /* y = norm(x S [n][R,C]), sequences of y step_y apart. */
 void stage_norm(stage_t *s, size_t n, void *y, size_t step_y, float *mean, float *rstd, const void *x,
                 const void *w, const void *b);
-/* out = base + what goes through the norm; sums of the gain's and bias's gradients to rows row_w and row_b of sums [n][rows][C]. */
+/* out = base + the gradient through the norm; sums of the gain's and bias's gradients to rows row_w and row_b
+ * of sums [n][rows][C]. */
 void stage_norm_back(stage_t *s, size_t n, void *out, const void *base, float *sums, size_t rows,
                      size_t row_w, size_t row_b, const void *dy, const void *x, const void *w,
                      const float *mean, const float *rstd);
@@ -237,15 +247,17 @@ const void *stage_branch_back(stage_t *s, const slot_t *slot, void *into, const 
 /* ---- offload.c: all but create do nothing without config.offload ---- */
 gyre_status_t stage_offload_create(stage_t *s);
 void stage_offload_destroy(stage_t *s);
-/* Before the x of layer l is written: what was in its place is on the host. Nothing beyond the last layer. */
+/* Before the x of layer l is written: waits until the x that had its place is on the host. Beyond the last
+ * layer: does nothing. */
 void stage_offload_room(stage_t *s, size_t l);
-/* The x of layer l is there: it goes to the host beside what follows. */
+/* The x of layer l is complete: copies it to the host, while later work runs. */
 void stage_offload_save(stage_t *s, const slot_t *slot, size_t l);
-/* The x of layer l is there again, and that of the layer below is on its way. In backward, from the last layer down. */
+/* Waits for the x of layer l and starts the copy of the x of the layer below. In backward, from the last
+ * layer down. */
 void stage_offload_bring(stage_t *s, const slot_t *slot, size_t l);
 
 /* ---- graphs.c ---- */
-/* What is enqueued on the stage's stream between two calls of the store. */
+/* Work that is enqueued on the stage's stream between two calls of the store. */
 typedef enum {
     SEGMENT_EMBED_FORWARD,
     SEGMENT_LAYER_FORWARD,
@@ -253,18 +265,18 @@ typedef enum {
     SEGMENT_HEAD_BACKWARD,
     SEGMENT_LAYER_BACKWARD,
     SEGMENT_EMBED_BACKWARD,
-    SEGMENT_HEAD_WEIGHTS, /* these are of one gradient */
+    SEGMENT_HEAD_WEIGHTS, /* of the sequences with one gradient */
     SEGMENT_LAYER_WEIGHTS,
     SEGMENT_EMBED_WEIGHTS
 } segment_kind_t;
 typedef struct {
     segment_kind_t kind;
     slot_t *slot;
-    size_t at;      /* of a layer: which */
+    size_t at;      /* of a layer: its number */
     size_t j;       /* of WEIGHTS: the first sequence of the gradient */
     const void *in; /* of LAYER_BACKWARD: the gradient of the layer's output */
-    void *
-        out; /* where its result goes, if it is not the slot's own; of EMBED_BACKWARD what is used up on the way there */
+    /* destination of the result, if it is not the slot's own; of EMBED_BACKWARD: scratch */
+    void *out;
     float scale; /* of HEAD_BACKWARD */
 } segment_t;
 /* Enqueues it, by a graph if there is one. */
@@ -274,7 +286,7 @@ void stage_graphs_destroy(stage_t *s);
 
 /* ---- layer.c ---- */
 void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out);
-/* d_x: the gradient of the layer's output; d_in: of its input. Neither is the other. */
+/* d_x: the gradient of the layer's output; d_in: of its input. They are different tensors. */
 void stage_layer_backward(stage_t *s, const slot_t *slot, size_t l, const void *d_x, void *d_in);
 /* The gradients of the weights of config.grad_sequences sequences, the first of which is j, into stage->grad; d_x as above. */
 void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j);
@@ -282,15 +294,15 @@ void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j);
 int stage_is_top_query(const stage_t *s, size_t l);
 
 /* ---- experts.c: of n sequences ---- */
-/* Routes a->ln2, and everything up to the experts' outputs: what backward needs. */
+/* Routes a->ln2 and computes everything up to the experts' outputs: what backward needs. */
 void stage_experts_inner(stage_t *s, size_t n, const layer_t *a);
 /* The weighted sum of this rank's positions [n][R,C]. */
 const float *stage_experts_sum(stage_t *s, size_t n, const layer_t *a);
-/* s->d_norm: the gradient of the experts' input, from dy S [n][T,C], that of the sum. */
+/* Writes s->d_norm, the gradient of the experts' input, from dy S [n][T,C], that of the sum. */
 void stage_experts_backward(stage_t *s, size_t n, const layer_t *a, const void *dy);
 /* Gradients of experts and router, as stage_layer_weights. */
 void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j);
-/* out [n][layers], of a slot behind its forward. */
+/* out [n][layers]: the statistics of a slot after its forward. */
 void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out);
 
 /* ---- ends.c; weights as those of a layer ---- */

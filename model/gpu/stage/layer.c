@@ -111,7 +111,8 @@ static void queries_keys_values(stage_t *s, const slot_t *slot, const layer_t *a
 
 /* ---- forward --------------------------------------------------------------------------------------------------------- */
 
-/* out = alpha x + dropout(the branch's sum (NULL: the experts') + bias), and with y the norm behind it; sequences of x step_x, of y step_y apart. */
+/* out = alpha x + dropout(the branch's sum (NULL: the experts') + bias), and with y the norm after it;
+ * sequences of x step_x, of y step_y apart. */
 static void residual(stage_t *s, const slot_t *slot, size_t l, unsigned site, const join_t *branch,
                      const void *bias, model_cuda_norm_t p)
 {
@@ -358,7 +359,7 @@ static void attention_backward(stage_t *s, const slot_t *slot, const layer_t *a,
     stage_sum_to(s, n, &join, s->d_norm);
 }
 
-/* d_in = s->d_norm behind the norm with these gradients, added to `base`. */
+/* d_in = the gradient s->d_norm through the norm, added to `base`. */
 static void through_norm(stage_t *s, const slot_t *slot, const layer_t *a, int second, void *d_in,
                          const void *base, const void *dy, const void *x)
 {

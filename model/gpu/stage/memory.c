@@ -1,4 +1,5 @@
-/* model/gpu/stage/memory.c: a stage's creation on the GPU: what it can do, where its rows stand, and its memory. */
+/* model/gpu/stage/memory.c: a stage's creation on the GPU: the supported features, the places of its rows,
+ * and its memory. */
 #ifdef GYRE_CUDA
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static void take_layer(stage_t *s, layer_t *a, int mine)
         TAKE(!full || post, mean2, f4, B, R, 1);
     }
     TAKE(!full, rstd1, f4, B, R, 1);
-    TAKE(!full || post, rstd2, f4, B, R, 1); /* what stands behind the MLP is not made again */
+    TAKE(!full || post, rstd2, f4, B, R, 1); /* the norm after the MLP is not computed again */
     if (post)
         TAKE(1, post, s->size, B, R, C);
     TAKE(!full || split, ln1, s->size, B, T, C);
@@ -225,13 +226,14 @@ static void take_all(stage_t *s)
         take_slot(s, &s->slot[i], &shared, &work);
 }
 
-/* The largest of them has a few products of extents below 2^20 each, of which two may not overflow; three could. */
+/* The largest of them has a few products of extents below 2^20 each: two factors do not overflow, three
+ * could. */
 static int fits(const stage_t *s)
 {
     size_t wide =
                base_max_size(base_max_size(s->logit_ld, s->leaf_fc), base_max_size(s->leaf_qkv, s->c.hidden)),
            n;
-    if (s->c.experts > 0) { /* of which slots are numbered by int32_t, and choices of a sequence */
+    if (s->c.experts > 0) { /* int32_t numbers the slots and a sequence's choices */
         wide = base_max_size(wide, base_max_size(2 * s->c.ffn, s->c.experts));
         if (!base_mul(s->config.together * s->experts_here, s->cap, &n) || n > INT32_MAX ||
             s->c.seq * s->c.top_k > INT32_MAX)
@@ -421,7 +423,7 @@ void model_cuda_stage_destroy(model_cuda_stage_t *s)
 {
     if (!s)
         return;
-    cudaStreamSynchronize(s->stream); /* an error here was told where it came up, or is nobody's any more */
+    cudaStreamSynchronize(s->stream); /* an error here was returned earlier, or has no effect any more */
     stage_graphs_destroy(s);
     stage_offload_destroy(s);
     model_cuda_matmul_destroy(s->matmul);

@@ -1,10 +1,11 @@
 /* model/gpu/stage/offload.c: activations that wait in host memory.
  *
- * With full recomputation a slot keeps one tensor per layer, its input x. Offloaded, the GPU has two of them for the whole stage, in
- * turns: while layer l computes, its x goes to pinned memory of the host; in backward the x of the layer below comes while a
- * layer is made again and differentiated (Rajbhandari et al. 2021; Megatron's and DeepSpeed's CPU checkpointing). A copy moves R C
- * elements while the layer makes at least 24 R C^2 operations with them: by that, on an H100 at half of its bf16 peak behind 50 GB/s of
- * PCIe, it is hidden from C = 1024 or so on (not measured). Bits do not change. */
+ * With full recomputation a slot keeps one tensor per layer, its input x. With offloading the GPU has two of
+ * them for the whole stage, which take turns. While layer l computes, its x goes to pinned memory of the
+ * host. In backward the x of the layer below comes while a layer is computed again and differentiated
+ * (Rajbhandari et al. 2021; Megatron's and DeepSpeed's CPU checkpointing). A copy moves R C elements while
+ * the layer makes at least 24 R C^2 operations with them. By that, on an H100 at half of its bf16 peak with
+ * 50 GB/s of PCIe, the copy is hidden from C = 1024 or so on (*estimate*). Bits do not change. */
 #ifdef GYRE_CUDA
 #include "base/error.h"
 #include "model/gpu/stage/internal.h"
@@ -62,7 +63,8 @@ void stage_offload_room(stage_t *s, size_t l)
         stage_call(s, cudaStreamWaitEvent(s->stream, s->offload.saved[l % 2], 0), "waiting for an offload");
 }
 
-/* A copy on the offload's stream, behind what the stage's stream was given so far; `done` is recorded behind it. */
+/* Enqueues a copy on the offload's stream, after the work that the stage's stream has so far; `done` is
+ * recorded after the copy. */
 static void move(stage_t *s, void *to, const void *from, size_t bytes, cudaEvent_t done)
 {
     offload_t *o = &s->offload;
@@ -96,7 +98,7 @@ void stage_offload_bring(stage_t *s, const slot_t *slot, size_t l)
     if (s->status == GYRE_OK)
         stage_call(s, cudaStreamWaitEvent(s->stream, s->offload.fetched[l % 2], 0),
                    "waiting for activations");
-    if (l > 0) /* its place was the layer's above, whose work stands in the stage's stream by now */
+    if (l > 0) /* it takes the place of the layer above, whose work is in the stage's stream by now */
         fetch(s, slot, l - 1);
 }
 #else

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "model/gpu/stage/internal.h"
 
-/* What comes behind the last. */
+/* After the last unit. */
 static const unit_t nothing = {0, 0};
 
 /* ---- the store ---------------------------------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static void load(stage_t *s, slot_t *slot, size_t n, const model_sequence_t *seq
         stage_call(s, cudaEventRecord(slot->read, s->stream), "recording an event");
 }
 
-/* The residual stream that enters layer l; behind the last layer: what the head reads, or x_out. */
+/* The residual stream that enters layer l; after the last layer: the input of the head, or x_out. */
 static void *stream_at(const stage_t *s, const slot_t *slot, size_t l, void *x_out)
 {
     if (l < s->config.layers)
@@ -311,7 +311,8 @@ gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *s, size_t at, size_t
         return lacking_edge(s, "backward", d_in != NULL);
     size_t lowest = s->config.embed ? 0 : 1, turn = 0;
     s->scale = scale;
-    void *d_x = (void *)(uintptr_t)d_out; /* only the embedding writes into it, and then it is ours */
+    /* only the embedding writes into it, and then d_out is no longer needed */
+    void *d_x = (void *)(uintptr_t)d_out;
     slot->state = SLOT_EMPTY;
     if (s->config.layers == 0 && d_out && d_in) /* nothing between the edges */
         stage_copy(s, d_in, d_out, n * model_cuda_stage_boundary(s) * s->size);

@@ -322,7 +322,7 @@ void stage_norm_back(stage_t *s, size_t n, void *out, const void *base, float *s
                                                .sum_w = sums + row_w * C,
                                                .sum_b = sums + row_b * C,
                                                .step_sum = rows * C});
-    if (s->status == GYRE_OK) /* out may be dy: behind the sums */
+    if (s->status == GYRE_OK) /* out may be dy: written after the sums */
         s->status = model_cuda_norm_back(&p, s->stream);
 }
 

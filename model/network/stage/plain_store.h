@@ -1,5 +1,6 @@
-/* model/network/stage/plain_store.h: the simplest store of a stage (model/network/stage/stage.h): all weights in one flat buffer, one flat buffer of
- * gradients for whatever sequence is in work. For one process, tests and sampling; training brings stores of its own. */
+/* model/network/stage/plain_store.h: the simplest store of a stage (model/network/stage/stage.h): all weights
+ * in one flat buffer, one flat buffer of gradients for the present sequence. For one process, tests and
+ * sampling; training has stores of its own. */
 #ifndef MODEL_NETWORK_STAGE_PLAIN_STORE_H
 #define MODEL_NETWORK_STAGE_PLAIN_STORE_H
 

@@ -1,15 +1,17 @@
-/* model/network/stage/stage.h: a run of layers of the decoder on one rank, forward and backward, for float and double.
+/* model/network/stage/stage.h: a run of layers of the decoder on one rank, forward and backward, for float
+ * and double.
  *
- * A stage is what pipeline parallelism places: some consecutive layers, with the embedding in front of the first and
- * final norm, head and loss behind the last. Tensor parallelism cuts its products over the ranks of a group; with
- * sequence parallelism norms, residual stream and dropout live on shards of T / size positions, and each all-reduce becomes
- * a reduce-scatter and an all-gather (Shoeybi et al. 2019; Korthikanti et al. 2022).
+ * A stage is the unit that pipeline parallelism places: some consecutive layers, with the embedding before
+ * the first and final norm, head and loss after the last. Tensor parallelism cuts its products over the ranks
+ * of a group. With sequence parallelism norms, residual stream and dropout live on shards of T / size
+ * positions, and each all-reduce becomes a reduce-scatter and an all-gather (Shoeybi et al. 2019; Korthikanti
+ * et al. 2022).
  *
- * Bits do not depend on any of that. A stage computes one sequence at a time (those of a micro-batch layer by layer, so that a
- * layer's weights are fetched once for all of them), and every sum that a layout may cut has
- * config.leaves fixed leaves (heads of attention, slices of the MLP, blocks of the vocabulary, blocks of positions), each
- * computed by the same product of the same shape wherever it is, joined in the tree of docs/contract.md: first over the
- * leaves that a rank holds, then over ranks in the collective. */
+ * Bits do not depend on any of that. A stage computes one sequence at a time. It takes the sequences of a
+ * micro-batch layer by layer, so a layer's weights are fetched once for all of them. Every sum that a layout
+ * may cut has config.leaves fixed leaves (heads of attention, slices of the MLP, blocks of the vocabulary,
+ * blocks of positions). Each leaf is computed by the same product of the same shape on any rank. The leaves
+ * are joined in the tree of docs/contract.md: first those of a rank, then over ranks in the collective. */
 #ifndef MODEL_NETWORK_STAGE_STAGE_H
 #define MODEL_NETWORK_STAGE_STAGE_H
 
@@ -22,7 +24,7 @@
 
 /* The tensor-parallel group of a rank. */
 typedef struct {
-    gyre_comm_t *comm; /* NULL: alone */
+    gyre_comm_t *comm; /* NULL: a group of one */
     size_t rank, size; /* of comm; size is a power of two that divides config.leaves */
     int sequence;      /* 1: sequence parallelism; size divides seq */
 } model_tp_t;
@@ -31,16 +33,17 @@ typedef enum { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_SELECTIVE, MODEL_RECOMPUTE_
 /* Values are rounded to the type wherever a tensor is stored; products and sums are of float (docs/precision.md). */
 typedef enum { MODEL_FLOAT32, MODEL_BFLOAT16, MODEL_FLOAT16 } model_precision_t;
 
-/* Whether a GPU's work is launched as CUDA graphs (model/gpu/stage/graphs.c); AUTO: where kernels are short. Bits are the same. */
+/* Whether a GPU's work is launched as CUDA graphs (model/gpu/stage/graphs.c); AUTO: if kernels are short.
+ * Bits are the same. */
 typedef enum { MODEL_GRAPHS_OFF, MODEL_GRAPHS_AUTO, MODEL_GRAPHS_ON } model_graphs_t;
 
 typedef struct {
     size_t first, layers; /* first .. first + layers - 1 of the whole model */
-    int embed, head;      /* 1: has the embedding in front, final norm + head + loss behind */
+    int embed, head;      /* 1: has the embedding before its layers, final norm + head + loss after them */
     size_t slots;         /* sequences between forward and backward at the same time */
     size_t together;      /* of them in one call of model_stage_*_batch, at most; 0: 1 */
-    /* So many consecutive sequences have one gradient of each weight, placed and announced once, under the slot of the first of them:
-     * backward takes a multiple of them in each call. 0: 1 */
+    /* So many consecutive sequences have one gradient of each weight, placed and announced once, under the
+     * slot of the first of them. Backward takes a multiple of them in each call. 0: 1 */
     size_t grad_sequences;
     model_recompute_t recompute;
     model_precision_t precision; /* MODEL_FLOAT32 for double */
@@ -57,27 +60,31 @@ typedef struct {
 typedef struct {
     const model_token_t *tokens, *targets;
     size_t prefix; /* with config.prefix: positions 0 .. prefix - 1 see one another */
-    /* [T], each below T: by which angles they turn, of a model that has prefixes and MODEL_POS_ROPE. NULL: 0 .. T - 1 */
+    /* [T], each below T: the positions whose angles the channels turn by, of a model that has prefixes and
+     * MODEL_POS_ROPE. NULL: 0 .. T - 1 */
     const int32_t *positions;
     uint64_t sequence, step;
     int evaluate; /* 1: no dropout, for a loss of validation; logits never have any */
 } model_sequence_t;
 
-/* Rows first .. first + rows - 1 of the table (all gradients of one layer, or of what stands before or behind the layers)
- * have their final gradient of this sequence (of these config.grad_sequences). An answer other than GYRE_OK ends backward, which returns it. */
+/* Called when rows first .. first + rows - 1 of the table have their final gradient of this sequence (of
+ * these config.grad_sequences). The rows are all gradients of one layer, or of the parts before or after the
+ * layers. A status other than GYRE_OK ends backward, which returns it. */
 typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, size_t rows);
 
-/* What a stage has given to its group since it was created, in elements of the whole tensor: n elements all-reduced travel
- * 2 n (t - 1) / t times per rank, n reduce-scattered or all-gathered n (t - 1) / t times. */
+/* The traffic of a stage in its group since it was created, in elements of the whole tensor. n elements
+ * all-reduced travel 2 n (t - 1) / t times per rank, n reduce-scattered or all-gathered n (t - 1) / t
+ * times. */
 typedef struct {
     /* [T, C] tensors between products and the residual stream. Per layer, sequence and pass without recomputation: 2 all-reduced,
      * or 2 gathered and 2 reduce-scattered; so 8 T C (t - 1) / t elements travel for both passes, either way. The embedding and
      * the head add one of each kind. */
     uint64_t all_reduce, reduce_scatter, all_gather;
-    /* All-reduced beside them. With sequence parallelism: gradients of norms' gains and of biases behind products, [C] each, and
-     * of routers, [C, E] each; and per layer with experts and forward pass, E counts of choices that are all-gathered. Without
-     * it: per layer with experts and backward pass the gradients of the choices' weights, [T, top_k]. Either way: with
-     * top_query the gradient of its embedding, [T, C]. */
+    /* All-reduced in addition. With sequence parallelism: gradients of norms' gains and of biases after
+     * products, [C] each, and of routers, [C, E] each; and per layer with experts and forward pass, E counts
+     * of choices that are all-gathered. Without it: per layer with experts and backward pass the gradients of
+     * the choices' weights, [T, top_k]. In both cases: with top_query the gradient of its embedding, [T,
+     * C]. */
     uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */

@@ -1,4 +1,4 @@
-/* model/network/stage/unit.c: the stage as one translation unit, so that its parts are static functions. */
+/* model/network/stage/unit.c: the stage as one translation unit, which lets its parts be static functions. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

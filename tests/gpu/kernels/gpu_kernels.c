@@ -1,12 +1,14 @@
-/* tests/gpu/kernels/gpu_kernels.c: how fast the kernels of training are on this GPU: device copies, products by cuBLASLt and by our own
- * kernels, attention forward and backward as a share of the measured matrix rate. A part of gpu-check.
+/* tests/gpu/kernels/gpu_kernels.c: the speed of the kernels of training on this GPU: device copies, products by
+ * cuBLASLt and by Gyre's own kernels, attention forward and backward as a share of the measured matrix rate.
+ * A part of gpu-check.
  *
- * usage: gpu_kernels [--json FILE] [--device N] [--tiny]
- * Each figure is the median of 7 rounds, a round being as many calls, one behind the other, as take 50 ms, timed by the device's own events.
- * --tiny: one short round of tiny problems, to see that the program works (the emulator).
- * Floating-point operations are counted as model/network/stage/flops.h does for products, 2 M N K; for attention only of pairs that a causal mask
- * lets see each other, T (T + 1) / 2: two products of them forward and five backward (Dao 2023), whatever is computed again.
- * Exit status: 0; 1 an error; 2 there is no GPU. Goals that are missed are told, not failed. */
+ * usage: gpu_kernels [--json FILE] [--device N] [--tiny] Each figure is the median of 7 rounds. A round is as
+ * many successive calls as take 50 ms, timed by the device's own events. --tiny: one short round of tiny
+ * problems, to see that the program works (the emulator). Floating-point operations of products are counted
+ * as in model/network/stage/flops.h, 2 M N K. Attention counts only pairs that a causal mask lets see each
+ * other, T (T + 1) / 2: two products of them forward and five backward (Dao 2023), without what is computed
+ * again. Exit status: 0; 1 an error; 2 there is no GPU. Goals that are missed are printed, and are not a
+ * failure. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdint.h>
@@ -42,7 +44,7 @@ static void cuda(cudaError_t rc, const char *call)
 }
 #define CUDA(call) cuda(call, #call)
 
-/* What went wrong was told by whoever decided so. */
+/* The function that detected the error has logged it. */
 static void ours(gyre_status_t status)
 {
     if (status != GYRE_OK)
@@ -177,7 +179,7 @@ static void product(bench_t *bench, void *of)
     ours(model_cuda_matmul(t->matmul, &t->p, t->A, t->B, t->D, bench->stream));
 }
 
-/* TFLOP/s; told with a share of `share_of`. */
+/* TFLOP/s; printed with a share of `share_of`. */
 static double products(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, const char *what,
                        model_cuda_product_t p, double share_of)
 {

@@ -1,10 +1,11 @@
-/* tests/gpu/kernels/test_attention.c: attention on the GPU against the plain formulas in double, forward and backward: both types, odd
- * lengths and head sizes, groups, leaves, prefixes, ALiBi, the CPU's dropout, aligned and not; the same bits on every run, and for a
- * sequence or a head whatever lies beside it.
+/* tests/gpu/kernels/test_attention.c: attention on the GPU against the plain formulas in double, forward and
+ * backward: both types, odd lengths and head sizes, groups, leaves, prefixes, ALiBi, the CPU's dropout,
+ * aligned and not. The bits are the same on every run, and for a sequence or a head with any neighbours.
  *
- * Tolerances. Each result is a sum of products, and errs by at most `unit` times the sum of the products' sizes. What goes into
- * it was rounded three times at most (a weight or its gradient, o in delta, the result), so unit is 3 2^-8 for bf16. For fp32 the scores'
- * errors dominate, up to 8 in size and sums of 128 terms: 2^-17. */
+ * Tolerances. Each result is a sum of products, and errs by at most `unit` times the sum of the products'
+ * sizes. Its inputs were rounded three times at most (a weight or its gradient, o in delta, the result), so
+ * unit is 3 2^-8 for bf16. For fp32 the scores' errors dominate, up to 8 in size and sums of 128 terms:
+ * 2^-17. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ enum { PREFIX = 1, ALIBI = 2, DROPOUT = 4 };
 typedef struct {
     model_cuda_type_t type;
     size_t batch, leaves, heads, kv_heads, T, head_dim;
-    size_t pad;   /* elements behind each row */
+    size_t pad;   /* elements after each row */
     size_t shift; /* elements by which tensors miss an allocation's alignment */
     int with;     /* PREFIX | ... */
 } shape_t;

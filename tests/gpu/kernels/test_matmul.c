@@ -1,10 +1,12 @@
 /* guard: 0, since the stand-in for cuBLASLt computes on the host, in device memory */
-/* tests/gpu/kernels/test_matmul.c: products on the GPU against sums in double: every type, transposition, epilogue, tile, odd extents, leading
- * dimensions and alignments, batches; the same bits on every run and for a row whatever lies beside it. And cuBLASLt's side of it
- * (model/gpu/products/lt.c) against a library that keeps a record (fake_cublaslt.c), and on a GPU the real one.
+/* tests/gpu/kernels/test_matmul.c: products on the GPU against sums in double: every type, transposition, epilogue,
+ * tile, odd extents, leading dimensions and alignments, batches. The bits are the same on every run, and for
+ * a row with any neighbours. Also cuBLASLt's side of it (model/gpu/products/lt.c) against a library that
+ * keeps a record (fake_cublaslt.c), and on a GPU the real one.
  *
- * A product's tolerance: its fp32 sums err by at most (K + 4) 2^-23 times the sum of |a b| (tensor cores truncate), what is stored by half a unit in the last
- * place of its type; an activation passes errors on times its slope (at most 1.2) and adds 1e-6 of its own. */
+ * A product's tolerance: its fp32 sums err by at most (K + 4) 2^-23 times the sum of |a b| (tensor cores
+ * truncate), a stored value by half a unit in the last place of its type. An activation passes errors on
+ * times its slope (at most 1.2) and adds 1e-6 of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -186,7 +188,7 @@ static model_cuda_product_t product_random(size_t most)
     return p;
 }
 
-/* Extents of tiles and near them, multiples of 8 with aligned rows (the copies that go on behind the threads' back) and others. */
+/* Extents of tiles and near them, multiples of 8 with aligned rows (asynchronous copies) and others. */
 static void random_products(void **state)
 {
     (void)state;
@@ -295,7 +297,7 @@ static void handle(void **state)
     tensor_receive(&t.d);
     for (size_t i = 0; i < t.d.count; i++)
         assert_true(t.d.value[i] == 0.5 * t.before.value[i]);
-    /* what makes no sense is told, not done */
+    /* invalid arguments are refused, not used */
     t.p.K = 3;
     t.p.ldd = 6;
     assert_int_equal(model_cuda_matmul(matmul, &t.p, t.a.device, t.b.device, t.d.device, NULL),

@@ -98,7 +98,7 @@ static void close_ranks(int n)
     }
 }
 
-/* Waits for all streams; the library ends kernels that wait for ever. */
+/* Waits for all streams; the library ends kernels that wait forever. */
 static void wait_for_all(int n)
 {
     for (int r = 0; r < n; r++) {

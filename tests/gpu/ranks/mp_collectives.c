@@ -17,7 +17,7 @@ static void in_stream_order(void)
     CUDA(cudaMemcpy(a, host, sizeof host, cudaMemcpyHostToDevice));
     MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
     MP_OK(gyre_all_reduce_stream(b, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_AVG), comm, stream));
-    MP_OK(gyre_broadcast_stream(b, a, COUNT, GYRE_FLOAT32, n - 1, comm, second)); /* behind the others */
+    MP_OK(gyre_broadcast_stream(b, a, COUNT, GYRE_FLOAT32, n - 1, comm, second)); /* after the others */
     MP_OK(gyre_send_stream(a, COUNT, GYRE_FLOAT32, (rank + 1) % n, comm, second));
     MP_OK(gyre_recv_stream(b, COUNT, GYRE_FLOAT32, (rank + n - 1) % n, comm, second));
     CUDA(cudaStreamSynchronize(second));

@@ -56,7 +56,7 @@ static void open_comm(const char *rdma)
     sent = received = 0;
 }
 
-/* words: that how messages go is told with. */
+/* words: in the text on the path of messages. */
 static void all_lengths(const char *rdma, int sends, int receives, const char *words)
 {
     static const size_t lengths[] = {0, 1, 4096, 65536, 65537, 100001, 524288, 1048577, 2500001};

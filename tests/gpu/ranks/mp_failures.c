@@ -1,7 +1,8 @@
 /* ranks: 2 3 */
-/* tests/gpu/ranks/mp_failures.c: what goes wrong on a device is told on all ranks, and no stream waits for ever: ranks that
- * disagree, a rank that never calls, a rank that dies in the middle, one that aborts; each in a child job of its own communicator,
- * between ranks that map each other's memory and staged. Also several communicators at once, and capture into graphs. */
+/* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever: ranks
+ * that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case runs in
+ * a child job of its own communicator, between ranks that map each other's memory and staged. Also several
+ * communicators at once, and capture into graphs. */
 #include <string.h>
 #include <unistd.h>
 
@@ -48,7 +49,8 @@ static void close_failed(gyre_comm_t *comm)
     MP_OK(gyre_barrier(world));
 }
 
-/* One rank cannot set up its part: all are told which and why, none waits for it, and the next time is as good as the first. */
+/* One rank cannot set up its part: all ranks get the rank and the reason, no rank waits for it, and the next
+ * time works like the first. */
 static void unable(void)
 {
     gyre_comm_t *comm;
@@ -162,7 +164,7 @@ static void captured(void)
         want *= (float)n;
     }
     MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm,
-                                 stream)); /* and behind it */
+                                 stream)); /* and after it */
     CUDA(cudaStreamSynchronize(stream));
     CUDA(cudaMemcpy(host, b, sizeof host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
@@ -171,7 +173,7 @@ static void captured(void)
     CUDA(cudaGraphDestroy(graph));
     MP_OK(gyre_comm_destroy(comm));
 
-    comm = open_path("staged"); /* and where it cannot be: refused, and nothing is broken */
+    comm = open_path("staged"); /* and where capture is not possible: refused, and nothing is broken */
     CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     MP_CHECK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream) ==
                  GYRE_ERR_UNSUPPORTED,
@@ -182,7 +184,7 @@ static void captured(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-/* The last: rank n - 1 ends in the middle of things. Whoever is left hears of it. */
+/* The last: rank n - 1 ends in the middle of things. The other ranks get the error. */
 static void dying(const char *path)
 {
     gyre_comm_t *comm = open_path(path);

@@ -104,7 +104,8 @@ static void between_all(size_t most)
             compare((size_t)r * slot, length_between(r, rank, most), r, rank);
 }
 
-/* Rank 0 sends three messages to each other in a group; they receive them one by one, with a collective behind. */
+/* Rank 0 sends three messages to each other rank in a group; they receive them one by one, followed by a
+ * collective. */
 static void half_a_group(size_t most)
 {
     const size_t slot = MOST / SIDE;
@@ -217,8 +218,8 @@ static void failed(gyre_status_t wanted, gyre_status_t or)
              "rank %d: a later message was taken", rank);
 }
 
-/* Rank 0 sends 100 bytes where 200 are expected, in one piece and in several. More messages, which match, are on the streams behind it:
- * the first is told of all the same. */
+/* Rank 0 sends 100 bytes where 200 are expected, in one piece and in several. More messages, which match, are
+ * later on the streams: the first is reported all the same. */
 static void of_two_lengths(const char *wait, size_t sent, size_t expected)
 {
     char count[40];

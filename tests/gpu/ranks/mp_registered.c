@@ -1,8 +1,9 @@
 /* ranks: 2 3 4 */
-/* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of those on host memory, and
- * really go without arenas: every operation that does, types and reductions, lengths around the blocks, other places in other
- * registrations on every rank, misaligned, in place, in graphs, with kernels waiting and with streams; memory that is given up,
- * freed and registered again; ranks that disagree on what is registered, and registrations that cannot be. */
+/* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of those on
+ * host memory, and really go without arenas. Covers every operation that does, types and reductions, lengths
+ * around the blocks, other places in other registrations on every rank, misaligned, in place, in graphs, with
+ * kernels waiting and with streams; memory that is given up, freed and registered again; ranks that disagree
+ * on what is registered, and invalid registrations. */
 #include <string.h>
 #include <unistd.h>
 
@@ -216,7 +217,7 @@ static void graphs(void)
         CUDA(cudaGraphLaunch(exec, stream));
         factor *= (float)n;
     }
-    MP_OK(gyre_all_reduce_stream(b, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm, stream)); /* behind it */
+    MP_OK(gyre_all_reduce_stream(b, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm, stream)); /* after it */
     CUDA(cudaStreamSynchronize(stream));
     CUDA(cudaMemcpy(host, b, COUNT * sizeof *host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
@@ -265,7 +266,7 @@ static void again(void)
     all_reduce(&a);
 }
 
-/* What cannot be registered, on one rank: told on all, and nothing is changed. */
+/* An invalid registration on one rank: reported on all, and nothing is changed. */
 static void refusals(void)
 {
     enum { MORE = COLL_CUDA_REGISTERED };

@@ -73,7 +73,8 @@ int main(void)
     int rank = gyre_comm_rank(world), in = (size_t)rank < size;
     model_tp_t tp = {.rank = (size_t)rank, .size = size};
     MP_OK(gyre_comm_split(world, in ? 0 : -1, rank, &tp.comm));
-    /* vocabulary with padding; dropout, a norm behind the embedding; experts; queries of their own; halves of a gate, prefixes; experts */
+    /* vocabulary with padding; dropout, a norm after the embedding; experts; queries of their own; halves of
+     * a gate, prefixes; experts */
     static const size_t tried[] = {0, 2, 7, 6, 5, 7};
     for (size_t i = 0; in && i < sizeof tried / sizeof *tried; i += size / 2)
         check_shape(&shapes[tried[i]], i % 2 == 0 ? MODEL_FLOAT32 : MODEL_BFLOAT16, &tp);

@@ -1,6 +1,7 @@
 /* ranks: 2 3 */
-/* tests/gpu/ranks/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped each other's memory. All are told, and
- * however often it is tried, it takes no more. A program of its own, as pthread_create is the test's here. */
+/* tests/gpu/ranks/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped each
+ * other's memory. All ranks get the error, and repeated tries take no more memory. A program of its own, as
+ * pthread_create is the test's here. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

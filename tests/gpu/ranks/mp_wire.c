@@ -285,7 +285,7 @@ static void once(void)
     check(&a);
 }
 
-/* A message that was sent before a collective and is received behind it goes its own way. */
+/* A message that was sent before a collective and is received after it goes its own way. */
 static void message_across(void)
 {
     const size_t bytes = 200001;
@@ -318,7 +318,7 @@ static void aborted(void)
     MP_OK(gyre_barrier(world));
 }
 
-/* Rank 0 means another length than the others: nobody gets a result, and all are told. */
+/* Rank 0 passes another length than the others: no rank gets a result, and all get the error. */
 static void disagreeing(void)
 {
     open_comm("auto", "4M");
@@ -327,7 +327,8 @@ static void disagreeing(void)
     const size_t count = (size_t)n * LIMIT * 2 + (rank == 0 ? 1024 : 0);
     const gyre_status_t st =
         gyre_all_reduce_stream(there_in, there_out, count, GYRE_UINT8, GYRE_OP(GYRE_SUM), comm, stream);
-    MP_CHECK(st == GYRE_OK || gyre_comm_error(comm) == st, "%s", gyre_last_error()); /* who is late is told */
+    /* a rank that is late gets the error */
+    MP_CHECK(st == GYRE_OK || gyre_comm_error(comm) == st, "%s", gyre_last_error());
     CUDA(cudaStreamSynchronize(stream));
     MP_CHECK(gyre_comm_error(comm) != GYRE_OK || gyre_barrier(comm) != GYRE_OK,
              "rank %d: ranks that disagree go on", rank);
@@ -369,7 +370,7 @@ static void shared_hosts(void)
     close_comm(0);
 }
 
-/* tests/gpu/ranks/jobs.sh: the last rank dies, or never calls: streams end, and all the others are told. */
+/* tests/gpu/ranks/jobs.sh: the last rank dies, or never calls: streams end, and all the others get the error. */
 static void without_the_last(int dies, const char *per_host)
 {
     const base_time_t until = base_now() + (base_time_t)20e9;

@@ -1,6 +1,7 @@
-/* tests/gpu/ranks/pretend_ucx.h: UCX as one that knows CUDA memory, in tests on the emulator: its device memory is the host's, so the calls
- * below pass on what they are told without the word CUDA, and see to it that what is said of every buffer is true. On a GPU the UCX of
- * the machine answers. To be included by one file of a program, which needs `guard: 0`. */
+/* tests/gpu/ranks/pretend_ucx.h: a UCX that knows CUDA memory, in tests on the emulator. Its device memory is the
+ * host's, so the calls below pass their arguments on without the word CUDA, and check that the declared kind
+ * of every buffer is true. On a GPU the UCX of the machine answers. To be included by one file of a program,
+ * which needs `guard: 0`. */
 #ifndef TESTS_CUDA_PRETEND_UCX_H
 #define TESTS_CUDA_PRETEND_UCX_H
 
@@ -11,9 +12,9 @@
 #include "base/device/device.h"
 #include "tests/support/mp.h"
 
-static int rank;                     /* for what is told of a failure */
+static int rank;                     /* for the text of a failure */
 static int pretend, says_cuda;       /* emulated; and it knows CUDA memory */
-static unsigned long sent, received; /* messages that UCX was told to be in CUDA memory */
+static unsigned long sent, received; /* messages that were declared to be in CUDA memory */
 
 #define NEXT(name, function)                       \
     do {                                           \

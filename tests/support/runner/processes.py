@@ -17,6 +17,7 @@ from catalogue import BUILD, MAKE, PHASES, TOP, VENV, Test, Variant, environment
 LOGS = BUILD / "check/log"
 TIMES = BUILD / "check/times.json"
 GRACE = 10  # seconds between SIGTERM and SIGKILL
+TESTED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # what tests of signals expect to be able to handle
 
 
 class Interrupted(Exception):
@@ -50,6 +51,8 @@ class Runner:
         def prepare():
             os.setpgid(0, 0)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self.signals)
+            for number in TESTED:  # nohup and a shell's & leave them ignored
+                signal.signal(number, signal.SIG_DFL)
             if niced:
                 os.nice(10)
 

@@ -20,18 +20,20 @@ typedef struct {
     const perf_tensors_t *tensors;
     gyre_type_t type;
     int iters, warmup, check;
-    /* Of one backward pass; 0: none. Below 0: twice as long as one large all_reduce, which the first measurement puts here. */
+    /* Of one backward pass; 0: no computing. Below 0: twice as long as one large all_reduce, which the first
+     * measurement sets here. */
     double compute_s;
 } perf_bucket_plan_t;
 
 /* Seconds; averages over ranks of each rank's median. */
 typedef struct {
-    size_t bucket_bytes, buckets, bytes; /* bytes: what is reduced, with what aligns the tensors */
-    double time;                         /* through buckets, all tensors ready at once */
-    double one, each;                    /* one large all_reduce; one for every tensor */
-    double compute;                      /* the stand-in for backward alone; 0: was not asked for */
-    double step;                         /* backward with buckets starting as tensors become ready */
-    double exposed, hidden;              /* of that step, as gyre-train counts them */
+    /* bytes: what is reduced, with the padding between tensors */
+    size_t bucket_bytes, buckets, bytes;
+    double time;            /* through buckets, all tensors ready at once */
+    double one, each;       /* one large all_reduce; one per tensor */
+    double compute;         /* the stand-in for backward alone; 0: not asked for */
+    double step;            /* backward with buckets starting as tensors become ready */
+    double exposed, hidden; /* of that step, as gyre-train counts them */
     /* Medians of the ratios of single iterations, which a machine whose speed drifts changes little: */
     double one_ratio, each_ratio; /* one / time, each / time */
     double gain;                  /* (compute + one) / step; 0: no computing */

@@ -1,8 +1,10 @@
-/* tools/gyre-perf/bucket/options.c: `gyre-perf bucket`: the gradients of a real model reduced through buckets of different sizes, beside
- * one large all_reduce, one per tensor, and a stand-in for computing.
+/* tools/gyre-perf/bucket/options.c: `gyre-perf bucket`: reduces the gradients of a real model through buckets
+ * of different sizes, and for comparison by one large all_reduce, by one per tensor, and together with a
+ * stand-in for computing.
  *
- * The machine's speed drifts while a table is made. So curves and best sizes go by ratios to what was measured in the same
- * iterations: time to that of one large all_reduce, a step to computing followed by one large all_reduce. */
+ * The machine's speed drifts while a table is made. So curves and best sizes use ratios to measurements of
+ * the same iterations: time to that of one large all_reduce, a step to computing followed by one large
+ * all_reduce. */
 #include "tools/gyre-perf/bucket/bucket.h"
 
 #include <inttypes.h>
@@ -223,11 +225,9 @@ static void range_of_sizes(options_t *o)
     }
 }
 
-static int check_together(options_t *o, int words, char *why, size_t bytes)
+static int check_together(options_t *o, char *why, size_t bytes)
 {
-    if (words)
-        snprintf(why, bytes, "bucket takes options only");
-    else if (o->list && !perf_parse_sizes(o->list, o->sizes, MAX_SIZES, &o->count))
+    if (o->list && !perf_parse_sizes(o->list, o->sizes, MAX_SIZES, &o->count))
         snprintf(why, bytes, "--bucket-bytes %s: not a list of at most %d sizes such as 64K,1M,25M", o->list,
                  (int)MAX_SIZES);
     else if (!o->list && (o->min_bytes == 0 || o->min_bytes > o->max_bytes))
@@ -239,49 +239,50 @@ static int check_together(options_t *o, int words, char *why, size_t bytes)
 
 static int parse(int argc, char **argv, options_t *o, char *why, size_t bytes)
 {
-    perf_flag_t flags[PERF_COMMON_FLAGS + 11] = {
-        {0, "model", PERF_FLAG_TEXT, &o->model, 0, 0, "gpt2|bloom|FILE",
-         "whose tensors: GPT-2 124M (148 tensors, 498 MB as float), BLOOM's list scaled\n"
-         "(2525, 168 MB), or a file with one number of elements per line (gpt2)",
-         NULL},
-        {0, "bucket-bytes", PERF_FLAG_TEXT, &o->list, 0, 0, "LIST", "sizes of buckets, such as 64K,1M,25M",
-         NULL},
-        {'b', "minbytes", PERF_FLAG_SIZE, &o->min_bytes, 0, 0, "SIZE",
-         "or: the first size (64K); sizes take K, M and G (powers of 1024)", NULL},
-        {'e', "maxbytes", PERF_FLAG_SIZE, &o->max_bytes, 0, 0, "SIZE",
-         "the last size (256M); it ends where one bucket holds everything", NULL},
-        {'f', "stepfactor", PERF_FLAG_INT, &o->factor, 2, 1 << 30, "N", "multiplies from size to size (4)",
-         NULL},
-        {'d', "datatype", PERF_FLAG_TYPE, &o->plan.type, 0, 0, "TYPE", "type of the elements (float)", NULL},
-        {0, "compute", PERF_FLAG_SECONDS, &o->compute_ms, 0, 0, "MS",
-         "milliseconds of computing per step; 0: none (twice those of one large all_reduce)", NULL},
-        {0, "progress-thread", PERF_FLAG_SWITCH, &o->progress_thread, 0, 0, NULL,
-         "a thread moves the reductions while the rank computes", NULL},
-        {'n', "iters", PERF_FLAG_INT, &o->plan.iters, 1, 1 << 20, "N", "timed iterations (5)", NULL},
-        {'w', "warmup_iters", PERF_FLAG_INT, &o->plan.warmup, 0, 1 << 20, "N", "iterations before them (1)",
-         NULL},
-        {'c', "check", PERF_FLAG_INT, &o->plan.check, 0, 1 << 20, "N",
-         "checked runs per size; 0: no check (1)", NULL},
+    const flag_t rows[] = {
+        {FLAG(0, "model", TEXT, &o->model, "gpt2|bloom|FILE",
+              "whose tensors: GPT-2 124M (148 tensors, 498 MB as float), BLOOM's list scaled\n"
+              "(2525, 168 MB), or a file with one number of elements per line (gpt2)")},
+        {FLAG(0, "bucket-bytes", TEXT, &o->list, "LIST", "sizes of buckets, such as 64K,1M,25M")},
+        {FLAG('b', "minbytes", SIZE, &o->min_bytes, "SIZE",
+              "or: the first size (64K); sizes such as 8, 64K, 4MiB, 1g")},
+        {FLAG('e', "maxbytes", SIZE, &o->max_bytes, "SIZE",
+              "the last size (256M); it ends where one bucket holds everything")},
+        {FLAG('f', "stepfactor", INT, &o->factor, "N", "multiplies from size to size (4)"), .low = 2,
+         .high = 1 << 30},
+        PERF_TYPE_ROW(&o->plan.type),
+        {FLAG(0, "compute", REAL, &o->compute_ms, "MS",
+              "milliseconds of computing per step; 0: none (twice those of one large all_reduce)")},
+        {FLAG(0, "progress-thread", SWITCH, &o->progress_thread, NULL,
+              "a thread moves the reductions while the rank computes")},
+        {FLAG('n', "iters", INT, &o->plan.iters, "N", "timed iterations (5)"), .low = 1, .high = 1 << 20},
+        {FLAG('w', "warmup_iters", INT, &o->plan.warmup, "N", "iterations before them (1)"), .low = 0,
+         .high = 1 << 20},
+        {FLAG('c', "check", INT, &o->plan.check, "N", "checked runs per size; 0: no check (1)"), .low = 0,
+         .high = 1 << 20},
+        PERF_COMMON_ROWS(&o->common),
     };
-    int word = 0;
+    const flags_t flags = {
+        .program = "gyre-perf bucket",
+        .usage =
+            "usage: gyre-perf bucket [options]      one process per rank, for example\n"
+            "       ucx-run -n 2 gyre-perf bucket --model bloom --bucket-bytes 256K,1M,4M,25M\n"
+            "Reduces the gradients of a model through buckets (gyre/bucket.h) of different sizes, against "
+            "one "
+            "large\n"
+            "all_reduce of all of them, with one per tensor, and during a stand-in for the backward pass.\n",
+        .notes = "Every rank needs memory for the model, once.\n",
+        FLAG_ROWS(rows)};
     *o = (options_t){.model = "gpt2",
                      .min_bytes = 64u << 10,
                      .max_bytes = 256u << 20,
                      .factor = 4,
                      .compute_ms = -1.0,
                      .plan = {.type = GYRE_FLOAT32, .iters = 5, .warmup = 1, .check = 1}};
-    perf_common_flags(&o->common, flags + 11);
-    int code = perf_flags_parse(
-        argc, argv, flags, sizeof flags / sizeof *flags,
-        "usage: gyre-perf bucket [options]      one process per rank, for example\n"
-        "       ucx-run -n 2 gyre-perf bucket --model bloom --bucket-bytes 256K,1M,4M,25M\n"
-        "Reduces the gradients of a model through buckets (gyre/bucket.h) of different sizes, against one "
-        "large\n"
-        "all_reduce of all of them, with one per tensor, and during a stand-in for the backward pass.\n",
-        "Every rank needs memory for the model, once.\n", stdout, &word, why, bytes);
+    int code = perf_flags_read(&flags, argc, argv, NULL, stdout, why, bytes);
     o->plan.compute_s = o->compute_ms * 1e-3;
     o->common.progress_thread = o->progress_thread ? 1 : -1;
-    return code == PERF_OK ? check_together(o, word < argc, why, bytes) : code;
+    return code == PERF_OK ? check_together(o, why, bytes) : code;
 }
 
 int perf_bucket_main(int argc, char **argv, int typed_count, char **typed)

@@ -1,8 +1,9 @@
-/* tools/gyre-perf/bucket/run.c: one bucket size: through buckets, in one piece, one by one, and beside computing.
+/* tools/gyre-perf/bucket/run.c: one bucket size: through buckets, in one piece, one by one, and together with
+ * computing.
  *
- * All of them work on the memory of one buckets object, in turn in every iteration, so that they differ in nothing but how
- * the tensors are grouped and a disturbance of the machine hits all alike. The tensors hold zeros while they are timed, which
- * no number of sums changes; checked runs have numbers whose sums are exact. */
+ * All of them work on the memory of one buckets object, in turn in every iteration. They thus differ only in
+ * how the tensors are grouped, and a disturbance of the machine hits all alike. The tensors hold zeros while
+ * they are timed, which no number of sums changes; checked runs have numbers whose sums are exact. */
 #include "tools/gyre-perf/bucket/bucket.h"
 
 #include <inttypes.h>
@@ -23,7 +24,7 @@ typedef struct {
     gyre_buckets_t *buckets;
     perf_case_t c;
     size_t esize, span; /* elements from the first tensor to the end of the last */
-    double work_s;      /* of computing, beside writing the gradients */
+    double work_s;      /* of computing, in addition to writing the gradients */
     double *samples;    /* [FIGURES * iters] */
 } bench_t;
 

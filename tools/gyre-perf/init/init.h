@@ -9,11 +9,12 @@
 #include "tools/gyre-perf/perf.h"
 
 typedef struct {
-    int max;           /* the largest job to start */
-    int starts;        /* of each size */
-    int mock;          /* mock ranks; 0: real ones */
-    double timeout_s;  /* of a start; 0: the library's */
-    base_time_t since; /* when the launcher was started, on this machine's monotonic clock; 0: not told */
+    int max;          /* the largest job to start */
+    int starts;       /* of each size */
+    int mock;         /* mock ranks; 0: real ones */
+    double timeout_s; /* of a start; 0: the library's */
+    /* when the launcher was started, on this machine's monotonic clock; 0: unknown */
+    base_time_t since;
     const char *json;
     int argc; /* of gyre-perf, as typed */
     char **argv;
@@ -23,12 +24,13 @@ typedef struct {
 typedef enum {
     INIT_LAUNCH, /* from the launcher's start to main of the last rank */
     INIT_JOIN,   /* settings, bootstrap, watcher */
-    INIT_CREATE, /* the communicator: segments, who shares a host */
+    INIT_CREATE, /* the communicator: segments, which ranks share a host */
     INIT_BARRIER,
     INIT_REDUCE, /* the first all_reduce, of one float */
     INIT_TOTAL,  /* from the launcher's start to the end of the first all_reduce */
     INIT_AGAIN,  /* the all_reduce after it */
-    INIT_LARGE, /* the first all_reduce of INIT_LARGE_BYTES: what it needs beside small ones is connected now */
+    /* the first all_reduce of INIT_LARGE_BYTES: connects what small ones do not need */
+    INIT_LARGE,
     INIT_LINKS,  /* gyre_comm_stats: connections */
     INIT_BOOT,   /* connections of the bootstrap */
     INIT_SHARED, /* gyre_comm_stats: bytes */

@@ -12,7 +12,7 @@
 
 enum { SIZES_MOST = 16 };
 
-/* This program, and the launcher that lies beside it. */
+/* Finds this program, and the launcher next to it. */
 static int find_programs(char *self, char *launcher, size_t bytes)
 {
     ssize_t got = readlink("/proc/self/exe", self, bytes - 1);

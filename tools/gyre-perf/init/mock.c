@@ -1,12 +1,17 @@
-/* tools/gyre-perf/init/mock.c: `gyre-perf init --mock N`: the bootstrap by itself, for more ranks than this machine could run.
+/* tools/gyre-perf/init/mock.c: `gyre-perf init --mock N`: the bootstrap by itself, for more ranks than this
+ * machine could run.
  *
- * A mock rank is a thread that joins over loopback like any rank (comm/boot/bootstrap.h): handshakes, tree, MACs and all. Three
- * things are timed, each from when the first rank may begin until the last one is done: joining; an exchange (every rank
- * gets the cards of all, as when a communicator is made, and a barrier); and a barrier.
- * The ranks share this machine's cores, so times grow with the work of all ranks together, N log N at least; what a rank
- * would see on cores of its own are messages, rounds and memory per rank, which grow with log N.
+ * A mock rank is a thread that joins over loopback like any rank (comm/boot/bootstrap.h): handshakes, tree,
+ * MACs and all. Three things are timed, each from when the first rank may begin until the last one is done:
+ *  - joining
+ *  - an exchange: every rank puts a card, a fence, every rank gets its successor's card, a barrier;
+ *    questions travel up the tree
+ *  - a barrier
  *
- * All ranks walk through the same phases whether they failed or not, so nobody waits for ever at a phase's gate. */
+ * The ranks share this machine's cores, so times grow with the work of all ranks together, N log N at least.
+ * Messages, rounds and memory per rank, which grow with log N, are what a rank would see on cores of its own.
+ *
+ * All ranks walk through the same phases whether they failed or not, so no rank waits forever for a phase. */
 #include "tools/gyre-perf/init/init.h"
 
 #include <arpa/inet.h>
@@ -76,7 +81,7 @@ static gyre_status_t exchange(comm_boot_t *boot, int rank, int n, base_time_t de
     return st == GYRE_OK ? comm_boot_barrier(boot, deadline) : st;
 }
 
-/* Everybody begins the phase together; its clock runs from when the first one may. */
+/* All ranks begin the phase together; its clock runs from when the first one may. */
 static void begin(job_t *job, int phase)
 {
     base_time_t none = 0;
@@ -233,8 +238,8 @@ static int mock_job(const init_options_t *o, int n, row_t *row)
     return good;
 }
 
-/* Both ends of every connection are ours: two for each edge of the tree, as many again while ranks still talk to rank 0,
- * and a listening socket for every second rank. */
+/* This process has both ends of every connection: two for each edge of the tree, as many again while ranks
+ * still communicate with rank 0, and a listening socket for every second rank. */
 static int have_descriptors(int n)
 {
     struct rlimit limit;

@@ -4,15 +4,13 @@
  * several times each, and prints medians. With --mock it runs the bootstrap's protocol among many ranks in one process. */
 #include "tools/gyre-perf/init/init.h"
 
-#include <errno.h>
-#include <getopt.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
+#include "tools/gyre-perf/command.h"
 
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 
@@ -21,109 +19,33 @@ const char *const init_keys[INIT_FIGURES] = {
     "total_ms",     "again_ms",      "large_ms",      "connections", "boot_connections",
     "shared_bytes", "private_bytes", "resident_bytes"};
 
-static const char help[] =
+static const char usage[] =
     "usage: gyre-perf init [--max N] [--starts K]     starts jobs of 2, 4, 8, ... N ranks here\n"
     "       ucx-run -n N gyre-perf init               measures this one start\n"
     "       gyre-perf init --mock N                   the bootstrap alone, up to N ranks in one process\n"
-    "How long until the first collective is done, and what it is spent on; connections and memory per rank.\n"
-    "\n"
-    "      --max N      the largest job (64); at most 1024\n"
-    "  -s, --starts K   starts of each size; their medians are printed (5; with --mock 3)\n"
-    "      --mock N     2 to 16384 mock ranks: threads that speak the bootstrap's own protocol over "
-    "loopback\n"
-    "  -J, --json FILE  also write the results there\n"
-    "  -T, --timeout S  deadline of each start (GYRE_INIT_TIMEOUT)\n"
-    "  -h, --help   --version\n";
-
-enum { OPT_MAX = 256, OPT_MOCK, OPT_SINCE, OPT_VERSION };
-
-static const struct option long_options[] = {
-    {"max", required_argument, NULL, OPT_MAX},
-    {"starts", required_argument, NULL, 's'},
-    {"mock", required_argument, NULL, OPT_MOCK},
-    {"json", required_argument, NULL, 'J'},
-    {"timeout", required_argument, NULL, 'T'},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {"since", required_argument, NULL, OPT_SINCE}, /* for our own jobs */
-    {NULL, 0, NULL, 0},
-};
-
-static int parse_number(const char *text, long long low, long long high, long long *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return !errno && end != text && !*end && *out >= low && *out <= high;
-}
-
-static int take(int option, const char *arg, init_options_t *o)
-{
-    long long number = 0;
-    int good = 1;
-    switch (option) {
-    case OPT_MAX:
-        good = parse_number(arg, 2, 1024, &number);
-        o->max = (int)number;
-        return good;
-    case OPT_MOCK:
-        good = parse_number(arg, 2, 16384, &number);
-        o->mock = (int)number;
-        return good;
-    case OPT_SINCE:
-        good = parse_number(arg, 1, INT64_MAX, &number);
-        o->since = number;
-        return good;
-    case 's':
-        good = parse_number(arg, 1, 1000, &number);
-        o->starts = (int)number;
-        return good;
-    case 'J':
-        o->json = arg;
-        return *arg != '\0';
-    case 'T': {
-        char *end;
-        o->timeout_s = strtod(arg, &end);
-        return end != arg && !*end && isfinite(o->timeout_s) && o->timeout_s >= 0.0;
-    }
-    default:
-        return 0;
-    }
-}
+    "How long until the first collective is done, and what it is spent on; connections and memory per "
+    "rank.\n";
 
 /* As perf_options_parse. */
 static int parse(int argc, char **argv, init_options_t *o, char *why, size_t bytes)
 {
-    int option;
-    optind = 0;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":s:J:T:h", long_options, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return -1;
-        }
-        if (option == OPT_VERSION) {
-            printf("gyre-perf %s\n", gyre_version());
-            return -1;
-        }
-        if (option == '?' || option == ':') {
-            snprintf(why, bytes, option == '?' ? "unknown option %s" : "%s needs an argument",
-                     argv[optind - 1]);
-            return PERF_USAGE;
-        }
-        if (!take(option, optarg, o)) {
-            const char *name = "";
-            for (const struct option *l = long_options; l->name && !*name; l++)
-                name = l->val == option ? l->name : name;
-            snprintf(why, bytes, "--%s %s: not a value that this option takes", name, optarg);
-            return PERF_USAGE;
-        }
-    }
-    if (optind < argc) {
-        snprintf(why, bytes, "\"%s\": only options; gyre-perf init --help lists them", argv[optind]);
-        return PERF_USAGE;
-    }
-    return PERF_OK;
+    uint64_t since = 0;
+    const flag_t rows[] = {
+        {FLAG(0, "max", INT, &o->max, "N", "the largest job (64); at most 1024"), .low = 2, .high = 1024},
+        {FLAG('s', "starts", INT, &o->starts, "K",
+              "starts of each size; their medians are printed (5; with --mock 3)"),
+         .low = 1, .high = 1000},
+        {FLAG(0, "mock", INT, &o->mock, "N",
+              "2 to 16384 mock ranks: threads that speak the bootstrap's own protocol over\nloopback"),
+         .low = 2, .high = 16384},
+        {FLAG('J', "json", TEXT, &o->json, "FILE", "also write the results there")},
+        {FLAG('T', "timeout", REAL, &o->timeout_s, "S", "deadline of each start (GYRE_INIT_TIMEOUT)")},
+        {FLAG(0, "since", COUNT, &since, "NS", NULL), .low = 1}, /* for our own jobs */
+    };
+    const flags_t flags = {.program = "gyre-perf init", .usage = usage, FLAG_ROWS(rows)};
+    int code = perf_flags_read(&flags, argc, argv, NULL, stdout, why, bytes);
+    o->since = (base_time_t)since;
+    return code;
 }
 
 void init_columns(void)

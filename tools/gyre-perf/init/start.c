@@ -1,4 +1,5 @@
-/* tools/gyre-perf/init/start.c: one start of a job, from the launcher to the third all_reduce, seen by every rank. */
+/* tools/gyre-perf/init/start.c: one start of a job, from the launcher to the third all_reduce, measured by
+ * every rank. */
 #include "tools/gyre-perf/init/init.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 
 #include "collectives/run/communicator.h"
 
-/* When the launcher, our parent, was started: the kernel counts in ticks of 10 ms since boot. 0: it does not say. */
+/* The start of the launcher, this process's parent: the kernel counts in ticks of 10 ms since boot. 0:
+ * unknown. */
 static base_time_t parent_start(void)
 {
     char path[64], text[1024];

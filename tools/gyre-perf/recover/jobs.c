@@ -1,5 +1,5 @@
-/* tools/gyre-perf/recover/jobs.c: jobs for `gyre-perf recover`, of processes forked here: no launcher would leave a job alone
- * that has lost a rank. */
+/* tools/gyre-perf/recover/jobs.c: jobs for `gyre-perf recover`, of processes forked here: a launcher would
+ * end a job that has lost a rank. */
 #include "tools/gyre-perf/recover/recover.h"
 
 #include <netinet/in.h>
@@ -108,7 +108,8 @@ static int job(const recover_options_t *o, int first, int rounds, recover_round_
         running++;
     }
     close(meeting.fd);
-    /* Over when all that are left are through, or one has met an error; stopped and stuck ones stay behind. */
+    /* Over when all survivors are through, or one has met an error; stopped and stuck ranks are not waited
+     * for. */
     base_time_t deadline = base_deadline(600);
     while (running > 0 && started == o->ranks && base_poll_ms(deadline) != 0 &&
            !(atomic_load(&shared->left) > 0 && atomic_load(&shared->through) == atomic_load(&shared->left))) {

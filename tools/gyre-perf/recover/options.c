@@ -1,5 +1,5 @@
-/* tools/gyre-perf/recover/options.c: `gyre-perf recover`: a rank dies; how long until all others know, until they are a job again, until
- * the next good result? */
+/* tools/gyre-perf/recover/options.c: `gyre-perf recover`: a rank dies; measures how long until all others
+ * know, until they are a job again, until the next good result. */
 #include "tools/gyre-perf/recover/recover.h"
 
 #include <stdlib.h>
@@ -19,7 +19,6 @@ static const char usage[] =
     "left. Otherwise it starts jobs of its own on this host, as many as the rounds take.\n";
 
 static const char notes[] =
-    "\n"
     "All times in ms, of the slowest survivor. detect: from the last barrier with the victim to the error "
     "that names it;\n"
     "shrink: from there until gyre_comm_shrink has made a communicator that works; result: the first "
@@ -114,7 +113,7 @@ static int report(const recover_options_t *o, const recover_round_t *records, in
     return code;
 }
 
-/* As a rank of a job that somebody else has started. */
+/* As a rank of a job that another launcher has started. */
 static int as_rank(const recover_options_t *o, int argc, char **argv, recover_round_t *records)
 {
     gyre_comm_t *comm;
@@ -154,28 +153,24 @@ static gyre_status_t apply(const recover_options_t *o)
 
 int perf_recover_main(int argc, char **argv, int typed_count, char **typed)
 {
-    static const char *const kinds[] = {"kill", "exit", "stop", "stuck", NULL};
-    recover_options_t o = {.ranks = 8, .rounds = 12, .seed = 1, .kind = "kill"};
+    recover_options_t o = {
+        .ranks = 8, .rounds = 12, .seed = 1, .kind = "kill", .common = {.progress_thread = -1}};
     comm_identity_t who;
     char why[512];
-    int words;
-    perf_flag_t flags[PERF_COMMON_FLAGS + 5] = {
-        {'n', "ranks", PERF_FLAG_INT, &o.ranks, 3, RECOVER_RANKS, "N", "ranks of its own jobs (8)", NULL},
-        {'r', "rounds", PERF_FLAG_INT, &o.rounds, 1, 1000000, "N", "deaths (12)", NULL},
-        {'s', "seed", PERF_FLAG_INT, &o.seed, 0, 1 << 30, "N", "of the choice of victims (1)", NULL},
-        {0, "kind", PERF_FLAG_TEXT, &o.kind, 0, 0, "kill|exit|stop|stuck", "how a rank ends (kill)", kinds},
-        {0, "during", PERF_FLAG_SWITCH, &o.during, 0, 0, NULL,
-         "in every other round another rank dies while the others shrink", NULL},
+    const flag_t rows[] = {
+        {FLAG('n', "ranks", INT, &o.ranks, "N", "ranks of its own jobs (8)"), .low = 3,
+         .high = RECOVER_RANKS},
+        {FLAG('r', "rounds", INT, &o.rounds, "N", "deaths (12)"), .low = 1, .high = 1000000},
+        {FLAG('s', "seed", INT, &o.seed, "N", "of the choice of victims (1)"), .low = 0, .high = 1 << 30},
+        {FLAG(0, "kind", WORD, &o.kind, "kill|exit|stop|stuck", "how a rank ends (kill)")},
+        {FLAG(0, "during", SWITCH, &o.during, NULL,
+              "in every other round another rank dies while the others shrink")},
+        PERF_COMMON_ROWS(&o.common),
     };
-    perf_common_flags(&o.common, flags + 5);
-    int code = perf_flags_parse(argc, argv, flags, sizeof flags / sizeof *flags, usage, notes, stdout, &words,
-                                why, sizeof why);
+    const flags_t flags = {.program = "gyre-perf recover", .usage = usage, .notes = notes, FLAG_ROWS(rows)};
+    int code = perf_flags_read(&flags, argc, argv, NULL, stdout, why, sizeof why);
     if (code < 0)
         return PERF_OK;
-    if (code == PERF_OK && words < argc) {
-        snprintf(why, sizeof why, "recover: \"%s\": only options", argv[words]);
-        code = PERF_USAGE;
-    }
     if (code == PERF_OK && (apply(&o) != GYRE_OK || comm_identity_find(NULL, &who) != GYRE_OK)) {
         snprintf(why, sizeof why, "%s", gyre_last_error());
         code = PERF_USAGE;

@@ -14,7 +14,7 @@
 enum { LEAST = 3 };          /* ranks that a round begins with */
 #define STRIKE_SECONDS 120.0 /* that a victim has to be found dead */
 
-/* What survivors tell each other after a round. */
+/* The record that survivors exchange after a round. */
 typedef struct {
     int rank; /* in the job as it began */
     int wrong, shrinks, failed;
@@ -26,8 +26,8 @@ static double ms_since(base_time_t from, base_time_t to)
     return (double)(to - from) * 1e-6;
 }
 
-/* A stopped or stuck process ends some time, even if nobody is there to end it. Without the descriptors, which are the
- * connections that make the others hear of an end. */
+/* A stopped or stuck process ends some time, even if no other process ends it. It closes its descriptors, the
+ * connections by which the others learn of an end. */
 static void end_later(void)
 {
     pid_t parent = getpid();
@@ -129,7 +129,7 @@ static gyre_status_t round_of(gyre_comm_t **comm, const recover_options_t *o, in
     if (rank == second)
         strike_soon(random >> 13);
     told_t all[RECOVER_RANKS];
-    do { /* who was to die later may do so in here, too */
+    do { /* a rank that was to die later may do so in here, too */
         st = recover(comm, rank == second, &told);
         if (st == GYRE_OK)
             st = gyre_all_gather(&told, all, sizeof told, GYRE_UINT8, *comm);

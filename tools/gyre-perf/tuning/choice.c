@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/tuning/choice.c: what runs for a call, who decided it, and what the model thinks of it
- * and of the next best. See choice.h. */
+/* tools/gyre-perf/tuning/choice.c: the algorithm of a call, the source of the decision, and the model's
+ * prediction for it and for the next best. See choice.h. */
 #include "tools/gyre-perf/tuning/choice.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "collectives/schedules/algorithms.h"
 
 enum {
-    ONE_SHOT_MOST =
-        256 << 10, /* whole vectors to everyone: beyond this it is far behind wherever it was measured */
+    /* whole vectors to all ranks: beyond this size it was far slower in every measurement */
+    ONE_SHOT_MOST = 256 << 10,
     CHUNKS_FROM = 512 << 10, /* sizes for which the length of a chunk can matter */
     MODEL_RANKS = 64
 };
@@ -54,9 +54,9 @@ int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
     return n;
 }
 
-/* Predicted time of a call like args, of `bytes`, by an algorithm in a form, for a communicator on one
- * host. Equal blocks, root 0, out of place: what all ranks know. chunk in bytes. 0: nothing can be said
- * (several hosts, more than 64 ranks, not served, no memory). */
+/* Predicted time of a call like args, of `bytes`, by an algorithm in a form, for a communicator on one host.
+ * Equal blocks, root 0, out of place: what all ranks know. chunk in bytes. 0: no prediction (several hosts,
+ * more than 64 ranks, not served, no memory). */
 static double model_ns(const gyre_comm_t *comm, const coll_cost_t *cost, const coll_args_t *args,
                        uint64_t bytes, coll_algo_t algo, int one_shot, uint64_t chunk, coll_memory_t memory)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/tuning/choice.h: what runs for a call and who decided it, the algorithms and forms that
- * come into question instead, and what the cost model (collectives/proof) predicts for them. The library
- * asks no model: --explain prints its opinion, and --tune measures the candidates. */
+/* tools/gyre-perf/tuning/choice.h: the algorithm of a call and the source of the decision, the other
+ * candidates, and the predictions of the cost model (collectives/proof). The library asks no model: --explain
+ * prints its opinion, and --tune measures the candidates. */
 #ifndef TOOLS_GYRE_PERF_TUNING_CHOICE_H
 #define TOOLS_GYRE_PERF_TUNING_CHOICE_H
 
@@ -10,20 +10,21 @@
 
 enum { PERF_CANDIDATES_MOST = 24 };
 
-/* Those that serve a call like args (op, n, uniform, host, root) of `bytes` (as gyre-perf's first column)
- * on `parts` hosts, or cells of one host. list: [PERF_CANDIDATES_MOST], as lines that a tuning file could
- * have, without ranges. Returns how many. */
+/* Candidates for a call like args (op, n, uniform, host, root) of `bytes` (as gyre-perf's first column) on
+ * `parts` hosts, or cells of one host. list: [PERF_CANDIDATES_MOST], as lines that a tuning file could have,
+ * without ranges. Returns how many. */
 int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tune_line_t *list);
 
-/* What runs for a call and why, and what the model thinks of it. */
+/* The algorithm of a call, the reason, and the model's prediction. */
 typedef struct {
     coll_choice_t choice;
     int exchange; /* 1: path "exchange", without a schedule; then algo, chunk and channels mean nothing */
     const char *path, *transport;
     uint32_t channels, segments;
-    uint64_t bytes, chunk;   /* as in gyre-perf's first column; bytes of a chunk */
-    double predicted;        /* ns; 0: the model says nothing */
-    coll_tune_line_t second; /* the best predicted other one; algo AUTO: none */
+    uint64_t bytes, chunk; /* as in gyre-perf's first column; bytes of a chunk */
+    double predicted;      /* ns; 0: no prediction */
+    /* the best predicted other one; algo AUTO: there is no other */
+    coll_tune_line_t second;
     double second_predicted; /* ns */
     char why[288];
 } perf_choice_t;

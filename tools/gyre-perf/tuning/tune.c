@@ -98,8 +98,8 @@ static void compare(cell_t *cell, int i, int out, int rounds, double times[SLOTS
     }
 }
 
-/* The order in which candidates are measured changes from round to round; what is far behind after the
- * first is left out. */
+/* The order in which candidates are measured changes from round to round. Candidates that are far slower in
+ * the first round are left out. */
 static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
 {
     static double times[SLOTS][KINDS][ROUNDS_MOST];
@@ -392,7 +392,7 @@ static void print_costs(const coll_cost_t *cost)
 
 /* ---- the run ---- */
 
-/* What only a job can tell: a call that exchanges nothing, and a message there. */
+/* Facts that need a job: a call that exchanges nothing, and a message there. */
 static gyre_status_t measure_calls(tuner_t *t)
 {
     double call[15], pass[15], nothing = 0, all[64] = {0};
@@ -534,28 +534,40 @@ static int run(tuner_t *t, int argc, char **argv, int words, int typed_count, ch
 
 int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
 {
-    options_t o = {.min_bytes = FIRST_BYTES, .max_bytes = LAST_BYTES, .factor = 4, .rounds = 11};
-    perf_flag_t flags[4 + PERF_COMMON_FLAGS] = {
-        {'b', "minbytes", PERF_FLAG_SIZE, &o.min_bytes, 0, 0, "SIZE", "first size (8)", NULL},
-        {'e', "maxbytes", PERF_FLAG_SIZE, &o.max_bytes, 0, 0, "SIZE", "last size (16M)", NULL},
-        {'f', "stepfactor", PERF_FLAG_INT, &o.factor, 2, 1024, "N", "multiplies from size to size (4)", NULL},
-        {'n', "rounds", PERF_FLAG_INT, &o.rounds, 1, ROUNDS_MOST, "N", "blocks of each candidate (11)", NULL},
+    options_t o = {.min_bytes = FIRST_BYTES,
+                   .max_bytes = LAST_BYTES,
+                   .factor = 4,
+                   .rounds = 11,
+                   .common = {.progress_thread = -1}};
+    const flag_t rows[] = {
+        {FLAG('b', "minbytes", SIZE, &o.min_bytes, "SIZE", "first size (8)")},
+        {FLAG('e', "maxbytes", SIZE, &o.max_bytes, "SIZE", "last size (16M)")},
+        {FLAG('f', "stepfactor", INT, &o.factor, "N", "multiplies from size to size (4)"), .low = 2,
+         .high = 1024},
+        {FLAG('n', "rounds", INT, &o.rounds, "N", "blocks of each candidate (11)"), .low = 1,
+         .high = ROUNDS_MOST},
+        PERF_COMMON_ROWS(&o.common),
     };
+    const flags_t flags = {
+        .program = "gyre-perf --tune",
+        .usage =
+            "usage: gyre-perf --tune[=FILE] [COLLECTIVE...] [options]      under ucx-run -n N, or alone\n"
+            "Measures this machine again, and with several ranks which algorithm is fastest for each "
+            "collective "
+            "(or those\n"
+            "named) and size. Writes the numbers and choose lines for this number of ranks to the tuning "
+            "cache, "
+            "or to FILE\n"
+            "for GYRE_TUNE=FILE; lines for other numbers of ranks and hosts stay, and those for sizes that "
+            "-b "
+            "and -e "
+            "leave out.\n",
+        .notes = "docs/tuning.md describes the file.\n",
+        FLAG_ROWS(rows)};
     static tuner_t t;
     char why[512];
     int words = 0;
-    perf_common_flags(&o.common, flags + 4);
-    int code = perf_flags_parse(
-        argc, argv, flags, sizeof flags / sizeof *flags,
-        "usage: gyre-perf --tune[=FILE] [COLLECTIVE...] [options]      under ucx-run -n N, or alone\n"
-        "Measures this machine again, and with several ranks which algorithm is fastest for each collective "
-        "(or those\n"
-        "named) and size. Writes the numbers and choose lines for this number of ranks to the tuning cache, "
-        "or to FILE\n"
-        "for GYRE_TUNE=FILE; lines for other numbers of ranks and hosts stay, and those for sizes that -b "
-        "and -e "
-        "leave out.\n",
-        "docs/tuning.md describes the file.\n", stdout, &words, why, sizeof why);
+    int code = perf_flags_read(&flags, argc, argv, &words, stdout, why, sizeof why);
     if (code < 0)
         return PERF_OK;
     for (int i = words; i < argc && code == PERF_OK; i++)

@@ -1,4 +1,5 @@
-/* tools/ucx-run/engines/engine.c: who starts the ranks, and where, as far as the command line leaves it open.
+/* tools/ucx-run/engines/engine.c: chooses the engine that starts the ranks, and their hosts, as far as the
+ * command line leaves it open.
  *
  *     hosts given, all of them this one                     fork
  *     hosts given, within a Slurm allocation                slurm
@@ -7,8 +8,8 @@
  *     none, as the launcher of Kubernetes' MPI Operator     ssh to the hosts of its file
  *     none                                                  fork
  *
- * Open MPI's, Hydra's and PRRTE's are used only when named: they end ranks and report their ends in ways of their own,
- * and fewer things can be promised of them. */
+ * Open MPI's, Hydra's and PRRTE's engines are used only when named: they end ranks and report their ends in
+ * ways of their own, and ucx-run can promise less with them. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -45,8 +46,9 @@ static const char *env(const char *name)
     return text ? text : "";
 }
 
-/* We run on a node of an allocation whose nodes wait for job steps. Within a step of several tasks we are one of them,
- * and would start everything once per task; the batch and interactive steps are numbered from the top. */
+/* 1 if this is a node of an allocation whose nodes wait for job steps. Within a step of several tasks ucx-run
+ * would be one of the tasks, and would start everything once per task. The batch and interactive steps are
+ * numbered from the top. */
 static int in_allocation(void)
 {
     return *env("SLURM_JOB_ID") && *env("SLURM_JOB_NODELIST") &&

@@ -1,6 +1,7 @@
-/* tools/ucx-run/engines/foreign.c: the engines of others: mpirun (Open MPI), mpiexec.hydra (MPICH, Intel MPI) and prterun (PRRTE)
- * start the ranks, which learn from them who they are (PMIx, PMI-1: comm/launch/identity.c). Here is how our options are said
- * in their words; supervise.c runs them. What an engine cannot do is an error rather than left out in silence. */
+/* tools/ucx-run/engines/foreign.c: other programs as engines: mpirun (Open MPI), mpiexec.hydra (MPICH, Intel
+ * MPI) and prterun (PRRTE) start the ranks and give them their identity (PMIx, PMI-1:
+ * comm/launch/identity.c). This file translates ucx-run's options to theirs; supervise.c runs them. An option
+ * that an engine does not have is an error; it is not ignored. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ int run_is_foreign(run_engine_t engine)
     return engine == RUN_ENGINE_OPENMPI || engine == RUN_ENGINE_HYDRA || engine == RUN_ENGINE_PRRTE;
 }
 
-/* The first of `names` that is in PATH; the last one if none is. */
+/* The first of `names` that is in PATH, else the last one. */
 static const char *first_program(const char *const *names)
 {
     for (; names[1]; names++)
@@ -63,8 +64,8 @@ static const char *bind_word(topo_bind_t bind)
     return bind == TOPO_BIND_L3 ? "l3cache" : topo_bind_name(bind);
 }
 
-/* -x NAME for every variable that shall pass: values stay out of the argument list, the engine takes them from its own
- * environment, where run_foreign_environment has put them. */
+/* -x NAME for every variable to pass on. Values stay out of the argument list: the engine takes them from its
+ * own environment, where run_foreign_environment has put them. */
 static void add_names(run_words_t *words, char *const *environment)
 {
     for (; *environment; environment++) {
@@ -110,7 +111,9 @@ static void openmpi(run_words_t *words, const run_options_t *o, char *const *env
         run_words_add(words, "--enable-recovery");
     if (o->tag)
         run_words_add(words, "--tag-output");
-    if (o->output_dir) { /* DIR/rank.R/stdout as with our own launchers: neither a folder for the job nor a copy to us */
+    /* DIR/rank.R/stdout as with ucx-run's own launchers: neither a folder for the job nor a copy to
+     * ucx-run */
+    if (o->output_dir) {
         run_words_add(words, "--output-filename");
         run_words_add_format(words, "%s:nojobid,nocopy", o->output_dir);
     }
@@ -251,7 +254,7 @@ char **run_foreign_environment(const run_options_t *o, const run_job_t *job, int
     run_words_add_format(&all, "GYRE_JOB=%s", job->id);
     run_words_add_format(&all, "GYRE_RESTART=%d", job->attempt);
     if (o->engine == RUN_ENGINE_HYDRA && o->report_bindings)
-        run_words_add(&all, "HYDRA_TOPO_DEBUG=1"); /* its only way to say where ranks are bound */
+        run_words_add(&all, "HYDRA_TOPO_DEBUG=1"); /* its only way to report where ranks are bound */
     run_environment_free(passed);
     return run_words_take(&all);
 }

@@ -1,7 +1,8 @@
-/* tools/ucx-run/engines/supervise.c: looks after an engine of others (foreign.h): signals, deadline, restarts, and an end for it when
- * we are killed. Its output and input are ours; its exit code is what it makes of its ranks'.
+/* tools/ucx-run/engines/supervise.c: supervises an engine that is another program (foreign.h): signals,
+ * deadline, restarts, and its end if ucx-run is killed. The engine inherits ucx-run's input and output; its
+ * exit code is what it makes of its ranks'.
  *
- * It is asked to end by TERM first, always: killed outright, mpirun would leave its ranks behind. */
+ * The engine always gets TERM first: mpirun that is killed outright leaves its ranks running. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,18 +17,20 @@
 
 #include "tools/ucx-run/engines/foreign.h"
 
-#define TERM_SECONDS 3.0  /* at least, for an engine to end its ranks */
-#define STOP_SECONDS 30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
+#define TERM_SECONDS 3.0 /* at least, for an engine to end its ranks */
+/* from a TERM that ucx-run passes on to KILL, unless --kill-grace is given */
+#define STOP_SECONDS 30.0
 
 typedef struct {
     const run_options_t *options;
     pid_t pid;
     int status;
-    int shares_terminal; /* it is in our process group, and the terminal's signals reach it without us */
+    /* it is in ucx-run's process group, and the terminal's signals reach it directly */
+    int shares_terminal;
     int interrupts;
     int stopped;  /* from outside: no restart */
-    int ended_by; /* the first signal from outside that ends; 0: none */
-    int rc;       /* decided by us; 0: its own */
+    int ended_by; /* the first signal from outside that ends; 0: no such signal */
+    int rc;       /* decided by ucx-run; 0: its own */
     int rc_kill;  /* what it is should the engine have to be killed; 0: its own */
     base_time_t timeout, kill;
 } tend_t;
@@ -51,8 +54,8 @@ become(const tend_t *t, char **command, char **environment, pid_t launcher)
 {
     if (!t->shares_terminal)
         setpgid(0, 0);
-    /* No PR_SET_PDEATHSIG: the leash asks it to end should we be killed, and asked twice, mpirun gives up at once and
-     * leaves its ranks behind. */
+    /* No PR_SET_PDEATHSIG: if ucx-run is killed, the leash asks the engine to end. mpirun that is asked twice
+     * gives up at once and leaves its ranks running. */
     if (getppid() != launcher)
         _exit(RUN_RC_SYSTEM);
     for (; *environment; environment++)
@@ -132,7 +135,7 @@ static void on_signal(tend_t *t, const struct signalfd_siginfo *info)
                     run_foreign_program(t->options->engine), signal == SIGINT ? "; once more ends it" : "");
         kill(t->pid, signal);
     }
-    /* INT is somebody at a keyboard, who can say it again. */
+    /* INT comes from a user at a keyboard, who can press it again. */
     if (ends && signal != SIGINT) {
         limit(t, t->options->kill_grace_given ? t->options->kill_grace_s : STOP_SECONDS);
         t->rc_kill = t->rc_kill ? t->rc_kill : 128 + signal;
@@ -172,7 +175,8 @@ static int result(const tend_t *t)
     char name[16];
     if (t->rc)
         return t->rc;
-    /* mpiexec.hydra says 0 although its ranks died of the signal; where the others say 0 the ranks have ended so. */
+    /* mpiexec.hydra returns 0 although its ranks died of the signal; 0 of the other engines means that the
+     * ranks returned 0. */
     if (t->options->engine == RUN_ENGINE_HYDRA && t->ended_by && WIFEXITED(t->status) &&
         WEXITSTATUS(t->status) == 0)
         return 128 + t->ended_by;

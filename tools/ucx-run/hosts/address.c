@@ -28,7 +28,7 @@ static int address_towards(const char *host, boot_addr_t *mine)
     return ok;
 }
 
-/* The address at which ssh reached us. */
+/* The address at which ssh reached this host. */
 static int address_of_ssh(boot_addr_t *mine)
 {
     char address[64];

@@ -1,9 +1,11 @@
-/* tools/ucx-run/hosts/agent.c: ucx-run on a host that the launcher reached through ssh or srun: starts that host's ranks,
- * passes on what they print and how they end, and ends them when told to, or when the launcher is no more.
+/* tools/ucx-run/hosts/agent.c: ucx-run on a host that the launcher reached through ssh or srun. It starts
+ * that host's ranks, passes on their output and their ends, and ends them when asked to, or when the launcher
+ * is gone.
  *
- * wire.h is what the two say to each other, over our standard input and output. The end of our input, a signal or too
- * long a silence means that the launcher is gone: TERM to the ranks' process groups, KILL after a grace, and out. Should
- * this process be killed itself, PR_SET_PDEATHSIG and the leash process (tools/ucx-run/ranks/parent_death.c) do the same at once. */
+ * wire.h has the messages between the two, over the agent's standard input and output. The end of its input,
+ * a signal or too long a silence means that the launcher is gone. The agent then sends TERM to the ranks'
+ * process groups, KILL after a grace, and exits. If the agent itself is killed, PR_SET_PDEATHSIG and the
+ * leash process (tools/ucx-run/ranks/parent_death.c) do the same at once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,26 +25,26 @@
 #include "tools/ucx-run/hosts/wire.h"
 
 enum { OUT_MAX_BYTES = 1 << 20, READ_BYTES = 1 << 16 };
-#define JOB_SECONDS       60.0          /* for the launcher to say what shall run */
+#define JOB_SECONDS       60.0          /* for the launcher to send JOB */
 #define SUSPENDED_SECONDS (7 * 86400.0) /* for it to go on after it was suspended */
 
 typedef enum { LIFE_WORKING, LIFE_TERM, LIFE_KILL } life_t;
 
 static struct {
     run_buffer_t in, out;
-    run_frame_t job_frame; /* its payload is a copy of ours: the job borrows from it */
+    run_frame_t job_frame; /* its payload is a copy, from which the job borrows */
     run_wire_job_t wire;
     run_options_t options;
     run_job_t job;
     int planned, started;
-    int input_open;     /* of ours: the launcher may still speak */
-    int output_broken;  /* nobody hears us */
+    int input_open;     /* the agent's: the launcher may still send */
+    int output_broken;  /* the launcher no longer reads */
     int owes_taken;     /* an INPUT has not been answered yet */
     base_time_t silent; /* the launcher counts as gone then */
     double patience;    /* which is so many seconds after its last word */
     life_t life;
     base_time_t next; /* when the present stage of life ends */
-    int holding;      /* the last line said is kept back: it may be the reason of a refusal */
+    int holding;      /* the last line is kept back: it may be the reason of a refusal */
     char held[1200];
     int rc;
 } a;
@@ -53,7 +55,7 @@ static void broken(void)
     a.out.head = a.out.tail = 0;
 }
 
-/* A frame is in the queue, or there is no memory: then nobody can rely on us any more. */
+/* Queues a frame. Without memory for it the launcher cannot rely on this agent any more. */
 static void sent(int ok)
 {
     if (!ok) {
@@ -240,7 +242,7 @@ static const char *on_go(const run_frame_t *frame)
     a.holding = 1;
     int rc = run_spawn_all(&a.job);
     if (a.job.root_fd >= 0)
-        close(a.job.root_fd); /* rank 0 has it: when rank 0 dies the port must answer nobody */
+        close(a.job.root_fd); /* rank 0 has it: when rank 0 dies the port must not answer */
     a.job.root_fd = -1;
     if (rc) {
         refuse(rc);
@@ -326,7 +328,7 @@ static void enter(life_t life)
     a.life = life;
     a.next = BASE_TIME_NEVER;
     if (life == LIFE_TERM && a.wire.grace_ms > 0) {
-        run_kill_all(&a.job, SIGCONT); /* a stopped rank could not hear it */
+        run_kill_all(&a.job, SIGCONT); /* a stopped rank would not get it */
         run_kill_all(&a.job, SIGTERM);
         a.next = base_deadline(a.wire.grace_ms / 1e3);
     } else {
@@ -376,10 +378,11 @@ static void hear(void)
         }
         a.in.head += (size_t)bytes;
     }
-    expect(a.patience); /* the time that we took to do as it says was no silence of its own */
+    /* the time that this agent needed for the order does not count as the launcher's silence */
+    expect(a.patience);
 }
 
-/* Without ever blocking: a launcher that does not read must not keep us from hearing that it is gone. */
+/* Never blocks: a launcher that does not read must not keep the agent from noticing that it is gone. */
 static void speak(void)
 {
     while (run_buffer_length(&a.out) > 0) {
@@ -404,7 +407,7 @@ static void tell_exit(int i)
                           atomic_load_explicit(&slot->state, memory_order_acquire) & 255};
     char doing[700];
     run_report_doing(slot, doing, sizeof doing);
-    run_capture_drain(i); /* what it said comes before its end */
+    run_capture_drain(i); /* its output comes before its end */
     if (!a.output_broken)
         sent(run_wire_put_numbers(&a.out, RUN_WIRE_EXIT, numbers, 3, doing));
 }
@@ -485,7 +488,7 @@ static void turn(struct pollfd *fds)
         enter(LIFE_KILL);
 }
 
-/* What is still to be said, for a launcher that still listens. */
+/* Sends what is left, if the launcher still reads. */
 static void say_the_rest(void)
 {
     base_time_t end = base_deadline(2.0);

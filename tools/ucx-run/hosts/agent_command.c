@@ -40,8 +40,8 @@ static void add_ssh(run_words_t *words, const run_options_t *o, const char *host
 {
     run_words_split(words, o->rsh ? o->rsh : "ssh");
     if (is_ssh(words)) {
-        /* -x, -T: neither X11 nor a terminal, which would garble what the agent says. Three missed signs of life in
-         * time for us to have lost the host after lost_after_s. */
+        /* -x, -T: neither X11 nor a terminal, which would garble the agent's messages. Three missed signs of
+         * life fit into lost_after_s. */
         double patience = o->lost_after_s - 2;
         run_words_split(words, "-x -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=1");
         run_words_add(words, "-o");
@@ -57,7 +57,7 @@ static void add_ssh(run_words_t *words, const run_options_t *o, const char *host
 
 static void add_srun(run_words_t *words, const run_options_t *o, const char *host)
 {
-    /* One step per node, beside whatever else runs in the allocation; its ranks are bound by the agent. */
+    /* One step per node, in parallel with any other step of the allocation; the agent binds its ranks. */
     run_words_split(words,
                     "srun --quiet --overlap --nodes=1 --ntasks=1 --mpi=none --cpu-bind=none --unbuffered");
     run_words_add_format(words, "--nodelist=%s", host);

@@ -66,7 +66,7 @@ void run_node_hang_up(run_node_t *h)
     h->state = NODE_GONE;
 }
 
-/* Lines of the standard error of ssh, srun or the agent: they tell why something failed. */
+/* Lines of the standard error of ssh, srun or the agent, which have the reason of a failure. */
 static void say_errors(run_node_t *h, int all)
 {
     run_buffer_t *b = &h->errors;
@@ -79,7 +79,7 @@ static void say_errors(run_node_t *h, int all)
         int shown = (int)n;
         while (shown > 0 && (line[shown - 1] == '\r' || line[shown - 1] == ' '))
             shown--;
-        /* srun's word on our --cpu-bind=none where nothing would be bound anyway */
+        /* srun's message on --cpu-bind=none where nothing would be bound anyway */
         if (shown > 0 && !memmem(line, (size_t)shown, "lacks support for cpu binding", 29))
             run_say("ucx-run: %s: %.*s", h->name, shown, line);
         b->head += n + (newline == line + n);
@@ -189,7 +189,7 @@ static int pipe_for(int ends[2], int ours)
 
 static void __attribute__((noreturn)) become_caller(char **command, int in, int out, int err, pid_t launcher)
 {
-    setpgid(0, 0); /* a terminal's ^C is for us to deal with */
+    setpgid(0, 0); /* ucx-run handles a terminal's ^C */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == launcher && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2) {
         run_undo_launcher();

@@ -1,5 +1,5 @@
-/* tools/ucx-run/hosts/events.c: what the agents say: the way to the start of all ranks, then their output and their ends. See
- * hosts.h for the states of a host and wire.h for the frames. */
+/* tools/ucx-run/hosts/events.c: the agents' messages: up to the start of all ranks, then their output and
+ * their ends. See hosts.h for the states of a host and wire.h for the frames. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "tools/ucx-run/hosts/wire.h"
 
 enum { READ_BYTES = 1 << 18 };
-#define LEASH_FACTOR       4.0 /* times --lost-after: how long an agent bears our silence */
+/* times --lost-after: how long an agent accepts the launcher's silence */
+#define LEASH_FACTOR       4.0
 #define LAST_WORDS_SECONDS 1.0 /* from the end of a connection to the status of the process that held it */
 
 static void send_job(run_job_t *job, run_node_t *h)
@@ -50,7 +51,7 @@ static void send_job(run_job_t *job, run_node_t *h)
                            .environment = m->passed,
                            .exports = m->exports};
     h->state = NODE_PLANNING;
-    h->ready = m->of[0] != here; /* rank 0's host says first where it listens */
+    h->ready = m->of[0] != here; /* rank 0's host first sends its listening address */
     run_node_put(job, h, number && run_wire_put_job(&h->to, &wire));
     free(number);
 }
@@ -209,7 +210,7 @@ static const char *on_frame(run_job_t *job, run_node_t *h, const run_frame_t *fr
     }
 }
 
-/* What a login shell prints comes before the magic; nobody wants to see it unless no agent answers. */
+/* A login shell's output comes before the magic; it is shown only if no agent answers. */
 static int greeted(run_job_t *job, run_node_t *h)
 {
     long at = run_wire_find_magic(run_buffer_front(&h->from), run_buffer_length(&h->from));

@@ -68,7 +68,7 @@ int run_hostlist_add(run_hostlist_t *list, const char *name, size_t n, int slots
     return 1;
 }
 
-/* text[0, n): a host and perhaps ":slots". slots: as said elsewhere; 0: not said. */
+/* text[0, n): a host and perhaps ":slots". slots: given elsewhere; 0: not given. */
 static int add_item(run_hostlist_t *list, const char *text, size_t n, int slots, char *why, size_t bytes)
 {
     size_t name = n;
@@ -229,7 +229,7 @@ static int malformed(slurm_t *s, const char *nodes)
     return 0;
 }
 
-/* `name` has its first brackets expanded; those behind come next: name[0, n) and then `rest`. */
+/* Expands the first brackets of `name`, then the later ones: name[0, n) and then `rest`. */
 static int expand(slurm_t *s, const char *done, size_t ndone, const char *rest, size_t nrest);
 
 static int expand_range(slurm_t *s, const char *done, size_t ndone, const char *range, size_t n,

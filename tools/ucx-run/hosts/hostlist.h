@@ -1,7 +1,7 @@
-/* tools/ucx-run/hosts/hostlist.h: which hosts, with how many slots, and which rank goes where.
+/* tools/ucx-run/hosts/hostlist.h: the hosts, their slots, and the host of each rank.
  *
- * Pure: text in, lists or a complaint out. Names that could be taken for an option of ssh or for shell syntax are
- * refused here, so nobody behind needs to care. */
+ * Pure: text in, lists or a complaint out. Names that could be taken for an option of ssh or for shell syntax
+ * are refused here, so later code need not check them. */
 #ifndef TOOLS_UCX_RUN_HOSTS_HOSTLIST_H
 #define TOOLS_UCX_RUN_HOSTS_HOSTLIST_H
 

@@ -1,17 +1,17 @@
-/* tools/ucx-run/hosts/hosts.h: the hosts of a job that runs elsewhere, as the launcher's parts share them.
+/* tools/ucx-run/hosts/hosts.h: the hosts of a job on other hosts, as the launcher's parts share them.
  *
- *     hosts.c       which hosts, and which ranks on each
- *     connection.c  one host's agent is called, written to, lost
- *     events.c        what the agents say, until all ranks run and while they do
- *     remote.c      all hosts together: the event loop's side, signs of life, and what is said to every agent
+ *     hosts.c       the hosts, and the ranks on each
+ *     connection.c  one host's agent: calling it, writing to it, losing it
+ *     events.c      the agents' messages, until all ranks run and while they do
+ *     remote.c      all hosts together: the event loop's side, signs of life, messages to every agent
  *
- * On each host an agent (agent.c) is called through ssh or srun; wire.h is what we say to each other. No rank starts
- * before every host has answered, so a host that cannot be reached costs nothing but the wait:
+ * On each host an agent (agent.c) is called through ssh or srun; wire.h has the messages. No rank starts
+ * before every host has answered: a host that cannot be reached costs nothing but the wait.
  *
  *     QUEUED -> CALLING --hello--> PLANNING --ready--> (all hosts are) STARTING --all ranks--> RUNNING -> ENDING -> GONE
  *
- * A host whose connection ends early, or from which nothing is heard for --lost-after seconds (an agent answers a PING
- * each second), is lost, and so are its ranks. */
+ * A host is lost, with its ranks, if its connection ends early or it sends nothing for --lost-after seconds
+ * (an agent answers a PING each second). */
 #ifndef TOOLS_UCX_RUN_HOSTS_HOSTS_H
 #define TOOLS_UCX_RUN_HOSTS_HOSTS_H
 
@@ -42,15 +42,15 @@ typedef struct {
     run_node_state_t state;
     pid_t pid; /* of ssh, srun, or the agent itself on this host; 0: not started or reaped */
     int status;
-    int in, out, err; /* its standard descriptors, our ends; -1: closed */
+    int in, out, err; /* its standard descriptors, the launcher's ends; -1: closed */
     run_buffer_t to, from, errors;
     int greeted; /* the magic has come */
     int ranks, started, alive;
     int ready;          /* can take GO */
     int owes;           /* has not yet taken the last INPUT */
-    int lost;           /* without having been asked to go */
+    int lost;           /* gone without having been asked to go */
     base_time_t heard;  /* last sign of life */
-    base_time_t closed; /* its output has ended; the rest of the story until then */
+    base_time_t closed; /* its output has ended; time to read the rest until then */
     size_t polled;      /* place of its first pollfd */
 } run_node_t;
 
@@ -59,14 +59,16 @@ struct run_remote {
     int *of;             /* [world] place in host */
     run_node_t *host;    /* [hosts] those that have ranks */
     int hosts;
-    int *died; /* [world] ranks whose end nobody has asked for yet */
+    /* [world] ranks whose end was not yet reported by run_remote_died */
+    int *died;
     int ndied;
     int refused;   /* exit code; 0: not */
     int gone;      /* GO went out */
     int stillborn; /* it never will: a host was lost before */
     int stopping;
-    int dropping;   /* the ranks are being ended: what they print must not keep us from hearing of it */
-    int dropped[2]; /* stdout, stderr: some was, so the rest is as well */
+    /* the ranks are being ended: their output must not delay the agents' messages */
+    int dropping;
+    int dropped[2];           /* stdout, stderr: some was, so the rest is as well */
     base_time_t tick, ticked; /* the next one is due; the last one was */
     char **passed, **exports; /* environment */
     char wdir[PATH_MAX], output_dir[PATH_MAX];
@@ -82,31 +84,32 @@ static inline void run_node_close(int *fd)
 /* --- connection --- */
 /* Calls as many of the queued hosts as may be called at a time. */
 void run_node_call_more(run_job_t *job);
-/* Its agent listens, and knows what a frame is. */
+/* Its agent is ready to receive frames. */
 int run_node_can_hear(const run_node_t *h);
-/* Sends what goes without blocking. A connection that has ended is noticed where we read. */
+/* Sends what goes without blocking. The reading side notices a connection that has ended. */
 void run_node_flush(run_node_t *h);
 /* Sends the frame that a run_wire_put... has put into h->to; what that returned is `ok`. */
 void run_node_put(run_job_t *job, run_node_t *h, int ok);
 void run_node_send(run_job_t *job, run_node_t *h, run_wire_kind_t kind); /* a frame without content */
-/* Reads the standard error of ssh, srun or the agent and says its whole lines. */
+/* Reads the standard error of ssh, srun or the agent and prints its whole lines. */
 void run_node_read_errors(run_node_t *h);
 /* ... and what is left of it: unfinished lines, too. */
 void run_node_last_errors(run_node_t *h);
-/* Rank r has ended, as waitpid gives it. */
+/* Notes that rank r has ended; the status is waitpid's. */
 void run_node_push_died(run_job_t *job, int r, int status);
-/* Its ranks count as lost: we do not hear of them any more. */
+/* Counts its ranks as lost: no further messages about them come. */
 void run_node_give_up(run_job_t *job, run_node_t *h);
-/* The connection ends now, and who holds it is killed. Its ranks are not given up. */
+/* Ends the connection now, and kills the process that held it. Its ranks are not given up. */
 void run_node_hang_up(run_node_t *h);
-/* The same for a host that should have gone on, with its ranks; says why unless the host was about to go anyway. */
+/* The same for a host that should have gone on, with its ranks. Prints the reason unless the host was about
+ * to go anyway. */
 void run_node_lose(run_job_t *job, run_node_t *h, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* ... because the process that held the connection ended. */
 void run_node_lose_by_status(run_job_t *job, run_node_t *h);
 
-/* --- hear --- */
-/* Reads what has come from it, and acts on whole frames. */
+/* --- events --- */
+/* Reads a host's bytes and acts on whole frames. */
 void run_node_read(run_job_t *job, run_node_t *h);
 
 #endif

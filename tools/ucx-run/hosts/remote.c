@@ -1,5 +1,5 @@
-/* tools/ucx-run/hosts/remote.c: all hosts of a job that runs elsewhere together: beginning and end of an attempt, the event
- * loop's side, signs of life, and what is said to every agent. See hosts.h. */
+/* tools/ucx-run/hosts/remote.c: all hosts of a job on other hosts together: beginning and end of an attempt,
+ * the event loop's side, signs of life, and messages to every agent. See hosts.h. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define CALL_SECONDS 30.0 /* for a host to answer; ssh itself gives up after 10 */
 #define PING_SECONDS 1.0  /* between signs of life */
 
-static run_job_t *current; /* for the callbacks of input.c, of which there is one */
+static run_job_t *current; /* for the callbacks of input.c, which is one per process */
 
 /* --- an attempt --- */
 
@@ -39,7 +39,7 @@ size_t run_remote_poll_max(const run_job_t *job)
     return job->remote ? 3 * (size_t)job->remote->hosts : 0;
 }
 
-/* More of what the hosts say can be taken. */
+/* There is room for more output of the hosts. */
 static int room(const run_remote_t *m)
 {
     return m->dropping || (run_output_room(0) && run_output_room(1));
@@ -109,7 +109,7 @@ static double silence(const run_node_t *h)
     return (double)(base_now() - h->heard) / 1e9;
 }
 
-/* An agent that is starting its ranks, perhaps from a slow file system, answers nobody meanwhile. */
+/* An agent that is starting its ranks, perhaps from a slow file system, does not answer meanwhile. */
 static double patience(const run_job_t *job, const run_node_t *h)
 {
     double given = job->options->lost_after_s;
@@ -125,7 +125,8 @@ void run_remote_tick(run_job_t *job)
             run_node_lose_by_status(job, &m->host[i]);
     if (now < m->tick)
         return;
-    /* While we were stopped, or did not read because nobody takes our output, the silence was ours. */
+    /* If this process was stopped, or did not read because its own output had no reader, the hosts were not
+     * silent. */
     base_time_t away = now - m->ticked > (base_time_t)(2.5e9 * PING_SECONDS) ? now - m->ticked : 0;
     m->ticked = now;
     m->tick = base_deadline(PING_SECONDS);
@@ -189,7 +190,7 @@ int run_remote_running(const run_job_t *job)
     return 1;
 }
 
-/* --- what we tell them --- */
+/* --- orders to the agents --- */
 
 void run_remote_signal(run_job_t *job, int signal, int alone)
 {
@@ -295,7 +296,7 @@ void run_remote_stop(run_job_t *job)
         if (h->state == NODE_QUEUED) {
             h->state = NODE_GONE;
             run_node_give_up(job, h);
-        } else if (h->state == NODE_CALLING) { /* nobody is there yet who would heed it */
+        } else if (h->state == NODE_CALLING) { /* no agent is there yet */
             run_node_hang_up(h);
             run_node_give_up(job, h);
         } else if (h->state != NODE_GONE) {

@@ -1,5 +1,5 @@
-/* tools/ucx-run/hosts/resolve.c: which hosts a job that runs elsewhere has, which ranks are on each, at first and after hosts were
- * lost, and --dry-run of it. See hosts.h. */
+/* tools/ucx-run/hosts/resolve.c: the hosts of a job on other hosts and the ranks on each, at first and after
+ * hosts were lost, and --dry-run of it. See hosts.h. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -191,7 +191,8 @@ int run_wire_exit(const run_frame_t *frame, int *rank, int *status, unsigned *st
     *status = ranged(&r, 0, 0xffff);
     *state = (unsigned)ranged(&r, 0, 255);
     *doing = text(&r);
-    /* An exit code, or a signal with or without a core dump; what waitpid says of stopped ones is neither. */
+    /* An exit code, or a signal with or without a core dump; waitpid's status of a stopped process is
+     * neither. */
     int signal = *status & 0x7f, code = *status >> 8;
     return whole(&r) && (signal == 0 ? (*status & 0xff) == 0 : signal != 0x7f && code == 0);
 }
@@ -221,7 +222,7 @@ static char **texts(reader_t *r)
     }
     char **list = calloc(n + 1, sizeof *list);
     for (size_t i = 0; list && i < n; i++)
-        list[i] = (char *)(uintptr_t)text(r); /* exec wants them without const; nobody writes there */
+        list[i] = (char *)(uintptr_t)text(r); /* exec wants them without const; nothing writes there */
     return list;
 }
 

@@ -1,26 +1,26 @@
-/* tools/ucx-run/hosts/wire.h: what the launcher and its agents on other hosts say to each other.
+/* tools/ucx-run/hosts/wire.h: the messages between the launcher and its agents on other hosts.
  *
- * The agent is ucx-run itself, started on each host through ssh or srun; the two speak over its standard input and
- * output. What comes back first may be anything that the host's shell prints at login; RUN_WIRE_MAGIC ends it. Then both
- * ways frames, little-endian:
+ * The agent is ucx-run itself, started on each host through ssh or srun. The two communicate over its
+ * standard input and output. The first bytes from the agent's host may be anything that the host's shell
+ * prints at login; RUN_WIRE_MAGIC ends them. Then both ways frames, little-endian:
  *
  *     u32 bytes of the payload, u8 kind, u8 zero, u16 RUN_WIRE_MARK, payload
  *
  *     launcher                                   agent
- *                                     <-  magic, HELLO   who and what I am
+ *                                     <-  magic, HELLO   version, process id, host name
  *     JOB        all that is to be run ->
- *                                     <-  ROOT           rank 0's host only: I listen here
+ *                                     <-  ROOT           rank 0's host only: the listening address
  *     GO         the root's address    ->
  *                                     <-  STARTED        per rank, or REFUSED: nothing runs here
  *     INPUT, SIGNAL, ASK, CLOSE        -> <-  OUTPUT, TAKEN, DOING, NOTE
  *                                     <-  EXIT           per rank
  *     PING, each second                -> <-  PONG
  *
- * The end of its input, or silence for longer than JOB allows, makes the agent end its ranks and itself: that is the
- * leash. Texts in payloads are a u32 length with their NUL counted, and the bytes.
+ * The end of its input, or silence for longer than JOB allows, makes the agent end its ranks and itself.
+ * Texts in payloads are a u32 length with their NUL counted, and the bytes.
  *
- * All of this is pure: bytes in, values or a complaint out. Nothing is trusted: lengths are limited per kind, texts end
- * where they say, numbers are in range; what is left for the caller is whether a rank is one of that host's. */
+ * All of this is pure: bytes in, values or a complaint out. Nothing is trusted: lengths are limited per kind,
+ * texts end inside their payload, numbers are in range. The caller checks that a rank belongs to the host. */
 #ifndef TOOLS_UCX_RUN_HOSTS_WIRE_H
 #define TOOLS_UCX_RUN_HOSTS_WIRE_H
 
@@ -45,9 +45,9 @@ typedef enum {
     RUN_WIRE_GO = 2,     /* text root, u32 master port */
     RUN_WIRE_SIGNAL = 3, /* u32 signal, u32 1: to the ranks alone, not what they have started */
     RUN_WIRE_INPUT = 4,  /* bytes; none: the end */
-    RUN_WIRE_ASK = 5,    /* what is everybody doing? One DOING for each living rank */
+    RUN_WIRE_ASK = 5,    /* the state of every rank: one DOING for each living rank */
     RUN_WIRE_PING = 6,
-    RUN_WIRE_CLOSE = 7,    /* u32 0: stdout, 1: stderr: nobody reads it any more */
+    RUN_WIRE_CLOSE = 7,    /* u32 0: stdout, 1: stderr: no reader any more */
     RUN_WIRE_HELLO = 32,   /* u32 version, u32 pid, text host name */
     RUN_WIRE_ROOT = 33,    /* text host:port, u32 master port */
     RUN_WIRE_STARTED = 34, /* u32 rank, u32 pid */
@@ -68,10 +68,10 @@ typedef struct {
     size_t bytes;
 } run_frame_t;
 
-/* The first frame in data[0, n) on its way `way`. Returns the bytes that it takes; 0: more are needed; -1: garbage,
- * and *why is a static text. */
+/* The first frame in data[0, n) in direction `way`. Returns the bytes that it takes; 0: more are needed; -1:
+ * malformed, and *why is a static text. */
 long run_wire_next(const void *data, size_t n, run_wire_way_t way, run_frame_t *frame, const char **why);
-/* Where the bytes after the magic begin in data[0, n); -1: it has not come yet. */
+/* The position in data[0, n) after the magic; -1: it has not come yet. */
 long run_wire_find_magic(const void *data, size_t n);
 
 /* Payloads. Each returns 1, or 0 if the payload is malformed; texts are borrowed from it. */
@@ -86,7 +86,7 @@ int run_wire_exit(const run_frame_t *frame, int *rank, int *status, unsigned *st
 int run_wire_doing(const run_frame_t *frame, int *rank, const char **text);
 int run_wire_note(const run_frame_t *frame, const char **text);
 
-/* What JOB carries. */
+/* The content of JOB. */
 typedef struct {
     int world;           /* ranks of the job */
     int ranks;           /* of them on this host */
@@ -94,7 +94,7 @@ typedef struct {
     int node, nodes;     /* this host among those of the job */
     int attempt;         /* 0-based */
     int bind;            /* topo_bind_t */
-    int bind_given;      /* it was asked for: complain if it cannot be had */
+    int bind_given;      /* it was asked for: complain if it is not possible */
     int report_bindings; /* say where each rank was bound */
     int stdin_to;        /* rank, RUN_STDIN_NONE or RUN_STDIN_ALL */
     int terminal[2];     /* stdout, stderr of the ranks shall be terminals */

@@ -1,8 +1,8 @@
-/* tools/ucx-run/ranks/capture.c: what the ranks of this host print.
+/* tools/ucx-run/ranks/capture.c: the output of the ranks of this host.
  *
- * Each rank writes to two pipes, or to pseudo-terminals where whoever started us has a terminal, so that programs show
- * progress bars and colours as they would without us. What is read goes on as it comes, to `take`. A single rank
- * without --tag inherits our descriptors, and with --output-filename the ranks write to files. */
+ * Each rank writes to two pipes, or to pseudo-terminals if ucx-run has a terminal: programs then show
+ * progress bars and colours as they would without ucx-run. Output goes to `take` as it comes. A single rank
+ * without --tag inherits ucx-run's descriptors, and with --output-filename the ranks write to files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +17,8 @@
 
 #include "tools/ucx-run/run.h"
 
-enum { DRAIN_READS = 32 }; /* more than a pipe holds; what a rank has started may go on writing for ever */
+/* more than a pipe holds; a process that a rank has started may go on writing forever */
+enum { DRAIN_READS = 32 };
 
 static run_capture_t how;
 static int *streams; /* [2 * how.ranks] read ends, -1: closed */
@@ -70,7 +71,7 @@ static int attach_files(int number, int attempt, run_stdio_t *stdio)
     return stdio->out < 0 || stdio->err < 0 ? RUN_RC_SYSTEM : 0;
 }
 
-/* A raw pseudo-terminal: ends[0] its master, ends[1] what the rank gets. 0 if there is none. */
+/* Opens a raw pseudo-terminal: ends[0] its master, ends[1] the rank's end. 0 if that fails. */
 static int open_terminal(int ends[2])
 {
     char name[64];

@@ -1,8 +1,8 @@
-/* tools/ucx-run/ranks/cleanup.c: what the ranks have left behind when a job is over.
+/* tools/ucx-run/ranks/cleanup.c: ends what the ranks have left running when a job is over.
  *
- * Orphans of a rank have become our children (PR_SET_CHILD_SUBREAPER), so every child of ours goes, but for those that
- * were there before we were: a shell that becomes us by exec may leave us readers of our output, as in
- * `exec ucx-run ... > >(tee log)`. */
+ * Orphans of a rank have become ucx-run's children (PR_SET_CHILD_SUBREAPER), so every child is killed, except
+ * those that were there before the start. A shell that becomes ucx-run by exec may leave it readers of its
+ * output, as in `exec ucx-run ... > >(tee log)`. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ typedef struct {
 static child_t *kept;
 static size_t nkept;
 
-/* Whether `pid` is a child of ours, and then which. */
+/* 1 if `pid` is a child of this process. */
 static int read_child(int pid, child_t *child)
 {
     char path[64], line[1024];
@@ -42,7 +42,7 @@ static int read_child(int pid, child_t *child)
            parent == (int)getpid();
 }
 
-/* The next child of ours in `proc`. 1, or 0: there is no other. */
+/* Finds the next child of this process in `proc`. 1, or 0: there is no other. */
 static int next_child(DIR *proc, child_t *child)
 {
     struct dirent *entry;
@@ -59,7 +59,7 @@ int run_sweep_spare(void)
     child_t child;
     DIR *proc = opendir("/proc");
     if (!proc)
-        return 0; /* then run_sweep finds nobody to kill, and says so */
+        return 0; /* then run_sweep finds no child to kill, and reports that */
     while (next_child(proc, &child)) {
         child_t *more = realloc(kept, (nkept + 1) * sizeof *kept);
         if (!more) {
@@ -108,7 +108,8 @@ void run_sweep(void)
             return;
         if (pid != 0)
             continue;
-        /* Children of those that are killed here become ours, and are found the next time around. */
+        /* Children of those that are killed here become children of this process, and are found in the next
+         * round. */
         if (kill_children() == 0)
             return;
         while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)

@@ -1,4 +1,4 @@
-/* tools/ucx-run/ranks/environ.c: what the ranks find in their environment. */
+/* tools/ucx-run/ranks/environ.c: the environment of the ranks. */
 #include <fnmatch.h>
 #include <limits.h>
 #include <sched.h>
@@ -170,7 +170,7 @@ char **run_environment_passed(const run_options_t *options)
         if (wanted)
             env_put(&env, *at);
     }
-    /* A flag of ours that the agents understand as a setting, where the folder means the same. */
+    /* A flag of ucx-run that the agents take as a setting, since the folder means the same there. */
     const char *record = base_setting_string(SET_RECORD);
     char setting[PATH_MAX + 32], here[PATH_MAX];
     if (*record && (record[0] == '/' || getcwd(here, sizeof here))) {

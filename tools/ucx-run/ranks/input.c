@@ -1,9 +1,14 @@
-/* tools/ucx-run/ranks/input.c: standard input for the ranks that shall have it; the others read /dev/null.
+/* tools/ucx-run/ranks/input.c: standard input for the ranks that get it; the others read /dev/null.
  *
- * A single rank of our own simply inherits a file or pipe. A terminal cannot be inherited (the ranks are in process
- * groups of their own and would be stopped for reading it), `all` needs copies, and ranks on other hosts read from far
- * away: then we read and pass on, one chunk at a time, the next when everybody has taken the last. On those hosts the
- * agent does the second half of this: its chunks are fed to it. */
+ * A single rank on this host simply inherits a file or pipe. In three cases ucx-run reads the input and
+ * passes it on:
+ *  - A terminal cannot be inherited: the ranks are in process groups of their own and would be stopped for
+ *    reading it.
+ *  - `all` needs copies.
+ *  - Ranks on other hosts cannot inherit it.
+ *
+ * It passes on one chunk at a time, the next when all ranks have taken the last. On other hosts the agent
+ * does the second half: its chunks are fed to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +22,7 @@
 static run_input_t how;
 static int copying;  /* we read, or are fed, and pass on */
 static int finished; /* end of input */
-static int *targets; /* [ranks] write ends, -1: none */
+static int *targets; /* [ranks] write ends, -1: no pipe */
 static size_t *sent; /* [ranks] bytes of chunk passed on */
 static char chunk[RUN_INPUT_BYTES];
 static size_t chunk_bytes;
@@ -80,7 +85,7 @@ static int behind(int rank)
     return targets[rank] >= 0 && sent[rank] < chunk_bytes;
 }
 
-/* A terminal may be read by its foreground process group only; SIGCONT makes us ask again. */
+/* Only its foreground process group may read a terminal; SIGCONT makes ucx-run ask again. */
 static int may_read(void)
 {
     return !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) == getpgrp();

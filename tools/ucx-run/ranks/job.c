@@ -1,4 +1,4 @@
-/* tools/ucx-run/ranks/job.c: one attempt at a job: who the ranks are, where they are bound, how they meet. */
+/* tools/ucx-run/ranks/job.c: one attempt at a job: the ranks, their binding, their meeting point. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <sodium.h>
@@ -111,7 +111,7 @@ int run_free_port(const char *address)
     return port;
 }
 
-/* The rendezvous: rank 0 inherits it already listening, so nobody can take the port in between. */
+/* The rendezvous: rank 0 inherits it already listening, so no other process can take the port in between. */
 static int open_root(run_job_t *job)
 {
     int low = 0, high = 0, port = 0;

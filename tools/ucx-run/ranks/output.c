@@ -1,9 +1,10 @@
-/* tools/ucx-run/ranks/output.c: what the ranks print, to our own stdout and stderr.
+/* tools/ucx-run/ranks/output.c: writes the ranks' output to ucx-run's own stdout and stderr.
  *
- * Whole lines (also those that end with a carriage return, as progress bars do) move into one queue per destination,
- * and from there to the descriptor without ever blocking: a write of at most PIPE_BUF bytes after POLLOUT. So a reader
- * that sleeps stops the ranks in time, but never stops us from hearing signals. A line longer than LINE_MAX_BYTES goes
- * out in pieces; should another rank write before its end, a line break is put in between. */
+ * Whole lines (also those that end with a carriage return, as progress bars do) move into one queue per
+ * destination, and from there to the descriptor without ever blocking: a write of at most PIPE_BUF bytes
+ * after POLLOUT. A reader that sleeps thus stops the ranks in time, but never keeps ucx-run from receiving
+ * signals. A line longer than LINE_MAX_BYTES goes out in pieces; if another rank writes before its end, a
+ * line break is put in between. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -30,9 +31,10 @@ typedef struct {
     int fd;
     int plain_file; /* takes any amount without blocking */
     int terminal;
-    int broken; /* nobody reads it any more */
+    int broken; /* it has no reader any more */
     run_buffer_t queue;
-    const stream_t *open_line; /* who wrote the unfinished line at its end; NULL: it ends with a whole line */
+    /* the stream of the unfinished line at its end; NULL: it ends with a whole line */
+    const stream_t *open_line;
 } sink_t;
 
 static int ranks, tag;
@@ -40,7 +42,8 @@ static stream_t *streams; /* [2 * ranks] */
 static sink_t sinks[2] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
 static void (*divert)(const char *line);
 
-/* Nobody reads `sink`: run_output_broken says so, and the ranks notice as they would without us, by SIGPIPE. */
+/* `sink` has no reader: run_output_broken reports that, and the ranks get SIGPIPE, as they would without
+ * ucx-run. */
 static void break_sink(sink_t *sink)
 {
     sink->broken = 1;
@@ -71,7 +74,7 @@ static void flush_sink(sink_t *sink)
 static void sink_add(sink_t *sink, const char *data, size_t n)
 {
     if (!sink->broken && n > 0 && !run_buffer_add(&sink->queue, data, n)) {
-        flush_sink(sink); /* no memory: make room by writing, else these bytes are lost, which we say */
+        flush_sink(sink); /* no memory: make room by writing, else these bytes are lost, which is reported */
         if (!run_buffer_add(&sink->queue, data, n))
             fprintf(stderr, "ucx-run: out of memory: %zu bytes of output are lost\n", n);
     }
@@ -93,7 +96,7 @@ static void emit(sink_t *sink, const stream_t *from, const char *data, size_t n)
     sink->open_line = data[n - 1] == '\n' || data[n - 1] == '\r' ? NULL : from;
 }
 
-/* Length of the first whole line in data[0, n), 0 if there is none. */
+/* Length of the first whole line in data[0, n), 0 if there is no whole line. */
 static size_t first_line(const char *data, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
-/* tools/ucx-run/ranks/parent_death.c: a second process that ends the ranks' process groups should ucx-run be killed
- * outright. (PR_SET_PDEATHSIG ends the ranks themselves; the leash also reaches what they have started.) It
- * sleeps in read(2) on a pipe whose other end only ucx-run holds: end of file means that ucx-run is gone. */
+/* tools/ucx-run/ranks/parent_death.c: the leash: a second process that ends the ranks' process groups if
+ * ucx-run is killed outright. (PR_SET_PDEATHSIG ends the ranks themselves; the leash also reaches the
+ * processes that they have started.) The leash sleeps in read(2) on a pipe whose other end only ucx-run
+ * holds: end of file means that ucx-run is gone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -115,7 +116,7 @@ int run_leash_open(run_leash_t how)
 static void send_pid(pid_t pid)
 {
     /* Small writes to a pipe whose reader only reads: they cannot block for long. If the leash itself was
-     * killed, PDEATHSIG is what remains. */
+     * killed, PDEATHSIG remains. */
     if (leash_fd >= 0 && write(leash_fd, &pid, sizeof pid) < 0 && errno == EPIPE) {
         close(leash_fd);
         leash_fd = -1;

@@ -1,5 +1,5 @@
-/* tools/ucx-run/ranks/report.c: what a rank was doing when it ended or when time was up, read from its slot of the
- * flight recorder (comm/recorder/recorder.h), which outlives it. */
+/* tools/ucx-run/ranks/report.c: the call of a rank when it ended or when time was up, read from its slot of
+ * the flight recorder (comm/recorder/recorder.h), which outlives the rank. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -115,7 +115,7 @@ void run_report_now(const comm_recorder_slot_t *slot, char *text, size_t bytes)
     if (strncmp(doing, "in ", 3) != 0)
         snprintf(text, bytes, "%s%s",
                  doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);
-    else if (since != 0) /* 0: not for long enough that anybody took the time */
+    else if (since != 0) /* 0: not long enough for the time to be noted */
         snprintf(text, bytes, "%s for %.1f s", doing, (double)(base_now() - since) / 1e9);
     else
         snprintf(text, bytes, "%s, just begun", doing);

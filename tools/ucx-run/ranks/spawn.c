@@ -1,5 +1,5 @@
-/* tools/ucx-run/ranks/spawn.c: starts one rank. The child reports over a close-on-exec pipe how far it came, so
- * that "no such program" is told apart from a program that ends with 127. */
+/* tools/ucx-run/ranks/spawn.c: starts one rank. The child reports over a close-on-exec pipe how far it came,
+ * which separates "no such program" from a program that ends with 127. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void tell(int fd, stage_t stage, int err, const char *text)
     news.err = err;
     snprintf(news.text, sizeof news.text, "%s", text);
     ssize_t n = write(fd, &news, sizeof news); /* smaller than PIPE_BUF: whole or not at all */
-    (void)n; /* if the launcher is gone there is nobody to tell, and PDEATHSIG ends us */
+    (void)n; /* if the launcher is gone there is no reader, and PDEATHSIG ends this process */
 }
 
 static void __attribute__((noreturn)) give_up(int fd, stage_t stage, int err)
@@ -70,7 +70,7 @@ static int place(int fd, int to)
 
 void run_undo_launcher(void)
 {
-    /* What is ignored on purpose (nohup) stays ignored; only SIGPIPE was ours. */
+    /* What is ignored on purpose (nohup) stays ignored; only SIGPIPE was ucx-run's. */
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &run_inherited.mask, NULL);
     struct rlimit limit;
@@ -111,7 +111,7 @@ child(run_job_t *job, int i, const run_stdio_t *stdio, int news, pid_t launcher)
     give_up(news, STAGE_EXEC, errno);
 }
 
-/* Says why a rank could not be started. */
+/* Prints why a rank could not be started. */
 static int explain(const run_options_t *o, int rank, const news_t *news)
 {
     const char *why = strerror(news->err);
@@ -179,7 +179,7 @@ int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio)
                 err == EAGAIN ? " (the limit of processes is reached: ulimit -u)" : "");
         return RUN_RC_SYSTEM;
     }
-    setpgid(pid, pid); /* also done by the child: whoever comes first */
+    setpgid(pid, pid); /* also done by the child: the first call counts */
     run_leash_add(pid);
     job->rank[i].pid = pid;
     job->rank[i].alive = 1;

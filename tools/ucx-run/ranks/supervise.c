@@ -21,11 +21,12 @@
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP};
 enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
-#define ANSWERS_SECONDS 1.0  /* for agents to say what their ranks are doing */
-#define STOP_SECONDS    30.0 /* from a TERM that we pass on to KILL, unless --kill-grace says it */
-#define PART_SECONDS    2.0  /* and to go, beyond what the ranks are given */
-#define WRITE_SECONDS   1.0  /* the same for a reader of our output */
-#define STILL_SECONDS   1.0  /* for agents to take the word that we are about to be stopped */
+#define ANSWERS_SECONDS 1.0 /* for agents to send the calls of their ranks */
+/* from a TERM that ucx-run passes on to KILL, unless --kill-grace is given */
+#define STOP_SECONDS  30.0
+#define PART_SECONDS  2.0 /* and to go, beyond what the ranks are given */
+#define WRITE_SECONDS 1.0 /* the same for a reader of our output */
+#define STILL_SECONDS 1.0 /* for agents to take the word that we are about to be stopped */
 
 static int signal_fd = -1;
 
@@ -36,18 +37,20 @@ typedef struct {
     base_time_t next;    /* when the present phase ends */
     base_time_t timeout; /* --timeout */
     int interrupts;
-    int ended_by;        /* the signal from outside that shall end the ranks; 0: none */
-    base_time_t stop;    /* when those that ignored it are killed */
+    /* the signal from outside that ends the ranks; 0: no such signal */
+    int ended_by;
+    base_time_t stop;    /* time to kill those that ignored it */
     base_time_t spare;   /* until then ranks that fail do not end the others */
     int suspect;         /* most probably the rank that failed first; -1: none failed */
-    int told;            /* its end has been said already */
-    int first;           /* the same once it is decided and said */
+    int told;            /* its end was printed already */
+    int first;           /* the same once it is decided and printed */
     base_time_t verdict; /* when it is decided at the latest, unless a host has been silent since ... */
     base_time_t failed_at;
-    int closed[2];       /* stdout, stderr: the ranks know that nobody reads it */
-    base_time_t answers; /* until then what agents say of their ranks is waited for */
-    int over;            /* the rest is not waited for: agents end their ranks */
-    int writing;         /* nothing is left to do but to write what the ranks have printed */
+    int closed[2]; /* stdout, stderr: the ranks know that it has no reader */
+    /* until then the agents' answers about their ranks are waited for */
+    base_time_t answers;
+    int over;    /* the rest is not waited for: agents end their ranks */
+    int writing; /* nothing is left to do but to write what the ranks have printed */
     run_result_t *result;
 } watch_t;
 
@@ -58,12 +61,12 @@ int run_signals_open(void)
     sigaddset(&set, SIGCHLD);
     for (int i = 0; i < FORWARDED; i++) {
         struct sigaction old;
-        /* What we were started to ignore (nohup) stays ignored, by us and by the ranks. */
+        /* A signal that was ignored at the start (nohup) stays ignored, by ucx-run and by the ranks. */
         if (sigaction(forwarded[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaddset(&set, forwarded[i]);
     }
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would reap our ranks behind our back */
+    signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would reap the ranks before ucx-run does */
     if (sigprocmask(SIG_BLOCK, &set, &run_inherited.mask) != 0 ||
         (signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0) {
         fprintf(stderr, "ucx-run: cannot receive signals: %s\n", strerror(errno));
@@ -107,7 +110,7 @@ static void enter(watch_t *w, phase_t phase)
     if (phase == PHASE_FAILED) {
         w->next = base_deadline(grace);
     } else if (phase == PHASE_TERM) {
-        run_kill_all(w->job, SIGCONT); /* a stopped rank could not hear it */
+        run_kill_all(w->job, SIGCONT); /* a stopped rank would not get it */
         run_kill_all(w->job, SIGTERM);
         w->next = base_deadline(grace > 0 ? grace / 2 : 1e-9);
     } else {
@@ -130,10 +133,10 @@ static int failed(int status)
     return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* How surely a failed rank is the cause and not a victim. The order in which we learn of deaths does not tell: a
- * rank that is killed closes its connections some time before the kernel reports it, and on a busy machine those
- * who notice may be gone first. So: lost hosts, then those whom Gyre had not told of an error before those whom it had,
- * and among equals killed ranks before those that exited. */
+/* How surely a failed rank is the cause and not a victim. The order in which ucx-run learns of deaths does
+ * not show that. A killed rank closes its connections some time before the kernel reports it, and on a busy
+ * machine the ranks that notice may be gone first. The order: lost hosts, then ranks that Gyre had not
+ * reported an error to, then the others; among equals killed ranks before those that exited. */
 static int guilt(const run_job_t *job, int rank)
 {
     const run_rank_t *r = &job->rank[rank];
@@ -207,7 +210,7 @@ static void reap(watch_t *w)
         if (job->remote)
             run_remote_reaped(job, pid, status);
         if (r < 0)
-            continue; /* an orphan of a rank, inherited by us */
+            continue; /* an orphan of a rank, inherited by ucx-run */
         run_leash_remove(pid);
         job->rank[r].alive = 0;
         job->rank[r].status = status;
@@ -215,7 +218,8 @@ static void reap(watch_t *w)
         comm_recorder_note_end(&job->slots[r], status);
         died(w, r);
     }
-    if (!job->remote) /* else on_hosts does, once it has heard of all that have died: an ssh that ends may cost a host */
+    /* with other hosts on_hosts judges, once it has the ends of all dead ranks: an ssh that ends may cost a host */
+    if (!job->remote)
         judge(w);
 }
 
@@ -232,7 +236,7 @@ static void pass_on(run_job_t *job, int signal)
             kill(alone ? job->rank[r].pid : -job->rank[r].pid, signal);
 }
 
-/* A signal that ends came before all ranks were started: nobody is there yet to hear it. */
+/* A signal that ends came before all ranks were started: there is no rank yet to receive it. */
 static void give_up(watch_t *w, int signal)
 {
     char name[16];
@@ -277,7 +281,8 @@ static void forward(watch_t *w, int signal)
         const run_options_t *o = job->options;
         /* Some ranks die of it, others use the time. */
         w->spare = base_now() + (base_time_t)((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) * 1e9);
-        /* INT is somebody at a keyboard, who can say it again. Others do not wait for ever. */
+        /* INT comes from a user at a keyboard, who can press it again. Senders of other signals do not wait
+         * forever. */
         if (signal != SIGINT && !w->ended_by) {
             w->ended_by = signal;
             w->stop = w->spare;
@@ -286,7 +291,7 @@ static void forward(watch_t *w, int signal)
     if (signal == SIGTSTP) {
         if (job->remote)
             run_remote_flush(job, STILL_SECONDS);
-        raise(SIGSTOP); /* the shell then sees us stopped; its SIGCONT is forwarded when it comes */
+        raise(SIGSTOP); /* the shell then sees ucx-run stopped; its SIGCONT is passed on when it comes */
     }
 }
 
@@ -307,7 +312,7 @@ static void on_deadlines(watch_t *w)
     if (now >= w->timeout) {
         w->timeout = BASE_TIME_NEVER;
         if (w->phase < PHASE_FAILED) {
-            decide(w); /* who failed before has failed; the job ends for another reason */
+            decide(w); /* an earlier failure stays the failure; the job ends for another reason */
             w->result->rc = RUN_RC_TIMEOUT;
             w->result->stopped = 1;
             w->answers = now;
@@ -350,7 +355,7 @@ static void on_deadlines(watch_t *w)
         enter(w, w->phase == PHASE_FAILED ? PHASE_TERM : PHASE_KILL);
 }
 
-/* What agents have said or failed to say. */
+/* The agents' answers, or their absence. */
 static void on_hosts(watch_t *w)
 {
     int r, rc;
@@ -362,7 +367,7 @@ static void on_hosts(watch_t *w)
         w->result->refused = 1;
         w->result->rc = rc;
         w->suspect = -1;
-        w->over = 1; /* the ranks that run elsewhere go with their agents */
+        w->over = 1; /* the ranks on other hosts end with their agents */
     } else if (run_remote_stillborn(w->job) && !w->over) {
         decide(w);
         w->over = 1;
@@ -397,7 +402,7 @@ static base_time_t next_deadline(const watch_t *w)
     return next;
 }
 
-/* Once around. `fds` has room for everything. */
+/* One round of the event loop. `fds` has room for everything. */
 static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
 {
     run_job_t *job = w->job;
@@ -438,7 +443,7 @@ static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
         on_deadlines(w);
 }
 
-/* Agents end what the ranks have left behind, say what is still to be said, and go. */
+/* Agents end what the ranks have left running, send their last messages, and go. */
 static void part(watch_t *w, struct pollfd *fds)
 {
     base_time_t patience = base_deadline(w->job->options->kill_grace_s + PART_SECONDS);
@@ -450,8 +455,8 @@ static void part(watch_t *w, struct pollfd *fds)
     run_remote_hang_up(w->job);
 }
 
-/* A reader who is slow gets all that the ranks have printed. One who stalls does not keep us once the job's end was
- * asked for, by --timeout or a signal, before or now: then what is lost makes a good end a bad one. */
+/* A slow reader gets all output of the ranks. A reader that stalls does not delay the end that --timeout or a
+ * signal asked for, before or now: output is then lost, which makes a good end a bad one. */
 static void write_rest(watch_t *w, struct pollfd *fds)
 {
     const run_options_t *o = w->job->options;

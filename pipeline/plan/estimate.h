@@ -1,0 +1,107 @@
+/* pipeline/plan/estimate.h: what a recipe takes, in bytes and in seconds: the arithmetic behind memory, time and search.
+ *
+ * Pure functions of a recipe (pipeline/plan/recipe.h), which has passed pipe_recipe_check, and of a machine's figures. Sizes are
+ * bytes, times seconds, rates per second. A rank of the pipeline is called a stage here, even if it has several chunks. */
+#ifndef PIPELINE_PLAN_ESTIMATE_H
+#define PIPELINE_PLAN_ESTIMATE_H
+
+#include "model/network/count.h"
+#include "model/network/stage/flops.h"
+#include "pipeline/plan/recipe.h"
+
+/* ---- machines (hardware.c) -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    double peak;       /* dense 16-bit FLOP/s */
+    double memory;     /* bytes */
+    double reserve;    /* bytes that the driver's context and its libraries take */
+    double intra;      /* bytes/s that a rank sends inside a node, as an all-reduce achieves them (busbw) */
+    double inter;      /* the same to other nodes, when all ranks of the node do */
+    double efficiency; /* part of peak that the products of a large layer achieve */
+    double
+        overhead; /* seconds per layer and micro-batch besides products and messages (launching kernels, norms) */
+    double overlap; /* part of the messages between replicas that passes behind computing */
+    int per_node;
+    const char *source;
+} plan_machine_t;
+
+extern const plan_machine_t plan_machines[];
+extern const size_t plan_machine_count;
+const plan_machine_t *plan_machine_find(const char *name); /* NULL: not there */
+
+/* ---- counts that every estimate begins with ----------------------------------------------------------------------- */
+
+typedef struct {
+    model_count_t count;
+    model_flops_t flops;
+    pipe_shape_t shape;   /* of the pipeline; micro_batches are those of the longest share */
+    size_t micro_batches; /* m */
+} plan_base_t;
+
+/* OVERFLOW, NO_MEMORY. */
+gyre_status_t plan_base(const pipe_recipe_t *recipe, plan_base_t *out);
+/* The same model in another layout: shape and micro_batches anew. */
+void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base);
+/* The layers of all chunks of stage `rank`, and whether embedding, head and the model's last layer are there. */
+model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);
+
+/* ---- memory (memory_model.c) --------------------------------------------------------------------------------------- */
+
+/* What the software that trains adds. */
+typedef struct {
+    size_t bucket; /* bytes of a gradient bucket */
+    size_t
+        extra; /* bytes per parameter of a rank besides those of ZeRO's formulas (DeepSpeed's BF16 optimizer: 2) */
+} plan_software_t;
+
+typedef struct {
+    model_holds_t holds;
+    size_t parameters; /* elements on a rank of this stage */
+    size_t shard;      /* elements of the largest data-parallel shard */
+    size_t in_flight;  /* (chunk, micro-batch) pairs whose activations are held at the peak */
+    size_t weights, gradients, optimizer; /* of the rank with the largest shard */
+    size_t activations;                   /* kept for backward by the layers, all in flight */
+    size_t ends;                          /* kept by embedding, final norm and logits */
+    size_t working;                       /* what backward computes again of one layer at a time */
+    size_t
+        buffers; /* gradients on their way to their owners (ZeRO-2, 3), gathered weights (ZeRO-3), boundary tensors */
+    size_t total;
+} plan_memory_t;
+
+/* Bytes that the layers keep for backward of one micro-batch: Korthikanti et al. 2022, equations 1 to 5, with the terms of
+ * their section 4.1 taken one by one, so that other widths, gates, grouped queries, no dropout and fp32 have theirs. */
+size_t plan_layer_bytes(const pipe_recipe_t *recipe, model_recompute_t recompute);
+void plan_memory(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank,
+                 const plan_software_t *software, plan_memory_t *out);
+/* The stage that needs most; *out is its. */
+size_t plan_memory_worst(const pipe_recipe_t *recipe, const plan_base_t *base,
+                         const plan_software_t *software, plan_memory_t *out);
+
+/* ---- time (time_model.c) ------------------------------------------------------------------------------------------ */
+
+/* Bytes that a rank of the busiest stage sends in a step. */
+typedef struct {
+    double tp; /* all-reduces (or their halves), all_to_all of experts */
+    double pp; /* activations and their gradients to neighbours */
+    double dp; /* gradients, gathered weights */
+} plan_volume_t;
+
+typedef struct {
+    double compute, tp, overhead, hops; /* of one micro-batch on the slowest stage: its slot is their sum */
+    double slots;                       /* micro-batches and the bubble, in slots */
+    double bubble;                      /* part of the step in which the slowest stage waits */
+    double dp;                          /* exposed */
+    double step;
+    double model_flops, hardware_flops; /* of the job, per step */
+    double teraflops; /* hardware_flops per rank and second, in 1e12: what papers of this field print */
+    double mfu, hfu;
+    double tokens; /* per second, whole job */
+    plan_volume_t volume;
+} plan_time_t;
+
+plan_volume_t plan_volume(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);
+void plan_time(const pipe_recipe_t *recipe, const plan_base_t *base, const plan_machine_t *machine,
+               plan_time_t *out);
+
+#endif

@@ -1,0 +1,171 @@
+/* pipeline/plan/memory.c: bytes per rank, by kind. */
+#include "base/checked.h"
+#include "pipeline/plan/estimate.h"
+#include "pipeline/schedules/kinds.h"
+
+void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base)
+{
+    const pipe_layout_t *l = &recipe->layout;
+    base->micro_batches = 0;
+    for (size_t d = 0; d < l->dp; d++)
+        base->micro_batches =
+            base_max_size(base->micro_batches, pipe_layout_micro_batches(l, &recipe->batch, d));
+    base->shape = (pipe_shape_t){.kind = l->schedule,
+                                 .ranks = (int)l->pp,
+                                 .chunks = (int)l->chunks,
+                                 .micro_batches = (int)base->micro_batches};
+}
+
+gyre_status_t plan_base(const pipe_recipe_t *recipe, plan_base_t *out)
+{
+    plan_base_t base = {.flops = model_flops(&recipe->model)};
+    gyre_status_t status = model_count(&recipe->model, &base.count);
+    if (status != GYRE_OK)
+        return status;
+    plan_base_layout(recipe, &base);
+    *out = base;
+    return GYRE_OK;
+}
+
+model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank)
+{
+    const pipe_layout_t *l = &recipe->layout;
+    model_holds_t holds = {0};
+    for (size_t c = 0; c < l->chunks; c++) {
+        size_t stage = (size_t)pipe_stage_of(&base->shape, (int)rank, (int)c), first, count;
+        pipe_layout_layers(l, recipe->model.layers, stage, &first, &count);
+        holds.layers += count;
+        holds.embed |= stage == 0;
+        holds.head |= stage + 1 == pipe_layout_stages(l);
+        holds.top |= count > 0 && first + count == recipe->model.layers;
+    }
+    return holds;
+}
+
+static size_t share(size_t bytes, size_t ranks)
+{
+    return (bytes + ranks - 1) / ranks;
+}
+
+/* Tokens of a micro-batch. */
+static size_t tokens(const pipe_recipe_t *r)
+{
+    return r->layout.micro_batch * r->model.seq;
+}
+
+/* Bytes per token of what tensor parallelism leaves whole (sequence parallelism cuts it) and of what it cuts. */
+static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, size_t *scores)
+{
+    const model_config_t *c = &r->model;
+    const size_t e = pipe_precision_bytes(r->precision.type), drop = c->dropout > 0.0;
+    const size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, matrices = c->gated ? 3 : 2;
+    /* attention: input of the norm, input of q, k, v; dropout's mask. q, k, v, input of the projection. */
+    *whole = (2 * e + drop) * c->hidden;
+    *cut = e * (q + 2 * kv) + e * q;
+    /* the MLP: the same two inputs (a parallel block shares the first), mask; inputs of activation and projection */
+    *whole += ((c->parallel ? 1 : 2) * e + drop) * c->hidden;
+    if (c->experts == 0)
+        *cut += matrices * e * c->ffn;
+    else { /* copies to the experts and back, their tensors, the router's probabilities */
+        *cut += c->top_k * (matrices * e * c->ffn + 2 * e * c->hidden);
+        *whole += 4 * c->experts;
+    }
+    /* softmax; with dropout its mask and what is left */
+    *scores = (e + (c->attn_dropout > 0.0 ? 1 + e : 0)) * c->heads * c->seq;
+}
+
+size_t plan_layer_bytes(const pipe_recipe_t *r, model_recompute_t recompute)
+{
+    const size_t t = r->layout.tp, n = tokens(r), cuts = r->layout.sequence ? t : 1;
+    if (recompute == MODEL_RECOMPUTE_FULL)
+        return share(n * pipe_precision_bytes(r->precision.type) * r->model.hidden, cuts);
+    size_t whole, cut, scores;
+    layer_tensors(r, &whole, &cut, &scores);
+    return share(n * whole, cuts) + share(n * (cut + (recompute == MODEL_RECOMPUTE_NONE ? scores : 0)), t);
+}
+
+static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
+{
+    const size_t weight = pipe_precision_bytes(r->precision.type),
+                 grad = pipe_precision_bytes(r->precision.grad);
+    const size_t state = r->precision.type == MODEL_FLOAT32 ? 8 : 12; /* moments; a master copy of 16 bits */
+    m->shard = share(m->parameters, r->layout.dp);
+    m->weights = weight * (r->layout.zero >= 3 ? m->shard : m->parameters);
+    m->gradients = grad * (r->layout.zero >= 2 ? m->shard : m->parameters);
+    m->optimizer = state * (r->layout.zero >= 1 ? m->shard : m->parameters);
+}
+
+/* Embedding: the mask of its dropout, the input of a norm behind it. Head: input of final norm and of the product, logits
+ * in fp32 (Korthikanti et al. 2022, section 4.3). */
+static size_t end_bytes(const pipe_recipe_t *r, const model_holds_t *holds, size_t in_flight)
+{
+    const model_config_t *c = &r->model;
+    const size_t e = pipe_precision_bytes(r->precision.type), cuts = r->layout.sequence ? r->layout.tp : 1;
+    size_t bytes = 0;
+    if (holds->embed)
+        bytes +=
+            in_flight * share(tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
+    if (holds->head) {
+        /* where the head is not on the last rank of the pipeline (zb-v), or all micro-batches go forward first */
+        size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
+        bytes += held * (share(tokens(r) * c->hidden * 2 * e, cuts) +
+                         share(tokens(r) * 4 * c->vocab_padded, r->layout.tp));
+    }
+    return bytes;
+}
+
+static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, const plan_memory_t *m,
+                           size_t rank, size_t bucket)
+{
+    const pipe_layout_t *l = &r->layout;
+    const size_t weight = pipe_precision_bytes(r->precision.type),
+                 grad = pipe_precision_bytes(r->precision.grad);
+    size_t bytes = 0;
+    if (l->dp > 1 && l->zero >= 2) /* a bucket that fills, and one under way */
+        bytes += base_min_size(2 * bucket, grad * m->parameters);
+    if (l->dp > 1 && l->zero >= 3) { /* the layer that computes, and the next */
+        size_t layer = base->count.layer.whole + base->count.layer.cut / l->tp;
+        size_t embed = base->count.embed.whole + base->count.embed.cut / l->tp;
+        size_t largest = m->holds.embed || m->holds.head ? base_max_size(layer, embed) : layer;
+        bytes += weight * base_min_size(largest + layer, m->parameters);
+    }
+    if (l->pp >
+        1) { /* received ahead, and two to send from, of activations and of gradients (pipeline/schedules/program.h) */
+        size_t boundary = share(tokens(r) * r->model.hidden * weight, l->sequence ? l->tp : 1);
+        size_t sides = (rank > 0 ? 1u : 0u) + (rank + 1 < l->pp ? 1u : 0u);
+        bytes += boundary * 3 * sides;
+    }
+    return bytes;
+}
+
+void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
+                 const plan_software_t *software, plan_memory_t *out)
+{
+    plan_memory_t m = {.holds = plan_holds(r, base, rank)};
+    m.parameters = model_count_rank(&base->count, &m.holds, r->layout.tp);
+    m.in_flight = (size_t)pipe_activation_bound(&base->shape, (int)rank);
+    state_bytes(r, &m);
+    /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */
+    m.activations = m.in_flight * m.holds.layers * plan_layer_bytes(r, r->recompute) / r->layout.chunks;
+    m.ends = end_bytes(r, &m.holds, m.in_flight);
+    if (r->recompute != MODEL_RECOMPUTE_NONE && m.holds.layers > 0)
+        m.working = plan_layer_bytes(r, MODEL_RECOMPUTE_NONE) - plan_layer_bytes(r, r->recompute);
+    m.buffers = buffer_bytes(r, base, &m, rank, software->bucket) + software->extra * m.parameters;
+    m.total = m.weights + m.gradients + m.optimizer + m.activations + m.ends + m.working + m.buffers;
+    *out = m;
+}
+
+size_t plan_memory_worst(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software,
+                         plan_memory_t *out)
+{
+    size_t worst = 0;
+    for (size_t rank = 0; rank < r->layout.pp; rank++) {
+        plan_memory_t m;
+        plan_memory(r, base, rank, software, &m);
+        if (rank == 0 || m.total > out->total) {
+            *out = m;
+            worst = rank;
+        }
+    }
+    return worst;
+}

@@ -1,0 +1,60 @@
+/* pipeline/plan/memory_trainer.c: what gyre-train itself will hold, by the plan that its optimiser makes (optim/store/zero.h). */
+#include "pipeline/plan/memory_trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
+{
+    optim_zero_config_t c = {.stage = r->layout.zero,
+                             .group = optim_batch_leaves(&r->batch, optim_batch_group(&r->batch)),
+                             .bucket_bytes = bucket,
+                             .precision = r->precision.type,
+                             .grad16 =
+                                 r->precision.type != MODEL_FLOAT32 && r->precision.grad == r->precision.type,
+                             .adamw = {.beta1 = r->optimizer.beta1,
+                                       .beta2 = r->optimizer.beta2,
+                                       .epsilon = r->optimizer.eps,
+                                       .weight_decay = r->optimizer.weight_decay},
+                             .clip = r->optimizer.clip};
+    for (size_t d = 0; d < r->layout.dp; d++) { /* the longest share keeps most sums */
+        size_t first, share;
+        optim_batch_share(&r->batch, r->layout.dp, d, &first, &share);
+        c.share = share > c.share ? share : c.share;
+    }
+    c.share = optim_batch_leaves(&r->batch, c.share);
+    return c;
+}
+
+gyre_status_t plan_trainer_table(const pipe_recipe_t *recipe, model_params_t **out)
+{
+    return model_params_create(&recipe->model, out);
+}
+
+gyre_status_t plan_trainer(const pipe_recipe_t *r, const plan_base_t *base, const model_params_t *whole,
+                           size_t rank, size_t bucket, size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    const pipe_layout_t *l = &r->layout;
+    const optim_zero_config_t config = config_of(r, bucket);
+    const model_holds_t holds = plan_holds(r, base, rank);
+    unsigned char *has = calloc(r->model.layers, 1);
+    if (!has)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu layers", r->model.layers);
+    for (size_t c = 0; c < l->chunks; c++) {
+        size_t first, count;
+        pipe_layout_layers(l, r->model.layers, (size_t)pipe_stage_of(&base->shape, (int)rank, (int)c), &first,
+                           &count);
+        memset(has + first, 1, count);
+    }
+    const model_slice_t slice = {.tp_size = l->tp, .has = has, .embed = holds.embed, .head = holds.head};
+    model_params_t *local = NULL;
+    gyre_status_t status = model_params_slice(whole, &slice, &local);
+    if (status == GYRE_OK) /* a bucket's first rank has its largest shard (optim/store/shard.h) */
+        status = optim_zero_predict(local, &config, l->dp, 0, base->micro_batches, base->micro_batches, bytes,
+                                    NULL);
+    model_params_destroy(local);
+    free(has);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* pipeline/plan/search.c: every layout of a model on N accelerators, timed and weighed.
+ *
+ * For each split tp x pp x dp and each micro-batch and schedule, the fastest way to run it that fits: ZeRO stage, recomputation,
+ * sequence parallelism. A split of which no way works is refused, and says why.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/plan/search.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "pipeline/schedules/kinds.h"
+
+#define GIB 1073741824.0
+enum { MOST_CHUNKS = 8, LARGEST_MICRO = 16 };
+
+void plan_fit_leaves(model_config_t *c, size_t tp)
+{
+    size_t g = c->leaves;
+    while (g < tp)
+        g *= 2;
+    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0)
+        c->leaves = g;
+    c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
+}
+
+/* ---- growing lists ------------------------------------------------------------------------------------------------- */
+
+static int grow(void **list, size_t count, size_t *room, size_t size)
+{
+    if (count < *room)
+        return 1;
+    size_t more = *room ? 2 * *room : 64;
+    void *larger = realloc(*list, more * size);
+    if (!larger) {
+        gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu layouts", more);
+        return 0;
+    }
+    *list = larger;
+    *room = more;
+    return 1;
+}
+
+static int keep(plan_search_t *s, const plan_found_t *found)
+{
+    if (!grow((void **)&s->found, s->founds, &s->found_room, sizeof *s->found))
+        return 0;
+    s->found[s->founds++] = *found;
+    return 1;
+}
+
+static int refuse(plan_search_t *s, const pipe_layout_t *l, const char *why)
+{
+    if (!grow((void **)&s->refused, s->refuseds, &s->refused_room, sizeof *s->refused))
+        return 0;
+    plan_refused_t *r = &s->refused[s->refuseds++];
+    *r = (plan_refused_t){.tp = l->tp, .pp = l->pp, .dp = l->dp};
+    snprintf(r->why, sizeof r->why, "%s", why);
+    return 1;
+}
+
+/* ---- one split ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int any;            /* a layout was legal */
+    double least;       /* bytes of the leanest */
+    pipe_layout_t lean; /* itself */
+    model_recompute_t lean_recompute;
+    char why[PIPE_LAYOUT_WHY]; /* of the last one that was not */
+} tried_t;
+
+/* The fastest of ZeRO stages, recomputation and sequence parallelism that fits, for a recipe that has all the rest. */
+static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
+{
+    const plan_machine_t *machine = &s->machine;
+    plan_base_t base = s->base;
+    plan_found_t best = {.time.step = -1.0};
+    plan_base_layout(r, &base);
+    for (int zero = 0; zero <= (r->layout.dp > 1 ? 3 : 0); zero++)
+        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0);
+             sequence++)
+            for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
+                plan_memory_t memory = {0};
+                plan_time_t time;
+                r->layout.zero = zero;
+                r->layout.sequence = sequence;
+                r->recompute = (model_recompute_t)recompute;
+                s->tried++;
+                plan_memory_worst(r, &base, &s->software, &memory);
+                double bytes = (double)memory.total + machine->reserve;
+                if (tried->least <= 0.0 || bytes < tried->least) {
+                    tried->least = bytes;
+                    tried->lean = r->layout;
+                    tried->lean_recompute = r->recompute;
+                }
+                if (bytes > machine->memory)
+                    continue;
+                plan_time(r, &base, machine, &time);
+                /* what is not faster by a thousandth is taken only if it is leaner */
+                if (best.time.step < 0.0 || time.step < best.time.step * 0.999 ||
+                    (time.step <= best.time.step * 1.001 && memory.total < best.memory.total))
+                    best = (plan_found_t){*r, time, memory};
+            }
+    return best.time.step < 0.0 || keep(s, &best);
+}
+
+static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule, size_t chunks,
+                        tried_t *tried)
+{
+    char why[PIPE_LAYOUT_WHY];
+    r->layout.schedule = schedule;
+    r->layout.chunks = chunks;
+    r->layout.zero = r->layout.sequence = 0;
+    if (!pipe_layout_works(&r->layout, &r->model, s->gpus, &r->batch, why)) {
+        if (!tried->any)
+            memcpy(tried->why, why, sizeof why);
+        return 1;
+    }
+    tried->any = 1;
+    return fastest(s, r, tried);
+}
+
+static int try_kind(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t kind, tried_t *tried)
+{
+    const size_t pp = r->layout.pp;
+    if (pp == 1 ? kind != PIPE_1F1B : s->one_schedule && kind != s->recipe.layout.schedule)
+        return 1;
+    if (!pipe_kind_row(kind)->any_chunks)
+        return try_schedule(s, r, kind, (size_t)pipe_kind_chunks(kind), tried);
+    for (size_t chunks = 2; chunks <= MOST_CHUNKS; chunks++)
+        if ((chunks == 2 || r->model.layers % (chunks * pp) == 0) && !try_schedule(s, r, kind, chunks, tried))
+            return 0;
+    return 1;
+}
+
+static int try_split(plan_search_t *s, size_t tp, size_t pp, size_t dp)
+{
+    pipe_recipe_t r = s->recipe;
+    tried_t tried = {0};
+    const size_t kept = s->founds;
+    r.nodes = 0;
+    r.layout.tp = tp;
+    r.layout.pp = pp;
+    r.layout.dp = dp;
+    r.batch.groups = 0;
+    plan_fit_leaves(&r.model, tp);
+    char text[PIPE_LAYOUT_WHY + 64];
+    if (r.model.heads % tp != 0 || r.model.kv_heads % tp != 0) {
+        size_t heads = r.model.heads % tp != 0 ? r.model.heads : r.model.kv_heads;
+        snprintf(text, sizeof text, "%zu heads%s are not divisible by tp", heads,
+                 heads == r.model.heads ? "" : " of keys and values");
+        return refuse(s, &r.layout, text);
+    }
+    pipe_recipe_complete(&r);
+    const size_t leaf = optim_batch_complete(&r.batch).leaf; /* micro-batches are whole ones */
+    for (size_t micro = leaf; micro <= LARGEST_MICRO * leaf && (micro == leaf || micro * dp <= r.batch.batch);
+         micro *= 2) {
+        r.layout.micro_batch = micro;
+        for (pipe_kind_t k = 0; k < PIPE_KIND_END; k++)
+            if (!pipe_kind_row(k)->dominated && !try_kind(s, &r, k, &tried))
+                return 0;
+    }
+    if (!tried.any)
+        return refuse(s, &r.layout, tried.why);
+    if (s->founds > kept)
+        return 1;
+    snprintf(text, sizeof text,
+             "out of memory: %.1f GiB at least (ZeRO %d, micro-batch %zu, recompute %s%s), of %.0f",
+             tried.least / GIB, tried.lean.zero, tried.lean.micro_batch,
+             pipe_recompute_name(tried.lean_recompute), tried.lean.sequence ? ", sequence parallel" : "",
+             s->machine.memory / GIB);
+    return refuse(s, &r.layout, text);
+}
+
+/* ---- all ------------------------------------------------------------------------------------------------------------ */
+
+static int by_time(const void *a, const void *b)
+{
+    const plan_found_t *x = a, *y = b;
+    if (x->time.step != y->time.step)
+        return x->time.step < y->time.step ? -1 : 1;
+    return (x->memory.total > y->memory.total) - (x->memory.total < y->memory.total);
+}
+
+int plan_search(plan_search_t *s)
+{
+    const size_t gpus = s->gpus;
+    if (plan_base(&s->recipe, &s->base) != GYRE_OK)
+        return 0;
+    for (size_t tp = 1; tp <= gpus && tp <= (size_t)s->machine.per_node; tp *= 2)
+        for (size_t pp = 1; gpus % tp == 0 && pp <= gpus / tp; pp++)
+            if (gpus / tp % pp == 0 && !try_split(s, tp, pp, gpus / tp / pp))
+                return 0;
+    if (s->founds)
+        qsort(s->found, s->founds, sizeof s->found[0], by_time);
+    return 1;
+}
+
+void plan_search_free(plan_search_t *s)
+{
+    free(s->found);
+    free(s->refused);
+    s->found = NULL;
+    s->refused = NULL;
+    s->founds = s->refuseds = s->found_room = s->refused_room = 0;
+}

@@ -1,0 +1,151 @@
+/* pipeline/plan/time.c: seconds per step, and what travels. */
+#include "base/checked.h"
+#include "pipeline/plan/estimate.h"
+#include "pipeline/schedules/kinds.h"
+
+/* Bytes of the residual stream of one micro-batch. */
+static double stream(const pipe_recipe_t *r)
+{
+    return (double)(r->layout.micro_batch * r->model.seq * r->model.hidden *
+                    pipe_precision_bytes(r->precision.type));
+}
+
+/* Bytes that a rank sends for one layer and micro-batch in its tensor-parallel group. An all-reduce of n bytes costs each rank
+ * 2 n (t-1)/t; sequence parallelism makes it a reduce-scatter and an all-gather, which together cost the same. Forward
+ * has two (behind attention and MLP; a parallel block one), backward as many, full recomputation those of forward again: 8 b s h
+ * (t-1)/t elements, or 12. A mixture of experts sends each token's copies to their experts and back in place of the MLP's. */
+static double layer_tp(const pipe_recipe_t *r)
+{
+    const double t = (double)r->layout.tp, passes = r->recompute == MODEL_RECOMPUTE_FULL ? 3.0 : 2.0;
+    const double reduce = 2.0 * stream(r) * (t - 1.0) / t;
+    double sum = r->model.parallel ? reduce : 2.0 * reduce;
+    if (r->model.experts > 0)
+        sum = reduce + 2.0 * stream(r) * (double)r->model.top_k / t * (t - 1.0) / t;
+    return passes * sum;
+}
+
+/* The embedding's sum over vocabulary blocks forward; the head's input gradient backward, and its three sums per token. */
+static double end_tp(const pipe_recipe_t *r, const model_holds_t *holds)
+{
+    const double t = (double)r->layout.tp, reduce = 2.0 * stream(r) * (t - 1.0) / t;
+    const double sums = 2.0 * 3.0 * 4.0 * (double)(r->layout.micro_batch * r->model.seq) * (t - 1.0) / t;
+    return (holds->embed ? reduce : 0.0) + (holds->head ? reduce + sums : 0.0);
+}
+
+static double hop(const pipe_recipe_t *r)
+{
+    return stream(r) / (r->layout.sequence ? (double)r->layout.tp : 1.0);
+}
+
+/* Rajbhandari et al. 2020, section 7: gradients meet once per step, 2 psi (n-1)/n as an all-reduce, or psi as a reduce-scatter
+ * and psi to gather the weights; stage 3 gathers them for every pass over a micro-batch instead. */
+static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t parameters)
+{
+    const double n = (double)r->layout.dp, psi = (double)parameters * (n - 1.0) / n;
+    const double grad = (double)pipe_precision_bytes(r->precision.grad),
+                 weight = (double)pipe_precision_bytes(r->precision.type);
+    if (r->layout.zero == 0)
+        return 2.0 * psi * grad;
+    return psi * grad + psi * weight * (r->layout.zero < 3 ? 1.0 : 2.0 * (double)base->micro_batches);
+}
+
+plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t rank)
+{
+    const model_holds_t holds = plan_holds(r, base, rank);
+    const double m = (double)base->micro_batches;
+    const size_t stages = pipe_layout_stages(&r->layout);
+    size_t sides = 0; /* chunks' ends that face another rank */
+    for (size_t c = 0; c < r->layout.chunks && r->layout.pp > 1; c++) {
+        size_t stage = (size_t)pipe_stage_of(&base->shape, (int)rank, (int)c);
+        int left = -1, right = -1;
+        if (stage > 0)
+            pipe_place_of(&base->shape, (int)stage - 1, &left, NULL);
+        if (stage + 1 < stages)
+            pipe_place_of(&base->shape, (int)stage + 1, &right, NULL);
+        sides += (left >= 0 && left != (int)rank ? 1u : 0u) + (right >= 0 && right != (int)rank ? 1u : 0u);
+    }
+    return (plan_volume_t){
+        .tp = m * ((double)holds.layers * layer_tp(r) + end_tp(r, &holds)),
+        .pp = m * (double)sides * hop(r),
+        .dp = dp_volume(r, base, model_count_rank(&base->count, &holds, r->layout.tp)),
+    };
+}
+
+/* A group of `size` ranks that lie `apart` ranks from each other: whether it leaves a node. */
+static double rate(const plan_machine_t *machine, size_t size, size_t apart)
+{
+    return size * apart <= (size_t)machine->per_node ? machine->intra : machine->inter;
+}
+
+/* Slots of a step: m, and what the pipeline takes to fill and to drain, in slots of the slowest stage: p - 1 (Narayanan et al.
+ * 2021, section 2.2.1), over v with v chunks; zero bubble leaves a third of it (Qi et al. 2023, table 1), as a V a sixth: see
+ * pipe_bubble_formula, with a forward pass of a third of a slot. */
+static double slots(const pipe_recipe_t *r, double m, double others)
+{
+    const double fill = pipe_kind_row(r->layout.schedule)->fill;
+    return m + others / (fill > 0.0 ? fill : (double)r->layout.chunks);
+}
+
+typedef struct {
+    double compute, tp, overhead, hops;
+} slot_t;
+
+static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
+                         size_t rank)
+{
+    const pipe_layout_t *l = &r->layout;
+    const model_holds_t holds = plan_holds(r, base, rank);
+    const plan_volume_t volume = plan_volume(r, base, rank);
+    const double m = (double)base->micro_batches, b = (double)l->micro_batch;
+    double flops =
+        b * model_flops_step(&base->flops, (double)holds.layers, holds.head, r->recompute) / (double)l->tp;
+    return (slot_t){.compute = flops / (machine->peak * machine->efficiency),
+                    .tp = volume.tp / m / rate(machine, l->tp, 1),
+                    .overhead = (double)holds.layers * machine->overhead,
+                    .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * l->dp) : 0.0};
+}
+
+static double sum(slot_t s)
+{
+    return s.compute + s.tp + s.overhead + s.hops;
+}
+
+void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
+               plan_time_t *out)
+{
+    const pipe_layout_t *l = &r->layout;
+    const double m = (double)base->micro_batches, ranks = (double)(l->tp * l->pp * l->dp);
+    plan_time_t t = {0};
+    slot_t slowest = {0};
+    double all = 0.0, dp = 0.0;
+    for (size_t rank = 0; rank < l->pp; rank++) {
+        slot_t s = stage_slot(r, base, machine, rank);
+        plan_volume_t volume = plan_volume(r, base, rank);
+        all += sum(s);
+        if (rank == 0 || sum(s) > sum(slowest))
+            slowest = s;
+        if (rank == 0 || volume.dp > dp)
+            dp = volume.dp;
+        if (volume.tp + volume.pp + volume.dp > t.volume.tp + t.volume.pp + t.volume.dp)
+            t.volume = volume;
+    }
+    t.compute = slowest.compute;
+    t.tp = slowest.tp;
+    t.overhead = slowest.overhead;
+    t.hops = slowest.hops;
+    /* filling and draining goes through every stage once: those that are lighter than the slowest are passed sooner */
+    t.slots = slots(r, m, all / sum(slowest) - 1.0);
+    double pipeline = t.slots * sum(slowest);
+    t.dp = l->dp > 1 ? (1.0 - machine->overlap) * dp / rate(machine, l->dp, l->tp) : 0.0;
+    t.step = pipeline + t.dp;
+    t.bubble = (t.slots - m) * sum(slowest) / t.step;
+    double sequences = (double)r->batch.batch;
+    t.model_flops =
+        sequences * model_flops_step(&base->flops, (double)r->model.layers, 1, MODEL_RECOMPUTE_NONE);
+    t.hardware_flops = sequences * model_flops_step(&base->flops, (double)r->model.layers, 1, r->recompute);
+    t.teraflops = t.hardware_flops / ranks / t.step / 1e12;
+    t.mfu = t.model_flops / ranks / t.step / machine->peak;
+    t.hfu = t.hardware_flops / ranks / t.step / machine->peak;
+    t.tokens = sequences * (double)r->model.seq / t.step;
+    *out = t;
+}

@@ -1,0 +1,384 @@
+/* pipeline/report/record.c: the history of a run and its JSON-lines log.
+ *
+ * A run that is resumed goes on in the file that it has: it holds one curve, whatever was done twice.
+ * Losses, norms and rates are written with 17 digits, so a line up to "tokens_per_second" is the same text exactly
+ * when the bits are the same. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/utf8.h"
+#include "model/network/hf_config.h"
+#include "pipeline/report/record.h"
+#include "pipeline/report/tensorboard.h"
+
+gyre_status_t train_record_open(train_record_t *record, const train_config_t *options)
+{
+    if (options->tensorboard) {
+        gyre_status_t status = train_board_open(options->tensorboard, &record->board);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (!options->log)
+        return GYRE_OK;
+    /* what is in it stays for now: a run that is resumed goes on behind it */
+    int fd = open(options->log, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0 || !(record->log = fdopen(fd, "w"))) {
+        int why = errno;
+        if (fd >= 0)
+            close(fd);
+        return gyre_fail_errno(GYRE_ERR_IO, why, "cannot create the log %s: name another with --log",
+                               options->log);
+    }
+    return GYRE_OK;
+}
+
+/* `status` of a call about the board; an error ends the board, not the run. */
+static void boarded(train_record_t *record, gyre_status_t status)
+{
+    if (status == GYRE_OK)
+        return;
+    record->board_status = status;
+    (void)train_board_close(record->board); /* the error that counts has been told */
+    record->board = NULL;
+}
+
+static gyre_status_t written(train_record_t *record)
+{
+    if (fflush(record->log) == 0 && !ferror(record->log))
+        return GYRE_OK;
+    record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+    fclose(record->log);
+    record->log = NULL;
+    return record->log_status;
+}
+
+/* The log ends behind its first `bytes` bytes. A pipe or a device has no length. */
+static gyre_status_t cut(train_record_t *record, off_t bytes)
+{
+    struct stat info;
+    int fd = fileno(record->log);
+    if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode))
+        return GYRE_OK;
+    if (ftruncate(fd, bytes) != 0 || lseek(fd, bytes, SEEK_SET) < 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot cut the log");
+    return GYRE_OK;
+}
+
+/* A number as `format` writes it, or null; `behind` follows it. */
+__attribute__((format(printf, 3, 0))) static void put_number(FILE *out, const char *name, const char *format,
+                                                             double value, const char *behind)
+{
+    fprintf(out, "\"%s\":", name);
+    if (isfinite(value))
+        fprintf(out, format, value);
+    else
+        fputs("null", out);
+    fputs(behind, out);
+}
+
+/* The architecture, as --model takes it: flags, a recipe or weights may have said what it is. */
+static gyre_status_t write_model(train_record_t *record)
+{
+    json_t *model;
+    gyre_status_t status = model_config_to_json(record->model, &model);
+    if (status != GYRE_OK)
+        return status;
+    fputs(",\"model\":", record->log);
+    (void)json_dumpf(model, record->log, JSON_COMPACT); /* `written` sees what goes wrong */
+    json_decref(model);
+    return GYRE_OK;
+}
+
+static gyre_status_t write_first_line(train_record_t *record, const train_config_t *options,
+                                      const model_data_t *data)
+{
+    fputs("{\"config\":", record->log);
+    gyre_status_t status = train_config_write(options, record->log);
+    if (status != GYRE_OK)
+        return status;
+    if (record->model && (status = write_model(record)) != GYRE_OK)
+        return status;
+    fprintf(record->log, ",\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,", record->ranks,
+            record->parameters, (unsigned long long)data->bytes, data->files);
+    put_number(record->log, "unigram_entropy", "%.17g", record->unigram, "}\n");
+    return written(record);
+}
+
+gyre_status_t train_record_start(train_record_t *record, const train_config_t *options,
+                                 const model_data_t *data)
+{
+    if (record->board) {
+        gyre_status_t status = train_board_start(record->board, 0);
+        if (status != GYRE_OK)
+            return status;
+    }
+    if (!record->log)
+        return GYRE_OK;
+    gyre_status_t status = cut(record, 0);
+    return status == GYRE_OK ? write_first_line(record, options, data) : status;
+}
+
+static gyre_status_t remember(train_record_t *record, const train_step_t *step)
+{
+    if (record->steps == record->room) {
+        size_t room = record->room ? 2 * record->room : 1024;
+        train_step_t *grown = realloc(record->step, room * sizeof *grown);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the history of %zu steps", room);
+        record->step = grown;
+        record->room = room;
+    }
+    record->step[record->steps++] = *step;
+    return GYRE_OK;
+}
+
+static double step_tokens(const train_record_t *record, const train_step_t *step)
+{
+    return (double)record->tokens_per_step * train_step_part(record, step);
+}
+
+/* NaN where there is no number: an older log, or null. */
+static double number_of(const json_t *line, const char *name)
+{
+    const json_t *value = json_object_get(line, name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* A line of a step as it was. 0: it is another line. */
+static int read_step(const train_record_t *record, const json_t *line, train_step_t *step)
+{
+    const json_t *number = json_object_get(line, "step");
+    if (!json_is_integer(number) || json_integer_value(number) < 1)
+        return 0;
+    double rate = json_number_value(json_object_get(line, "tokens_per_second"));
+    double scale = number_of(line, "loss_scale");
+    *step = (train_step_t){.step = (uint64_t)json_integer_value(number),
+                           .loss = number_of(line, "loss"),
+                           .grad_norm = number_of(line, "grad_norm"),
+                           .lr = json_number_value(json_object_get(line, "lr")),
+                           .val = number_of(line, "val_loss"),
+                           .loss_scale = isnan(scale) ? 1.0 : scale,
+                           .skipped = json_is_true(json_object_get(line, "skipped")),
+                           .mfu = number_of(line, "mfu"),
+                           .bubble = number_of(line, "bubble"),
+                           .batch = (uint64_t)json_integer_value(json_object_get(line, "batch")),
+                           .balance = number_of(line, "balance_loss"),
+                           .dropped = number_of(line, "dropped"),
+                           .compute_s = number_of(line, "compute_s"),
+                           .exposed_s = number_of(line, "exposed_s"),
+                           .hidden_s = number_of(line, "hidden_s")};
+    step->seconds = rate > 0.0 ? step_tokens(record, step) / rate : 0.0;
+    return 1;
+}
+
+gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
+                                off_t *keep)
+{
+    char *text = NULL;
+    size_t room = 0, lines = 0;
+    off_t end = 0;
+    uint64_t before = 0;
+    gyre_status_t status = GYRE_OK;
+    for (ssize_t n; status == GYRE_OK && (n = getline(&text, &room, in)) > 0; lines++) {
+        train_step_t step;
+        json_t *line = json_loadb(text, (size_t)n, 0, NULL);
+        end += n;
+        if (lines == 0 && !json_is_object(json_object_get(line, "config")))
+            status = gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
+        int whole = json_is_object(line) && text[n - 1] == '\n';
+        int is_step = whole && read_step(record, line, &step);
+        json_decref(line);
+        if (!whole || (is_step && (step.step > last || step.step <= before)))
+            break;
+        if (is_step && status == GYRE_OK) {
+            before = step.step;
+            status = remember(record, &step);
+        }
+        if (is_step || lines == 0)
+            *keep = end;
+    }
+    if (status == GYRE_OK && ferror(in))
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
+    if (status == GYRE_OK && lines > 0 && record->steps < last)
+        log_warning("the log %s lacks %llu of the %llu steps up to the checkpoint", path,
+                    (unsigned long long)(last - record->steps), (unsigned long long)last);
+    free(text);
+    return status;
+}
+
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
+                                  const model_data_t *data, uint64_t step)
+{
+    struct stat info;
+    off_t keep = 0;
+    record->done = step;
+    gyre_status_t status = record->board ? train_board_start(record->board, step) : GYRE_OK;
+    if (!record->log || status != GYRE_OK)
+        return status;
+    if (fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode)) {
+        FILE *in = fopen(log_path, "re");
+        if (!in)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", log_path);
+        status = train_record_read(record, in, log_path, step, &keep);
+        fclose(in);
+        if (status == GYRE_OK)
+            status = cut(record, keep);
+    }
+    if (status == GYRE_OK && keep == 0)
+        status = write_first_line(record, options, data);
+    if (status != GYRE_OK || !record->log)
+        return status;
+    fprintf(record->log, "{\"resumed\":%llu,\"ranks\":%d}\n", (unsigned long long)step, record->ranks);
+    return written(record);
+}
+
+/* "name":value, as text that reads back to the same bits, and once more as it lies in memory; JSON has no word for what is
+ * not finite. */
+static void put_exact(FILE *out, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(out, "\"%s\":%.17g,\"%s_hex\":\"%a\",", name, value, name, value);
+    else
+        fprintf(out, "\"%s\":null,\"%s_hex\":\"%a\",", name, name, value);
+}
+
+/* Everything before tokens_per_second depends on no clock: layouts are compared by it. */
+static void write_step(train_record_t *record, const train_step_t *step)
+{
+    FILE *out = record->log;
+    fprintf(out, "{\"step\":%llu,", (unsigned long long)step->step);
+    put_exact(out, "loss", step->loss);
+    if (!isnan(step->val))
+        put_number(out, "val_loss", "%.17g", step->val, ",");
+    put_exact(out, "grad_norm", step->grad_norm);
+    put_number(out, "lr", "%.17g", step->lr, ",");
+    put_number(out, "loss_scale", "%.17g", step->loss_scale, ",");
+    fprintf(out, "\"skipped\":%s,", step->skipped ? "true" : "false");
+    if (record->grows)
+        fprintf(out, "\"batch\":%llu,", (unsigned long long)step->batch);
+    if (!isnan(step->dropped)) { /* a model with experts */
+        put_number(out, "balance_loss", "%.17g", step->balance, ",");
+        put_number(out, "dropped", "%.17g", step->dropped, ",");
+    }
+    put_number(out, "tokens_per_second", "%.1f", step_tokens(record, step) / fmax(step->seconds, 1e-9), ",");
+    if (!isnan(step->mfu))
+        put_number(out, "mfu", "%.4f", step->mfu, ",");
+    if (!isnan(step->bubble))
+        put_number(out, "bubble", "%.4f", step->bubble, ",");
+    put_number(out, "compute_s", "%.6f", step->compute_s, ",");
+    put_number(out, "exposed_s", "%.6f", step->exposed_s, ",");
+    put_number(out, "hidden_s", "%.6f", step->hidden_s, "}\n");
+}
+
+gyre_status_t train_record_step(train_record_t *record, train_step_t *step)
+{
+    step->mfu = record->flops_per_step > 0.0 && record->peak_flops > 0.0
+                    ? record->flops_per_step * train_step_part(record, step) / fmax(step->seconds, 1e-9) /
+                          record->peak_flops
+                    : NAN;
+    gyre_status_t status = remember(record, step);
+    if (status != GYRE_OK)
+        return status;
+    record->done = step->step;
+    /* a full disk is no reason to lose the training: the end returns it */
+    if (record->board)
+        boarded(record, train_board_step(record->board, record, step));
+    if (record->log) {
+        write_step(record, step);
+        (void)written(record);
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t finish_log(train_record_t *record)
+{
+    if (!record->log)
+        return record->log_status;
+    fprintf(record->log, "{\"steps\":%llu,", (unsigned long long)record->done);
+    put_number(record->log, "val_loss", "%.17g", record->final_val, ",");
+    fprintf(record->log, "\"weights_hash\":\"%016llx\",", (unsigned long long)record->hash);
+    put_number(record->log, "seconds", "%.3f", record->seconds, "}\n");
+    gyre_status_t status = written(record);
+    if (status == GYRE_OK && fclose(record->log) != 0)
+        status = record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");
+    record->log = NULL;
+    return status;
+}
+
+gyre_status_t train_record_finish(train_record_t *record)
+{
+    if (record->board) {
+        record->board_status = train_board_close(record->board);
+        record->board = NULL;
+    }
+    gyre_status_t status = finish_log(record);
+    return status != GYRE_OK ? status : record->board_status;
+}
+
+void train_record_free(train_record_t *record)
+{
+    if (record->log)
+        fclose(record->log);
+    if (record->board)
+        (void)train_board_close(record->board); /* the run has failed, and has said so */
+    free(record->step);
+    free(record->memory.bytes);
+    free(record->sample);
+    memset(record, 0, sizeof *record);
+}
+
+double train_step_part(const train_record_t *record, const train_step_t *step)
+{
+    return record->batch > 0 && step->batch > 0 ? (double)step->batch / (double)record->batch : 1.0;
+}
+
+double train_record_parts(const train_record_t *record)
+{
+    double parts = 0.0;
+    for (size_t i = 0; i < record->steps; i++)
+        parts += train_step_part(record, &record->step[i]);
+    return parts;
+}
+
+train_step_t train_record_total(const train_record_t *record)
+{
+    train_step_t total = {0};
+    for (size_t i = 0; i < record->steps; i++) {
+        total.seconds += record->step[i].seconds;
+        total.compute_s += record->step[i].compute_s;
+        total.exposed_s += record->step[i].exposed_s;
+        total.hidden_s += record->step[i].hidden_s;
+    }
+    return total;
+}
+
+char *train_readable(const unsigned char *bytes, size_t count)
+{
+    char *text = malloc(3 * count + 1), *to = text;
+    if (!text)
+        return NULL;
+    for (size_t i = 0; i < count;) {
+        uint32_t letter;
+        size_t n = base_utf8_decode(bytes + i, count - i, &letter);
+        int control =
+            n == 1 && ((bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') || bytes[i] == 0x7f);
+        control |= n == 2 && bytes[i] == 0xc2 && bytes[i + 1] < 0xa0;
+        if (n > 0 && !control) {
+            memcpy(to, bytes + i, n);
+            to += n;
+        } else {
+            memcpy(to, "\xef\xbf\xbd", 3);
+            to += 3;
+        }
+        i += n > 0 ? n : 1;
+    }
+    *to = 0;
+    return text;
+}

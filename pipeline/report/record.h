@@ -1,0 +1,95 @@
+/* pipeline/report/record.h: what rank 0 knows of each step of a run: the history, the log, the last figures. */
+#ifndef PIPELINE_REPORT_RECORD_H
+#define PIPELINE_REPORT_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include <gyre/status.h>
+
+#include "model/data/data.h"
+#include "pipeline/config/config.h"
+#include "pipeline/plan/layout.h"
+
+typedef struct {
+    uint64_t step; /* 1-based: after this many updates */
+    double loss, grad_norm, lr;
+    uint64_t batch;          /* sequences; 0: as many as in every step */
+    double balance, dropped; /* of models with experts, else NaN: pipe_train_step_t */
+    double val;              /* NaN: not evaluated behind this step */
+    double seconds;
+    double compute_s, exposed_s, hidden_s; /* NaN on a GPU, of which the training thread does not know them */
+    double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
+    int skipped;       /* the update was left out since gradients overflowed; grad_norm is then no number */
+    double
+        bubble; /* part of the step in which rank 0 waits for its neighbours in the pipeline; NaN: there are none */
+    double mfu; /* set by train_record_step */
+} train_step_t;
+
+/* Memory by kind, and who has how much of it. */
+enum { TRAIN_MEMORY_KINDS = 12 };
+typedef struct {
+    const char *kind[TRAIN_MEMORY_KINDS]; /* static: "weights", "gradients" ... */
+    size_t kinds, ranks;
+    uint64_t *bytes; /* [ranks, kinds], owned */
+} train_memory_t;
+
+typedef struct train_board train_board_t;
+
+typedef struct {
+    train_step_t *step; /* [steps], owned */
+    size_t steps, room;
+    FILE *log;            /* NULL: none, or it failed */
+    train_board_t *board; /* TensorBoard's file; NULL: none, or it failed */
+    uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
+    gyre_status_t log_status, board_status; /* the first error of each */
+    double unigram, first_val, final_val;
+    double seconds;           /* of training, evaluations included */
+    uint64_t hash;            /* of the final weights */
+    uint64_t tokens_per_step; /* of a whole batch */
+    uint64_t batch;           /* sequences of a whole batch; 0: not known */
+    int grows;                /* steps may have less */
+    int ranks;
+    char device[96]; /* rank 0's GPU; "": the CPU */
+    size_t parameters;
+    const model_config_t *model; /* borrowed; NULL: not known */
+    double
+        flops_per_step; /* of a whole batch, of the model: forward and backward, without what is computed twice; 0: not known */
+    double peak_flops;     /* per second, of all ranks together; 0: not known */
+    pipe_layout_t layout;  /* complete */
+    train_memory_t memory; /* kinds 0: not known */
+    char *sample;          /* UTF-8, owned */
+} train_record_t;
+
+/* Opens what options name, --log and --tensorboard, and leaves what is in it. */
+gyre_status_t train_record_open(train_record_t *record, const train_config_t *options);
+/* The log begins anew, with the line of options; a new file of events begins with step 1. */
+gyre_status_t train_record_start(train_record_t *record, const train_config_t *options,
+                                 const model_data_t *data);
+/* Reads the lines of steps up to `last` into the history; *keep (0 before): where the last of them ends, or the first line.
+ * What was being written when the run was killed is no whole line and lies behind. `path` is for messages. FORMAT: no log
+ * of gyre-train; IO, NO_MEMORY. */
+gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
+                                off_t *keep);
+/* The log goes on behind the line of `step`, and so does a new file of events: lines behind it are cut off, those up to it are read into the history, and
+ * a line {"resumed": step, "ranks": n} is added. FORMAT: the file is no log of gyre-train; it is left as it is. */
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
+                                  const model_data_t *data, uint64_t step);
+/* An error of an output is told, kept for train_record_finish, and stops nothing. Sets step->mfu. NO_MEMORY. */
+gyre_status_t train_record_step(train_record_t *record, train_step_t *step);
+/* Writes the last line and closes the log and TensorBoard's file. The first error of them. */
+gyre_status_t train_record_finish(train_record_t *record);
+void train_record_free(train_record_t *record);
+/* A step's part of a whole batch; of all steps: how many whole batches they are. */
+double train_step_part(const train_record_t *record, const train_step_t *step);
+double train_record_parts(const train_record_t *record);
+/* Sums over all steps. */
+train_step_t train_record_total(const train_record_t *record);
+
+/* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees; NULL: no
+ * memory. */
+char *train_readable(const unsigned char *bytes, size_t count);
+
+#endif

@@ -1,0 +1,17 @@
+/* pipeline/report/tensorboard.h: event files for TensorBoard, written by rank 0. */
+#ifndef PIPELINE_REPORT_TENSORBOARD_H
+#define PIPELINE_REPORT_TENSORBOARD_H
+
+#include "pipeline/report/record.h"
+
+/* Makes the folder if it is not there; no file yet. IO, NO_MEMORY. */
+gyre_status_t train_board_open(const char *folder, train_board_t **out);
+/* A new file of events, of a run that goes on behind `step`: readers forget what older files of the folder say of later
+ * steps. IO. */
+gyre_status_t train_board_start(train_board_t *board, uint64_t step);
+/* record: for memory and tokens per step. IO. */
+gyre_status_t train_board_step(train_board_t *board, const train_record_t *record, const train_step_t *step);
+/* Frees it; NULL is allowed. IO. */
+gyre_status_t train_board_close(train_board_t *board);
+
+#endif

@@ -1,0 +1,145 @@
+/* pipeline/train/callbacks.c: what the executor calls back for: a micro-batch forward, backward, and its weights' gradients. */
+#include <math.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "pipeline/train/engine.h"
+
+/* Sequences of micro-batch mb, idle ones included. */
+static size_t sequences_of(const pipe_train_t *train, int mb)
+{
+    size_t from = (size_t)mb * train->work.micro;
+    return base_min_size(train->work.micro, train->longest - base_min_size(from, train->longest));
+}
+
+static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, size_t j)
+{
+    return (size_t)mb % chunk->in_flight * train->work.micro + j;
+}
+
+/* How many of a micro-batch's n sequences, the first ones, this column does not have: columns with fewer sequences are idle in
+ * the first ones, so that all end together (optim_zero_idle). */
+static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
+{
+    size_t from = (size_t)mb * train->work.micro, idle = train->longest - train->work.count;
+    return base_min_size(n, idle - base_min_size(idle, from));
+}
+
+/* Bytes of j sequences between stages. */
+static size_t edge_bytes(const pipe_train_t *train, size_t j)
+{
+    return j * train->boundary * gyre_type_size(train->type);
+}
+
+static const void *part(const void *tensor, const pipe_train_t *train, size_t j)
+{
+    return tensor ? (const char *)tensor + edge_bytes(train, j) : NULL;
+}
+
+static void *part_out(void *tensor, const pipe_train_t *train, size_t j)
+{
+    return tensor ? (char *)tensor + edge_bytes(train, j) : NULL;
+}
+
+/* Sequence `index` into place j of those of a micro-batch. What cannot be read is zeros, so that this rank goes on with the others
+ * until all hear of it. */
+static void read_sequence(pipe_train_t *train, size_t index, size_t j)
+{
+    size_t seq = train->whole->config.seq;
+    model_example_t example = {.tokens = train->tokens + j * seq,
+                               .targets = train->targets + j * seq,
+                               .positions = train->positions ? train->positions + j * seq : NULL};
+    /* one that cannot be read is told; the step is lost, and others would only repeat it */
+    gyre_status_t status =
+        train->unread == GYRE_OK ? train->work.fetch(train->work.user, index, &example) : train->unread;
+    if (status != GYRE_OK) {
+        memset(example.tokens, 0, seq * sizeof *example.tokens);
+        memset(example.targets, 0, seq * sizeof *example.targets);
+        if (example.positions)
+            memset(example.positions, 0, seq * sizeof *example.positions);
+        example.prefix = 0;
+        train->unread = status;
+    }
+    model_sequence_t *sequence = &train->sequence[j];
+    sequence->tokens = example.tokens;
+    sequence->targets = example.targets;
+    sequence->positions = example.positions;
+    sequence->prefix = example.prefix;
+}
+
+/* This rank's error, or that of others, which they have told. */
+gyre_status_t train_unread(pipe_train_t *train, double ranks)
+{
+    train->missed = ranks > 0.0;
+    if (train->unread != GYRE_OK || ranks == 0.0)
+        return train->unread;
+    return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
+}
+
+/* Notes what the router of a layer has done with a sequence; all ranks of its tensor-parallel group know the same. */
+void train_on_routing(void *user, const model_routed_t *routed)
+{
+    pipe_train_t *train = user;
+    double *word = train->loss + train->batch.batch;
+    double units = routed->balance < 0x1p12 ? nearbyint(routed->balance / BALANCE_UNIT) : (double)NAN;
+    double high = floor(units / BALANCE_SPLIT);
+    word[WORD_BALANCE] += high;
+    word[WORD_BALANCE_LOW] += units - high * BALANCE_SPLIT;
+    word[WORD_DROPPED] += (double)routed->dropped;
+}
+
+gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *in, void *out)
+{
+    pipe_train_t *train = user;
+    const work_t *work = &train->work;
+    const chunk_t *chunk = &train->chunk[chunk_index];
+    size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
+    gyre_status_t status =
+        out && idle > 0 ? pipe_gpu_zero(train->gpu, out, edge_bytes(train, idle)) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
+    if (idle == n)
+        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD) : GYRE_OK;
+    size_t first = (size_t)mb * work->micro + idle - (train->longest - work->count); /* of this column's */
+    for (size_t j = 0; j < n - idle; j++) {
+        size_t index = work->first + (first + j) * work->step;
+        train->sequence[j] =
+            (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
+        if (chunk->embed || chunk->head || train->whole->config.prefix)
+            read_sequence(train, index, j);
+    }
+    return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence,
+                               part(in, train, idle), part_out(out, train, idle),
+                               train->place.tp == 0 ? work->loss + work->first + first * work->step : NULL,
+                               work->step);
+}
+
+gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
+                                unsigned flags)
+{
+    pipe_train_t *train = user;
+    const chunk_t *chunk = &train->chunk[chunk_index];
+    size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
+    (void)flags; /* the stage was told at its creation whether passes are split */
+    gyre_status_t status =
+        d_in && idle > 0 ? pipe_gpu_zero(train->gpu, d_in, edge_bytes(train, idle)) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
+    if (idle == n)
+        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD) : GYRE_OK;
+    return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->work.scale,
+                                part(d_out, train, idle), part_out(d_in, train, idle));
+}
+
+gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsigned flags)
+{
+    pipe_train_t *train = user;
+    const chunk_t *chunk = &train->chunk[chunk_index];
+    size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
+    (void)flags;
+    if (idle == n)
+        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD_WEIGHT)
+                 : GYRE_OK;
+    return pipe_worker_backward_weight(chunk->worker, slot_of(train, chunk, mb, idle), n - idle);
+}

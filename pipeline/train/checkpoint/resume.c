@@ -1,0 +1,425 @@
+/* pipeline/train/checkpoint/resume.c: what a checkpoint says of its run, and going on from the newest good one.
+ *
+ * Each rank looks for checkpoints where it is, and the newest that anybody sees is taken. Where all ranks see it, each checks
+ * some of its files and reads what its layout needs; where they do not share the disk, the lowest of those that see it reads
+ * it for all. A damaged one is named and the next older one is taken. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "base/log.h"
+#include "model/network/hf_config.h"
+#include "optim/checkpoint/snapshot.h"
+#include "pipeline/train/checkpoint/checkpoint.h"
+
+#define OWNER_BITS 20 /* ranks below 2^20, steps below 2^40: together a positive int64 */
+_Static_assert(MODEL_SNAPSHOT_STEPS < (uint64_t)1 << 40, "a step and a rank share 63 bits");
+
+/* ---- what the index says of the run ------------------------------------------------------------------------- */
+
+/* As text: exact, and JSON has no word for NaN. */
+static json_t *real(double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", value);
+    return json_string(text);
+}
+
+json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state)
+{
+    const char *name;
+    char value[64];
+    json_t *options = json_object();
+    int bad = !options;
+    for (int i = 0; (i = train_config_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
+        bad |= json_object_set_new(options, name, json_string(value));
+    json_t *run =
+        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:I, s:o}}", "program",
+                  "gyre-train " GYRE_VERSION, "blas", model_matmul_kind(), "ranks", (json_int_t)state->ranks,
+                  "seconds", real(state->seconds), "progress", real(state->progress), "first_val",
+                  real(state->first_val), "final_val", real(state->final_val), "options", options, "data",
+                  "bytes", (json_int_t)parts->data->bytes, "xxh3", base_json_hex(parts->data->hash));
+    json_t *model = NULL;
+    bad |= !run || model_config_to_json(&parts->params->config, &model) != GYRE_OK ||
+           json_object_set_new(run, "model", model) != 0;
+    const optim_scaler_t *scaler = &state->scaler;
+    if (!bad && scaler->scale > 0.0)
+        bad = json_object_set_new(run, "scaler",
+                                  json_pack("{s:o, s:I, s:I, s:I}", "scale", real(scaler->scale), "good",
+                                            (json_int_t)scaler->good, "left", (json_int_t)scaler->left,
+                                            "skipped", (json_int_t)scaler->skipped)) != 0;
+    if (run && bad) {
+        json_decref(run);
+        run = NULL;
+    }
+    return run;
+}
+
+int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
+{
+    const char *scale;
+    json_int_t good, left, skipped;
+    if (json_unpack((json_t *)run, "{s:{s:s, s:I, s:I, s:I}}", "scaler", "scale", &scale, "good", &good,
+                    "left", &left, "skipped", &skipped) != 0)
+        return 0;
+    *scaler = (optim_scaler_t){.scale = strtod(scale, NULL),
+                               .good = (uint64_t)good,
+                               .left = (uint64_t)left,
+                               .skipped = (uint64_t)skipped};
+    return optim_scaler_valid(scaler) && good >= 0 && left >= 0 && skipped >= 0;
+}
+
+/* What shapes of rows do not tell: activations, norms, masks. What the checkpoint says is read before it is compared, so that a
+ * key which there was not yet stands for what the model was without it. */
+static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run, const char *at)
+{
+    const json_t *said = json_object_get(run, "model");
+    json_t *now = NULL, *then = NULL;
+    model_config_t config;
+    const char *key;
+    json_t *value;
+    if (!json_is_object(said))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the model was", at);
+    gyre_status_t status = model_config_from_json(said, at, &config);
+    if (status == GYRE_OK)
+        status = model_config_to_json(&config, &then);
+    if (status == GYRE_OK)
+        status = model_config_to_json(&parts->params->config, &now);
+    json_object_foreach(now, key, value)
+    {
+        if (status == GYRE_OK && !json_equal(value, json_object_get(then, key)))
+            status = gyre_fail(
+                GYRE_ERR_INVALID,
+                "the model differs from that in %s in \"%s\": give the --model that the run was begun "
+                "with, or another --checkpoint folder for another model",
+                at, key);
+    }
+    json_decref(now);
+    json_decref(then);
+    return status;
+}
+
+static gyre_status_t differs(const char *name, const char *value, const char *old, const char *at)
+{
+    if (train_config_is_shape(name))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--%s is %s, but the model in %s has %s: give --%s %s, or another --checkpoint folder "
+            "for another model",
+            name, value, at, old, name, old);
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "--%s is %s, but the run in %s was begun with %s: give --%s %s to go on with it, "
+                     "--may-change %s to go on otherwise, or another --checkpoint folder for another run",
+                     name, value, at, old, name, old, name);
+}
+
+gyre_status_t train_resume_options(const train_config_t *options, int prefix_masks, const json_t *run,
+                                   const char *at)
+{
+    const json_t *then = json_object_get(run, "options");
+    const char *name, *old;
+    char value[64], unsaid[64], shown[64];
+    if (!json_is_object(then))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the options were", at);
+    for (int i = 0; (i = train_config_exact(options, (size_t)i, &name, value, sizeof value)) >= 0; i++) {
+        old = json_string_value(json_object_get(then, name));
+        if (!old && train_config_unsaid((size_t)i, prefix_masks, unsaid, sizeof unsaid))
+            old = unsaid;
+        if (!old)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what --%s was", at, name);
+        if (!train_config_same((size_t)i, value, old, shown, sizeof shown) &&
+            !train_config_may_change(options, name))
+            return differs(name, value, shown, at);
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t get_real(const json_t *run, const char *name, const char *at, double *out)
+{
+    const char *text = json_string_value(json_object_get(run, name));
+    char *end = NULL;
+    double value = text ? strtod(text, &end) : 0.0;
+    if (!text || end == text || *end)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s is not a number", at, name);
+    *out = value;
+    return GYRE_OK;
+}
+
+static gyre_status_t get_state(const json_t *run, const char *at, train_state_t *state)
+{
+    const char *const name[] = {"seconds", "progress", "first_val", "final_val"};
+    double *const field[] = {&state->seconds, &state->progress, &state->first_val, &state->final_val};
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < 4; i++)
+        status = get_real(run, name[i], at, field[i]);
+    json_int_t ranks = json_integer_value(json_object_get(run, "ranks"));
+    if (status == GYRE_OK && (ranks < 1 || !(state->seconds >= 0.0) || !isfinite(state->seconds)))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
+    state->ranks = (uint64_t)ranks;
+    return status;
+}
+
+/* ---- choosing one --------------------------------------------------------------------------------------------- */
+
+gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int *well)
+{
+    int64_t word = mine == GYRE_OK;
+    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
+    *well = status == GYRE_OK && word == 1;
+    return mine != GYRE_OK ? mine : status;
+}
+
+static void tell_unused(uint64_t step, const char *folder)
+{
+    log_warning("the checkpoint of step %" PRIu64 " in %s is not used: looking for an older one", step,
+                folder);
+}
+
+/* The newest step below `below` that a quick look finds whole, plus one; 0: none. */
+static uint64_t newest(const char *folder, uint64_t below)
+{
+    uint64_t *steps = NULL, found = 0;
+    size_t count = 0;
+    if (model_snapshot_list(folder, &steps, &count) != GYRE_OK)
+        return 0; /* another rank may see one */
+    for (size_t i = 0; found == 0 && i < count; i++) {
+        if (steps[i] >= below)
+            continue;
+        if (model_snapshot_check(folder, steps[i]) == GYRE_OK)
+            found = steps[i] + 1;
+        else
+            tell_unused(steps[i], folder);
+    }
+    free(steps);
+    return found;
+}
+
+/* The newest below `below` that anybody sees. *owner: the lowest rank that does; -1: there is none. */
+static gyre_status_t choose(const train_parts_t *parts, uint64_t below, int *owner, uint64_t *step)
+{
+    int64_t mask = ((int64_t)1 << OWNER_BITS) - 1;
+    uint64_t mine = newest(parts->folder, below);
+    int64_t word = mine > 0 ? (int64_t)(mine << OWNER_BITS) | (mask - gyre_comm_rank(parts->comm)) : 0;
+    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MAX), parts->comm);
+    *owner = word > 0 ? (int)(mask - (word & mask)) : -1;
+    *step = word > 0 ? (uint64_t)(word >> OWNER_BITS) - 1 : 0;
+    return status;
+}
+
+/* A checkpoint that the ranks look at. */
+typedef struct {
+    uint64_t step;
+    int owner;
+    int shared;                 /* all ranks see it */
+    model_snapshot_t *snapshot; /* NULL: this one does not */
+    json_t *run;
+    char at[4096];
+} candidate_t;
+
+static void drop(candidate_t *found)
+{
+    model_snapshot_close(found->snapshot);
+    json_decref(found->run);
+    found->snapshot = NULL;
+    found->run = NULL;
+}
+
+/* The owner's object of the run reaches all. *kept: NO_MEMORY where it could not be kept, on that rank alone: it has taken part
+ * all the same. */
+static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, uint64_t *hash,
+                              gyre_status_t *kept)
+{
+    char piece[4096];
+    int mine = gyre_comm_rank(parts->comm) == found->owner;
+    char *text =
+        mine && found->snapshot ? json_dumps(model_snapshot_run(found->snapshot), JSON_COMPACT) : NULL;
+    uint64_t word[2] = {mine && found->snapshot ? model_snapshot_hash(found->snapshot) : 0,
+                        text ? strlen(text) + 1 : 0};
+    gyre_status_t status = gyre_broadcast(word, word, 2, GYRE_UINT64, found->owner, parts->comm);
+    if (status == GYRE_OK && !mine && word[1] > 0)
+        text = malloc(word[1]);
+    for (size_t at = 0, n; status == GYRE_OK && at < word[1]; at += n) {
+        n = word[1] - at < sizeof piece ? word[1] - at : sizeof piece;
+        if (mine)
+            memcpy(piece, text + at, n);
+        status = gyre_broadcast(piece, piece, n, GYRE_UINT8, found->owner, parts->comm);
+        if (text && !mine)
+            memcpy(text + at, piece, n);
+    }
+    if (status == GYRE_OK && word[1] > 0 && (!text || !(found->run = json_loads(text, 0, NULL))))
+        *kept =
+            gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what the checkpoint %s says of its run", found->at);
+    *hash = word[0];
+    free(text);
+    return status;
+}
+
+/* Opens it wherever it can be seen. found->run is NULL where its owner cannot open it any more. *well: no rank failed alone; an
+ * error of one is its answer, and that of others is GYRE_OK. */
+static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int *well)
+{
+    const char *folder = parts->folder;
+    uint64_t hash;
+    gyre_status_t mine = GYRE_OK;
+    if (!model_snapshot_path(folder, found->step, found->at, sizeof found->at))
+        mine = gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
+    int muted =
+        base_log_mute(gyre_comm_rank(parts->comm) != found->owner); /* a rank need not see the folder */
+    if (mine == GYRE_OK)
+        (void)model_snapshot_open(folder, found->step, &found->snapshot);
+    base_log_mute(muted);
+    gyre_status_t status = pass_run(parts, found, &hash, &mine);
+    if (status != GYRE_OK)
+        return status;
+    enum { FAILED, SEES_NOT, SEES };
+    int64_t least = mine != GYRE_OK                                                   ? FAILED
+                    : found->snapshot && model_snapshot_hash(found->snapshot) == hash ? SEES
+                                                                                      : SEES_NOT;
+    status = gyre_all_reduce(&least, &least, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
+    found->shared = least == SEES;
+    *well = status == GYRE_OK && least != FAILED;
+    if (!found->shared && gyre_comm_rank(parts->comm) != found->owner) {
+        model_snapshot_close(found->snapshot);
+        found->snapshot = NULL;
+    }
+    return mine != GYRE_OK ? mine : status;
+}
+
+/* ---- checking and reading it -------------------------------------------------------------------------------------- */
+
+static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *found)
+{
+    const model_data_t *data = parts->data;
+    const json_t *then = json_object_get(found->run, "data");
+    const char *text = json_string_value(json_object_get(then, "xxh3"));
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(then, "bytes"));
+    uint64_t hash = text ? strtoull(text, NULL, 16) : 0;
+    if ((data->bytes == bytes && data->hash == hash) || train_config_may_change(parts->options, "data"))
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s holds %zu bytes with hash %016" PRIx64 ", but the run in %s was begun on %" PRIu64
+                     " bytes with hash %016" PRIx64
+                     ": give the same text with --data, or --may-change data to go on with another",
+                     parts->options->data, data->bytes, data->hash, parts->folder, bytes, hash);
+}
+
+/* It is of this run, as far as bits depend on it. */
+static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *found, train_state_t *state)
+{
+    state->step = found->step;
+    gyre_status_t status =
+        train_resume_options(parts->options, parts->params->config.prefix, found->run, found->at);
+    if (status == GYRE_OK)
+        status = compare_model(parts, found->run, found->at);
+    if (status == GYRE_OK)
+        status = get_state(found->run, found->at, state);
+    if (status == GYRE_OK)
+        status = check_data(parts, found);
+    const char *blas = json_string_value(json_object_get(found->run, "blas"));
+    if (status == GYRE_OK && blas && strcmp(blas, model_matmul_kind()) != 0)
+        log_warning("%s was written on a processor of another kind (%s; this is %s): from here on the curve "
+                    "is not to "
+                    "the bit what it would have been there",
+                    found->at, blas, model_matmul_kind());
+    return status == GYRE_OK && found->snapshot ? model_snapshot_fit(found->snapshot, parts->params) : status;
+}
+
+/* Every file's checksum, each by one rank. *good: all are right, for all ranks; what is wrong is told by rank 0. */
+static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *found, int *good)
+{
+    enum { TEXT = 512 };
+    char text[TEXT] = "";
+    int rank = gyre_comm_rank(parts->comm), ranks = gyre_comm_size(parts->comm);
+    gyre_status_t mine = GYRE_OK;
+    int muted = base_log_mute(1);
+    if (found->snapshot)
+        mine = model_snapshot_verify(found->snapshot, found->shared ? (size_t)rank : 0,
+                                     found->shared ? (size_t)ranks : 1);
+    base_log_mute(muted);
+    if (mine != GYRE_OK)
+        snprintf(text, sizeof text, "%s", gyre_last_error());
+    int64_t lowest = mine == GYRE_OK ? INT64_MAX : rank;
+    gyre_status_t status = gyre_all_reduce(&lowest, &lowest, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
+    *good = lowest == INT64_MAX;
+    if (status != GYRE_OK || *good)
+        return status;
+    status = gyre_broadcast(text, text, TEXT, GYRE_UINT8, (int)lowest, parts->comm);
+    if (status == GYRE_OK && rank == 0) {
+        log_error("%s", text);
+        tell_unused(found->step, parts->folder);
+    }
+    return status;
+}
+
+typedef struct {
+    const train_parts_t *parts;
+    const model_snapshot_t *snapshot;
+} reader_t;
+
+static gyre_status_t read_range(void *user, const model_range_t *range)
+{
+    const reader_t *reader = user;
+    return model_snapshot_read(reader->snapshot, reader->parts->params, range, 1);
+}
+
+static gyre_status_t read_all(const train_parts_t *parts, const candidate_t *found)
+{
+    reader_t reader = {parts, found->snapshot};
+    return found->shared ? optim_checkpoint_visit(parts->zero, OPTIM_STATE_LOAD, read_range, &reader)
+                         : train_resume_from_owner(parts, found->snapshot, found->owner);
+}
+
+/* Finds one whose files are right. *well: it is of this run, for all ranks. */
+static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_state_t *state, int *well)
+{
+    uint64_t below = UINT64_MAX;
+    for (int good = 0; !good; below = found->step) {
+        drop(found);
+        *well = 0;
+        gyre_status_t status = choose(parts, below, &found->owner, &found->step);
+        if (status == GYRE_OK && found->owner >= 0)
+            status = look_at(parts, found, well);
+        if (status != GYRE_OK || !*well) /* the latter also where there is none */
+            return status;
+        if (!found->run) /* its owner cannot open it any more */
+            continue;
+        status = train_all_well(parts, check_run(parts, found, state), well);
+        if (status == GYRE_OK && *well)
+            status = check_files(parts, found, &good);
+        if (status != GYRE_OK || !*well)
+            return status;
+    }
+    return GYRE_OK;
+}
+
+/* All of `zero` was filled with the state after `steps` updates; `run` is what train_resume_describe said. */
+static gyre_status_t loaded(optim_zero_t *zero, uint64_t steps, const json_t *run)
+{
+    optim_scaler_t scaler;
+    int found = train_resume_scaler(run, &scaler);
+    if (optim_zero_scaler(zero) && !found)
+        return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
+    if (found && scaler.skipped > steps)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "the checkpoint says that more updates were skipped than there were steps");
+    /* AdamW counts the updates that were made */
+    return optim_zero_loaded(zero, found ? steps - scaler.skipped : steps, found ? &scaler : NULL);
+}
+
+gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found)
+{
+    candidate_t candidate = {0};
+    int well = 0;
+    gyre_status_t status = find(parts, &candidate, state, &well);
+    if (status == GYRE_OK && well)
+        status = train_all_well(parts, read_all(parts, &candidate), &well);
+    if (status == GYRE_OK && well)
+        status = loaded(parts->zero, candidate.step, candidate.run);
+    drop(&candidate);
+    *found = status == GYRE_OK && well;
+    return status;
+}

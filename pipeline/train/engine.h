@@ -1,0 +1,81 @@
+/* pipeline/train/engine.h: the inside of pipe_train_t: make.c makes and ends it, callbacks.c computes for the pipeline's executor,
+ * step.c steps and evaluates. For these three files only. */
+#ifndef PIPELINE_TRAIN_ENGINE_H
+#define PIPELINE_TRAIN_ENGINE_H
+
+#include "pipeline/train/train.h"
+#include "pipeline/train/worker.h"
+
+typedef struct {
+    pipe_worker_t *worker;
+    size_t in_flight;   /* micro-batches between forward and backward */
+    size_t first, rows; /* its rows of the local table */
+    int embed, head;
+} chunk_t;
+
+/* Sequences of a column that go through the pipeline together in an evaluation; many enough for its bubble. */
+enum { EVALUATED = 32 };
+
+/* Losses that a GPU may owe: more than most steps have, so that it is waited for at their end only. */
+enum { LOSSES = 1024 };
+
+/* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of experts. Balance losses
+ * are added up as multiples of 2^-40 in two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
+enum { WORD_UNREAD = PIPE_NOTES, WORD_STOP, WORD_BALANCE, WORD_BALANCE_LOW, WORD_DROPPED, WORDS };
+#define BALANCE_UNIT  0x1p-40
+#define BALANCE_SPLIT 0x1p26
+
+/* What the callbacks of the present step or evaluation work on. */
+typedef struct {
+    pipe_fetch_fn fetch;
+    void *user;
+    double *loss;       /* [sequences], by index; the head's rank of tensor rank 0 fills in its own */
+    size_t first, step; /* index of local sequence i is first + i * step */
+    size_t count;       /* local sequences; those behind are idle, so that all columns run one schedule */
+    size_t micro;       /* sequences of a micro-batch */
+    uint64_t number;    /* of the training step */
+    float scale;
+    int evaluate; /* 1: losses of validation, without dropout */
+} work_t;
+
+struct pipe_train {
+    pipe_train_config_t config;
+    gyre_comm_t *world, *tp, *dp, *pp, *tied;
+    pipe_layout_t layout;
+    pipe_load_t load;
+    pipe_place_t place;
+    optim_batch_t batch;
+    model_params_t *whole, *local;
+    optim_zero_t *zero;
+    pipe_gpu_t *gpu;     /* NULL: stages are on the CPU */
+    pipe_links_t *links; /* between the GPUs of pp; NULL like it */
+    chunk_t *chunk;      /* [layout.chunks] */
+    pipe_executor_t *executor, *evaluator;
+    size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
+    size_t boundary;                 /* elements of one sequence between stages */
+    gyre_type_t type;                /* of them */
+    double *loss;                    /* [batch + WORDS] */
+    model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
+    model_token_t *tokens, *targets; /* [micro_batch, seq] */
+    int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
+    work_t work;
+    double *lost;         /* losses of an evaluation that failed */
+    gyre_status_t unread; /* the first sequence of this step that could not be read */
+    int missed;           /* some rank had one, and all know */
+};
+
+/* callbacks.c: as pipe_executor_t asks for them; user is the pipe_train_t. */
+gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *in, void *out);
+gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
+                                unsigned flags);
+gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsigned flags);
+/* What a stage with experts says of a layer and a sequence; user is the pipe_train_t. */
+void train_on_routing(void *user, const model_routed_t *routed);
+/* ranks: how many ranks could not read a sequence. GYRE_OK if none; else this rank's error, or that of others. */
+gyre_status_t train_unread(pipe_train_t *train, double ranks);
+
+/* make.c */
+gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, size_t micro, int forward_only,
+                                  pipe_executor_t **out);
+
+#endif

@@ -1,0 +1,451 @@
+/* pipeline/train/make.c: makes a training engine: groups, slices, stages, store, executors; resizes and ends it. */
+#include <gyre/cuda.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "pipeline/train/engine.h"
+
+static pipe_shape_t shape_of(const pipe_layout_t *layout, size_t micro_batches, int forward_only)
+{
+    return (pipe_shape_t){.kind = layout->schedule,
+                          .ranks = (int)layout->pp,
+                          .chunks = (int)layout->chunks,
+                          .micro_batches = (int)micro_batches,
+                          .forward_only = forward_only};
+}
+
+static gyre_status_t make_groups(pipe_train_t *train)
+{
+    const pipe_layout_t *l = &train->layout;
+    pipe_place_t at = train->place;
+    const pipe_shape_t shape = shape_of(l, 1, 0);
+    int last; /* the pipeline rank of the last stage */
+    pipe_place_of(&shape, pipe_stages(&shape) - 1, &last, NULL);
+    int column = (int)(at.dp * l->tp + at.tp);
+    int tied = !train->config.model.untied && last != 0 && (at.pp == 0 || at.pp == (size_t)last);
+    gyre_status_t status =
+        gyre_comm_split(train->world, (int)(at.pp * l->dp + at.dp), (int)at.tp, &train->tp);
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, (int)(at.pp * l->tp + at.tp), (int)at.dp, &train->dp);
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, column, (int)at.pp, &train->pp);
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, tied ? column : -1, (int)at.pp, &train->tied);
+    return status;
+}
+
+static int in_chunk(const pipe_train_t *train, const model_param_t *row, const chunk_t *chunk, size_t first,
+                    size_t layers)
+{
+    if (row->layer < 0)
+        return chunk->embed;
+    if ((size_t)row->layer == train->whole->config.layers)
+        return chunk->head;
+    return (size_t)row->layer >= first && (size_t)row->layer < first + layers;
+}
+
+static void chunk_layers(const pipe_train_t *train, size_t c, size_t *first, size_t *layers)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, 1, 0);
+    size_t stage = (size_t)pipe_stage_of(&shape, (int)train->place.pp, (int)c);
+    pipe_layout_layers(&train->layout, train->whole->config.layers, stage, first, layers);
+    train->chunk[c].embed = stage == 0;
+    train->chunk[c].head = stage + 1 == pipe_layout_stages(&train->layout);
+}
+
+/* This rank's rows, and which of them are which chunk's. */
+static gyre_status_t make_slice(pipe_train_t *train)
+{
+    size_t layers = train->whole->config.layers;
+    unsigned char *has = calloc(layers, 1);
+    if (!has)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %zu layers", layers);
+    model_slice_t slice = {.tp_rank = train->place.tp, .tp_size = train->layout.tp, .has = has};
+    for (size_t c = 0; c < train->layout.chunks; c++) {
+        size_t first, count;
+        chunk_layers(train, c, &first, &count);
+        memset(has + first, 1, count);
+        slice.embed |= train->chunk[c].embed;
+        slice.head |= train->chunk[c].head;
+    }
+    gyre_status_t status = model_params_slice(train->whole, &slice, &train->local);
+    free(has);
+    for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
+        chunk_t *chunk = &train->chunk[c];
+        size_t first, count;
+        chunk_layers(train, c, &first, &count);
+        for (size_t r = train->local->rows; r-- > 0;)
+            if (in_chunk(train, &train->local->row[r], chunk, first, count)) {
+                chunk->first = r;
+                chunk->rows++;
+            }
+    }
+    return status;
+}
+
+/* Micro-batches of each chunk that are between their forward and their (last) backward pass at the same time. */
+static void count_in_flight(pipe_train_t *train, const pipe_schedule_t *schedule)
+{
+    size_t rank = train->place.pp;
+    pipe_op_t over = pipe_kind_splits(schedule->shape.kind) ? PIPE_BACKWARD_WEIGHT : PIPE_BACKWARD;
+    for (size_t c = 0; c < train->layout.chunks; c++) {
+        size_t now = 0;
+        train->chunk[c].in_flight = 1;
+        for (size_t i = 0; i < schedule->count[rank]; i++) {
+            const pipe_action_t *action = &schedule->action[rank][i];
+            if ((size_t)action->chunk != c)
+                continue;
+            now += action->op == PIPE_FORWARD;
+            now -= action->op == over;
+            train->chunk[c].in_flight = base_max_size(train->chunk[c].in_flight, now);
+        }
+    }
+}
+
+gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, size_t micro, int forward_only,
+                                  pipe_executor_t **out)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, micro_batches, forward_only);
+    const pipe_executor_config_t config = {.call = {.forward = train_on_forward,
+                                                    .backward = train_on_backward,
+                                                    .backward_weight = train_on_backward_weight},
+                                           .user = train,
+                                           .count = micro * train->boundary,
+                                           .type = train->type,
+                                           .grad_type = train->type,
+                                           .device = train->config.device,
+                                           .links = train->links};
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status == GYRE_OK)
+        status = pipe_executor_create(train->pp, schedule, &config, out);
+    pipe_schedule_destroy(schedule);
+    return status;
+}
+
+static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t *config)
+{
+    const model_tp_t tp = {.comm = train->layout.tp > 1 ? train->tp : NULL,
+                           .rank = train->place.tp,
+                           .size = train->layout.tp,
+                           .sequence = train->layout.sequence};
+    /* a graph is made in the middle of a step, where links' streams wait for other ranks, and that may wait for the device: until it
+     * was seen on GPUs, only who insists has graphs in a pipeline */
+    const model_graphs_t graphs =
+        config->graphs == MODEL_GRAPHS_AUTO && train->layout.pp > 1 ? MODEL_GRAPHS_OFF : config->graphs;
+    gyre_status_t status = GYRE_OK;
+    int told = train->whole->config.experts > 0 && train->place.tp == 0;
+    for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
+        chunk_t *chunk = &train->chunk[c];
+        model_stage_config_t how = {.embed = chunk->embed,
+                                    .head = chunk->head,
+                                    .slots = chunk->in_flight * train->layout.micro_batch,
+                                    .together = train->layout.micro_batch,
+                                    .grad_sequences = train->batch.leaf,
+                                    .recompute = config->recompute,
+                                    .offload = config->offload_activations,
+                                    .graphs = graphs,
+                                    .stages = train->layout.chunks,
+                                    .precision = config->precision,
+                                    .split = pipe_kind_splits(train->layout.schedule),
+                                    .seed = config->seed};
+        chunk_layers(train, c, &how.first, &how.layers);
+        status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
+                                                            .tp = &tp,
+                                                            .config = &how,
+                                                            .store = optim_zero_store(train->zero),
+                                                            .cuda_store = optim_zero_cuda_store(train->zero),
+                                                            .isa = config->isa,
+                                                            .gpu = train->gpu,
+                                                            .routed = told ? train_on_routing : NULL,
+                                                            .user = train},
+                                    &chunk->worker);
+    }
+    if (status == GYRE_OK) {
+        train->boundary = pipe_worker_boundary(train->chunk[0].worker);
+        train->type = pipe_worker_type(train->chunk[0].worker);
+    }
+    return status;
+}
+
+static gyre_status_t make_zero(pipe_train_t *train)
+{
+    const pipe_train_config_t *config = &train->config;
+    optim_zero_config_t how = config->zero;
+    how.stage = train->layout.zero;
+    how.share = optim_batch_leaves(&train->batch, train->share);
+    how.group = optim_batch_leaves(&train->batch, optim_batch_group(&train->batch));
+    how.precision = config->precision;
+    if (train->gpu) {
+        how.on_device = 1;
+        how.device = config->device.index;
+        how.stream = pipe_gpu_stream(train->gpu);
+    }
+    const optim_zero_groups_t groups = {.world = train->world,
+                                        .dp = train->layout.dp > 1 ? train->dp : NULL,
+                                        .tp = train->layout.tp > 1 ? train->tp : NULL,
+                                        .tied = train->tied};
+    return optim_zero_make(train->local, &groups, &how, &train->zero);
+}
+
+static void find_shares(pipe_train_t *train)
+{
+    train->longest = pipe_layout_longest(&train->layout, &train->batch);
+    optim_batch_share(&train->batch, train->layout.dp, train->place.dp, &train->first, &train->share);
+    train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
+}
+
+/* For a micro-batch. */
+static gyre_status_t take_sequences(pipe_train_t *train)
+{
+    size_t micro = train->layout.micro_batch, tokens;
+    const model_config_t *shape = &train->whole->config;
+    int placed = shape->prefix && shape->pos == MODEL_POS_ROPE;
+    if (!base_mul(micro, train->whole->config.seq, &tokens))
+        return gyre_fail(GYRE_ERR_OVERFLOW,
+                         "micro-batches of %zu sequences of %zu tokens are more than memory can hold", micro,
+                         train->whole->config.seq);
+    train->sequence = calloc(micro, sizeof *train->sequence);
+    train->tokens = calloc(tokens, sizeof *train->tokens);
+    train->targets = calloc(tokens, sizeof *train->targets);
+    train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
+    if (!train->sequence || !train->tokens || !train->targets || (placed && !train->positions))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for micro-batches of %zu sequences", micro);
+    return GYRE_OK;
+}
+
+static void free_sequences(pipe_train_t *train)
+{
+    free(train->sequence);
+    free(train->tokens);
+    free(train->targets);
+    free(train->positions);
+    train->sequence = NULL;
+    train->tokens = train->targets = NULL;
+    train->positions = NULL;
+}
+
+static gyre_status_t take_memory(pipe_train_t *train)
+{
+    train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
+    train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
+    return train->chunk && train->loss
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
+}
+
+/* What a step works in, for the present batch. */
+static gyre_status_t make_parts(pipe_train_t *train)
+{
+    size_t micro = train->layout.micro_batch, micro_batches = (train->longest + micro - 1) / micro;
+    const pipe_shape_t shape = shape_of(&train->layout, micro_batches, 0);
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status != GYRE_OK)
+        return status;
+    count_in_flight(train, schedule);
+    pipe_schedule_destroy(schedule);
+    status = take_sequences(train);
+    if (status == GYRE_OK)
+        status = make_stages(train, &train->config);
+    return status == GYRE_OK ? train_make_executor(train, micro_batches, micro, 0, &train->executor) : status;
+}
+
+static void free_parts(pipe_train_t *train)
+{
+    pipe_executor_destroy(train->evaluator);
+    pipe_executor_destroy(train->executor);
+    train->evaluator = train->executor = NULL;
+    for (size_t c = 0; train->chunk && c < train->layout.chunks; c++) {
+        pipe_worker_destroy(train->chunk[c].worker);
+        train->chunk[c].worker = NULL;
+    }
+    free_sequences(train);
+}
+
+pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch)
+{
+    return (pipe_load_t){.model = config->model,
+                         .batch = optim_batch_sized(&config->batch, batch),
+                         .precision = config->precision,
+                         .recompute = config->recompute,
+                         .grad16 = config->zero.grad16,
+                         .keep = config->zero.keep,
+                         .offload = config->zero.offload != NULL};
+}
+
+gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
+{
+    size_t ranks = (size_t)gyre_comm_size(world);
+    const pipe_load_t load = pipe_train_load(config, config->batch.batch);
+    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, &load);
+    gyre_status_t status = model_config_check(&config->model);
+    if (status == GYRE_OK)
+        status = pipe_layout_check(&layout, &config->model, ranks, &config->batch);
+    if (status == GYRE_OK)
+        status = optim_batch_check(&config->batch, layout.dp);
+    if (status != GYRE_OK)
+        return status;
+    pipe_train_t *train = calloc(1, sizeof *train);
+    if (!train)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a training run");
+    train->world = world;
+    train->config = *config;
+    train->layout = layout;
+    train->load = load;
+    train->place = pipe_layout_place(&layout, (size_t)gyre_comm_rank(world));
+    train->batch = optim_batch_complete(&config->batch);
+    find_shares(train);
+    if ((status = make_groups(train)) != GYRE_OK) {
+        pipe_train_destroy(train);
+        return status;
+    }
+    *out = train;
+    return GYRE_OK;
+}
+
+gyre_status_t pipe_train_make(pipe_train_t *train)
+{
+    gyre_status_t status = model_params_create(&train->config.model, &train->whole);
+    if (status == GYRE_OK)
+        status = take_memory(train);
+    if (status == GYRE_OK)
+        status = make_slice(train);
+    if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
+        status = pipe_gpu_create(train->config.device.index, LOSSES, &train->gpu);
+    if (status == GYRE_OK && train->gpu)
+        status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);
+    if (status == GYRE_OK)
+        status = make_zero(train);
+    train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
+    return status == GYRE_OK ? make_parts(train) : status;
+}
+
+/* How many micro-batches there are is no matter to who talks to whom. */
+static gyre_status_t connect_links(pipe_train_t *train)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, train->layout.pp, 0);
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status == GYRE_OK)
+        status = pipe_links_connect(train->links, train->pp, schedule);
+    pipe_schedule_destroy(schedule);
+    return status;
+}
+
+gyre_status_t pipe_train_join(pipe_train_t *train)
+{
+    gyre_status_t status = GYRE_OK;
+    /* before any step: memory that is taken in one may have to wait for a device whose streams wait for what other ranks send */
+    if (train->gpu && train->layout.tp > 1)
+        status = gyre_comm_prepare_cuda(train->tp);
+    if (status == GYRE_OK)
+        status = optim_zero_join(train->zero);
+    return status == GYRE_OK && train->links && train->layout.pp > 1 ? connect_links(train) : status;
+}
+
+gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
+{
+    pipe_train_t *train;
+    gyre_status_t status = pipe_train_begin(world, config, &train);
+    if (status != GYRE_OK)
+        return status;
+    if ((status = pipe_train_make(train)) == GYRE_OK)
+        status = pipe_train_join(train);
+    if (status != GYRE_OK) {
+        pipe_train_destroy(train);
+        return status;
+    }
+    *out = train;
+    return GYRE_OK;
+}
+
+gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
+{
+    const optim_batch_t sized = optim_batch_sized(&train->config.batch, batch);
+    if (batch == train->batch.batch)
+        return GYRE_OK;
+    if (batch < 1 || batch > train->config.batch.batch)
+        return gyre_fail(GYRE_ERR_INVALID, "a batch of %zu sequences: this run was made for 1 to %zu", batch,
+                         train->config.batch.batch);
+    gyre_status_t status = optim_batch_check(&sized, 1);
+    if (status != GYRE_OK)
+        return status;
+    free_parts(train);
+    train->batch = optim_batch_complete(&sized);
+    train->load.batch = sized;
+    train->layout.micro_batch =
+        pipe_layout_complete(&train->config.layout, (size_t)gyre_comm_size(train->world), &train->load)
+            .micro_batch;
+    find_shares(train);
+    const optim_batch_t *b = &train->batch;
+    status =
+        optim_zero_resize(train->zero, optim_batch_leaves(b, train->share),
+                          optim_batch_leaves(b, optim_batch_group(b)), optim_batch_leaves(b, train->longest));
+    return status == GYRE_OK ? make_parts(train) : status;
+}
+
+static void destroy_group(gyre_comm_t **comm)
+{
+    if (*comm)
+        gyre_comm_destroy(*comm);
+    *comm = NULL;
+}
+
+void pipe_train_abort(pipe_train_t *train, const char *reason)
+{
+    if (!train)
+        return;
+    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied};
+    for (size_t i = 0; i < sizeof group / sizeof *group; i++)
+        if (group[i])
+            gyre_comm_abort(group[i], reason);
+    pipe_links_abort(train->links, reason);
+    if (train->zero)
+        optim_zero_abort(train->zero, reason);
+}
+
+/* Executors and stages wait for their requests themselves, whatever happens. */
+void pipe_train_leave(pipe_train_t *train)
+{
+    if (!train)
+        return;
+    if (train->zero)
+        optim_zero_leave(train->zero);
+    (void)pipe_gpu_finish(train->gpu); /* what went wrong there has been told, and nobody goes on */
+    pipe_links_leave(train->links);
+    destroy_group(&train->tied);
+    destroy_group(&train->pp);
+    destroy_group(&train->dp);
+    destroy_group(&train->tp);
+}
+
+void pipe_train_release(pipe_train_t *train)
+{
+    if (!train)
+        return;
+    pipe_train_leave(train);
+    free_parts(train);
+    optim_zero_destroy(train->zero);
+    train->zero = NULL;
+    pipe_links_destroy(train->links);
+    train->links = NULL;
+    pipe_gpu_destroy(train->gpu);
+    train->gpu = NULL;
+    free(train->lost);
+    train->lost = NULL;
+}
+
+void pipe_train_destroy(pipe_train_t *train)
+{
+    if (!train)
+        return;
+    pipe_train_release(train);
+    model_params_destroy(train->local);
+    model_params_destroy(train->whole);
+    free(train->chunk);
+    free(train->loss);
+    free(train);
+}

@@ -1,0 +1,123 @@
+/* pipeline/train/objective.c: what a run learns of each sequence of its data. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "pipeline/train/run.h"
+
+static gyre_status_t parse_ids(const char *text, model_infill_ids_t *ids)
+{
+    int end = -1;
+    if (sscanf(text, "%9d,%9d,%9d,%9d%n", &ids->mask, &ids->gmask, &ids->sop, &ids->eop, &end) !=
+            MODEL_INFILL_IDS ||
+        end < 0 || text[end] != '\0')
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--infill-ids %s: it must be four ids, [MASK],[gMASK],[sop],[eop], such as 256,257,258,259",
+            text);
+    return GYRE_OK;
+}
+
+/* Ids of the data's own vocabulary may be some that no text of it has: only reading all of it could tell. */
+static void tell_inside(const train_run_t *run, const model_infill_ids_t *ids)
+{
+    const model_token_t id[] = {ids->mask, ids->gmask, ids->sop, ids->eop};
+    for (size_t i = 0; i < MODEL_INFILL_IDS; i++)
+        if (id[i] >= 0 && (size_t)id[i] < run->data->vocab) {
+            log_warning(
+                "--infill-ids %s: %d is one of the data's %zu ids: training ends where a text holds it",
+                run->options->infill_ids, id[i], run->data->vocab);
+            return;
+        }
+}
+
+/* The ids that no text has; options say them from now on, for log and checkpoints. */
+static gyre_status_t choose_ids(train_run_t *run)
+{
+    char text[64];
+    size_t vocab = run->shape.vocab;
+    model_infill_ids_t *ids = &run->infill_ids;
+    if (run->options->infill_ids) {
+        gyre_status_t status = parse_ids(run->options->infill_ids, ids);
+        if (status == GYRE_OK)
+            tell_inside(run, ids);
+        return status;
+    }
+    if (run->data->vocab + MODEL_INFILL_IDS > vocab)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "blank infilling needs %d ids in addition to the data's %zu, but the model has %zu "
+                         "in all: give it "
+                         "%zu, or train it with --objective prefix",
+                         MODEL_INFILL_IDS, run->data->vocab, vocab, run->data->vocab + MODEL_INFILL_IDS);
+    *ids = model_infill_ids_last(vocab);
+    snprintf(text, sizeof text, "%d,%d,%d,%d", ids->mask, ids->gmask, ids->sop, ids->eop);
+    return (run->options->infill_ids = strdup(text))
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", text);
+}
+
+gyre_status_t train_objective_choose(train_run_t *run)
+{
+    train_config_t *options = run->options;
+    const model_config_t *shape = &run->shape;
+    if (options->objective == TRAIN_OBJECTIVE_AUTO)
+        options->objective = 1 + (shape->prefix ? MODEL_OBJECTIVE_INFILL : MODEL_OBJECTIVE_CAUSAL);
+    run->objective = (model_objective_t)(options->objective - 1);
+    if (run->objective != MODEL_OBJECTIVE_CAUSAL && !shape->prefix)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--objective %s needs a model with prefix masks (\"model_type\": \"glm\"): this one's are causal",
+            run->objective == MODEL_OBJECTIVE_INFILL ? "infill" : "prefix");
+    if (run->objective != MODEL_OBJECTIVE_INFILL)
+        return options->infill_ids
+                   ? gyre_fail(GYRE_ERR_INVALID, "--infill-ids is for --objective infill only")
+                   : GYRE_OK;
+    if (shape->pos != MODEL_POS_ROPE)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--objective infill needs rotary positions, as GLM has them: train this model with "
+                         "--objective prefix");
+    gyre_status_t status = choose_ids(run);
+    return status == GYRE_OK ? model_infill_create(&run->infill_ids, shape->vocab, shape->seq, &run->infill)
+                             : status;
+}
+
+/* ---- sequences ------------------------------------------------------------------------------------------------------ */
+
+/* A part of each sequence, drawn anew, is seen as a whole. `place`: its number in the run. */
+static size_t draw_prefix(const train_run_t *run, uint64_t place)
+{
+    double part = model_random_uniform(run->options->seed, MODEL_RANDOM_DATA, UINT32_MAX, place);
+    return (size_t)(part * (double)run->shape.seq);
+}
+
+static gyre_status_t pose(train_run_t *run, model_random_use_t use, uint64_t number, model_example_t *out)
+{
+    if (run->objective == MODEL_OBJECTIVE_INFILL)
+        return model_infill_make(run->infill, run->options->seed, use, number, out);
+    for (size_t t = 0; out->positions && t < run->shape.seq; t++)
+        out->positions[t] = (int32_t)t;
+    if (run->objective == MODEL_OBJECTIVE_PREFIX)
+        out->prefix = draw_prefix(run, number);
+    return GYRE_OK;
+}
+
+gyre_status_t train_fetch(void *user, size_t index, model_example_t *out)
+{
+    train_run_t *run = user;
+    const model_data_step_t step = {
+        .seed = run->options->seed, .step = run->next, .samples = run->before_next};
+    gyre_status_t status = model_data_train(run->data, &step, index, out->tokens, out->targets);
+    return status == GYRE_OK ? pose(run, MODEL_RANDOM_INFILL, step.samples + index, out) : status;
+}
+
+gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *out)
+{
+    train_run_t *run = user;
+    size_t all = model_data_validation_count(run->data);
+    size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
+    gyre_status_t status =
+        model_data_validation(run->data, place < all ? place : all - 1, out->tokens, out->targets);
+    return status == GYRE_OK ? pose(run, MODEL_RANDOM_INFILL_VALIDATION, index, out) : status;
+}

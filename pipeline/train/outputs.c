@@ -1,0 +1,163 @@
+/* pipeline/train/outputs.c: what a run leaves in files: weights, a sample of text, the log's end, page and trace.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "model/formats/hf.h"
+#include "model/formats/weights.h"
+#include "pipeline/report/page.h"
+#include "pipeline/report/trace.h"
+#include "pipeline/train/run.h"
+#include "pipeline/train/sample.h"
+#include "pipeline/train/text.h"
+
+#define SHARD_BYTES ((size_t)5000000000) /* of a file of an exported model, as `transformers` cuts them */
+
+/* A sample of text needs the tokenizer, which rank 0 has or has not. */
+static int wants_sample(const train_run_t *run)
+{
+    return run->options->sample_tokens > 0 && run->tokenizer;
+}
+
+static gyre_status_t gather_row(void *user, size_t row, float *canonical)
+{
+    train_run_t *run = user;
+    if (run->rank == 0 && !canonical)
+        return GYRE_ERR_NO_MEMORY; /* as model_checkpoint_stream has said */
+    return optim_zero_gather_row(pipe_train_zero(run->train), pipe_train_whole(run->train), row,
+                                 run->rank == 0 ? canonical : NULL);
+}
+
+/* The sample is drawn by rank 0 alone. */
+static gyre_status_t gather_all(train_run_t *run)
+{
+    const model_params_t *whole = pipe_train_whole(run->train);
+    gyre_status_t status = GYRE_OK;
+    if (run->rank == 0 && !(run->weights = calloc(whole->total, sizeof *run->weights)))
+        status =
+            gyre_fail(GYRE_ERR_NO_MEMORY,
+                      "no memory for the whole model, which --sample-tokens needs on rank 0: leave it out "
+                      "(--sample-tokens 0)");
+    for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++)
+        if (whole->row[r].alias == MODEL_NONE)
+            status = gather_row(run, r, run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
+    return status;
+}
+
+static int ends_in_slash(const char *path)
+{
+    size_t n = path ? strlen(path) : 0;
+    return n > 0 && path[n - 1] == '/';
+}
+
+int train_saves_folder(const train_config_t *options)
+{
+    return ends_in_slash(options->save);
+}
+
+/* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same order. */
+static gyre_status_t save_folder(train_run_t *run, const char *path)
+{
+    const model_params_t *whole = pipe_train_whole(run->train);
+    model_hf_writer_t *writer = NULL;
+    size_t largest = 0;
+    for (size_t r = 0; r < whole->rows; r++)
+        largest = base_max_size(largest, whole->row[r].count);
+    float *row = malloc(largest * sizeof *row);
+    if (!row)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
+                         largest);
+    gyre_status_t status = GYRE_OK,
+                  written = model_hf_create(path, whole, MODEL_HF_F32, SHARD_BYTES, &writer);
+    for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
+        if (whole->row[r].alias != MODEL_NONE)
+            continue;
+        status = gather_row(run, r, row); /* also when nothing can be written: the others take part */
+        if (status == GYRE_OK && written == GYRE_OK)
+            written = model_hf_write(writer, r, row);
+    }
+    free(row);
+    if (status != GYRE_OK || written != GYRE_OK) {
+        model_hf_abandon(writer);
+        return status != GYRE_OK ? status : written;
+    }
+    return model_hf_finish(writer);
+}
+
+/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: IO on rank 0, whose file it is; the ranks
+ * are well then. */
+gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written)
+{
+    int folder = run->rank == 0 && ends_in_slash(path);
+    *written = GYRE_OK;
+    gyre_status_t status = folder ? save_folder(run, path)
+                                  : model_checkpoint_stream(run->rank == 0 ? path : NULL,
+                                                            pipe_train_whole(run->train), gather_row, run);
+    if (run->rank != 0 || status != GYRE_ERR_IO)
+        return status;
+    *written = status;
+    return GYRE_OK;
+}
+
+gyre_status_t train_gather(train_run_t *run)
+{
+    uint64_t wanted[2] = {run->options->save != NULL, (uint64_t)wants_sample(run)};
+    gyre_status_t status = gyre_broadcast(wanted, wanted, 2, GYRE_UINT64, 0, run->comm);
+    if (status == GYRE_OK && wanted[0]) /* what fails there is reported at the end, with the other outputs */
+        status = train_export(run, run->options->save, &run->written);
+    return status == GYRE_OK && wanted[1] ? gather_all(run) : status;
+}
+
+static gyre_status_t make_sample(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    const model_sample_t how = {.temperature = options->temperature,
+                                .top_k = options->top_k,
+                                .seed = options->seed,
+                                .infill = run->infill ? &run->infill_ids : NULL};
+    model_token_t *tokens = NULL;
+    size_t length;
+    gyre_status_t status = train_text_prompt(run->tokenizer, options->prompt, run->shape.vocab,
+                                             options->sample_tokens, &tokens, &length);
+    if (status == GYRE_OK)
+        status = model_sample(pipe_train_whole(run->train), run->weights, &how, tokens, &length,
+                              options->sample_tokens);
+    if (status == GYRE_OK && !(run->record.sample = train_text_of(run->tokenizer, tokens, length)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of %zu tokens", length);
+    free(tokens);
+    return status;
+}
+
+/* Waits for the last checkpoint. */
+static gyre_status_t finish_saving(train_run_t *run)
+{
+    gyre_status_t status = optim_saver_wait(run->saver, SAVE_END_S, NULL);
+    return run->saved != GYRE_OK ? GYRE_ERR_IO : status;
+}
+
+gyre_status_t train_write_outputs(train_run_t *run, gyre_status_t status[TRAIN_OUTPUTS])
+{
+    const train_config_t *options = run->options;
+    const train_watched_t *watched;
+    size_t steps = train_timeline_steps(run->timeline, &watched);
+    for (size_t i = 0; i < TRAIN_OUTPUTS; i++)
+        status[i] = GYRE_OK;
+    status[TRAIN_OUT_WEIGHTS] = run->written;
+    if (run->saver)
+        status[TRAIN_OUT_CHECKPOINT] = finish_saving(run); /* which syncs the log that the next line closes */
+    status[TRAIN_OUT_RECORD] = train_record_finish(&run->record);
+    if (wants_sample(run))
+        status[TRAIN_OUT_SAMPLE] = make_sample(run);
+    if (options->report)
+        status[TRAIN_OUT_REPORT] = train_report_write(options->report, options, &run->record, run->data,
+                                                      steps > 0 ? &watched[steps - 1] : NULL);
+    if (options->trace)
+        status[TRAIN_OUT_TRACE] = train_trace_write(options->trace, &run->record, watched, steps);
+    for (size_t i = 0; i < TRAIN_OUTPUTS; i++)
+        if (status[i] != GYRE_OK)
+            return status[i];
+    return GYRE_OK;
+}

@@ -1,0 +1,264 @@
+/* pipeline/train/run.c: the steps of a run, from the first to the last. Every rank runs all of it; rank 0 also keeps the record. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "optim/schedule.h"
+#include "pipeline/train/run.h"
+
+/* With a loss scale: so many steps in a row whose loss is not finite are a run that will learn nothing more. The loss does
+ * not depend on the scale, so a smaller one mends none of them. */
+#define UNSOUND_STEPS 20
+
+/* ---- steps ------------------------------------------------------------------------------------------------------ */
+
+gyre_status_t train_evaluate(train_run_t *run, double *loss)
+{
+    gyre_status_t status = pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count, loss);
+    run->agreed |= pipe_train_unread(run->train);
+    return status;
+}
+
+/* Seconds of training, of all processes of this run. */
+static double elapsed(const train_run_t *run)
+{
+    return run->before + (double)(base_now() - run->start) * 1e-9;
+}
+
+/* Rank 0 says whether this step is the last and how far the clock has come; its words reach all with the loss. */
+static void take_notes(const train_run_t *run, double longest_step, pipe_train_step_t *step)
+{
+    double limit = run->options->time_limit;
+    double part = limit > 0.0 ? elapsed(run) / limit : 0.0;
+    step->stop = run->interrupted && *run->interrupted != 0;
+    step->note[0] = (limit > 0.0 && elapsed(run) + longest_step >= limit);
+    step->note[1] = part < 1.0 ? part : 1.0;
+}
+
+/* An error that all ranks come to by themselves, since all know the same: rank 0 tells it. */
+#define DIVERGED(run, ...)                                                          \
+    ((run)->agreed = 1, (run)->rank == 0 ? gyre_fail(GYRE_ERR_INVALID, __VA_ARGS__) \
+                                         : gyre_fail_quiet(GYRE_ERR_INVALID, __VA_ARGS__))
+
+/* Whether this step's numbers are those of a run that goes on. `before`: the loss scale's state in front of it; NULL: there
+ * is none. An overflow that a smaller scale may end is no error. */
+static gyre_status_t check_sound(train_run_t *run, const pipe_train_step_t *step,
+                                 const optim_scaler_t *before)
+{
+    unsigned long long number = (unsigned long long)run->next + 1;
+    double lr = run->options->lr, least = run->options->loss_scale_min;
+    run->unsound = isfinite(step->loss) ? 0 : run->unsound + 1;
+    if (!before && (!isfinite(step->loss) || !isfinite(step->zero.norm)))
+        return DIVERGED(run,
+                        "step %llu: the loss (%g) or the gradient's norm (%g) is no longer finite: take a "
+                        "smaller --lr (it is %g), a longer --warmup or --clip 1",
+                        number, step->loss, step->zero.norm, lr);
+    if (before && run->unsound >= UNSOUND_STEPS)
+        return DIVERGED(
+            run,
+            "step %llu: the loss is not finite (%g) for the %dth step in a row, which no loss scale "
+            "(it is %g) can help: take a smaller --lr (it is %g), a longer --warmup or --precision "
+            "bf16",
+            number, step->loss, UNSOUND_STEPS, before->scale, lr);
+    if (before && step->zero.skipped && before->scale <= least && before->left <= 1)
+        return DIVERGED(
+            run,
+            "step %llu: gradients are not finite (the loss is %g) though the loss scale (%g) is the least "
+            "that it "
+            "may be: take a smaller --lr (it is %g), a longer --warmup, a smaller --loss-scale-min or "
+            "--precision bf16",
+            number, step->loss, before->scale, lr);
+    return GYRE_OK;
+}
+
+/* One update. *stop: rank 0 wants it to be the last. */
+static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
+{
+    const train_config_t *options = run->options;
+    const optim_schedule_t schedule = {.peak = options->lr,
+                                       .floor = options->min_lr,
+                                       .warmup = options->warmup,
+                                       .steps = options->lr_decay ? options->lr_decay : options->steps,
+                                       .curve = (optim_curve_t)options->lr_schedule};
+    base_time_t start = base_now();
+    pipe_train_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};
+    take_notes(run, run->longest_step, &step);
+    double rate = optim_schedule_rate(&schedule, run->next, run->progress);
+    size_t batch = optim_ramp_at(&run->ramp, &run->ramp_at, run->next, &run->before_next);
+    const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
+    const optim_scaler_t before = scaler ? *scaler : (optim_scaler_t){.scale = 1.0};
+    gyre_status_t status = pipe_train_resize(run->train, batch);
+    if (status == GYRE_OK)
+        status = pipe_train_step(run->train, run->next, train_fetch, run, rate, &step);
+    run->agreed |= pipe_train_unread(run->train);
+    if (status == GYRE_OK)
+        status = check_sound(run, &step, scaler ? &before : NULL);
+    if (status != GYRE_OK)
+        return status;
+    run->progress = step.note[1];
+    *stop = step.stop || step.note[0] != 0.0;
+    double seconds = run->longest_step = (double)(base_now() - start) * 1e-9;
+    double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s + step.join_s;
+    *out = (train_step_t){.step = ++run->next,
+                          .loss = step.loss,
+                          .grad_norm = step.zero.norm,
+                          .lr = rate,
+                          .batch = batch,
+                          .balance = step.balance,
+                          .dropped = step.dropped,
+                          .val = NAN,
+                          .seconds = seconds,
+                          .compute_s = isnan(waited) ? NAN : fmax(seconds - waited, 0.0),
+                          .exposed_s = waited,
+                          .hidden_s =
+                              isnan(waited) ? NAN : fmin(step.zero.hidden_s, fmax(seconds - waited, 0.0)),
+                          .loss_scale = before.scale,
+                          .skipped = step.zero.skipped,
+                          .bubble = pipe_train_layout(run->train)->pp > 1 ? step.pipe_wait_s / seconds : NAN};
+    return train_timeline_end(run->timeline, run->next);
+}
+
+static train_state_t state_of(const train_run_t *run)
+{
+    const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
+    return (train_state_t){.step = run->next,
+                           .ranks = (uint64_t)gyre_comm_size(run->comm),
+                           .seconds = elapsed(run),
+                           .progress = run->progress,
+                           .first_val = run->record.first_val,
+                           .final_val = run->record.final_val,
+                           .scaler = scaler ? *scaler : (optim_scaler_t){0}};
+}
+
+static int log_file(const train_run_t *run)
+{
+    return run->record.log ? fileno(run->record.log) : -1;
+}
+
+gyre_status_t train_save(train_run_t *run, double patience)
+{
+    const train_parts_t parts = train_parts_of(run);
+    const train_state_t state = state_of(run);
+    gyre_status_t status = train_save_step(&parts, run->saver, &state, log_file(run), patience, &run->saved);
+    if (status == GYRE_OK && run->saved == GYRE_OK)
+        run->saved_step = run->next;
+    return status;
+}
+
+/* Behind an update: validation, record, checkpoint. */
+static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
+{
+    const train_config_t *options = run->options;
+    gyre_status_t status = GYRE_OK;
+    if (stop || (options->eval_every > 0 && run->next % options->eval_every == 0)) {
+        status = train_evaluate(run, &step->val);
+        run->record.final_val = step->val;
+    }
+    if (status == GYRE_OK && run->rank == 0)
+        status = train_record_step(&run->record, step);
+    if (status == GYRE_OK && options->checkpoint &&
+        (stop || (options->checkpoint_every > 0 && run->next % options->checkpoint_every == 0)))
+        status = train_save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
+    return status;
+}
+
+gyre_status_t train_start(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    gyre_status_t status = GYRE_OK;
+    if (run->rank == 0)
+        status = run->resumed ? train_record_resume(&run->record, options->log, options, run->data, run->next)
+                              : train_record_start(&run->record, options, run->data);
+    if (status == GYRE_OK && (options->report || options->trace))
+        status = train_timeline_create(run->comm, options, run->next, &run->timeline);
+    if (status != GYRE_OK)
+        return status;
+    run->start = base_now();
+    if (!run->resumed) {
+        status = train_evaluate(run, &run->record.first_val);
+        run->record.final_val = run->record.first_val;
+    }
+    return status;
+}
+
+gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop)
+{
+    *stop = 0;
+    gyre_status_t status = update(run, step, stop);
+    *stop |= run->next == run->options->steps;
+    return status == GYRE_OK ? settle(run, step, *stop) : status;
+}
+
+gyre_status_t train_conclude(train_run_t *run)
+{
+    run->record.seconds = elapsed(run);
+    gyre_status_t status = optim_zero_verify(pipe_train_zero(run->train));
+    if (status == GYRE_OK)
+        status = optim_zero_digest(pipe_train_zero(run->train), &run->record.hash);
+    if (status == GYRE_OK) /* the first steps may have taken some */
+        status = train_gather_memory(run);
+    return status == GYRE_OK ? train_gather(run) : status;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------------- */
+
+/* The others are lost, but what rank 0 holds may be whole: the state behind the last step that is in the record. It becomes
+ * a checkpoint, so that no step is made twice. Weights that differ between ranks (MISMATCH) do not, nor does a run that ends
+ * by its own fault. */
+static void save_what_is_left(train_run_t *run, gyre_status_t status)
+{
+    uint64_t newest = UINT64_MAX;
+    base_time_t until = base_deadline(SAVE_PATIENCE_S);
+    if (run->rank != 0 || !run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR ||
+        status == GYRE_ERR_MISMATCH)
+        return;
+    if (run->next > 0 && run->record.done == run->next && run->saved_step != run->next) {
+        const train_parts_t parts = train_parts_of(run);
+        const train_state_t state = state_of(run);
+        (void)train_save_alone(&parts, run->saver, &state, log_file(run), SAVE_PATIENCE_S / 3);
+    }
+    if (optim_saver_wait(run->saver, (double)(until - base_now()) * 1e-9, &newest) == GYRE_OK &&
+        newest != UINT64_MAX)
+        log_warning(
+            "the newest checkpoint in %s is of step %llu: the same command with --resume goes on after it",
+            run->options->checkpoint, (unsigned long long)newest);
+}
+
+void train_abort(train_run_t *run)
+{
+    char reason[512];
+    if (run->agreed || !run->comm)
+        return;
+    snprintf(reason, sizeof reason, "%s", gyre_last_error());
+    gyre_comm_abort(run->comm, reason);
+    pipe_train_abort(run->train, reason); /* nobody waits there for what does not come any more */
+}
+
+gyre_status_t train_leave(train_run_t *run, gyre_status_t status)
+{
+    if (status != GYRE_OK) {
+        train_abort(run);
+        save_what_is_left(run, status);
+    }
+    pipe_train_leave(run->train);
+    gyre_status_t left = run->borrowed ? gyre_comm_destroy(run->comm) : gyre_finalize(run->comm);
+    pipe_train_release(run->train);
+    run->comm = NULL;
+    return status != GYRE_OK ? status : left;
+}
+
+void train_free(train_run_t *run)
+{
+    int ended = optim_saver_destroy(run->saver, 1.0); /* a last moment for what is under way */
+    train_timeline_destroy(run->timeline);
+    train_record_free(&run->record);
+    if (ended && !run->stuck) /* else its thread may still look at the table */
+        pipe_train_destroy(run->train);
+    free(run->weights);
+    model_tokenizer_destroy(run->tokenizer);
+    model_infill_destroy(run->infill);
+    model_data_destroy(run->data);
+}

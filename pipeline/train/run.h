@@ -1,0 +1,137 @@
+/* pipeline/train/run.h: a training run: setup.c makes it, run.c trains, outputs.c writes what is asked for.
+ *
+ * In this order, all of it collective: train_join, train_set_up, train_start, train_advance as often as wanted, train_conclude,
+ * train_leave; then train_write_outputs on rank 0, and train_free. */
+#ifndef PIPELINE_TRAIN_RUN_H
+#define PIPELINE_TRAIN_RUN_H
+
+#include <signal.h>
+
+#include "model/data/infill.h"
+#include "model/tokenizer/tokenizer.h"
+#include "optim/checkpoint/saver.h"
+#include "pipeline/train/train.h"
+#include "pipeline/report/record.h"
+#include "pipeline/report/timeline.h"
+#include "pipeline/train/checkpoint/checkpoint.h"
+
+/* What a checkpoint may hold training up for, should the one before still be under way. */
+#define SAVE_PATIENCE_S 5.0
+/* What the end of a run waits for the last one. */
+#define SAVE_END_S 300.0
+
+typedef struct {
+    train_config_t *options;
+    model_config_t shape; /* complete */
+    gyre_comm_t *comm;
+    int borrowed; /* 1: comm was split from the caller's; 0: it is the job's */
+    int rank;
+    base_device_t device; /* that stages compute on */
+    model_data_t *data;
+    model_objective_t objective;
+    model_infill_ids_t infill_ids; /* of MODEL_OBJECTIVE_INFILL */
+    model_infill_t *infill;        /* the same; else NULL */
+    pipe_train_t *train;
+    model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
+    float
+        *weights; /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
+    gyre_status_t written; /* what became of --save */
+    size_t val_count;      /* validation sequences in use */
+    uint64_t next;         /* 0-based number of the step whose batch is fetched */
+    optim_ramp_t ramp;     /* how its size follows from that */
+    optim_ramp_at_t ramp_at;
+    uint64_t before_next; /* sequences of the steps before it */
+    double progress;      /* part of the time limit that is gone, as rank 0 told it last */
+    base_time_t start;    /* of this process's part of training */
+    double before;        /* seconds of training of the processes before it */
+    int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 decides */
+    int resumed;          /* from a checkpoint */
+    const char *folder;   /* of checkpoints, instead of the settings'; NULL: theirs */
+    optim_saver_t *saver; /* with --checkpoint, where this rank has something to write */
+    uint64_t saved_step;  /* of the last checkpoint that was begun; 0: none */
+    gyre_status_t saved;  /* the last checkpoint */
+    const volatile sig_atomic_t *interrupted; /* not 0: the present step is the last; NULL: never */
+    double longest_step; /* seconds of the last one: what the clock must leave for the next */
+    uint64_t unsound;    /* steps in a row whose loss was not finite */
+    int stuck;           /* the file system keeps the thread of a saver: the table stays */
+    int agreed;          /* an error is that of every rank: nobody waits for one that fails alone */
+    train_record_t record;
+    train_timeline_t *timeline; /* NULL: nobody asks for one */
+} train_run_t;
+
+/* comm NULL: joins the job (gyre_init); else the run gets a communicator of its own with the ranks of `comm`. Collective. */
+gyre_status_t train_join(train_run_t *run, gyre_comm_t *comm);
+/* Opens the data, builds the model in its layout, resumes from a checkpoint if the settings say so. Collective. */
+gyre_status_t train_set_up(train_run_t *run);
+/* The log's first lines, and the validation loss before training. Collective. */
+gyre_status_t train_start(train_run_t *run);
+/* One update, and what the settings want after it: validation, a line of the log, a checkpoint. *stop: it was the last.
+ * Collective. */
+gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop);
+/* A checkpoint of the state after the last step, to which the previous one may hold it up for `patience`
+ * seconds; run->saved says what became of it. Collective. */
+gyre_status_t train_save(train_run_t *run, double patience);
+/* For train_by_all: the newest good checkpoint, if there is one, becomes the run's state; what writes
+ * checkpoints. */
+gyre_status_t train_resume_run(train_run_t *run);
+gyre_status_t train_open_saver(train_run_t *run);
+/* Mean loss over the validation sequences in use. Collective. */
+gyre_status_t train_evaluate(train_run_t *run, double *loss);
+/* Compares the ranks' weights, takes their hash, brings to rank 0 what its outputs need. Collective. */
+gyre_status_t train_conclude(train_run_t *run);
+/* Ends what other ranks wait for, unless all of them have the error. */
+void train_abort(train_run_t *run);
+/* Leaves the job; other ranks do not wait for one that failed alone. Returns `status`, or what leaving returned. */
+gyre_status_t train_leave(train_run_t *run, gyre_status_t status);
+void train_free(train_run_t *run);
+
+/* `mine` of all ranks become one: the status of the lowest rank that failed. Only rank 0 logs; an error of other ranks alone is
+ * logged by the lowest of them. Collective. */
+gyre_status_t train_agree(train_run_t *run, gyre_status_t mine);
+/* What `step` does on each rank for itself, and train_agree. Collective. */
+gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
+
+/* ramp.c: every size on the way is one that this layout can train. INVALID. */
+gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks);
+/* Of dp data-parallel ranks: those without a sequence. */
+size_t train_ramp_idle(const optim_batch_t *batch, size_t dp);
+/* Says how many those are, and how long, while a batch that will be `batch` is small. */
+void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_t dp);
+
+/* config_compare.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
+ * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */
+gyre_status_t train_compare_ranks(train_run_t *run);
+
+/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; behind model_data_prepare. INVALID,
+ * NO_MEMORY. */
+gyre_status_t train_objective_choose(train_run_t *run);
+/* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */
+gyre_status_t train_fetch(void *user, size_t index, model_example_t *out);
+gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *out);
+
+/* Bytes of each kind on each rank, as the arenas say now, to the record. Collective. */
+gyre_status_t train_gather_memory(train_run_t *run);
+
+/* The run as checkpoints see it. */
+train_parts_t train_parts_of(train_run_t *run);
+
+/* outputs.c: the weights, row by row, to rank 0's --save, and all of them there if a sample needs them. Collective. */
+gyre_status_t train_gather(train_run_t *run);
+/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only; the ranks are well.
+ * Collective. */
+gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written);
+/* 1: --save names a folder, for the model in Hugging Face's form. */
+int train_saves_folder(const train_config_t *options);
+/* Rank 0, after train_conclude: writes each output, whatever became of the others. The first failure. */
+enum {
+    TRAIN_OUT_RECORD,
+    TRAIN_OUT_WEIGHTS,
+    TRAIN_OUT_CHECKPOINT,
+    TRAIN_OUT_SAMPLE,
+    TRAIN_OUT_REPORT,
+    TRAIN_OUT_TRACE,
+    TRAIN_OUTPUTS
+};
+gyre_status_t train_write_outputs(train_run_t *run, gyre_status_t status[TRAIN_OUTPUTS]);
+
+#endif

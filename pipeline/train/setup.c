@@ -1,0 +1,577 @@
+/* pipeline/train/setup.c: from options to a run that is ready for its first step. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text/json.h"
+#include "base/log.h"
+#include "base/settings/settings.h"
+#include "model/formats/weights.h"
+#include "model/network/hf_config.h"
+#include "model/network/stage/flops.h"
+#include "model/formats/hf.h"
+#include "pipeline/train/peak.h"
+#include "pipeline/train/run.h"
+#include "pipeline/train/text.h"
+
+/* ---- the model's shape --------------------------------------------------------------------------------------- */
+
+/* 1: a model in Hugging Face's form: a folder with config.json and weights. */
+static int is_folder(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static gyre_status_t read_config(const char *path, model_config_t *shape)
+{
+    json_t *object;
+    gyre_status_t status = base_json_read(path, &object);
+    if (status != GYRE_OK)
+        return status;
+    status = model_config_from_json(object, path, shape);
+    json_decref(object);
+    return status;
+}
+
+static gyre_status_t read_recipe(const train_config_t *options, model_config_t *shape)
+{
+    pipe_recipe_t recipe;
+    gyre_status_t status = train_recipe_read(options, &recipe);
+    if (status == GYRE_OK)
+        *shape = recipe.model;
+    return status;
+}
+
+/* Hugging Face's config.json: --model, that in a recipe, or that in the folder which --load names. Flags that speak of the shape
+ * contradict it, but for --seq, which may be shorter. */
+static gyre_status_t shape_of_file(const train_config_t *options, const model_data_t *data,
+                                   model_config_t *shape)
+{
+    static const char *const others[] = {"layers", "hidden", "heads", "vocab", "load"};
+    const char *path = options->recipe ? options->recipe : options->model ? options->model : options->load;
+    const char *flag = options->recipe ? "recipe" : options->model ? "model" : "load";
+    gyre_status_t status = options->recipe  ? read_recipe(options, shape)
+                           : options->model ? read_config(path, shape)
+                                            : model_hf_config(path, shape);
+    for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
+        if (train_config_given(options, others[i]) && strcmp(others[i], flag) != 0)
+            status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model",
+                               others[i], flag, path);
+    if (status == GYRE_OK && data->vocab > shape->vocab)
+        status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
+                           options->data, data->vocab - 1, path, shape->vocab);
+    if (status == GYRE_OK && train_config_given(options, "seq") && options->seq > shape->seq)
+        status = gyre_fail(GYRE_ERR_INVALID, "--seq %llu: %s has %zu positions",
+                           (unsigned long long)options->seq, path, shape->seq);
+    if (status == GYRE_OK && train_config_given(options, "seq"))
+        shape->seq = options->seq;
+    return status;
+}
+
+/* The checkpoint's shape where --load is given, else the flags' and the data's. A flag that contradicts the checkpoint is
+ * an error. */
+static gyre_status_t find_shape(const train_config_t *options, const model_data_t *data,
+                                model_config_t *shape)
+{
+    if (options->recipe || options->model || is_folder(options->load))
+        return shape_of_file(options, data, shape);
+    *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
+                              .seq = options->seq,
+                              .layers = options->layers,
+                              .hidden = options->hidden,
+                              .heads = options->heads,
+                              .leaves = options->leaves};
+    if (options->load) {
+        model_config_t found;
+        gyre_status_t status = model_checkpoint_config(options->load, &found);
+        if (status != GYRE_OK)
+            return status;
+        if (found.heads == 0 && !train_config_given(options, "heads"))
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "%s does not say how many attention heads its model has: give --heads",
+                             options->load);
+        if (found.heads == 0)
+            found.heads = shape->heads;
+        const struct {
+            const char *name;
+            size_t flag, file;
+        } pair[] = {{"vocab", shape->vocab, found.vocab},
+                    {"seq", shape->seq, found.seq},
+                    {"layers", shape->layers, found.layers},
+                    {"hidden", shape->hidden, found.hidden},
+                    {"heads", shape->heads, found.heads}};
+        for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++)
+            if (train_config_given(options, pair[i].name) && pair[i].flag != pair[i].file)
+                return gyre_fail(GYRE_ERR_INVALID, "--%s is %zu, but the model in %s has %zu: leave --%s out",
+                                 pair[i].name, pair[i].flag, options->load, pair[i].file, pair[i].name);
+        *shape = found;
+    }
+    if (shape->vocab == 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s does not say how large its vocabulary is: give --vocab N (GPT-2's is 50257)",
+                         options->data);
+    return model_config_check(shape);
+}
+
+static gyre_status_t complete_shape(const train_config_t *options, model_config_t *shape)
+{
+    if (options->leaves > 0)
+        shape->leaves = options->leaves;
+    else if (shape->leaves == 0)
+        shape->leaves = model_config_leaves(shape);
+    if (options->leaves > 0)
+        shape->vocab_padded = 0; /* anew, for these leaves */
+    if (train_config_given(options, "dropout"))
+        shape->dropout = options->dropout;
+    gyre_status_t status = model_config_check(shape);
+    *shape = model_config_complete(shape);
+    return status;
+}
+
+/* ---- the job ------------------------------------------------------------------------------------------------------- */
+
+/* GPUs are dealt out to the ranks of a host one by one; ranks beyond their number share. It is this thread's from here on, so
+ * that no call opens a context on the first one. */
+static gyre_status_t choose_device(train_run_t *run)
+{
+    int count = base_device_count(BASE_CUDA);
+    if (!run->options->device || count == 0)
+        return GYRE_OK;
+    run->device = (base_device_t){.kind = BASE_CUDA, .index = gyre_comm_local_rank(run->comm) % count};
+    return base_device_use(run->device);
+}
+
+gyre_status_t train_join(train_run_t *run, gyre_comm_t *comm)
+{
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    if (run->options->progress_thread)
+        config.progress_thread = 1;
+    run->borrowed = comm != NULL;
+    gyre_status_t status =
+        comm ? gyre_comm_split(comm, 0, gyre_comm_rank(comm), &run->comm) : gyre_init(&config, &run->comm);
+    if (status == GYRE_OK) {
+        run->rank = gyre_comm_rank(run->comm);
+        status = choose_device(run);
+    }
+    return status;
+}
+
+static pipe_train_config_t config_of(const train_run_t *run)
+{
+    const train_config_t *o = run->options;
+    return (pipe_train_config_t){.model = run->shape,
+                                 .layout = {.tp = o->tp,
+                                            .pp = o->pp,
+                                            .dp = o->dp,
+                                            .chunks = o->chunks,
+                                            .schedule = (pipe_kind_t)o->schedule,
+                                            .zero = (int)o->zero,
+                                            .sequence = o->sequence_parallel,
+                                            .micro_batch = o->micro_batch,
+                                            .balance = o->balance},
+                                 .batch = train_config_batch(o),
+                                 .zero = {.bucket_bytes = o->bucket_bytes,
+                                          .adamw = {.beta1 = o->beta1,
+                                                    .beta2 = o->beta2,
+                                                    .epsilon = o->epsilon,
+                                                    .weight_decay = o->weight_decay},
+                                          .clip = o->clip,
+                                          .grad16 = o->grad_type,
+                                          .keep = o->keep_weights,
+                                          .offload = o->offload,
+                                          .scaler = {.start = o->loss_scale,
+                                                     .min = o->loss_scale_min,
+                                                     .max = fmax(o->loss_scale, 0x1p24),
+                                                     .interval = o->loss_scale_interval,
+                                                     .hysteresis = o->loss_scale_hysteresis}},
+                                 .precision = (model_precision_t)o->precision,
+                                 .recompute = (model_recompute_t)o->recompute,
+                                 .offload_activations = o->offload_activations,
+                                 .graphs = (model_graphs_t)o->cuda_graphs,
+                                 .device = run->device,
+                                 .seed = o->seed};
+}
+
+/* Options that contradict one another. */
+static gyre_status_t check_precision(const train_config_t *o)
+{
+    static const char *const scaling[] = {"loss-scale", "loss-scale-interval", "loss-scale-hysteresis",
+                                          "loss-scale-min"};
+    for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++)
+        if (o->precision != MODEL_FLOAT16 && train_config_given(o, scaling[i]))
+            return gyre_fail(GYRE_ERR_INVALID, "--%s is for --precision fp16 only", scaling[i]);
+    if (o->grad_type && o->precision == MODEL_FLOAT32)
+        return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
+    return GYRE_OK;
+}
+
+static gyre_status_t check_activations(const train_config_t *o)
+{
+    if (!o->offload_activations)
+        return GYRE_OK;
+    if (!o->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--offload-activations is for --device cuda: those of the CPU are in "
+                         "host memory");
+    if (o->recompute != MODEL_RECOMPUTE_FULL)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--offload-activations needs --recompute full: what is kept then, one "
+                         "tensor per layer, travels during the layers' work");
+    return GYRE_OK;
+}
+
+/* What is asked for and has no effect in this layout is told. */
+static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
+{
+    const struct {
+        const char *flag;
+        int idle;
+        const char *why;
+    } rule[] = {
+        {"schedule", l->pp == 1, "--pp is 1"},
+        {"sequence-parallel", o->sequence_parallel && l->tp == 1, "--tp is 1"},
+        {"cuda-graphs", !o->device, "the CPU computes"},
+        {"zero", l->zero > 0 && l->dp == 1, "there is one data-parallel rank"},
+        {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
+         "only --zero 3 and 16-bit weights gather or expand any"},
+    };
+    for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
+        if (rule[i].idle && train_config_given(o, rule[i].flag))
+            log_warning("--%s has no effect here: %s", rule[i].flag, rule[i].why);
+}
+
+/* cuBLASLt may add in another order for another number of rows. */
+static void tell_rests(const train_config_t *o, const pipe_layout_t *l, const optim_batch_t *batch)
+{
+    const optim_batch_t b = optim_batch_complete(batch);
+    size_t first, share = 0, micro = base_min_size(l->micro_batch, pipe_layout_longest(l, batch));
+    if (!o->device || micro == 0 || strcmp(base_setting_string(SET_CUBLASLT), "off") == 0)
+        return;
+    for (size_t d = 0; d < l->dp && share % micro == 0; d++)
+        optim_batch_share(&b, l->dp, d, &first, &share);
+    if (share % micro != 0)
+        log_warning("a share of %zu sequences in micro-batches of %zu: with cuBLASLt not the bits of every "
+                    "layout; take GYRE_CUBLASLT=off for those, or a --micro-batch that divides all shares",
+                    share, micro);
+}
+
+/* Every rank knows the data, and the number of ranks. */
+static gyre_status_t check_input(train_run_t *run)
+{
+    const pipe_train_config_t config = config_of(run);
+    size_t ranks = (size_t)gyre_comm_size(run->comm);
+    const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
+    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
+    gyre_status_t status = check_precision(run->options);
+    if (status == GYRE_OK)
+        status = check_activations(run->options);
+    if (status == GYRE_OK)
+        status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
+    if (status == GYRE_OK)
+        status = optim_batch_check(&config.batch, layout.dp);
+    if (status == GYRE_OK)
+        status = train_ramp_read(run->options, &run->ramp);
+    if (status == GYRE_OK)
+        status = train_ramp_check(&run->ramp, &config, ranks);
+    if (status == GYRE_OK && run->options->precision == MODEL_FLOAT16) {
+        const optim_scaler_config_t scaler = optim_scaler_complete(&config.zero.scaler);
+        status = optim_scaler_check(&scaler);
+    }
+    if (status == GYRE_OK && run->options->offload)
+        status = optim_offload_check(run->options->offload);
+    if (status == GYRE_OK)
+        status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
+    if (status == GYRE_OK)
+        status = train_objective_choose(run);
+    if (status != GYRE_OK)
+        return status;
+    tell_idle(run->options, &layout);
+    train_recipe_tell(run->options);
+    size_t batch = config.batch.batch, idle = train_ramp_idle(&config.batch, layout.dp),
+           longest = pipe_layout_longest(&layout, &config.batch);
+    train_ramp_tell(&run->ramp, &config.batch, layout.dp);
+    if (idle > 0)
+        log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", batch,
+                    layout.dp, idle, idle == 1 ? "has" : "have", layout.dp - idle);
+    else if (batch % layout.dp == 0 && longest > batch / layout.dp)
+        log_warning(
+            "batch %zu on %zu data-parallel ranks: the longest share is %zu, so that the bits are those of "
+            "every layout; equal shares: --groups %zu (other bits, the same in every layout that it suits) "
+            "or --invariant off (bits of this number of ranks alone)",
+            batch, layout.dp, longest, layout.dp);
+    tell_rests(run->options, &layout, &config.batch);
+    if (ranks > 1 && base_setting_string(SET_ORDER)[0] == 'f')
+        log_warning("GYRE_ORDER=fast: sums over ranks may have other bits in other layouts; unset it for the "
+                    "same bits");
+    if (!optim_batch_invariant(&config.batch, layout.dp))
+        log_warning("batch %zu in equal shares on %zu data-parallel ranks: the curve is not the same bits as "
+                    "in other "
+                    "layouts",
+                    batch, layout.dp);
+    return GYRE_OK;
+}
+
+/* A folder for the model in Hugging Face's form, which ends in a slash. */
+static gyre_status_t check_folder(const char *path)
+{
+    return mkdir(path, 0777) == 0 || is_folder(path)
+               ? GYRE_OK
+               : gyre_fail(GYRE_ERR_IO, "cannot make the folder %s: name another one with --save", path);
+}
+
+/* Better known now than at the end of the run. */
+static gyre_status_t check_writable(const char *path, const char *flag)
+{
+    int why = path ? base_file_check(path) : 0;
+    return why == 0 ? GYRE_OK
+                    : gyre_fail_errno(GYRE_ERR_IO, why, "cannot write %s: name another file with --%s", path,
+                                      flag);
+}
+
+static gyre_status_t open_outputs(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    gyre_status_t status = check_writable(options->report, "report");
+    if (status == GYRE_OK)
+        status = check_writable(options->trace, "trace");
+    if (status == GYRE_OK)
+        status =
+            train_saves_folder(options) ? check_folder(options->save) : check_writable(options->save, "save");
+    if (status == GYRE_OK && options->checkpoint)
+        status = train_resume_open(options, &run->resuming);
+    return status == GYRE_OK ? train_record_open(&run->record, options) : status;
+}
+
+static gyre_status_t open_data(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    const model_data_config_t config = {.path = options->data,
+                                        .valid_path = options->valid_data,
+                                        .format = (model_tokens_format_t)options->data_format,
+                                        .sampling = (model_sampling_t)options->sampling};
+    gyre_status_t status = model_data_open(&config, &run->data);
+    if (status == GYRE_OK && options->checkpoint)
+        model_data_identify(run->data);
+    return status;
+}
+
+/* What each rank does for itself, without a word to the others. */
+static gyre_status_t prepare(train_run_t *run)
+{
+    train_config_t *options = run->options;
+    gyre_status_t status = open_data(run);
+    if (status == GYRE_OK)
+        status = find_shape(options, run->data, &run->shape);
+    if (status == GYRE_OK)
+        status = complete_shape(options, &run->shape);
+    options->vocab = run->shape.vocab;   /* the data may have said it */
+    options->layers = run->shape.layers; /* --load or --model may have given it */
+    options->hidden = run->shape.hidden;
+    options->heads = run->shape.heads;
+    options->seq = run->shape.seq;
+    options->leaves = run->shape.leaves;
+    options->dropout = run->shape.dropout;
+    if (status == GYRE_OK)
+        status = check_input(run);
+    if (status == GYRE_OK && run->rank == 0)
+        status = train_text_open(options, run->data, &run->tokenizer);
+    return status == GYRE_OK && run->rank == 0 ? open_outputs(run) : status;
+}
+
+gyre_status_t train_agree(train_run_t *run, gyre_status_t mine)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", gyre_last_error()); /* the call below may change it */
+    int64_t word = mine == GYRE_OK ? INT64_MAX : (int64_t)run->rank << 16 | (int64_t)mine;
+    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
+    if (status != GYRE_OK || word == INT64_MAX)
+        return status;
+    run->agreed = 1;
+    if (run->rank > 0 && word >> 16 == run->rank)
+        log_error("%s", text);
+    return (gyre_status_t)(word & 0xffff);
+}
+
+gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))
+{
+    int muted = base_log_mute(run->rank != 0);
+    gyre_status_t status = step(run);
+    base_log_mute(muted);
+    return train_agree(run, status);
+}
+
+/* The environment may tell rank 0 only that the job was started anew: its word counts. */
+static gyre_status_t decide(train_run_t *run)
+{
+    uint64_t word = (uint64_t)run->resuming;
+    gyre_status_t status = gyre_broadcast(&word, &word, 1, GYRE_UINT64, 0, run->comm);
+    run->resuming = word != 0;
+    return status;
+}
+
+/* ---- the parts of a run that a checkpoint holds --------------------------------------------------------------- */
+
+train_parts_t train_parts_of(train_run_t *run)
+{
+    return (train_parts_t){.comm = run->comm,
+                           .options = run->options,
+                           .folder = run->folder ? run->folder : run->options->checkpoint,
+                           .data = run->data,
+                           .params = pipe_train_whole(run->train),
+                           .zero = pipe_train_zero(run->train)};
+}
+
+/* ---- weights to begin with --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const model_params_t *whole;
+    model_hf_t *file;
+} source_t;
+
+/* A rank's part of a row. */
+static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
+{
+    const source_t *source = user;
+    memset(range->exp_avg, 0, range->count * sizeof *range->exp_avg);
+    memset(range->exp_avg_sq, 0, range->count * sizeof *range->exp_avg_sq);
+    return model_hf_read(source->file, &source->whole->row[range->global], range->first, range->count,
+                         range->weight);
+}
+
+static gyre_status_t load(train_run_t *run)
+{
+    source_t source = {.whole = pipe_train_whole(run->train)};
+    gyre_status_t status = model_hf_open(run->options->load, source.whole, &source.file);
+    if (status == GYRE_OK)
+        status = optim_zero_state(pipe_train_zero(run->train), OPTIM_STATE_LOAD, load_range, &source);
+    model_hf_close(source.file);
+    return status;
+}
+
+gyre_status_t train_resume_run(train_run_t *run)
+{
+    const train_parts_t parts = train_parts_of(run);
+    train_state_t state;
+    gyre_status_t status = train_resume(&parts, &state, &run->resumed);
+    if (status != GYRE_OK || !run->resumed)
+        return status;
+    run->next = run->saved_step = state.step;
+    run->before = state.seconds;
+    run->progress = state.progress;
+    run->record.first_val = state.first_val;
+    run->record.final_val = state.final_val;
+    return GYRE_OK;
+}
+
+gyre_status_t train_open_saver(train_run_t *run)
+{
+    const train_parts_t parts = train_parts_of(run);
+    return train_save_open(&parts, run->next, &run->saver);
+}
+
+static gyre_status_t make_parts(train_run_t *run)
+{
+    return pipe_train_make(run->train);
+}
+
+static gyre_status_t make_train(train_run_t *run)
+{
+    const pipe_train_config_t config = config_of(run);
+    gyre_status_t status = pipe_train_begin(run->comm, &config, &run->train);
+    if (status == GYRE_OK)
+        status = train_by_all(run, make_parts);
+    if (status == GYRE_OK)
+        status = pipe_train_join(run->train);
+    if (status == GYRE_OK)
+        status = optim_zero_init(pipe_train_zero(run->train), run->options->seed);
+    if (status != GYRE_OK || !run->options->load)
+        return status;
+    status = train_by_all(run, load);
+    return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
+}
+
+gyre_status_t train_gather_memory(train_run_t *run)
+{
+    enum { KINDS = OPTIM_MEMORY_KINDS + 1 };
+    train_memory_t *memory = &run->record.memory;
+    size_t ranks = (size_t)gyre_comm_size(run->comm), bytes[OPTIM_MEMORY_KINDS];
+    uint64_t mine[KINDS], *all = calloc(ranks, sizeof mine);
+    _Static_assert((int)KINDS <= (int)TRAIN_MEMORY_KINDS, "every kind has a place in the record");
+    if (!all)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the memory of %zu ranks", ranks);
+    optim_zero_memory(pipe_train_zero(run->train), bytes);
+    for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++) {
+        mine[k] = bytes[k];
+        memory->kind[k] = optim_memory_name((optim_memory_t)k);
+    }
+    mine[OPTIM_MEMORY_KINDS] = pipe_train_activation_bytes(run->train);
+    memory->kind[OPTIM_MEMORY_KINDS] = "activations";
+    gyre_status_t status = gyre_all_gather(mine, all, KINDS, GYRE_UINT64, run->comm);
+    if (status != GYRE_OK) {
+        free(all);
+        return status;
+    }
+    free(memory->bytes);
+    memory->bytes = all;
+    memory->kinds = KINDS;
+    memory->ranks = ranks;
+    return GYRE_OK;
+}
+
+/* What the record and its drawings need to know beside the steps. */
+static gyre_status_t set_up_record(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    train_record_t *record = &run->record;
+    const model_flops_t flops = model_flops(&run->shape);
+    record->unigram = run->data->unigram_entropy;
+    record->ranks = gyre_comm_size(run->comm);
+    record->model = &run->shape;
+    record->parameters = pipe_train_whole(run->train)->total;
+    record->tokens_per_step = options->batch * run->shape.seq;
+    record->batch = options->batch;
+    record->grows = optim_ramp_sizes(&run->ramp) > 1;
+    record->flops_per_step =
+        (double)options->batch * model_flops_step(&flops, (double)run->shape.layers, 1, MODEL_RECOMPUTE_NONE);
+    record->layout = *pipe_train_layout(run->train);
+    record->peak_flops = options->peak_flops;
+    if (options->device && base_device_name(run->device, record->device, sizeof record->device) != GYRE_OK)
+        snprintf(record->device, sizeof record->device, "unknown"); /* which base has told */
+    gyre_status_t status = train_gather_memory(run);
+    if (status == GYRE_OK && !(options->peak_flops > 0.0))
+        status = options->device
+                     ? train_peak_measure_gpu(run->comm, run->device, (model_precision_t)options->precision,
+                                              &record->peak_flops)
+                     : train_peak_measure(run->comm, &record->peak_flops);
+    return status;
+}
+
+gyre_status_t train_set_up(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    run->record.first_val = run->record.final_val = NAN;
+    gyre_status_t status = train_by_all(run, prepare);
+    if (status == GYRE_OK) /* nothing that follows may depend on what ranks were told for themselves */
+        status = train_compare_ranks(run);
+    if (status == GYRE_OK && options->checkpoint)
+        status = decide(run);
+    if (status == GYRE_OK)
+        status = make_train(run);
+    if (status == GYRE_OK && run->resuming)
+        status = train_by_all(run, train_resume_run);
+    if (status == GYRE_OK && options->checkpoint)
+        status = train_by_all(run, train_open_saver);
+    if (status == GYRE_OK) /* the ranks' files may differ */
+        status = optim_zero_verify(pipe_train_zero(run->train));
+    if (status != GYRE_OK)
+        return status;
+    size_t all = model_data_validation_count(run->data);
+    run->val_count = all < options->eval_sequences ? all : options->eval_sequences;
+    return set_up_record(run);
+}
