@@ -863,7 +863,7 @@ static void failures(void **state)
             refused(call(0, 0), GYRE_ERR_TIMEOUT, "rank 2 has destroyed its communicator");
             all_failed(GYRE_ERR_TIMEOUT, "rank 2 has destroyed its communicator");
             job.n = 3;
-        } else if (what == 5) { /* a message that nobody sends */
+        } else if (what == 5) { /* a message that no rank sends */
             assert_gyre(gyre_recv_stream(job.out[0], 100, GYRE_FLOAT32, 2, job.comms[0], job.streams[0]));
             all_failed(GYRE_ERR_TIMEOUT, "rank 2 has not made the other end's call");
         } else if (what == 6) { /* another length than the other end's */

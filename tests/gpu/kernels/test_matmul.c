@@ -464,7 +464,7 @@ static void the_library(void **state)
     }
     assert_int_equal(*asked, 3);
     assert_int_equal(*products, 6);
-    /* fp32's activation is ours */
+    /* fp32's activation is Gyre's kernel */
     p = (model_cuda_product_t){.batch = 1,
                                .M = 16,
                                .N = 16,

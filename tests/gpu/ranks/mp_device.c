@@ -52,7 +52,7 @@ int main(void)
         MP_CHECK(got[i] == 3.0f * (float)((rank + n - 1) % n + 1), "rank %d", rank);
     MP_CHECK(base_device_unimport(again) == GYRE_OK && base_device_imports() == 1, "rank %d", rank);
     MP_CHECK(base_device_unimport(theirs) == GYRE_OK && base_device_imports() == 0, "rank %d", rank);
-    MP_OK(gyre_barrier(comm)); /* nobody maps it any more */
+    MP_OK(gyre_barrier(comm)); /* no rank maps it any more */
     MP_OK(base_device_free(device, mine));
     MP_OK(base_device_free(device, scratch));
     MP_OK(base_stream_destroy(stream));

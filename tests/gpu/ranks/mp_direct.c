@@ -1,9 +1,9 @@
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
 /* ranks: 2 3 */
-/* tests/gpu/ranks/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device memory: the same bytes as
- * through the host, in all lengths around the limits, both ways at once; and who goes which way where UCX knows no CUDA memory, where
- * one rank's does not, and as GYRE_CUDA_RDMA says.
- * A stand-in passes for a UCX that knows CUDA memory (pretend_ucx.h). */
+/* tests/gpu/ranks/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device
+ * memory. They have the same bytes as through the host, in all lengths around the limits, both ways at once.
+ * Also: the path of each rank where UCX knows no CUDA memory, where one rank's does not, and with each value
+ * of GYRE_CUDA_RDMA. A stand-in passes for a UCX that knows CUDA memory (pretend_ucx.h). */
 #include <string.h>
 
 #include "base/settings/settings.h"
@@ -32,7 +32,7 @@ static void fill(size_t bytes, int from)
         host[i] = (char)(random_next(&seed) >> 56);
 }
 
-/* A ring: everyone sends to the next and receives from the one before, all on one stream. */
+/* A ring: every rank sends to the next and receives from the one before, all on one stream. */
 static void around(size_t bytes)
 {
     const int next = (rank + 1) % n, before = (rank + n - 1) % n;

@@ -245,8 +245,9 @@ static void of_two_lengths(const char *wait, size_t sent, size_t expected)
     MP_OK(gyre_barrier(world));
 }
 
-/* Rank 1 receives more than its memory holds, of which the device refuses the copy when the wait before it is on the stream. Nobody
- * sends: only the communicator's failure ends that wait. The emulator refuses every such copy. */
+/* Rank 1 receives more than its memory holds, so the device refuses the copy when the wait before it is on
+ * the stream. No rank sends: only the communicator's failure ends that wait. The emulator refuses every such
+ * copy. */
 static void beyond_memory(const char *path, const char *staging, const char *wait)
 {
     enum { HOLDS = 100 << 10 };

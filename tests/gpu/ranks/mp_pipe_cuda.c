@@ -1,7 +1,8 @@
 /* ranks: 2 4 */
-/* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few micro-batches and many, tensors longer than
- * all that can be on its way. Each stage makes tensors that tell where they come from, and keeps what it got; nothing is waited for before
- * the end of a step. Then a stage that fails: the step ends on all ranks. */
+/* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few micro-batches
+ * and many, tensors longer than all that can be on its way. Each stage makes tensors that contain their
+ * origin, and keeps what it got; nothing is waited for before the end of a step. Then a stage that fails: the
+ * step ends on all ranks. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

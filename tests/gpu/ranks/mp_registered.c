@@ -62,7 +62,7 @@ static char *begin(const ask_t *a, size_t count, size_t at, char **out)
     return from;
 }
 
-/* What lies at `from`, and what lies around it, which nobody may have written. */
+/* The bytes at `from`, and those around it, which must not have been written. */
 static void compare(const char *call, const ask_t *a, const char *from, size_t bytes, int alone)
 {
     CUDA(cudaStreamSynchronize(stream));
@@ -295,7 +295,7 @@ static void refusals(void)
     all_reduce(&a);
 }
 
-/* One rank's buffer is not registered: all hear of it, and what is not registered is not touched. */
+/* One rank's buffer is not registered: all ranks get the error, and what is not registered is not touched. */
 static void disagreeing(void)
 {
     char *other;

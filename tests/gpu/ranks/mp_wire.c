@@ -323,7 +323,7 @@ static void disagreeing(void)
 {
     open_comm("auto", "4M");
     once();
-    MP_OK(gyre_barrier(world)); /* all have its result, which the failure would take from who is late */
+    MP_OK(gyre_barrier(world)); /* all have its result, which the failure would take from a late rank */
     const size_t count = (size_t)n * LIMIT * 2 + (rank == 0 ? 1024 : 0);
     const gyre_status_t st =
         gyre_all_reduce_stream(there_in, there_out, count, GYRE_UINT8, GYRE_OP(GYRE_SUM), comm, stream);
