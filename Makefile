@@ -187,8 +187,8 @@ TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
 TEST_CU     := $(wildcard tests/gpu/*.cu)
 endif
 TOOL_SRC    := $(wildcard tools/*.c)
-TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
-MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c))
+TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
+MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.c))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
@@ -197,7 +197,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
 PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
-    $(wildcard tests/gpu/*.c)
+    $(wildcard tests/gpu/*.c tests/gpu/*/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 else
@@ -217,7 +217,7 @@ TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
 FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 # programs that the labs' checks and gpu-check run
-LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/gpu_kernels gpu/gpu_peers))
+LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/kernels/gpu_kernels gpu/ranks/gpu_peers))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
@@ -350,7 +350,7 @@ F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math 
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
-    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -375,7 +375,7 @@ e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
-E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,gpu_kernels gpu_peers)
+E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_kernels ranks/gpu_peers)
 E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
@@ -415,8 +415,8 @@ $(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_S
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
 # a stand-in for cuBLASLt
-$(E)/tests/gpu/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/gpu/fake_cublaslt.so)
-$(E)/tests/gpu/fake_cublaslt.so: $(call obj,tests/gpu/fake_cublaslt.c)
+$(E)/tests/gpu/kernels/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/gpu/kernels/fake_cublaslt.so)
+$(E)/tests/gpu/kernels/fake_cublaslt.so: $(call obj,tests/gpu/kernels/fake_cublaslt.c)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(ALL_CFLAGS) $(LDFLAGS) $< -lm -o $@
@@ -426,19 +426,19 @@ $(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
 # All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
 # between Gyre and a library with functions of the same names: they are not in the bundle, whose UCX knows no CUDA memory anyway.
-GPU_ALONE    := mp_direct mp_unable mp_wire
-GPU_TESTS    := $(filter-out $(GPU_ALONE),$(notdir $(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
+GPU_ALONE    := ranks/mp_direct ranks/mp_unable ranks/mp_wire
+GPU_TESTS    := $(filter-out $(GPU_ALONE),$(patsubst $(B)/tests/gpu/%,%,$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
 GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/gpu/many
 $(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o
 	@mkdir -p $(@D)
 	@more=$$(nm -g --defined-only $< | awk '$$3 != "main" { print $$3 }'); [ -z "$$more" ] || \
 	    { echo "$*: other programs in tests/gpu/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
-	$(Q)objcopy --redefine-sym main=$*_main $< $@
+	$(Q)objcopy --redefine-sym main=$(notdir $*)_main $< $@
 $(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
     $(ARCHIVES) tests/gpu/many.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(notdir $(GPU_TESTS)),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
 	    $(ARCHIVES) $(LIBS_TRAIN) $(TOOL_LIBS) -lcmocka -o $@
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
@@ -582,7 +582,7 @@ check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
 # What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
 left-out:
-	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard tests/*/test_*.c tests/*/mp_*.c))
+	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard $(foreach d,tests/* tests/*/*,$(d)/test_*.c $(d)/mp_*.c)))
 formatted:
 	@echo $(FORMATTED)
 

@@ -1,5 +1,5 @@
 /* ranks: 2 4, guard: 2 */
-/* tests/gpu/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
+/* tests/gpu/ranks/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
  * weights are in every layout, with CUDA graphs, too, the same bits as those of rank 0 alone without them. The ranks share the GPU.
  *
  * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and ZeRO 3 evaluates two

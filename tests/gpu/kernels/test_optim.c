@@ -1,4 +1,4 @@
-/* tests/gpu/test_optim.c: optim/gpu/kernels.cu gives the bits of the host's loops. */
+/* tests/gpu/kernels/test_optim.c: optim/gpu/kernels.cu gives the bits of the host's loops. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

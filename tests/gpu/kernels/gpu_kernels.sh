@@ -1,10 +1,10 @@
 #!/bin/bash
-# tests/gpu/gpu_kernels.sh: the program that times kernels says in one line that there is no GPU, and on an emulated one goes through
+# tests/gpu/kernels/gpu_kernels.sh: the program that times kernels says in one line that there is no GPU, and on an emulated one goes through
 # everything and writes what it saw.
 # usage: gpu_kernels.sh
-. "$(dirname "$0")/../support/lib.sh"
-KERNELS=$B/tests/gpu/gpu_kernels
-EMULATED=$PWD/build/emulated/tests/gpu/gpu_kernels
+. "$(dirname "$0")/../../support/lib.sh"
+KERNELS=$B/tests/gpu/kernels/gpu_kernels
+EMULATED=$PWD/build/emulated/tests/gpu/kernels/gpu_kernels
 [ -x "$KERNELS" ] || skip "a build without CUDA"
 
 if ! [ -e /dev/nvidiactl ]; then

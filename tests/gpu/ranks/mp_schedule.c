@@ -1,5 +1,5 @@
 /* ranks: 2 3 4 8 */
-/* tests/gpu/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the operations that it serves, and
+/* tests/gpu/ranks/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the operations that it serves, and
  * the bits of the host's; every type and reduction; long vectors in many segments through little staging; in graphs; after and
  * before operations of the other kernel; and a rank that dies in the middle. */
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "collectives/gpu/gpu.h"
 #include "collectives/schedules/algorithms.h"
 
-#include "tests/gpu/compare.h" /* has names that headers use, so it comes last */
+#include "tests/gpu/ranks/compare.h" /* has names that headers use, so it comes last */
 
 /* That the schedule runs, and not what serves in its place. */
 static void runs(const char *algo, coll_op_t op, size_t count)
@@ -112,7 +112,7 @@ static void in_graphs(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-/* The last rank ends in the middle of a ring, while the others wait for its messages: tests/gpu/jobs.sh. */
+/* The last rank ends in the middle of a ring, while the others wait for its messages: tests/gpu/ranks/jobs.sh. */
 static void dying(void)
 {
     const size_t count = (size_t)8 << 20;

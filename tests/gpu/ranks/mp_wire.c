@@ -1,6 +1,6 @@
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
 /* ranks: 2 3 4 6 */
-/* tests/gpu/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to device memory have the bits of the
+/* tests/gpu/ranks/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to device memory have the bits of the
  * host's: every operation and reduction, sampled types and roots, sizes around the limits, odd and misaligned, in place, in one
  * chunk and in many; short ones are staged as ever; and what becomes of them where one rank's UCX knows no CUDA memory, as
  * GYRE_CUDA_RDMA says, with too little staging, where a rank aborts, and where ranks call different things. With an even number of
@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/settings/settings.h"
 #include "collectives/gpu/gpu.h"
-#include "tests/gpu/mp_gpu.h"
-#include "tests/gpu/pretend_ucx.h"
+#include "tests/gpu/ranks/mp_gpu.h"
+#include "tests/gpu/ranks/pretend_ucx.h"
 
 enum { ROOM = 8 << 20, EDGE = 64, LIMIT = 64 << 10 };
 
@@ -370,7 +370,7 @@ static void shared_hosts(void)
     close_comm(0);
 }
 
-/* tests/gpu/jobs.sh: the last rank dies, or never calls: streams end, and all the others get the error. */
+/* tests/gpu/ranks/jobs.sh: the last rank dies, or never calls: streams end, and all the others get the error. */
 static void without_the_last(int dies, const char *per_host)
 {
     const base_time_t until = base_now() + (base_time_t)20e9;

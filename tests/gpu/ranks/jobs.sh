@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/gpu/jobs.sh: whole jobs on device memory, emulated: ranks that die or come too late, and gyre-perf --memory cuda, where
+# tests/gpu/ranks/jobs.sh: whole jobs on device memory, emulated: ranks that die or come too late, and gyre-perf --memory cuda, where
 # there is a device and where there is none.
-. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../../support/lib.sh"
 export GYRE_CUDA_BLOCKS=2
 
 # Without a driver, in every build: one line, and 2.
@@ -15,7 +15,7 @@ fi
 run "$PERF" barrier --memory cuda
 want "a barrier has no buffers" 2 'a barrier has no buffers'
 
-T=$B/emulated/tests/gpu/mp_failures
+T=$B/emulated/tests/gpu/ranks/mp_failures
 P=$B/emulated/bin/gyre-perf
 if ! [ -x "$T" ] || ! [ -x "$P" ]; then
     skip "no emulated build here: make emulated, with a CUDA toolkit, makes it"
@@ -29,7 +29,7 @@ for path in direct staged; do
         'rank 2'
 done
 
-M=$B/emulated/tests/gpu/mp_messages
+M=$B/emulated/tests/gpu/ranks/mp_messages
 run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$M" dying auto
 want "messages: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
 for wait in auto kernel; do
@@ -38,21 +38,21 @@ for wait in auto kernel; do
 done
 
 # The same from device memory between hosts, with a UCX that passes for one that can (it reads device memory, as an adapter does).
-T=$B/emulated/tests/gpu/mp_wire
+T=$B/emulated/tests/gpu/ranks/mp_wire
 for ranks in 1 2; do
     EMULATED_GUARD=0 run "$UCX_RUN" -n 4 --no-kill-on-bad-exit "$T" dying $ranks
     want "$ranks ranks per host: a rank that died is named on the others" 0 '\[0\] error: .*rank 3\)? died' '\[1\] error: .*rank 3\)? died'
     EMULATED_GUARD=0 GYRE_TIMEOUT=2 run "$UCX_RUN" -n 4 "$T" late $ranks
     want "$ranks ranks per host: a rank that never calls" 0 'did not finish within 2 s' 'rank 3'
 done
-T=$B/emulated/tests/gpu/mp_failures
+T=$B/emulated/tests/gpu/ranks/mp_failures
 
 export GYRE_CUDA_WAIT=kernel # as ranks with devices of their own do by default
 run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct
 want "kernels wait: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
 GYRE_TIMEOUT=2 run "$UCX_RUN" -n 3 "$T" late direct
 want "kernels wait: a rank that never calls" 0 'all_reduce .* on device memory\).*did not finish within 2 s' 'rank 2'
-run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$B/emulated/tests/gpu/mp_schedule" dying
+run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$B/emulated/tests/gpu/ranks/mp_schedule" dying
 want "in the middle of a ring: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
 unset GYRE_CUDA_WAIT
 

@@ -1,6 +1,6 @@
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
 /* ranks: 2 3 */
-/* tests/gpu/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device
+/* tests/gpu/ranks/mp_direct.c: messages between hosts (each rank passes for one) from device memory to device
  * memory. They have the same bytes as through the host, in all lengths around the limits, both ways at once.
  * Also: the path of each rank where UCX knows no CUDA memory, where one rank's does not, and with each value
  * of GYRE_CUDA_RDMA. A stand-in passes for a UCX that knows CUDA memory (pretend_ucx.h). */
@@ -8,8 +8,8 @@
 
 #include "base/settings/settings.h"
 #include "collectives/gpu/gpu.h"
-#include "tests/gpu/mp_gpu.h"
-#include "tests/gpu/pretend_ucx.h"
+#include "tests/gpu/ranks/mp_gpu.h"
+#include "tests/gpu/ranks/pretend_ucx.h"
 
 enum {
     MOST = 3 << 20,

@@ -1,5 +1,5 @@
 /* guard: 0, since the stand-in for cuBLASLt computes on the host, in device memory */
-/* tests/gpu/test_matmul.c: products on the GPU against sums in double: every type, transposition, epilogue,
+/* tests/gpu/kernels/test_matmul.c: products on the GPU against sums in double: every type, transposition, epilogue,
  * tile, odd extents, leading dimensions and alignments, batches. The bits are the same on every run, and for
  * a row with any neighbours. Also cuBLASLt's side of it (model/gpu/products/lt.c) against a library that
  * keeps a record (fake_cublaslt.c), and on a GPU the real one.
@@ -19,7 +19,7 @@
 
 #include "base/settings/settings.h"
 #include "model/gpu/products/internal.h"
-#include "tests/gpu/tensors.h"
+#include "tests/gpu/kernels/tensors.h"
 
 static double act_of(model_act_t act, double x)
 {

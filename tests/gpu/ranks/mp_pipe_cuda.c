@@ -1,5 +1,5 @@
 /* ranks: 2 4 */
-/* tests/gpu/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few micro-batches
+/* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few micro-batches
  * and many, tensors longer than all that can be on its way. Each stage makes tensors that contain their
  * origin, and keeps what it got; nothing is waited for before the end of a step. Then a stage that fails: the
  * step ends on all ranks. */
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "pipeline/run/executor.h"
-#include "tests/gpu/mp_gpu.h"
+#include "tests/gpu/ranks/mp_gpu.h"
 
 enum { LONGEST = 70001, MOST = 10, CHUNKS = 2 };
 

@@ -1,4 +1,4 @@
-/* tests/gpu/test_attention.c: attention on the GPU against the plain formulas in double, forward and
+/* tests/gpu/kernels/test_attention.c: attention on the GPU against the plain formulas in double, forward and
  * backward: both types, odd lengths and head sizes, groups, leaves, prefixes, ALiBi, the CPU's dropout,
  * aligned and not. The bits are the same on every run, and for a sequence or a head with any neighbours.
  *
@@ -17,7 +17,7 @@
 #include "model/gpu/attention/attention.h"
 #include "model/kernels/kernels.h"
 #include "tests/gpu/memory.h"
-#include "tests/gpu/tensors.h"
+#include "tests/gpu/kernels/tensors.h"
 
 enum { PREFIX = 1, ALIBI = 2, DROPOUT = 4 };
 

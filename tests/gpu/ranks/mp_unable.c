@@ -1,5 +1,5 @@
 /* ranks: 2 3 */
-/* tests/gpu/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped each
+/* tests/gpu/ranks/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped each
  * other's memory. All ranks get the error, and repeated tries take no more memory. A program of its own, as
  * pthread_create is the test's here. */
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/settings/settings.h"
-#include "tests/gpu/mp_gpu.h"
+#include "tests/gpu/ranks/mp_gpu.h"
 
 static int no_guard;
 

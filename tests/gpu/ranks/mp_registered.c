@@ -1,5 +1,5 @@
 /* ranks: 2 3 4 */
-/* tests/gpu/mp_registered.c: operations on buffers that the ranks have registered have the bits of those on
+/* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of those on
  * host memory, and really go without arenas. Covers every operation that does, types and reductions, lengths
  * around the blocks, other places in other registrations on every rank, misaligned, in place, in graphs, with
  * kernels waiting and with streams; memory that is given up, freed and registered again; ranks that disagree
@@ -9,7 +9,7 @@
 
 #include "base/settings/settings.h"
 #include "collectives/gpu/call/state.h"
-#include "tests/gpu/mp_gpu.h"
+#include "tests/gpu/ranks/mp_gpu.h"
 #include "tests/gpu/values.h"
 
 enum { POOL = 1 << 20, HALF = POOL / 2, GUARD = 64 };

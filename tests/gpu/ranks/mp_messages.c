@@ -1,5 +1,5 @@
 /* ranks: 2 3 4 */
-/* tests/gpu/mp_messages.c: messages on streams between ranks of a host, from device memory to device memory and staged: every length
+/* tests/gpu/ranks/mp_messages.c: messages on streams between ranks of a host, from device memory to device memory and staged: every length
  * around the limits, ranks that send first all at once as far as there is room, groups that go both ways between all, messages of which
  * one end is a group and the other is not, order with collectives; and what goes wrong. */
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/settings/settings.h"
 #include "collectives/gpu/gpu.h"
 #include "collectives/gpu/mail/ring.h"
-#include "tests/gpu/mp_gpu.h"
+#include "tests/gpu/ranks/mp_gpu.h"
 
 enum { MOST = 1 << 20, SIDE = 4 };
 
@@ -304,7 +304,7 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&there, 2 * MOST + 64));
     CUDA(cudaMemset(there, 0, 2 * MOST + 64));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    if (argc == 3) { /* tests/gpu/jobs.sh: jobs that do not end well */
+    if (argc == 3) { /* tests/gpu/ranks/jobs.sh: jobs that do not end well */
         const int dies = strcmp(argv[1], "dying") == 0;
         without_the_last(dies, argv[2]);
         if (dies)

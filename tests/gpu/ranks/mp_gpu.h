@@ -1,4 +1,4 @@
-/* tests/gpu/mp_gpu.h: what programs of several ranks on devices begin with. */
+/* tests/gpu/ranks/mp_gpu.h: what programs of several ranks on devices begin with. */
 #ifndef TESTS_CUDA_MP_GPU_H
 #define TESTS_CUDA_MP_GPU_H
 

@@ -1,4 +1,4 @@
-/* tests/gpu/fake_cublaslt.c: a stand-in for cuBLASLt, for the emulator, whose device memory the CPU reaches: what model/gpu/products/lt.c
+/* tests/gpu/kernels/fake_cublaslt.c: a stand-in for cuBLASLt, for the emulator, whose device memory the CPU reaches: what model/gpu/products/lt.c
  * calls, computed at once by plain loops, as the library's documentation says it (column-major, its own words for epilogues). It is
  * strict where the library is, and proposes algorithms that lt.c must not take. Not linked: test_matmul.c names it in GYRE_CUBLASLT. */
 #include <cublasLt.h>

@@ -1,4 +1,4 @@
-/* tests/gpu/compare.h: collectives on device memory compared with those on host memory, byte by byte, guards around: every
+/* tests/gpu/ranks/compare.h: collectives on device memory compared with those on host memory, byte by byte, guards around: every
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on streams. For
  * tests of several ranks, which set `comm` and `path`, what the calls run on, and call compare_begin first. */
 #ifndef TESTS_CUDA_COMPARE_H
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/settings/settings.h"
-#include "tests/gpu/mp_gpu.h"
+#include "tests/gpu/ranks/mp_gpu.h"
 #include "tests/gpu/values.h"
 
 enum { MOST = 1 << 18, GUARD = 64 };

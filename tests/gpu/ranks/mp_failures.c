@@ -1,5 +1,5 @@
 /* ranks: 2 3 */
-/* tests/gpu/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever: ranks
+/* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever: ranks
  * that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case runs in
  * a child job of its own communicator, between ranks that map each other's memory and staged. Also several
  * communicators at once, and capture into graphs. */
@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/settings/settings.h"
-#include "tests/gpu/mp_gpu.h"
+#include "tests/gpu/ranks/mp_gpu.h"
 
 enum { COUNT = 50000 };
 
@@ -212,7 +212,7 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&b, COUNT * sizeof *b));
     CUDA(cudaMemset(a, 0, COUNT * sizeof *a));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    if (argc == 3 && strcmp(argv[1], "dying") == 0) { /* tests/gpu/jobs.sh: jobs that do not end well */
+    if (argc == 3 && strcmp(argv[1], "dying") == 0) { /* tests/gpu/ranks/jobs.sh: jobs that do not end well */
         dying(argv[2]);
         return 0;
     }

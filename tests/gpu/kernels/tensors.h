@@ -1,4 +1,4 @@
-/* tests/gpu/tensors.h: tensors of random numbers on the device, in either type, and their values as
+/* tests/gpu/kernels/tensors.h: tensors of random numbers on the device, in either type, and their values as
  * doubles. */
 #ifndef TESTS_CUDA_TENSORS_H
 #define TESTS_CUDA_TENSORS_H
