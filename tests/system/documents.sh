@@ -90,6 +90,13 @@ for table, row, places in tables:
         for page in places:
             if not re.search(rf"(?<![\w-])(GYRE_)?{name}(?![\w-])", plain[page]):
                 print(f"{page} does not name {name} of {table}")
+words = re.search(r'^SETTING\(TRANSPORT, .* CHOICE, "auto", "([^"]+)"', open("base/settings/table.def").read(), re.M)
+for name in words[1].split("|"):
+    for page in ("docs/transports.md", "docs/man/gyre.7", "docs/man/gyre-perf.1"):
+        row = r"^\| `%s`" if page.endswith(".md") else r"^How ranks reach.*\b%s\b" if page.endswith(".7") \
+            else r"-transport .*\b%s\b"
+        if not re.search(row % name, plain[page], re.M):
+            print(f"{page} does not name {name} of GYRE_TRANSPORT")
 for name in default:
     if not any(re.search(rf"\b{name}\b", text[page]) for page in documents + manuals):
         print(f"no document names the setting {name}")
@@ -104,6 +111,10 @@ python3 "$W/look.py" "$W/settings" >"$W/found"
 sed 's/^KIND(1F1B, 1f1b, "1f1b"/KIND(2F2B, 2f2b, "2f2b"/' pipeline/schedules/kinds.def >"$W/kinds.def"
 sed "s|pipeline/schedules/kinds.def|$W/kinds.def|" "$W/look.py" >"$W/other.py"
 python3 "$W/other.py" "$W/settings" >"$W/other"
+sed 's/shm|ucx|verbs/shm|ucx|verbs|tin/' base/settings/table.def >"$W/table.def"
+sed "s|base/settings/table.def|$W/table.def|" "$W/look.py" >"$W/other.py"
+python3 "$W/other.py" "$W/settings" >"$W/transports"
+check "a transport that pages lack is noticed" [ "$(grep -c 'does not name tin of' "$W/transports")" = 3 ]
 check "a row that no page names is noticed" grep -q '^docs/pipeline.md does not name 2f2b' "$W/other"
 check "a wrong default is noticed" grep -q '^docs/failures.md: the default of GYRE_TIMEOUT is 301' "$W/found"
 check "a setting that is gone is noticed" grep -q '^docs/failures.md: GYRE_QUORUM is neither' "$W/found"
