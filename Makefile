@@ -272,7 +272,7 @@ NVCC        ?= $(CUDA_HOME)/bin/nvcc
 CUDA_HOST   ?= g++
 CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUFLAGS     ?=
-# Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB in place of 215). Drivers below those that a toolkit of 13
+# Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB instead of 215). Drivers below those that a toolkit of 13
 # asks for anyway may not know them.
 CU_SMALL    := $(shell $(NVCC) --version 2>/dev/null | grep -q 'release 1[3-9]' && echo --compress-mode=size)
 ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) $(CU_SMALL) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
@@ -484,7 +484,11 @@ SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
 COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
     $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
-    $(wildcard tools/*.c tools/*/*.c bench/*.c)))
+    $(call sources,tools,c) $(wildcard bench/*.c)))
+
+# A whole Debian in a folder: tools/check-fresh says what it does and which variables it takes.
+check-fresh:
+	@bash tools/check-fresh '$(SUITE)'
 
 # What clangd asks for. Written anew at each request, since the sources are what the wildcards find.
 compile_commands.json: $(SHARE)/flags FORCE
@@ -546,7 +550,7 @@ help:
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
-	@echo "make check-layouts training in more than 90 layouts, in each precision: the same bits (ONLY=WORD: some of them)"
+	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
@@ -564,7 +568,8 @@ help:
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make words         checks the words of documents, manual pages, help and error texts"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
-	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it"
+	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it,"
+	@echo "                   make install-train that and libgyre-train (gyre/train.h)"
 	@echo "make tools, tests, examples          parts of the build"
 	@echo "make clean         removes build/"
 	@echo

@@ -164,8 +164,10 @@ static void close_links(comm_group_t *group)
             group->links[i]->ops->close(group->links[i]);
         group->links[i] = NULL;
     }
-    if (group->network_state)
+    if (group->network_state) {
+        group->network->reclaim(group);
         group->network->leave(group);
+    }
     comm_peer_memory_free(group);
 }
 
@@ -211,16 +213,6 @@ int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes)
     if (!group->network_state || !group->network->unanswered)
         return 0;
     return group->network->unanswered(group, text, bytes);
-}
-
-int comm_group_rank(const comm_group_t *group)
-{
-    return group->rank;
-}
-
-int comm_group_size(const comm_group_t *group)
-{
-    return group->n;
 }
 
 uint64_t comm_group_id(const comm_group_t *group)

@@ -50,7 +50,7 @@ typedef struct {
     /* As comm_group_let_go and comm_group_unanswered; NULL: nothing to do, none. */
     void (*let_go)(comm_group_t *group);
     int (*unanswered)(const comm_group_t *group, char *text, size_t bytes);
-    /* As comm_group_lend and comm_group_reclaim; before its links are closed. */
+    /* As comm_group_lend. reclaim ends that: after the links were closed, before leave; nothing may be lent. */
     gyre_status_t (*lend)(comm_group_t *group, base_device_t device, void *base, size_t bytes,
                           comm_lent_t *out);
     void (*reclaim)(comm_group_t *group);

@@ -130,8 +130,6 @@ void comm_group_outbox_populate(comm_group_t *group);
  * may wait. */
 void comm_group_ring(comm_group_t *group);
 
-int comm_group_rank(const comm_group_t *group);
-int comm_group_size(const comm_group_t *group);
 uint64_t comm_group_id(const comm_group_t *group);
 int comm_group_world_rank(const comm_group_t *group, int rank);
 /* host_of: [n], host numbers 0.. in order of their lowest rank. Borrowed. */

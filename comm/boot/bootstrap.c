@@ -374,11 +374,6 @@ uint32_t comm_boot_epoch(const comm_boot_t *boot)
     return epoch;
 }
 
-const char *comm_boot_job(const comm_boot_t *boot)
-{
-    return boot->job;
-}
-
 void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32])
 {
     static const char label[] = "gyre key 1";

@@ -37,7 +37,6 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
 
 int comm_boot_rank(const comm_boot_t *boot);
 int comm_boot_size(const comm_boot_t *boot);
-const char *comm_boot_job(const comm_boot_t *boot);
 /* 32 bytes derived from the job secret for `purpose`, so that no two uses share a key. */
 void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32]);
 /* Number of open bootstrap connections: O(log n), tested. */

@@ -1,7 +1,7 @@
 /* tests/gpu/language.h: kernels that use each word of CUDA and of base/device/kernel.h once; test_language.c knows what they
  * must find. All pointers are of the device. */
-#ifndef TESTS_CUDA_LANGUAGE_H
-#define TESTS_CUDA_LANGUAGE_H
+#ifndef TESTS_GPU_LANGUAGE_H
+#define TESTS_GPU_LANGUAGE_H
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>

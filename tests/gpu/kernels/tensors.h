@@ -1,7 +1,7 @@
 /* tests/gpu/kernels/tensors.h: tensors of random numbers on the device, in either type, and their values as
  * doubles. */
-#ifndef TESTS_CUDA_TENSORS_H
-#define TESTS_CUDA_TENSORS_H
+#ifndef TESTS_GPU_TENSORS_H
+#define TESTS_GPU_TENSORS_H
 
 #include <math.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* tests/gpu/ranks/compare.h: collectives on device memory compared with those on host memory, byte by byte, guards around: every
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on streams. For
  * tests of several ranks, which set `comm` and `path`, what the calls run on, and call compare_begin first. */
-#ifndef TESTS_CUDA_COMPARE_H
-#define TESTS_CUDA_COMPARE_H
+#ifndef TESTS_GPU_COMPARE_H
+#define TESTS_GPU_COMPARE_H
 
 #include <stdlib.h>
 #include <string.h>

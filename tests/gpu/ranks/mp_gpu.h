@@ -1,6 +1,6 @@
 /* tests/gpu/ranks/mp_gpu.h: what programs of several ranks on devices begin with. */
-#ifndef TESTS_CUDA_MP_GPU_H
-#define TESTS_CUDA_MP_GPU_H
+#ifndef TESTS_GPU_MP_GPU_H
+#define TESTS_GPU_MP_GPU_H
 
 #include "tests/gpu/gpu.h"
 #include "tests/support/mp.h"

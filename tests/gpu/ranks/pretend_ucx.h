@@ -2,8 +2,8 @@
  * host's, so the calls below pass their arguments on without the word CUDA, and check that the declared kind
  * of every buffer is true. On a GPU the UCX of the machine answers. To be included by one file of a program,
  * which needs `guard: 0`. */
-#ifndef TESTS_CUDA_PRETEND_UCX_H
-#define TESTS_CUDA_PRETEND_UCX_H
+#ifndef TESTS_GPU_PRETEND_UCX_H
+#define TESTS_GPU_PRETEND_UCX_H
 
 #include <dlfcn.h>
 #include <string.h>

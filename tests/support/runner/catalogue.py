@@ -17,7 +17,7 @@ LONG = bool(os.environ.get("TEST_LONG"))
 MAKE = os.environ.get("MAKE", "make")
 ASAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS") or "detect_leaks=1:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        # Plugins of hwloc (libhwloc-plugins comes with Open MPI) leak, and are cannot be named then.
+        # Plugins of hwloc (libhwloc-plugins comes with Open MPI) leak; they are unloaded before a suppression could name them.
         "HWLOC_PLUGINS_PATH": "/nonexistent"}
 TSAN = {"TSAN_OPTIONS": os.environ.get("TSAN_OPTIONS") or "halt_on_error=1",
         # UCX hooks madvise, which a thread calls as it ends, after TSan has put its state away.

@@ -1,4 +1,4 @@
-/* tests/model/test_shards.c: a checkpoint written in one layout and read in another holds the same bytes, for random models
+/* tests/optim/test_shards.c: a checkpoint written in one layout and read in another holds the same bytes, for random models
  * and layouts; what cannot be a checkpoint is named. Ranks are slices of the table, with shards cut anywhere. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>

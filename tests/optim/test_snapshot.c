@@ -1,4 +1,4 @@
-/* tests/model/test_snapshot.c: checkpoints of a run: written, listed, replaced, removed; every damage is recognised. */
+/* tests/optim/test_snapshot.c: checkpoints of a run: written, listed, replaced, removed; every damage is recognised. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
