@@ -331,7 +331,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 	$(Q)ln -sf gyre-perf $@
 
 # its parts are tested without its main
-$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
+$(B)/tests/tools/perf/test_perf $(B)/tests/tools/perf/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
 $(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/tools/test_perf_init.sh: gyre-perf init: alone, as a rank, and with mock ranks; wrong use.
+# tests/tools/perf/test_perf_init.sh: gyre-perf init: alone, as a rank, and with mock ranks; wrong use.
 # deadline: 120
-. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 
 json() { # FILE EXPRESSION: a Python expression over d that must be true

@@ -1,8 +1,8 @@
 #!/bin/bash
-# tests/tools/test_bench.sh: bench/bench.py in its quick form: the page has every section with its plot data, stands alone, and a
+# tests/tools/perf/test_bench.sh: bench/bench.py in its quick form: the page has every section with its plot data, stands alone, and a
 # run that fails shows.
 # deadline: 300
-. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=120
 python=$(command -v /usr/bin/python3 || command -v python3)

@@ -1,4 +1,4 @@
-/* tests/tools/test_perf.c: gyre-perf without its main: the command line, what a size means for each collective, and that the
+/* tests/tools/perf/test_perf.c: gyre-perf without its main: the command line, what a size means for each collective, and that the
  * expected results are those that the reduction kernels give, bit for bit, for many n. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/tools/test_perf_latency.sh: gyre-perf latency: columns, histogram, JSON, wrong use.
+# tests/tools/perf/test_perf_latency.sh: gyre-perf latency: columns, histogram, JSON, wrong use.
 # deadline: 120
-. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 
 json() { # FILE EXPRESSION: a Python expression over d that must be true

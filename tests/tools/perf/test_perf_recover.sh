@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/tools/test_perf_recover.sh: gyre-perf recover: ranks die in all the ways that it knows, and the rest goes on.
+# tests/tools/perf/test_perf_recover.sh: gyre-perf recover: ranks die in all the ways that it knows, and the rest goes on.
 # deadline: 60
-. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 
 json() { # FILE EXPRESSION: a Python expression over d that must be true

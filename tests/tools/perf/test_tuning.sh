@@ -1,8 +1,8 @@
 #!/bin/bash
-# tests/tools/test_tuning.sh: gyre-perf --tune writes what later runs read, --explain says what was chosen and why, files that
+# tests/tools/perf/test_tuning.sh: gyre-perf --tune writes what later runs read, --explain says what was chosen and why, files that
 # cannot be used say so, and gyre-doctor shows the numbers.
 # deadline: 240
-. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=60
 export XDG_CACHE_HOME=$W/cache
