@@ -91,7 +91,7 @@ EMULATED_DEVICES=4 EMULATED_SWITCH=0 one all_reduce -g 4 -b 1M -e 1M --explain
 check "which is canonical by default" grep -q ' butterfly ' "$W/out"
 for ranks in 0 65 x; do
     run "$P" all_reduce -g $ranks
-    want "-g $ranks" 2 "ngpus $ranks: not a number of ranks in 1..64"
+    want "-g $ranks" 2 "ngpus $ranks: wants a whole number from 1 to 64"
 done
 run "$P" latency all_reduce -g 2
 want "latency is of processes" 2 'latency: -g: ranks of one process'
