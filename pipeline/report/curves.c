@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/text/svg.h"
 #include "pipeline/report/svg.h"
 
 typedef struct {
@@ -150,7 +151,7 @@ static int range(const train_record_t *record, const curve_t *curve, svg_frame_t
         double high = fmin(value[n - 1], 3.0 * fmax(value[(n - 1) * 9 / 10], 1e-300));
         double low = curve->power ? value[0] : 0.0;
         high = fmax(high, low + (curve->power ? 2.0 : 1e-12));
-        double step = svg_tick((high - low) / curve->unit, 4) * curve->unit;
+        double step = base_svg_tick((high - low) / curve->unit, 4) * curve->unit;
         step = curve->power && step < 1.0 ? 1.0 : step;
         f->y0 = floor(low / step) * step;
         f->y1 = ceil(high / step - 1e-9) * step;

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/text/svg.h"
 #include "pipeline/report/page.h"
 #include "pipeline/report/svg.h"
 
@@ -38,31 +39,10 @@ static const char style[] =
     "p.note{color:#6b7785;font-size:13px;margin:8px 0 0}\n"
     "@media print{body{background:#fff}}\n";
 
-static void escaped(FILE *out, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            fputc(*text, out);
-        }
-}
-
 static void escaped_bytes(FILE *out, const char *text)
 {
     char *readable = train_readable((const unsigned char *)text, strlen(text));
-    escaped(out, readable ? readable : "?");
+    base_svg_escape(out, readable ? readable : "?");
     free(readable);
 }
 
@@ -305,7 +285,7 @@ static void page(FILE *out, const train_config_t *options, const train_record_t 
     losses(out, options, record, data->is_text);
     if (record->sample) {
         fprintf(out, "<section><h2>A sample, temperature %g</h2><pre>", options->temperature);
-        escaped(out, record->sample);
+        base_svg_escape(out, record->sample);
         fputs("</pre></section>\n", out);
     }
     times(out, record);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/text/svg.h"
 #include "pipeline/report/svg.h"
 
 double svg_x(const svg_frame_t *f, double x)
@@ -12,16 +13,6 @@ double svg_x(const svg_frame_t *f, double x)
 double svg_y(const svg_frame_t *f, double y)
 {
     return f->height - f->bottom - (y - f->y0) / (f->y1 - f->y0) * (f->height - f->top - f->bottom);
-}
-
-double svg_tick(double span, int most)
-{
-    double unit = pow(10.0, floor(log10(span / most)));
-    const double factors[] = {1, 2, 5, 10};
-    for (int i = 0; i < 4; i++)
-        if (span / (factors[i] * unit) <= most)
-            return factors[i] * unit;
-    return 10 * unit;
 }
 
 void svg_open(FILE *out, const svg_frame_t *f, const char *title)
@@ -35,9 +26,9 @@ void svg_open(FILE *out, const svg_frame_t *f, const char *title)
 void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y_name)
 {
     double unit = f->unit > 0.0 ? f->unit : 1.0;
-    double dy = svg_tick((f->y1 - f->y0) / unit, (f->height - f->top - f->bottom) / 45 + 1) * unit;
+    double dy = base_svg_tick((f->y1 - f->y0) / unit, (f->height - f->top - f->bottom) / 45 + 1) * unit;
     dy = f->whole && dy < 1.0 ? 1.0 : dy;
-    double dx = svg_tick(f->x1 - f->x0, (f->width - f->left - f->right) / 85);
+    double dx = base_svg_tick(f->x1 - f->x0, (f->width - f->left - f->right) / 85);
     dx = dx < 1.0 ? 1.0 : dx; /* there are no halves of a step */
     for (double y = ceil(f->y0 / dy - 1e-9) * dy; y <= f->y1 + 1e-9 * dy; y += dy) {
         fprintf(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", f->left,
@@ -115,7 +106,7 @@ static svg_frame_t loss_frame(const train_record_t *record)
             low = fmin(low, ends[i]);
             high = fmax(high, ends[i]);
         }
-    double step = svg_tick(fmax(high - low, 0.1), 6);
+    double step = base_svg_tick(fmax(high - low, 0.1), 6);
     svg_frame_t f = wide;
     f.x1 = record->steps ? (double)record->step[record->steps - 1].step : 1.0;
     f.y0 = fmax(0.0, floor(low / step) * step);
@@ -242,7 +233,7 @@ void train_svg_time(FILE *out, const train_record_t *record)
     qsort(sorted, bins, sizeof *sorted, by_value);
     /* a few stalls must not flatten all other bars: they are cut at the top */
     double high = fmin(sorted[bins - 1], 2.5 * sorted[bins / 2]);
-    double unit = svg_tick(high, 5);
+    double unit = base_svg_tick(high, 5);
     svg_frame_t f = wide;
     f.x0 = (double)record->step[0].step - 1;
     f.x1 = (double)record->step[record->steps - 1].step;

@@ -27,8 +27,6 @@ typedef struct {
 
 double svg_x(const svg_frame_t *f, double x);
 double svg_y(const svg_frame_t *f, double y);
-/* The smallest of 1, 2, 5 x 10^k that cuts `span` into at most `most` parts. */
-double svg_tick(double span, int most);
 void svg_open(FILE *out, const svg_frame_t *f, const char *title);
 /* Grid, labels of both axes and their names; an empty name is left out. */
 void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y_name);

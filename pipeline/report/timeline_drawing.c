@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/text/svg.h"
 #include "pipeline/report/svg.h"
 
 enum { WIDTH = 860, LEFT = 150, RIGHT = 76, LINE = 20, SHOWN = 64 };
@@ -123,7 +124,7 @@ static void draw_rank(const timeline_t *t, const model_span_t *span, size_t coun
 
 static void axis_of_time(const timeline_t *t, size_t rows)
 {
-    double ms = (double)(t->step->end - t->step->start) * 1e-6, tick = svg_tick(fmax(ms, 1e-6), 8);
+    double ms = (double)(t->step->end - t->step->start) * 1e-6, tick = base_svg_tick(fmax(ms, 1e-6), 8);
     double bottom = t->head + t->row * (double)rows;
     for (double x = 0; x <= ms * (1 + 1e-9); x += tick) {
         double at = LEFT + x / ms * (WIDTH - LEFT - RIGHT);

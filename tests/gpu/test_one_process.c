@@ -1,7 +1,9 @@
 /* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create). Every collective has the bits
  * of the host's arithmetic in the canonical order, on one device and on several, called by one thread, in a
  * group, by a thread per rank, and from graphs. Invalid calls are refused. Errors on one rank are reported on
- * all, and nothing waits forever or is left over. */
+ * all, and nothing waits forever or is left over.
+ *
+ * Longer than 600 lines: all tests share one job, its buffers, and the arithmetic of the expected results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

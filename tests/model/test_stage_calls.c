@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/model/test_stage_calls.c: order and errors of a stage's calls of its store; several sequences in one call. */
+/* tests/model/test_stage_calls.c: order and errors of a stage's calls of its store; several sequences in one
+ * call. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/tools/test_flags.c: the tools' parser of command lines: each kind of value, each way to write an
- * option, help from the table, and the texts on mistakes. */
+ * option, help from the table, and what is said of mistakes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

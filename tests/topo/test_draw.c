@@ -129,7 +129,7 @@ static void names_are_escaped(void **state)
     unlink(path);
     char *text = drawn(topo, 0);
     assert_null(strstr(text, "<b>"));
-    assert_non_null(strstr(text, "&lt;b>&amp;"));
+    assert_non_null(strstr(text, "&lt;b&gt;&amp;"));
     free(text);
     topo_free(topo);
 }

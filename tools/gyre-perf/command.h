@@ -10,7 +10,8 @@
 #include "tools/shared/flags.h"
 
 /* ---- command lines ---- */
-/* flags_parse for a subcommand: PERF_OK; PERF_USAGE with the reason in `why`; -1: help or version was printed on `out`. */
+/* flags_parse for a subcommand: PERF_OK; PERF_USAGE with the reason in `why`; -1: help or version was
+ * printed on `out`. */
 int perf_flags_read(const flags_t *flags, int argc, char **argv, int *words, FILE *out, char *why,
                     size_t bytes);
 
@@ -23,7 +24,8 @@ int perf_read_transport(void *to, const char *text);
 /* These words but auto: "shm|ucx|verbs". */
 const char *perf_transports(void);
 
-/* Sizes from a list such as "64K,1M,25M" to list[*count], at most `room`; 0 if malformed, a size of 0, or too many. */
+/* Sizes from a list such as "64K,1M,25M" to list[*count], at most `room`; 0 if malformed, a size of 0, or
+ * too many. */
 int perf_parse_sizes(const char *text, size_t *list, size_t room, size_t *count);
 
 /* ---- a run ---- */
@@ -72,7 +74,8 @@ int perf_session_open(perf_session_t *s, const perf_common_t *common, const char
                       char **typed);
 /* Leaves the job and joins it again with or without a progress thread. */
 gyre_status_t perf_session_rejoin(perf_session_t *s, int progress_thread);
-/* Rank 0 prints the totals and writes the JSON file; all leave the job. status: how the measuring ended. A PERF_ code. */
+/* Rank 0 prints the totals and writes the JSON file; all leave the job. status: how the measuring ended. A
+ * PERF_ code. */
 int perf_session_close(perf_session_t *s, gyre_status_t status);
 
 /* ---- a stand-in for computing ---- */

@@ -59,7 +59,7 @@ static void print_names(FILE *out)
     }
 }
 
-/* ---- values: FLAG_READ, to a perf_options_t --------------------------------------------------------------------- */
+/* ---- values: FLAG_READ, to a perf_options_t ------------------------------------------------------------ */
 
 static int read_types(void *to, const char *word)
 {

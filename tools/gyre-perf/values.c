@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/values.c: values that several command lines of gyre-perf take: element types, transports, lists of sizes. */
+/* tools/gyre-perf/values.c: values that several command lines of gyre-perf take: element types,
+ * transports, lists of sizes. */
 #include "tools/gyre-perf/command.h"
 
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "base/settings/settings.h"
 #include "base/settings/size.h"
 
-/* The words of each setting, from the table itself: reading a setting reads the environment, which is for later. */
+/* The words of each setting, from the table itself: reading a setting reads the environment, which is for
+ * later. */
 static const char *const units[] = {
 #define SETTING(id, name, kind, def, unit, meaning) [SET_##id] = unit,
 #include "base/settings/table.def"

@@ -1,5 +1,5 @@
-/* tools/gyre-plan/pipeline.c: `gyre-plan pipeline`: a pipeline schedule, proved, in virtual time: a chart, the bubble beside its formula,
- * what each rank holds; or all schedules side by side. */
+/* tools/gyre-plan/pipeline.c: `gyre-plan pipeline`: a pipeline schedule, proved, in virtual time: a chart,
+ * the bubble beside its formula, what each rank holds; or all schedules side by side. */
 #include "tools/gyre-plan/pipeline.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ typedef struct {
     const char *svg, *json;
 } options_t;
 
-/* ---- the command line ----------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 static int read_schedule(void *options, const char *text)
 {
@@ -176,7 +176,7 @@ static int check_scale(const options_t *o)
     return sum > 0.0 ? -1 : flags_wrong(program, "--scale makes all times 0");
 }
 
-/* ---- what is said ---------------------------------------------------------------------------------------- */
+/* ---- what is said -------------------------------------------------------------------------------------- */
 
 static const char *plural(int n, const char *many)
 {
@@ -234,7 +234,7 @@ static void print_ranks(const pipeline_t *p)
                s->chunks);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------ */
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 static json_t *actions_json(const pipeline_t *p, int r)
 {
@@ -300,7 +300,7 @@ static gyre_status_t write_json(const pipeline_t *p, const char *path)
     return st;
 }
 
-/* ---- making them ----------------------------------------------------------------------------------------- */
+/* ---- making them --------------------------------------------------------------------------------------- */
 
 typedef gyre_status_t (*show_fn)(const pipeline_t *p, const options_t *o);
 

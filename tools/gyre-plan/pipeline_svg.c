@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text/svg.h"
 #include "tools/gyre-plan/pipeline.h"
 
 /* SVG units */
@@ -42,7 +43,7 @@ static const char *class_of(const pipe_action_t *a)
 
 static void text(drawing_t *d, double x, double y, const char *class, const char *words)
 {
-    fprintf(d->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">%s</text>\n", x, y, class, words);
+    base_svg_text(d->out, x, y, class, words);
 }
 
 static void draw_action(drawing_t *d, int rank, size_t i)
@@ -69,8 +70,7 @@ static void draw_rank(drawing_t *d, int rank)
     const pipeline_t *p = d->p;
     char words[96];
     double y = TOP + rank * ROW;
-    fprintf(d->out, "<rect class=\"idle\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", LEFT, y,
-            d->plot, CELL);
+    base_svg_rect(d->out, LEFT, y, d->plot, CELL, 0, "idle");
     snprintf(words, sizeof words, "rank %d", rank);
     text(d, LEFT - 8, y + CELL / 2 + 4, "r", words);
     for (size_t i = 0; i < p->schedule->count[rank]; i++)
@@ -81,21 +81,14 @@ static void draw_rank(drawing_t *d, int rank)
     text(d, LEFT + d->plot + 8, y + CELL / 2 + 4, "s", words);
 }
 
-/* A step of 1, 2 or 5 times a power of ten, about ten of them. */
-static double tick(double span)
-{
-    double unit = pow(10.0, floor(log10(span / 10)));
-    return span / unit <= 20 ? 2 * unit : span / unit <= 50 ? 5 * unit : 10 * unit;
-}
-
 static void draw_axis(drawing_t *d)
 {
-    double span = d->p->sim->makespan, step = tick(span), y = TOP + d->p->schedule->shape.ranks * ROW;
+    double span = d->p->sim->makespan, step = base_svg_tick(span, 10),
+           y = TOP + d->p->schedule->shape.ranks * ROW;
     char number[32];
     for (int i = 0; i * step <= span * (1 + 1e-9); i++) {
         double x = LEFT + i * step * d->scale;
-        fprintf(d->out, "<line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x, y - 2,
-                x, y + 4);
+        base_svg_line(d->out, x, y - 2, x, y + 4, "grid");
         snprintf(number, sizeof number, "%g", i * step);
         text(d, x, y + 17, "x", number);
     }
@@ -107,16 +100,15 @@ static void draw_legend(drawing_t *d)
     int splits = pipe_kind_splits(shape->kind);
     const char *const names[3] = {"forward", splits ? "backward of the input" : "backward",
                                   "backward of the weights"};
-    const char *const classes[3][2] = {{"f0", "f1"}, {"b0", "b1"}, {"w0", "w1"}};
+    const char *const classes[3][2] = {{"a f0", "a f1"}, {"a b0", "a b1"}, {"a w0", "a w1"}};
     double x = LEFT, y = TOP + shape->ranks * ROW + 34;
     for (int i = 0; i < (splits ? 3 : 2); i++) {
         for (int odd = 0; odd < (shape->chunks > 1 ? 2 : 1); odd++, x += 16)
-            fprintf(d->out, "<rect class=\"a %s\" x=\"%.1f\" y=\"%.1f\" width=\"16\" height=\"14\"/>\n",
-                    classes[i][odd], x, y);
+            base_svg_rect(d->out, x, y, 16, 14, 0, classes[i][odd]);
         text(d, x + 6, y + 11, "s", names[i]);
         x += 6.5 * (double)strlen(names[i]) + 24;
     }
-    fprintf(d->out, "<rect class=\"idle\" x=\"%.1f\" y=\"%.1f\" width=\"16\" height=\"14\"/>\n", x, y);
+    base_svg_rect(d->out, x, y, 16, 14, 0, "idle");
     text(d, x + 22, y + 11, "s",
          shape->chunks > 1 ? "idle; light: odd chunks; numbers: micro-batches"
                            : "idle; numbers: micro-batches");
@@ -160,19 +152,15 @@ static void draw(drawing_t *d)
     d->plot = fmin(MOST_PLOT, fmax(LEAST_PLOT, wish));
     d->scale = d->plot / span;
     double width = LEFT + d->plot + RIGHT, height = TOP + p->schedule->shape.ranks * ROW + BOTTOM;
-    fprintf(d->out,
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
-            "width=\"%.0f\" "
-            "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"pipeline schedule "
-            "%s\">\n<style>\n%s"
-            "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            width, height, width, height, pipe_kind_name(p->schedule->shape.kind), style);
+    char title[96];
+    snprintf(title, sizeof title, "pipeline schedule %s", pipe_kind_name(p->schedule->shape.kind));
+    base_svg_open(d->out, width, height, title, style);
     draw_heading(d);
     for (int r = 0; r < p->schedule->shape.ranks; r++)
         draw_rank(d, r);
     draw_axis(d);
     draw_legend(d);
-    fputs("</svg>\n", d->out);
+    base_svg_close(d->out);
 }
 
 gyre_status_t pipeline_svg(const pipeline_t *p, const char *path)

@@ -77,9 +77,6 @@ typedef struct {
 static const char schedules[] = "one of"
 #include "pipeline/schedules/kinds.def"
     ;
-static const char only_schedule[] = "only this one; one of"
-#include "pipeline/schedules/kinds.def"
-    ;
 #undef KIND
 
 static const struct {
@@ -177,7 +174,9 @@ static const struct {
     {TP, RUN, {FLAG(0, "tp", COUNT, NULL, "N", "ranks that share a layer"), .low = 1, .high = SIZES}},
     {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
     {SCHEDULE, RUN, {FLAG(0, "schedule", TEXT, NULL, "NAME", schedules)}},
-    {SCHEDULE, PLAN_FOR_SEARCH, {FLAG(0, "schedule", TEXT, NULL, "NAME", only_schedule)}},
+    {SCHEDULE,
+     PLAN_FOR_SEARCH,
+     {FLAG(0, "schedule", TEXT, NULL, "NAME", "only this schedule; gyre-plan time --help has the names")}},
     {CHUNKS, RUN, {FLAG(0, "chunks", COUNT, NULL, "N", "stages per rank"), .low = 1, .high = SIZES}},
     {ZERO, RUN, {FLAG(0, "zero", COUNT, NULL, "0..3", "ZeRO stage"), .high = 3}},
     {SEQUENCE,
@@ -219,7 +218,8 @@ static const struct {
 };
 enum { ROWS_MOST = sizeof table / sizeof *table };
 
-/* The rows for a question, pointing into `given`. Returns how many; id: [ROWS_MOST], which flag each row is. */
+/* The rows for a question, pointing into `given`. Returns how many; id: [ROWS_MOST], which flag each row
+ * is. */
 static size_t rows_for(int what, given_t *given, flag_t *row, int *id)
 {
     size_t rows = 0;
@@ -272,7 +272,7 @@ static size_t count_of(const given_t *given, int id, size_t otherwise)
     return given->is[id] ? (size_t)given->count[id] : otherwise;
 }
 
-/* ---- the model and the layout --------------------------------------------------------------------------------------- */
+/* ---- the model and the layout -------------------------------------------------------------------------- */
 
 static void resize_model(const given_t *g, model_config_t *c)
 {
@@ -374,7 +374,7 @@ static void standard(pipe_recipe_t *r)
     pipe_recipe_complete(r);
 }
 
-/* ---- the machine ---------------------------------------------------------------------------------------------------- */
+/* ---- the machine --------------------------------------------------------------------------------------- */
 
 static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
 {
@@ -461,7 +461,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     return code;
 }
 
-/* ---- output --------------------------------------------------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------------------- */
 
 void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {

@@ -65,7 +65,7 @@ typedef struct {
     coll_simulation_t result;
 } row_t;
 
-/* ---- the command line ----------------------------------------------------------------------------------- */
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 static int read_collective(void *options, const char *text)
 {
@@ -170,7 +170,7 @@ static int parse(int argc, char **argv, options_t *o)
     return -1;
 }
 
-/* ---- one size and algorithm ------------------------------------------------------------------------------ */
+/* ---- one size and algorithm ---------------------------------------------------------------------------- */
 
 static int has_blocks(coll_op_t op)
 {
@@ -208,8 +208,8 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
                          .host = p->host};
 }
 
-/* What simulating takes, about: lists of the canonical order are far longer than their messages tell, and no two ranks of a
- * ring have the same. */
+/* What simulating takes, about: lists of the canonical order are far longer than their messages tell, and
+ * no two ranks of a ring have the same. */
 typedef struct {
     double seconds, memory; /* memory: bytes, the most; 0: next to nothing, for ranks share their programs */
     struct {
@@ -343,7 +343,7 @@ static const char *form_name(const row_t *row)
     return row->forms < 2 ? "-" : row->one_shot ? "one-shot" : "blocks";
 }
 
-/* ---- output ------------------------------------------------------------------------------------------------ */
+/* ---- output -------------------------------------------------------------------------------------------- */
 
 static void heading(const plan_t *p)
 {

@@ -17,7 +17,7 @@
 
 enum { HELP_COLUMN = 27, USAGE = 2 }; /* HELP_COLUMN: where the meaning of an option begins */
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /* What every tool has; they follow the table's own rows. */
 static const flag_t own[] = {{FLAG('h', "help", SWITCH, NULL, NULL, "this text")},
@@ -116,7 +116,7 @@ static const flag_t *find_letter(const flags_t *flags, char letter)
     return NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static int in_range(const flag_t *flag, double value)
 {
@@ -255,7 +255,44 @@ int flags_set(const flag_t *flag, const char *text, char *why, size_t bytes)
     return 0;
 }
 
-/* ---- the command line --------------------------------------------------------------------------------------------- */
+/* ---- help ---------------------------------------------------------------------------------------------- */
+
+/* "  -b, --minbytes SIZE      first size"; further lines of the help stand below the first. */
+static void print_row(const flag_t *flag, FILE *out)
+{
+    char head[128], letter[8] = "    ";
+    if (flag->letter)
+        snprintf(letter, sizeof letter, "-%c, ", flag->letter);
+    int length = snprintf(head, sizeof head, "  %s--%s%s%s", letter, flag->name, flag->argument ? " " : "",
+                          flag->argument ? flag->argument : "");
+    if (length >= HELP_COLUMN)
+        fprintf(out, "%s\n%*s", head, HELP_COLUMN, "");
+    else
+        fprintf(out, "%-*s", HELP_COLUMN, head);
+    for (const char *c = flag->help; *c; c++) {
+        fputc(*c, out);
+        if (*c == '\n')
+            fprintf(out, "%*s", HELP_COLUMN, "");
+    }
+    fputc('\n', out);
+}
+
+static void print_rows(const flags_t *flags, FILE *out)
+{
+    int grouped = 0;
+    for (size_t i = 0; i < flags->count + OWN; i++) {
+        const flag_t *flag = row(flags, i);
+        grouped |= flag->kind == FLAG_HEADING;
+        if (i == flags->count && grouped)
+            fputc('\n', out);
+        if (flag->kind == FLAG_HEADING)
+            fprintf(out, "%s%s\n", i ? "\n" : "", flag->help);
+        else if (flag->help)
+            print_row(flag, out);
+    }
+}
+
+/* ---- the command line ---------------------------------------------------------------------------------- */
 
 typedef struct {
     const flags_t *flags;
@@ -266,12 +303,13 @@ typedef struct {
     size_t bytes;
 } line_t;
 
-/* Sets an option. value: what stands in the same argument; NULL: nothing does, so the next argument is the value. */
+/* Sets an option. value: what stands in the same argument; NULL: nothing does, so the next argument is the
+ * value. */
 static flags_result_t take(line_t *line, const flag_t *flag, const char *value)
 {
     if (flag == &own[0]) {
         fprintf(line->out, "%s\n", line->flags->usage);
-        flags_print(line->flags, line->out);
+        print_rows(line->flags, line->out);
         if (line->flags->notes)
             fprintf(line->out, "\n%s", line->flags->notes);
         return FLAGS_HELP;
@@ -392,42 +430,5 @@ int flags_take(const flags_t *flags, int argc, char **argv, int *words)
         return flags_wrong(flags->program, "%s", why);
     default:
         return 0;
-    }
-}
-
-/* ---- help --------------------------------------------------------------------------------------------------------- */
-
-/* "  -b, --minbytes SIZE      first size"; further lines of the help stand below the first. */
-static void print_row(const flag_t *flag, FILE *out)
-{
-    char head[128], letter[8] = "    ";
-    if (flag->letter)
-        snprintf(letter, sizeof letter, "-%c, ", flag->letter);
-    int length = snprintf(head, sizeof head, "  %s--%s%s%s", letter, flag->name, flag->argument ? " " : "",
-                          flag->argument ? flag->argument : "");
-    if (length >= HELP_COLUMN)
-        fprintf(out, "%s\n%*s", head, HELP_COLUMN, "");
-    else
-        fprintf(out, "%-*s", HELP_COLUMN, head);
-    for (const char *c = flag->help; *c; c++) {
-        fputc(*c, out);
-        if (*c == '\n')
-            fprintf(out, "%*s", HELP_COLUMN, "");
-    }
-    fputc('\n', out);
-}
-
-void flags_print(const flags_t *flags, FILE *out)
-{
-    int grouped = 0;
-    for (size_t i = 0; i < flags->count + OWN; i++) {
-        const flag_t *flag = row(flags, i);
-        grouped |= flag->kind == FLAG_HEADING;
-        if (i == flags->count && grouped)
-            fputc('\n', out);
-        if (flag->kind == FLAG_HEADING)
-            fprintf(out, "%s%s\n", i ? "\n" : "", flag->help);
-        else if (flag->help)
-            print_row(flag, out);
     }
 }

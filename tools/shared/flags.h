@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/shared/flags.h: the command line of a tool, described by a table: parsing, --help and messages come from the same
- * rows, so none of them lacks what another has.
+/* tools/shared/flags.h: the command line of a tool, described by a table: parsing, --help and messages
+ * come from the same rows, so none of them lacks what another has.
  *
- * Understood: --name value, --name=value, the beginning of a name that only one option has, _ for - in names, -x value,
- * -xvalue, switches together (-ab), words anywhere, and -- after which all are words. -h, --help and --version need no
- * rows. */
+ * Understood: --name value, --name=value, the beginning of a name that only one option has, _ for - in
+ * names, -x value, -xvalue, switches together (-ab), words anywhere, and -- after which all are words. -h,
+ * --help and --version need no rows. */
 #ifndef GYRE_SHARED_FLAGS_H
 #define GYRE_SHARED_FLAGS_H
 
@@ -39,7 +39,8 @@ typedef struct {
     const char *wants;                       /* READ: what is allowed, for the message; NULL: `argument` */
 } flag_t;
 
-/* What most rows say; others add fields after it: {FLAG('n', "iters", INT, &o->iters, "N", "iterations (20)"), .low = 1} */
+/* What most rows say; others add fields after it: {FLAG('n', "iters", INT, &o->iters, "N", "iterations
+ * (20)"), .low = 1} */
 #define FLAG(letter_, name_, kind_, to_, argument_, help_) \
     .letter = letter_, .name = name_, .kind = FLAG_##kind_, .to = to_, .argument = argument_, .help = help_
 
@@ -61,12 +62,14 @@ typedef enum {
     FLAGS_WRONG    /* `why` has the option, its value, and what is allowed */
 } flags_result_t;
 
-/* Reads the options to where the rows point; prints help and version on `out`. Moves the words that are no options to the end
- * of argv, in their order: *words is the place of the first. `words` NULL: words are refused. */
+/* Reads the options to where the rows point; prints help and version on `out`. Moves the words that are no
+ * options to the end of argv, in their order: *words is the place of the first. `words` NULL: words are
+ * refused. */
 flags_result_t flags_parse(const flags_t *flags, int argc, char **argv, int *words, FILE *out, char *why,
                            size_t bytes);
 
-/* The same for a whole tool: prints on stdout and stderr. -1: go on; else the exit status: 0, or 2 for wrong usage. */
+/* The same for a whole tool: prints on stdout and stderr. -1: go on; else the exit status: 0, or 2 for
+ * wrong usage. */
 int flags_take(const flags_t *flags, int argc, char **argv, int *words);
 
 /* "gyre-plan: WHY; see gyre-plan schedule --help" on stderr. Returns 2. */
@@ -76,8 +79,5 @@ int flags_wrong(const char *program, const char *format, ...) __attribute__((for
 const flag_t *flags_find(const flags_t *flags, const char *name);
 /* Reads `text` to where the row points. 1; 0: refused, `why` is "--name text: wants ...". */
 int flags_set(const flag_t *flag, const char *text, char *why, size_t bytes);
-
-/* `program`'s options as --help prints them, without usage and notes. */
-void flags_print(const flags_t *flags, FILE *out);
 
 #endif

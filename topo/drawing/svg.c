@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/settings/size.h"
+#include "base/text/svg.h"
 #include "topo/orders/order.h"
 #include "topo/drawing/drawing.h"
 #include "topo/drawing/layout.h"
@@ -20,6 +21,7 @@ typedef struct {
     double *x, *y;      /* [ranks]: centre of a rank's badge on its core, or in the panel of the unbound */
     int *rank_of;       /* [core_count], -1: none */
     double width, height;
+    char title[128];
 } drawing_t;
 
 #define MARGIN       28.0
@@ -43,30 +45,19 @@ static const char style[] =
     ".leaf{fill:#7f9cc9;stroke:#fff;stroke-width:1.2}.rt{font-size:10px;font-weight:bold;fill:#fff;text-"
     "anchor:middle}\n";
 
-/* Device names come from files of others: nothing of them may be taken for markup. */
 static void text(drawing_t *d, double x, double y, const char *class, const char *words)
 {
-    fprintf(d->out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-    for (const char *c = words; *c; c++) {
-        if (*c == '<')
-            fputs("&lt;", d->out);
-        else if (*c == '&')
-            fputs("&amp;", d->out);
-        else if ((unsigned char)*c >= 0x20)
-            fputc(*c, d->out);
-    }
-    fputs("</text>\n", d->out);
+    base_svg_text(d->out, x, y, class, words);
 }
 
 static void rectangle(drawing_t *d, const box_t *box, double height, const char *class, double radius)
 {
-    fprintf(d->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.1f\" class=\"%s\"/>\n",
-            box->x, box->y, box->width, height, radius, class);
+    base_svg_rect(d->out, box->x, box->y, box->width, height, radius, class);
 }
 
 static void wire(drawing_t *d, double x1, double y1, double x2, double y2)
 {
-    fprintf(d->out, "<path class=\"wire\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x1, y1, x2, y2);
+    base_svg_line(d->out, x1, y1, x2, y2, "wire");
 }
 
 /* --- the machine --- */
@@ -260,8 +251,7 @@ typedef struct {
 static void draw_edge(drawing_t *d, double x1, double y1, double x2, double y2, double radius)
 {
     double part = radius / hypot(x2 - x1, y2 - y1), dx = (x2 - x1) * part, dy = (y2 - y1) * part;
-    fprintf(d->out, "<path class=\"edge\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x1 + dx, y1 + dy, x2 - dx,
-            y2 - dy);
+    base_svg_line(d->out, x1 + dx, y1 + dy, x2 - dx, y2 - dy, "edge");
 }
 
 /* In-order: the subtree before a rank stands left of it, the one after it right. parent_y: NAN at the root. */
@@ -333,14 +323,13 @@ static gyre_status_t prepare(drawing_t *d)
 /* The body: all but the frame, whose size is known afterwards only. */
 static void draw(drawing_t *d)
 {
-    char title[128];
     const char *host = hwloc_obj_get_info_by_name(hwloc_get_root_obj(d->topo->hwloc), "HostName");
     if (d->ranks > 0)
-        snprintf(title, sizeof title, "%s with %d rank%s", host ? host : "Machine", d->ranks,
+        snprintf(d->title, sizeof d->title, "%s with %d rank%s", host ? host : "Machine", d->ranks,
                  d->ranks == 1 ? "" : "s");
     else
-        snprintf(title, sizeof title, "%s", host ? host : "Machine");
-    draw_title(d, title);
+        snprintf(d->title, sizeof d->title, "%s", host ? host : "Machine");
+    draw_title(d, d->title);
     draw_box(d, d->machine);
     double y = d->machine->y + d->machine->height + 30;
     if (d->ranks > 0) {
@@ -360,14 +349,11 @@ static void draw(drawing_t *d)
 
 static void draw_frame(const drawing_t *d, FILE *out)
 {
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f "
-            "%.0f\">\n"
-            "<style>\n%s</style>\n<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"6\" refY=\"4\" "
-            "markerWidth=\"4.5\" markerHeight=\"4.5\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" "
-            "fill=\"#d9580f\"/>"
-            "</marker></defs>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
-            d->width, d->height, d->width, d->height, style);
+    base_svg_open(out, d->width, d->height, d->title, style);
+    fputs("<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"6\" refY=\"4\" markerWidth=\"4.5\" "
+          "markerHeight=\"4.5\" "
+          "orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#d9580f\"/></marker></defs>\n",
+          out);
 }
 
 static gyre_status_t write_file(const drawing_t *d, const char *path, const char *body)
@@ -377,7 +363,7 @@ static gyre_status_t write_file(const drawing_t *d, const char *path, const char
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the drawing %s", path);
     draw_frame(d, file);
     fputs(body, file);
-    fputs("</svg>\n", file);
+    base_svg_close(file);
     int failed = ferror(file) ? EIO : 0;
     if (fclose(file) != 0)
         failed = errno;

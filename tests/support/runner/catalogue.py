@@ -249,7 +249,7 @@ def builds_for(tests, options):
         Variant("minimal", "minimal", ["B=build/minimal", "SHARE=build", "CUDA=0", "VERBS=0"], ["all"],
                 ["all"]),
         Variant("emulated", "emulated", [], ["emulated"], ["emulated"]),
-        Variant("address", "address", ["SANITIZE=address"], ["examples"], ["build/address/bin/ucx-run"],
+        Variant("address", "address", ["SANITIZE=address"], ["examples"], ["build/address/bin/ucx-run", "build/address/examples/survive"],
                 label="build with ASan and UBSan"),
         Variant("thread", "thread", ["SANITIZE=thread"], [], label="build with TSan"),
         Variant("coverage", "coverage", ["SANITIZE=coverage"], [], label="build with gcov's counters"),
