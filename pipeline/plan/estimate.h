@@ -1,7 +1,9 @@
-/* pipeline/plan/estimate.h: what a recipe takes, in bytes and in seconds: the arithmetic behind memory, time and search.
+/* pipeline/plan/estimate.h: what a recipe takes, in bytes and in seconds. Memory, time and search use these
+ * figures.
  *
- * Pure functions of a recipe (pipeline/plan/recipe.h), which has passed pipe_recipe_check, and of a machine's figures. Sizes are
- * bytes, times seconds, rates per second. A rank of the pipeline is called a stage here, even if it has several chunks. */
+ * Sizes are bytes, times seconds, rates per second. The functions are pure: they depend on a recipe that has
+ * passed pipe_recipe_check (pipeline/plan/recipe.h) and on a machine's figures. A rank of the pipeline is
+ * called a stage here, even if the rank has several chunks. */
 #ifndef PIPELINE_PLAN_ESTIMATE_H
 #define PIPELINE_PLAN_ESTIMATE_H
 
@@ -19,9 +21,9 @@ typedef struct {
     double intra;      /* bytes/s that a rank sends inside a node, as an all-reduce achieves them (busbw) */
     double inter;      /* the same to other nodes, when all ranks of the node do */
     double efficiency; /* part of peak that the products of a large layer achieve */
-    double
-        overhead; /* seconds per layer and micro-batch besides products and messages (launching kernels, norms) */
-    double overlap; /* part of the messages between replicas that passes behind computing */
+    /* seconds per layer and micro-batch that are neither products nor messages (launching kernels, norms) */
+    double overhead;
+    double overlap; /* part of the messages between replicas that travels while the ranks compute */
     int per_node;
     const char *source;
 } plan_machine_t;
@@ -51,8 +53,8 @@ model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, s
 /* What the software that trains adds. */
 typedef struct {
     size_t bucket; /* bytes of a gradient bucket */
-    size_t
-        extra; /* bytes per parameter of a rank besides those of ZeRO's formulas (DeepSpeed's BF16 optimizer: 2) */
+    /* bytes per parameter of a rank, in addition to ZeRO's formulas (DeepSpeed's BF16 optimizer: 2) */
+    size_t extra;
 } plan_software_t;
 
 typedef struct {

@@ -25,7 +25,7 @@ typedef struct {
     int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
 } pipe_layout_t;
 
-/* What a run holds beside its layout. */
+/* What a run holds in addition to its layout. */
 typedef struct {
     model_config_t model;
     optim_batch_t batch;

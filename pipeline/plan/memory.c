@@ -95,8 +95,8 @@ static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
     m->optimizer = state * (r->layout.zero >= 1 ? m->shard : m->parameters);
 }
 
-/* Embedding: the mask of its dropout, the input of a norm behind it. Head: input of final norm and of the product, logits
- * in fp32 (Korthikanti et al. 2022, section 4.3). */
+/* Embedding: the mask of its dropout, the input of a norm after it. Head: input of final norm and of the
+ * product, logits in fp32 (Korthikanti et al. 2022, section 4.3). */
 static size_t end_bytes(const pipe_recipe_t *r, const model_holds_t *holds, size_t in_flight)
 {
     const model_config_t *c = &r->model;

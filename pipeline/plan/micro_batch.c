@@ -71,7 +71,7 @@ size_t pipe_layout_together(const pipe_layout_t *l, const pipe_load_t *load)
     size_t longest = pipe_layout_longest(l, &load->batch), spare, each, most;
     if (longest <= leaf || saved(l, load, longest, &spare) != GYRE_OK ||
         activations(l, load, &each) != GYRE_OK)
-        return leaf; /* which has been told */
+        return leaf; /* an estimate that failed has reported its error */
     longest /= leaf; /* from here on in leaves, which are whole */
     most = base_min_size(longest, base_max_size(1, (1 + spare / 2 / base_max_size(1, each)) / leaf));
     size_t count = (longest + most - 1) / most;

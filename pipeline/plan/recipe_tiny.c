@@ -51,7 +51,7 @@ static void cut_model(const model_config_t *full, const pipe_layout_t *layout, m
     tiny->hidden = HIDDEN;
     tiny->heads = HEADS;
     tiny->kv_heads = base_max_size(1, HEADS * full->kv_heads / full->heads);
-    /* the width of all heads beside the residual stream's */
+    /* keeps the ratio of the width of all heads to the residual stream's */
     tiny->head_dim = round_to((double)(full->heads * full->head_dim) * narrow / HEADS, 2);
     tiny->rotary_dim =
         round_to((double)tiny->head_dim * (double)full->rotary_dim / (double)full->head_dim, 2);

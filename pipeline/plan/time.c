@@ -10,10 +10,13 @@ static double stream(const pipe_recipe_t *r)
                     pipe_precision_bytes(r->precision.type));
 }
 
-/* Bytes that a rank sends for one layer and micro-batch in its tensor-parallel group. An all-reduce of n bytes costs each rank
- * 2 n (t-1)/t; sequence parallelism makes it a reduce-scatter and an all-gather, which together cost the same. Forward
- * has two (behind attention and MLP; a parallel block one), backward as many, full recomputation those of forward again: 8 b s h
- * (t-1)/t elements, or 12. A mixture of experts sends each token's copies to their experts and back in place of the MLP's. */
+/* Bytes that a rank sends for one layer and micro-batch in its tensor-parallel group.
+ *
+ * An all-reduce of n bytes costs each rank 2 n (t-1)/t. Sequence parallelism makes it a reduce-scatter and an
+ * all-gather, which together cost the same. Forward has two all-reduces: after attention and after the MLP (a
+ * parallel block has one). Backward has as many, and full recomputation repeats those of forward. The sum is
+ * 8 b s h (t-1)/t elements, or 12 with recomputation. A mixture of experts has no all-reduce for the MLP: it
+ * sends each token's copies to their experts and back. */
 static double layer_tp(const pipe_recipe_t *r)
 {
     const double t = (double)r->layout.tp, passes = r->recompute == MODEL_RECOMPUTE_FULL ? 3.0 : 2.0;

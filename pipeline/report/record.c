@@ -27,7 +27,7 @@ gyre_status_t train_record_open(train_record_t *record, const train_config_t *op
     }
     if (!options->log)
         return GYRE_OK;
-    /* what is in it stays for now: a run that is resumed goes on behind it */
+    /* the old content stays for now: a run that is resumed appends to it */
     int fd = open(options->log, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
     if (fd < 0 || !(record->log = fdopen(fd, "w"))) {
         int why = errno;
@@ -45,7 +45,7 @@ static void boarded(train_record_t *record, gyre_status_t status)
     if (status == GYRE_OK)
         return;
     record->board_status = status;
-    (void)train_board_close(record->board); /* the error that counts has been told */
+    (void)train_board_close(record->board); /* the first error has been reported */
     record->board = NULL;
 }
 
@@ -59,7 +59,7 @@ static gyre_status_t written(train_record_t *record)
     return record->log_status;
 }
 
-/* The log ends behind its first `bytes` bytes. A pipe or a device has no length. */
+/* Cuts the log to its first `bytes` bytes. A pipe or a device has no length. */
 static gyre_status_t cut(train_record_t *record, off_t bytes)
 {
     struct stat info;
@@ -71,7 +71,7 @@ static gyre_status_t cut(train_record_t *record, off_t bytes)
     return GYRE_OK;
 }
 
-/* A number as `format` writes it, or null; `behind` follows it. */
+/* A number as `format` writes it, or null, and then the text of the last parameter. */
 __attribute__((format(printf, 3, 0))) static void put_number(FILE *out, const char *name, const char *format,
                                                              double value, const char *behind)
 {

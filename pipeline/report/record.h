@@ -18,7 +18,7 @@ typedef struct {
     double loss, grad_norm, lr;
     uint64_t batch;          /* sequences; 0: as many as in every step */
     double balance, dropped; /* of models with experts, else NaN: pipe_train_step_t */
-    double val;              /* NaN: not evaluated behind this step */
+    double val;              /* NaN: not evaluated after this step */
     double seconds;
     double compute_s, exposed_s, hidden_s; /* NaN on a GPU, of which the training thread does not know them */
     double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
@@ -68,16 +68,18 @@ gyre_status_t train_record_open(train_record_t *record, const train_config_t *op
 /* The log begins anew, with the line of options; a new file of events begins with step 1. */
 gyre_status_t train_record_start(train_record_t *record, const train_config_t *options,
                                  const model_data_t *data);
-/* Reads the lines of steps up to `last` into the history; *keep (0 before): where the last of them ends, or the first line.
- * What was being written when the run was killed is no whole line and lies behind. `path` is for messages. FORMAT: no log
- * of gyre-train; IO, NO_MEMORY. */
+/* Reads the lines of steps up to `last` into the history. *keep (0 before): where the last of these lines
+ * ends, or the first line. `path` is for messages. FORMAT: not a log of gyre-train; IO, NO_MEMORY. A line
+ * that was cut when the run was killed lies after *keep. */
 gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
                                 off_t *keep);
-/* The log goes on behind the line of `step`, and so does a new file of events: lines behind it are cut off, those up to it are read into the history, and
- * a line {"resumed": step, "ranks": n} is added. FORMAT: the file is no log of gyre-train; it is left as it is. */
+/* The log goes on after the line of `step`, and so does a new file of events. Lines up to `step` are read
+ * into the history. Later lines are cut off. A line {"resumed": step, "ranks": n} is added. FORMAT: the file
+ * is not a log of gyre-train; the file is left as it is. */
 gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
                                   const model_data_t *data, uint64_t step);
-/* An error of an output is told, kept for train_record_finish, and stops nothing. Sets step->mfu. NO_MEMORY. */
+/* Sets step->mfu. NO_MEMORY. An error of an output is reported, kept for train_record_finish, and stops
+ * nothing. */
 gyre_status_t train_record_step(train_record_t *record, train_step_t *step);
 /* Writes the last line and closes the log and TensorBoard's file. The first error of them. */
 gyre_status_t train_record_finish(train_record_t *record);

@@ -80,7 +80,7 @@ static int by_wish(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Names beside the right end of their lines, pushed apart so that none covers another. */
+/* Names at the right end of their lines, pushed apart so that no name covers another. */
 static void labels(FILE *out, label_t *label, size_t n)
 {
     qsort(label, n, sizeof *label, by_wish);
@@ -115,7 +115,7 @@ static svg_frame_t loss_frame(const train_record_t *record)
     return f;
 }
 
-/* The mean loss of the steps around step i: centred, so that it does not lag behind. */
+/* The mean loss of the steps around step i: centred, so that it does not lag. */
 static double around(const train_record_t *record, size_t i)
 {
     size_t reach = record->steps / 100 + 1;

@@ -244,8 +244,8 @@ gyre_status_t train_board_open(const char *folder, train_board_t **out)
     return GYRE_OK;
 }
 
-/* Names hold the second at which a file was begun. Ours comes behind all that are there, also if two runs begin in one
- * second or a clock was set back. */
+/* A file's name holds the second at which the file was begun. Our name sorts after all that are there, even
+ * if two runs begin in one second or a clock was set back. */
 static long long next_second(const char *folder)
 {
     long long latest = time(NULL);

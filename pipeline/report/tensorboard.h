@@ -6,8 +6,8 @@
 
 /* Makes the folder if it is not there; no file yet. IO, NO_MEMORY. */
 gyre_status_t train_board_open(const char *folder, train_board_t **out);
-/* A new file of events, of a run that goes on behind `step`: readers forget what older files of the folder say of later
- * steps. IO. */
+/* Begins a new file of events, for a run that goes on after `step`. IO. Readers forget what older files of
+ * the folder say of later steps. */
 gyre_status_t train_board_start(train_board_t *board, uint64_t step);
 /* record: for memory and tokens per step. IO. */
 gyre_status_t train_board_step(train_board_t *board, const train_record_t *record, const train_step_t *step);

@@ -49,7 +49,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* all: [ranks, 1 + BARRIERS]: a host's clock and its times behind each barrier. */
+/* all: [ranks, 1 + BARRIERS]: a host's clock and its times after each barrier. */
 static gyre_status_t compare_clocks(train_timeline_t *timeline, const int64_t *all)
 {
     size_t ranks = (size_t)timeline->ranks, row = 1 + BARRIERS;

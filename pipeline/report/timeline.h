@@ -21,14 +21,14 @@ typedef struct {
 
 typedef struct train_timeline train_timeline_t;
 
-/* Watches the steps that --trace-steps names, else the tenth that is made behind `done` steps (or the last one).
- * Collective; `comm` must outlive it. NO_MEMORY, errors of the communicator. */
+/* Watches the steps that --trace-steps names, else the tenth step after `done` steps (or the last step).
+ * Collective; `comm` must outlive the timeline. NO_MEMORY, errors of the communicator. */
 gyre_status_t train_timeline_create(gyre_comm_t *comm, const train_config_t *options, uint64_t done,
                                     train_timeline_t **out);
 void train_timeline_destroy(train_timeline_t *timeline);
 /* Where the spans of step `step` (1-based) go; NULL: nobody asks for them. `timeline` may be NULL. Not collective. */
 model_spans_t *train_timeline_begin(train_timeline_t *timeline, uint64_t step);
-/* Behind that step: brings them to rank 0. Collective on watched steps, nothing on others. */
+/* After that step: brings its spans to rank 0. Collective on watched steps, nothing on others. */
 gyre_status_t train_timeline_end(train_timeline_t *timeline, uint64_t step);
 /* Rank 0: what was watched, in the order of steps. `timeline` may be NULL. */
 size_t train_timeline_steps(const train_timeline_t *timeline, const train_watched_t **step);

@@ -53,7 +53,8 @@ static const char *const span_color[MODEL_SPAN_KINDS] = {
     [MODEL_SPAN_REDUCE] = ORANGE,   [MODEL_SPAN_GATHER] = ROSE,    [MODEL_SPAN_TRAVEL] = GREEN,
 };
 
-/* The three lanes of a row: what the training thread computes, what it waits for, what travels beside it. */
+/* The three lanes of a row: what the training thread computes, what it waits for, which messages travel
+ * meanwhile. */
 static int lane_of(int kind)
 {
     return kind < MODEL_SPAN_WAIT ? 0 : kind < MODEL_SPAN_TRAVEL ? 1 : 2;
@@ -72,7 +73,8 @@ static double place_of(const timeline_t *t, base_time_t time)
     return LEFT + (double)(time - t->step->start) / whole * (WIDTH - LEFT - RIGHT);
 }
 
-/* count spans from `span` on, of one rank and one lane, drawn as one: they are too short to be told apart. */
+/* count spans from `span` on, of one rank and one lane, drawn as one: they are too short to be seen one by
+ * one. */
 static void draw_span(const timeline_t *t, const model_span_t *span, base_time_t end, size_t count,
                       size_t row)
 {

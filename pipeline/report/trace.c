@@ -1,8 +1,9 @@
 /* pipeline/report/trace.c: a trace that Perfetto (ui.perfetto.dev) and chrome://tracing show.
  *
- * The JSON form of the Trace Event Format: complete events ("ph": "X") in microseconds, a process for each rank, with the
- * training thread's work in one lane, what it waits for in the next, and what travels beside it in as many lanes as are
- * under way at a time: slices of one lane must not overlap in part. */
+ * The JSON form of the Trace Event Format: complete events ("ph": "X") in microseconds, a process for each
+ * rank. The first lane of a rank is the training thread's work. The second lane is what the thread waits for.
+ * The messages have as many more lanes as there are messages under way at a time: slices of one lane must not
+ * overlap in part. */
 #include <stdlib.h>
 
 #include "base/error.h"

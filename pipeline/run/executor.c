@@ -34,9 +34,9 @@ struct pipe_executor {
     /* on a GPU */
     pipe_links_t *links; /* NULL: on the host */
     base_device_t device;
-    base_event_t **moved; /* [slots]: behind what came there last, or left from there */
-    base_event_t **
-        gap; /* [2 * steps + 2], timed: before and behind each wait; first of all where the step begins and ends */
+    base_event_t **moved; /* [slots]: after what came there last, or left from there */
+    /* [2 * steps + 2], timed: first where the step begins and ends, then before and after each wait */
+    base_event_t **gap;
     size_t gaps; /* of this step so far */
     int watched;
 
@@ -231,7 +231,7 @@ static gyre_status_t await_slot(pipe_executor_t *e, int slot)
     gyre_status_t st = GYRE_OK;
     if (slot < 0 || !e->memory)
         return st;
-    if (e->watched) { /* behind all that was computed: what is left of it is the wait */
+    if (e->watched) { /* first for all that was computed: the rest is the wait */
         if ((st = pipe_links_note(e->links, e->gap[1])) == GYRE_OK)
             st = base_event_wait(e->gap[1]);
         base_time_t from = base_now();
@@ -309,7 +309,7 @@ static gyre_status_t call_back(pipe_executor_t *e, const pipe_step_t *step)
     }
 }
 
-/* A callback's error, which has told it: here it gets its place, for all ranks. */
+/* A callback has reported an error: adds the place in the schedule, for all ranks. */
 static gyre_status_t callback_failed(pipe_executor_t *e, const pipe_action_t *a, gyre_status_t status)
 {
     const char *why = gyre_last_error();
@@ -395,7 +395,7 @@ static gyre_status_t drain(pipe_executor_t *e)
     return first;
 }
 
-/* Ends the step on all ranks, and leaves no request behind. What this rank has to tell stays its last error. */
+/* Ends the step on all ranks, and leaves no request open. This rank's own error stays its last error. */
 static gyre_status_t fail_step(pipe_executor_t *e, gyre_status_t status)
 {
     if (e->shape.ranks > 1 && gyre_comm_error(e->comm) == GYRE_OK)

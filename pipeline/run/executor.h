@@ -1,18 +1,22 @@
 /* pipeline/run/executor.h: runs any pipeline schedule over a communicator of the pipeline's ranks.
  *
- * The executor owns the order, the messages and the buffers between stages; callbacks compute. Where it waits and for what is
- * fixed by pipeline/schedules/program.h, the same data that the checker proves: a schedule that it refuses is not run.
+ * The executor owns the order, the messages and the buffers between stages. Callbacks compute.
+ * pipeline/schedules/program.h fixes where the executor waits and for what. The checker proves the same data:
+ * a schedule that the checker refuses is not run.
  *
- * On a GPU (config.links) the same in stream order (pipeline/run/links.h): a wait is one of the computation's stream, and the host only enqueues.
+ * On a GPU (config.links) everything runs in stream order (pipeline/run/links.h): the computation's stream
+ * waits, and the host only enqueues.
  *
- * A boundary tensor, what one stage hands to the next for one micro-batch (and its gradient on the way back), is
- * `count` elements. Its buffers come from gyre_mem_alloc once, when the executor is made: as many as the schedule keeps
- * alive at a time, one more of each kind so that a message can come while another is worked on, and two of each kind
- * to send from. Receives are posted ahead, sends are not waited for until their buffer is needed again. Behind the first step nothing is allocated.
+ * A boundary tensor is what one stage hands to the next for one micro-batch, `count` elements. Its gradient
+ * on the way back is one, too. The buffers come from gyre_mem_alloc once, when the executor is made: as many
+ * as the schedule keeps alive at a time, one more of each kind so that a message can come while another is
+ * worked on, and two of each kind to send from. Receives are posted ahead. A send is waited for when its
+ * buffer is needed again. After the first step nothing is allocated.
  *
- * Who moves messages while a callback computes: between ranks of one host nobody has to (the receiver reads the sender's
- * buffer where it lies); over the network the adapter, and whoever calls Gyre: callbacks that compute for long
- * call pipe_executor_progress now and then, or the communicator has a progress thread (GYRE_PROGRESS_THREAD). */
+ * Messages also move while a callback computes. Between ranks of one host that needs no thread: the receiver
+ * reads the sender's buffer where it lies. Over the network the adapter moves them, and each thread that
+ * calls Gyre. So a callback that computes for long calls pipe_executor_progress from time to time, or the
+ * communicator has a progress thread (GYRE_PROGRESS_THREAD). */
 #ifndef PIPELINE_RUN_EXECUTOR_H
 #define PIPELINE_RUN_EXECUTOR_H
 
@@ -23,7 +27,7 @@
 #include "pipeline/run/links.h"
 #include "pipeline/schedules/schedule.h"
 
-/* What a callback is told beside its tensors. */
+/* Flags that a callback gets in addition to its tensors. */
 enum {
     PIPE_INPUT_ONLY =
         1, /* backward: the gradient of the input only; backward_weight comes later for this micro-batch */
@@ -31,10 +35,10 @@ enum {
         2 /* backward or backward_weight: with it this chunk's weight gradients are final in this step */
 };
 
-/* The work of one chunk on one micro-batch, always in the caller's thread. Any status but GYRE_OK ends the step; its text is
- * told by gyre_fail (base/error.h). They may call
- * Gyre on other communicators, not on the executor's; the calls of a tensor-parallel group come in the same order on
- * all its ranks, since they run the same schedule.
+/* The work of one chunk on one micro-batch, always in the caller's thread. Any status but GYRE_OK ends the
+ * step; the callback sets the error's text with gyre_fail (base/error.h). Callbacks may call Gyre on other
+ * communicators, not on the executor's. The calls of a tensor-parallel group come in the same order on all
+ * ranks of the group, since these ranks run the same schedule.
  *
  *   forward          in -> out. in is NULL on the first stage (the chunk reads the batch itself), out is NULL on the last
  *                    (the chunk computes the loss).
@@ -43,10 +47,11 @@ enum {
  *   backward_weight  adds to the weights' gradients for a micro-batch whose backward had PIPE_INPUT_ONLY.
  *                    May be NULL if the schedule does not split (pipe_kind_splits).
  *
- * in [count] stays as it is until this micro-batch's backward pass is over on this chunk, and d_out until its
- * weight gradient is done (with a split schedule: until backward_weight returns): they may be kept as pointers in place of
- * copies. Neither may be written. out and d_in must be written whole; they are undefined before and not the callback's
- * any more once it returns. Micro-batches of a chunk come in the order 0, 1, ... in each of the three. */
+ * in [count] stays as it is until this micro-batch's backward pass is over on this chunk. d_out stays until
+ * the weight gradient is done (with a split schedule: until backward_weight returns). So a callback may keep
+ * pointers instead of copies. A callback may write neither of the two. A callback must write out and d_in
+ * whole: they are undefined before and belong to the executor once the callback returns. Micro-batches of a
+ * chunk come in the order 0, 1, ... in each of the three. */
 typedef struct {
     gyre_status_t (*forward)(void *user, int chunk, int micro_batch, const void *in, void *out);
     gyre_status_t (*backward)(void *user, int chunk, int micro_batch, const void *d_out, void *d_in,
@@ -61,8 +66,9 @@ typedef struct {
     const size_t *counts;  /* [micro_batches] elements of each, at most `count`; copied. NULL: all `count` */
     gyre_type_t type;      /* of activations */
     gyre_type_t grad_type; /* of their gradients */
-    /* On a GPU boundary tensors lie in its memory, callbacks enqueue on the links' stream, and so does everything here: a step returns
-     * when all is enqueued, and whoever has waited for that stream asks pipe_links_error. Connected before the first step. NULL: on the host. */
+    /* NULL: on the host. Connected before the first step. On a GPU the boundary tensors lie in the GPU's
+     * memory. Callbacks and the executor enqueue on the links' stream, and a step returns when all is
+     * enqueued. A caller that has waited for that stream then calls pipe_links_error. */
     base_device_t device;
     pipe_links_t *links;
 } pipe_executor_config_t;
@@ -88,7 +94,8 @@ void pipe_executor_destroy(pipe_executor_t *executor);
  * communicator are passed on. After an error every further step answers with the same status. */
 gyre_status_t pipe_executor_step(pipe_executor_t *executor);
 
-/* On a GPU: while watched, what comes from another stage is waited for on the host, so that the timeline tells waits from work. */
+/* On a GPU: while watched, the host waits for what comes from another stage, so that the timeline separates
+ * waits from work. */
 void pipe_executor_watch(pipe_executor_t *executor, int watched);
 
 /* For callbacks that compute for long: moves what is under way, without blocking. */
@@ -115,7 +122,7 @@ typedef struct {
 void pipe_executor_report(const pipe_executor_t *executor, pipe_report_t *out);
 
 /* The measured bubble of the last step: 1 - (sum of busy_s over ranks) / (ranks * the longest span_s). Collective over
- * comm; the same on all ranks. Beside it: pipe_bubble_formula (pipeline/schedules/simulate.h). */
+ * comm; the same on all ranks. To compare with pipe_bubble_formula (pipeline/schedules/simulate.h). */
 gyre_status_t pipe_executor_bubble(pipe_executor_t *executor, double *bubble);
 
 #endif

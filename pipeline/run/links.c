@@ -55,7 +55,7 @@ static void find_ways(const pipe_schedule_t *schedule, unsigned char *used)
 static gyre_status_t open_link(pipe_links_t *l, link_t *link, gyre_comm_t *comm)
 {
     link->comm = comm;
-    /* a message is one block, for which all passes behind it wait */
+    /* a message is one block, for which all later passes wait */
     gyre_status_t status = base_stream_create_urgent(l->device, &link->stream);
     return status == GYRE_OK ? gyre_comm_prepare_cuda(comm) : status;
 }
@@ -142,7 +142,7 @@ void pipe_links_leave(pipe_links_t *l)
     for (int i = 0; l && l->to && i < 2 * l->ranks; i++) {
         if (l->to[i].stream)
             (void)base_stream_wait(
-                l->to[i].stream); /* an error was told, or is the device's, which all calls get */
+                l->to[i].stream); /* an error was reported, or is the device's, which all calls get */
         if (l->to[i].comm)
             gyre_comm_destroy(l->to[i].comm);
         l->to[i].comm = NULL;
@@ -174,7 +174,7 @@ void pipe_links_destroy(pipe_links_t *l)
 
 /* ---- a step ---------------------------------------------------------------------------------------------------------------- */
 
-/* The link's stream goes on behind what the computation's has to do so far. */
+/* The link's stream goes on after the work that the computation's stream holds so far. */
 static gyre_status_t follow(pipe_links_t *l, const link_t *link)
 {
     gyre_status_t status = base_event_record(l->here, l->compute);
@@ -227,7 +227,7 @@ gyre_status_t pipe_links_error(const pipe_links_t *l)
                                    i < l->ranks ? "to" : "from", i % l->ranks, l->ranks,
                                    gyre_status_string(status));
     }
-    /* nothing is under way on it that would notice what others have told of it: this does */
+    /* no operation is under way on it that would see what other ranks report of it: this call sees it */
     const gyre_status_t status = l && l->all ? gyre_progress(l->all) : GYRE_OK;
     return status == GYRE_OK ? status
                              : gyre_fail_quiet(status, "another rank's step of the pipeline failed: %s",

@@ -26,12 +26,13 @@ void pipe_links_leave(pipe_links_t *links);
 void pipe_links_abort(pipe_links_t *links, const char *reason);
 void pipe_links_destroy(pipe_links_t *links);
 
-/* Enqueued, behind what the computation's stream has to do so far; `moved` is recorded behind it. */
+/* Enqueued after the work that the computation's stream holds so far. `moved` is recorded after the
+ * message. */
 gyre_status_t pipe_links_receive(pipe_links_t *links, int peer, void *buffer, size_t count, gyre_type_t type,
                                  base_event_t *moved);
 gyre_status_t pipe_links_send(pipe_links_t *links, int peer, const void *buffer, size_t count,
                               gyre_type_t type, base_event_t *moved);
-/* What computes from now on comes behind the event. */
+/* Work that is enqueued for computing from now on waits for the event. */
 gyre_status_t pipe_links_await(pipe_links_t *links, base_event_t *moved);
 /* A timed event on the computation's stream. */
 gyre_status_t pipe_links_note(pipe_links_t *links, base_event_t *event);

@@ -94,7 +94,7 @@ static int went_backward(const view_t *v, int chunk)
     return *done(v, pipe_kind_splits(v->schedule->shape.kind) ? PIPE_BACKWARD_INPUT : PIPE_BACKWARD, chunk);
 }
 
-/* The tensor that comes in was received, or made by the stage beside it on this rank. */
+/* The tensor that comes in was received, or made by the neighbouring stage on this rank. */
 static gyre_status_t check_input(const view_t *v)
 {
     const pipe_shape_t *shape = &v->schedule->shape;
@@ -181,7 +181,8 @@ static struct held *input_of(const view_t *v, const slots_t *s, const pipe_actio
     return &s->input[((size_t)a->chunk * m + (size_t)a->micro_batch) * 2 + (size_t)forward];
 }
 
-/* Is `by` what brings in the tensor that `a` reads: its RECV, or the action of the stage beside it on this rank? */
+/* Is `by` what brings in the tensor that `a` reads: its RECV, or the action of the neighbouring stage on this
+ * rank? */
 static int brings(const view_t *v, const pipe_action_t *a, const pipe_action_t *by)
 {
     const pipe_shape_t *shape = &v->schedule->shape;

@@ -1,11 +1,16 @@
 /* pipeline/schedules/check.h: proves schedules.
  *
- * Proved for one schedule, all ranks together: every stage takes every micro-batch forward once and backward once (or once for its
- * input and once for its weights), each in the order 0 .. m-1; each action's input was made before; every message that should be is sent
- * right behind its making and received, and messages between two ranks match in order; no rank waits for ever, under the
- * rules and with the slots of pipeline/schedules/program.h, on a transport that buffers nothing; no slot is overwritten while
- * somebody may still read it; activations and weight gradients held stay inside what is promised
- * (pipe_activation_bound, pipe_weight_bound). */
+ * Proved for one schedule, all ranks together:
+ *  - Every stage takes every micro-batch forward once and backward once (or once for its input and once for
+ *    its weights), each in the order 0 .. m-1.
+ *  - Each action's input was made before the action.
+ *  - Every message that is needed is sent directly after its contents are made, and is received.
+ *  - Messages between two ranks match in order.
+ *  - No rank waits forever, under the rules and with the slots of pipeline/schedules/program.h, on a
+ *    transport that buffers nothing.
+ *  - No slot is overwritten while an action may still read it.
+ *  - The activations and weight gradients that a rank holds stay within pipe_activation_bound and
+ *    pipe_weight_bound. */
 #ifndef PIPELINE_SCHEDULES_CHECK_H
 #define PIPELINE_SCHEDULES_CHECK_H
 

@@ -10,8 +10,9 @@ static void put(pipe_writer_t *w, pipe_op_t op, int chunk, int micro_batch)
     *w->next++ = (pipe_action_t){.op = op, .chunk = chunk, .micro_batch = micro_batch, .peer = -1};
 }
 
-/* The next micro-batch of that kind. What lies behind the last of the batch is counted and left out: taking all of a micro-batch out of a
- * schedule leaves a schedule, so short batches follow the order of long ones. */
+/* The next micro-batch of that kind. Micro-batches after the last of the batch are counted and left out. A
+ * schedule without all actions of one micro-batch is a schedule, so short batches follow the order of long
+ * ones. */
 static void put_next(pipe_writer_t *w, pipe_op_t op, int chunk)
 {
     int micro_batch = w->done[op][chunk]++;
@@ -40,7 +41,7 @@ int pipe_held_gpipe(const pipe_shape_t *s, int rank)
 }
 
 /* 1F1B with flushes (Narayanan et al. 2021a, PipeDream-2BW, section 3.2; 2021b, section 2.2.1): as many forward passes ahead
- * as there are stages behind this one, then one forward, one backward, then what is left backward. */
+ * as there are stages after this one, then one forward, one backward, then what is left backward. */
 void pipe_order_1f1b(pipe_writer_t *w, int rank)
 {
     int m = w->shape->micro_batches, ahead = base_min_int(m, w->shape->ranks - rank - 1);
@@ -76,7 +77,7 @@ static void interleaved_forward(pipe_writer_t *w, int k)
 }
 
 /* Interleaved 1F1B (Narayanan et al. 2021b, section 2.2.2). The first backward pass of rank r can start when micro-batch 0 went
- * through all v chunks of all ranks: (v - 1)p passes, and as in 1F1B two for each rank behind this one. */
+ * through all v chunks of all ranks: (v - 1)p passes, and as in 1F1B two for each rank after this one. */
 void pipe_order_interleaved(pipe_writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;
@@ -99,9 +100,9 @@ int pipe_held_interleaved(const pipe_shape_t *s, int rank)
     return base_min_int(s->micro_batches * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
 }
 
-/* ZB-H1 (Qi et al. 2023, section 2.1): 1F1B whose backward passes leave the weight gradients for later. Rank r is r weight
- * gradients behind: that lets gradients of inputs run ahead towards the first rank, where the bubble would be, and
- * no rank holds more than p activations, as the first rank of 1F1B does.
+/* ZB-H1 (Qi et al. 2023, section 2.1): 1F1B whose backward passes postpone the weight gradients. Rank r
+ * postpones r of them. So gradients of inputs run ahead towards the first rank, where the bubble would be. No
+ * rank holds more than p activations, as the first rank of 1F1B does.
  *
  *   p = 3   r = 0   F0 F1 F2    B0 W0 F3 B1 W1 ...
  *           r = 1      F0 F1 B0 F2 B1 W0 F3 ...
@@ -140,10 +141,11 @@ static void put_all_three(pipe_writer_t *w, int chunk)
     put_next(w, PIPE_BACKWARD_WEIGHT, chunk);
 }
 
-/* ZB-V (Qi et al. 2023, section 6; 2024, section 3): rank r holds stages r and 2p - 1 - r, so that the last rank hands over to itself
- * and the first sees the loss: no rank waits long for its first gradient. Three phases lead in, one repeats (six
- * actions per micro-batch, none of them waits if all last equally long), and two lead out, in which the weight gradients that
- * were left behind fill the gaps. The form with all counts is for batches of 2p micro-batches and more; shorter ones leave out. */
+/* ZB-V (Qi et al. 2023, section 6; 2024, section 3): rank r holds stages r and 2p - 1 - r. So the last rank
+ * hands over to itself, the first rank sees the loss, and no rank waits long for its first gradient. Three
+ * phases lead in. One phase repeats: six actions per micro-batch, none of which waits if all last equally
+ * long. Two phases lead out, in which the postponed weight gradients fill the gaps. The form with all counts
+ * is for batches of 2p micro-batches and more; shorter batches leave actions out. */
 void pipe_order_zb_v(pipe_writer_t *w, int rank)
 {
     int p = w->shape->ranks, m = w->shape->micro_batches, long_enough = m > 2 * p ? m : 2 * p;

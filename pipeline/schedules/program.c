@@ -10,7 +10,7 @@
 typedef struct {
     pipe_slot_kind_t kind; /* ACT or GRAD */
     size_t need;           /* step at which its slot must be there: its RECV, or the step that writes it */
-    size_t last;           /* behind this step the slot is free */
+    size_t last;           /* after this step the slot is free */
     size_t user;           /* the step that reads it */
     int received;
     int slot;

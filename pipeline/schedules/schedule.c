@@ -235,7 +235,7 @@ static size_t receive_up_to(joiner_t *j, int rank, int from, const pipe_action_t
     return received;
 }
 
-/* The list of one rank: each computing action behind the receives that it needs, and in front of what it sends. */
+/* The list of one rank: each computing action after the receives that it needs, and before what it sends. */
 static size_t join_rank(joiner_t *j, int rank)
 {
     const pipe_shape_t *shape = j->shape;

@@ -1,15 +1,16 @@
 /* pipeline/schedules/schedule.h: a pipeline schedule is data.
  *
- * The layers of a model are cut into stages, in order; a rank of the pipeline holds `chunks` of them (its chunks, or virtual
- * stages). A batch is cut into micro-batches. A generator is a pure function of (kind, ranks, chunks, micro-batches): it says for
- * each rank what it does, in which order. Nothing here computes or sends: the checker (pipeline/schedules/check.h) proves schedules,
- * the simulator (pipeline/schedules/simulate.h) runs them in virtual time, the executor (pipeline/run/executor.h) runs them for real. A new
- * schedule is one new generator and one row of pipeline/schedules/kinds.def.
+ * The layers of a model are cut into stages, in order. A rank of the pipeline holds `chunks` stages (its
+ * chunks, or virtual stages). A batch is cut into micro-batches. A generator is a pure function of (kind,
+ * ranks, chunks, micro-batches): it lists for each rank the actions in their order. Nothing here computes or
+ * sends. The checker (pipeline/schedules/check.h) proves schedules. The simulator
+ * (pipeline/schedules/simulate.h) runs schedules in virtual time. The executor (pipeline/run/executor.h) runs
+ * schedules for real. A new schedule is one new generator and one row of pipeline/schedules/kinds.def.
  *
  * Meaning of a list of actions
  *  - A rank does its actions one after the other.
- *  - SEND_x hands a message over and goes on: it takes no time and never waits. It stands right behind the action
- *    that made its contents.
+ *  - SEND_x hands a message over and goes on: it takes no time and never waits. It stands directly after the
+ *    action that made its contents.
  *  - RECV_x is the point at which the rank must have the message: it waits for it. Receives are posted earlier
  *    (pipeline/schedules/program.h says how early), so that messages come while the rank computes.
  *  - Messages from one rank to another match in order, activations and gradients alike: the k-th SEND to b in a's list is the

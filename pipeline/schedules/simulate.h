@@ -1,7 +1,9 @@
-/* pipeline/schedules/simulate.h: a schedule in virtual time: how long a step lasts, how much of it the ranks are idle, what they hold.
+/* pipeline/schedules/simulate.h: a schedule in virtual time: how long a step lasts, how long the ranks are
+ * idle, what the ranks hold.
  *
- * Ranks follow their programs (pipeline/schedules/program.h) as the executor does, with its slots: a message leaves when it was sent and its
- * receive was posted, and takes `hop`; whoever needs a slot of which the last message was not taken waits. */
+ * Ranks follow their programs (pipeline/schedules/program.h) as the executor does, with the executor's slots.
+ * A message leaves when it was sent and its receive was posted, and takes `hop`. A rank that needs a slot
+ * waits until the slot's last message was taken. */
 #ifndef PIPELINE_SCHEDULES_SIMULATE_H
 #define PIPELINE_SCHEDULES_SIMULATE_H
 

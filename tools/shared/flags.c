@@ -167,7 +167,7 @@ static int read_real(const flag_t *flag, const char *text)
     return 1;
 }
 
-/* The place of a word in "a|b|c"; -1: it is none of them. */
+/* The place of a word in "a|b|c"; -1: it is not one of them. */
 static int place_of(const char *list, const char *text)
 {
     size_t length;
