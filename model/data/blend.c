@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "model/data/data.h"
-#include "base/random.h"
+#include "model/random.h"
 
 __extension__ typedef unsigned __int128 wide_t;
 

@@ -16,7 +16,7 @@
 #define MODEL_DATA_INFILL_H
 
 #include "model/data/data.h"
-#include "base/random.h"
+#include "model/random.h"
 
 /* Ids that no text has. */
 typedef struct {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/data/order.h"
-#include "base/random.h"
+#include "model/random.h"
 
 /* ---- permutation --------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 
 #include "model/kernels/kernels.h"
 #include "model/kernels/instances.h"
-#include "base/random.h"
+#include "model/random.h"
 
 const char *model_isa_name(model_isa_t isa)
 {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/network/names.h"
 #include "model/network/params.h"
-#include "base/random.h"
+#include "model/random.h"
 
 /* What an extent is a multiple of. */
 typedef enum { ONE, C, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;

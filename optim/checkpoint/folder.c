@@ -15,13 +15,13 @@
 
 /* ---- names ---------------------------------------------------------------------------------------------- */
 
-int model_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes)
+int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes)
 {
     int n = snprintf(path, bytes, "%s/step-%012llu", folder, (unsigned long long)step);
     return n > 0 && (size_t)n < bytes;
 }
 
-void model_snapshot_id(char *id, size_t bytes)
+void optim_snapshot_id(char *id, size_t bytes)
 {
     char host[HOST_NAME_MAX + 1] = "";
     (void)gethostname(host, sizeof host - 1);
@@ -37,8 +37,8 @@ int checkpoint_hidden_path(const char *folder, uint64_t step, const char *what, 
 
 int checkpoint_own_hidden_path(const char *folder, uint64_t step, const char *what, char *path)
 {
-    char id[MODEL_SNAPSHOT_ID];
-    model_snapshot_id(id, sizeof id);
+    char id[OPTIM_SNAPSHOT_ID];
+    optim_snapshot_id(id, sizeof id);
     return checkpoint_hidden_path(folder, step, what, id, path);
 }
 
@@ -87,7 +87,7 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-gyre_status_t model_snapshot_list(const char *folder, uint64_t **steps, size_t *count)
+gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *count)
 {
     uint64_t *found = NULL;
     size_t n = 0, room = 0;
@@ -121,7 +121,7 @@ gyre_status_t model_snapshot_list(const char *folder, uint64_t **steps, size_t *
 gyre_status_t checkpoint_move_away(const char *folder, uint64_t step, char *hidden)
 {
     char path[PATH_MAX];
-    if (!model_snapshot_path(folder, step, path, sizeof path) ||
+    if (!optim_snapshot_path(folder, step, path, sizeof path) ||
         !checkpoint_own_hidden_path(folder, step, "old", hidden))
         return checkpoint_path_too_long(folder);
     (void)checkpoint_remove_folder(hidden); /* of an attempt that failed half-way */
@@ -132,7 +132,7 @@ gyre_status_t checkpoint_move_away(const char *folder, uint64_t step, char *hidd
     return GYRE_OK;
 }
 
-gyre_status_t model_snapshot_remove(const char *folder, uint64_t step)
+gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step)
 {
     char hidden[PATH_MAX];
     gyre_status_t status = checkpoint_move_away(folder, step, hidden);

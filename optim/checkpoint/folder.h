@@ -22,6 +22,6 @@ int checkpoint_remove_folder(const char *path);
 gyre_status_t checkpoint_move_away(const char *folder, uint64_t step, char *hidden);
 
 /* snapshot.c: opens what is in the folder `at`, whatever its name. */
-gyre_status_t checkpoint_open_folder(const char *at, uint64_t step, model_snapshot_t **out);
+gyre_status_t checkpoint_open_folder(const char *at, uint64_t step, optim_snapshot_t **out);
 
 #endif

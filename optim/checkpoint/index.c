@@ -69,7 +69,7 @@ static int is_hex(const json_t *value)
     return text && strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16;
 }
 
-gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *path, json_t **out)
+gyre_status_t optim_snapshot_parse(const char *text, size_t length, const char *path, json_t **out)
 {
     json_error_t error;
     json_t *index = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
@@ -97,7 +97,7 @@ gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *
                    checkpoint_index_hash(index))
         what = "is damaged: its checksum does not fit";
     else if (!json_is_integer(step) || json_integer_value(step) < 0 ||
-             json_integer_value(step) >= (json_int_t)MODEL_SNAPSHOT_STEPS ||
+             json_integer_value(step) >= (json_int_t)OPTIM_SNAPSHOT_STEPS ||
              !json_is_object(json_object_get(index, "run")))
         what = "lacks step or run";
     if (what) {
@@ -130,7 +130,7 @@ static gyre_status_t read_index(const char *path, json_t **index)
     }
     fclose(file);
     if (status == GYRE_OK)
-        status = model_snapshot_parse(text, length, path, index);
+        status = optim_snapshot_parse(text, length, path, index);
     free(text);
     return status;
 }

@@ -74,21 +74,21 @@ static int restore(const char *folder, const char *path, const char *name)
     const char *digits = name + sizeof CHECKPOINT_HIDDEN - 1;
     char place[PATH_MAX];
     struct stat info;
-    model_snapshot_t *snapshot = NULL;
+    optim_snapshot_t *snapshot = NULL;
     if (strspn(digits, "0123456789") != 12 || digits[12] != '.')
         return 0;
     uint64_t step = strtoull(digits, NULL, 10);
-    if (!model_snapshot_path(folder, step, place, sizeof place) || lstat(place, &info) == 0)
+    if (!optim_snapshot_path(folder, step, place, sizeof place) || lstat(place, &info) == 0)
         return 0;
     int muted = base_log_mute(1); /* most are half-written: not an error */
     int whole = checkpoint_open_folder(path, step, &snapshot) == GYRE_OK &&
-                model_snapshot_verify(snapshot, 0, 1) == GYRE_OK;
+                optim_snapshot_verify(snapshot, 0, 1) == GYRE_OK;
     base_log_mute(muted);
-    model_snapshot_close(snapshot);
+    optim_snapshot_close(snapshot);
     return whole && rename(path, place) == 0;
 }
 
-void model_snapshot_sweep(const char *folder, const char *id, const char *except)
+void optim_snapshot_sweep(const char *folder, const char *id, const char *except)
 {
     char path[PATH_MAX];
     size_t n = strlen(id);
@@ -105,7 +105,7 @@ void model_snapshot_sweep(const char *folder, const char *id, const char *except
         closedir(all);
 }
 
-gyre_status_t model_snapshot_probe(const char *folder, const char *id)
+gyre_status_t optim_snapshot_probe(const char *folder, const char *id)
 {
     char path[PATH_MAX];
     if (!checkpoint_hidden_path(folder, 0, "probe", id, path))
@@ -115,7 +115,7 @@ gyre_status_t model_snapshot_probe(const char *folder, const char *id)
     return GYRE_OK;
 }
 
-int model_snapshot_sees(const char *folder, const char *id)
+int optim_snapshot_sees(const char *folder, const char *id)
 {
     char path[PATH_MAX];
     struct stat info;
@@ -123,7 +123,7 @@ int model_snapshot_sees(const char *folder, const char *id)
            access(folder, W_OK) == 0;
 }
 
-gyre_status_t model_snapshot_prepare(const char *folder)
+gyre_status_t optim_snapshot_prepare(const char *folder)
 {
     char path[PATH_MAX];
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)

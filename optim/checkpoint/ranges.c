@@ -9,7 +9,7 @@ typedef struct {
 static gyre_status_t visit_range(void *user, const optim_zero_range_t *range)
 {
     const visitor_t *visitor = user;
-    const model_range_t same = {.row = range->global,
+    const optim_range_t same = {.row = range->global,
                                 .first = range->first,
                                 .count = range->count,
                                 .part = {range->weight, range->exp_avg, range->exp_avg_sq}};

@@ -42,9 +42,9 @@ struct optim_saver {
     int alone; /* the others write nothing */
     /* the job, the thread's while busy */
     uint64_t step;
-    model_range_t *range; /* [room], of which count are in use; parts are set when it is handed over */
+    optim_range_t *range; /* [room], of which count are in use; parts are set when it is handed over */
     size_t count, room;
-    float *copy; /* [MODEL_RANGE_PARTS * elements], of which used: ranges back to back, each part by part */
+    float *copy; /* [OPTIM_RANGE_PARTS * elements], of which used: ranges back to back, each part by part */
     size_t used; /* elements */
     gyre_status_t added; /* of the first range that could not be had or added */
     char why[512];       /* its text */
@@ -75,11 +75,11 @@ static void forget_old(optim_saver_t *saver)
         memmove(saver->good, saver->good + 1, saver->keep * sizeof *saver->good);
         saver->goods = saver->keep;
     }
-    if (model_snapshot_list(saver->folder, &steps, &count) != GYRE_OK)
+    if (optim_snapshot_list(saver->folder, &steps, &count) != GYRE_OK)
         return;
     for (size_t i = 0; i < count; i++)
         if (steps[i] < saver->newest && !is_good(saver, steps[i]))
-            (void)model_snapshot_remove(saver->folder, steps[i]);
+            (void)optim_snapshot_remove(saver->folder, steps[i]);
     free(steps);
 }
 
@@ -169,7 +169,7 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
         log_warning("the log could not be synced before the checkpoint of step %llu: %s",
                     (unsigned long long)saver->step, strerror(errno));
     if (status == GYRE_OK)
-        status = model_snapshot_publish(saver->folder, saver->step, made, saver->whole, files, saver->run);
+        status = optim_snapshot_publish(saver->folder, saver->step, made, saver->whole, files, saver->run);
     json_decref(files);
     return status;
 }
@@ -177,11 +177,11 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
 static gyre_status_t write_out(optim_saver_t *saver)
 {
     char made[PATH_MAX];
-    gyre_status_t status = model_snapshot_begin(saver->folder, saver->step, saver->id, saver->attempt, made);
+    gyre_status_t status = optim_snapshot_begin(saver->folder, saver->step, saver->id, saver->attempt, made);
     if (status != GYRE_OK)
         return status;
     if (saver->rank == 0) /* what a rank wrote that was late for an attempt which had failed by then */
-        model_snapshot_sweep(saver->folder, saver->id, made);
+        optim_snapshot_sweep(saver->folder, saver->id, made);
     if (saver->added != GYRE_OK) {
         (void)gyre_fail_quiet(saver->added, "%s", saver->why); /* that of this thread is what others read */
         model_shard_fail(made, saver->rank);
@@ -192,7 +192,7 @@ static gyre_status_t write_out(optim_saver_t *saver)
         if (status == GYRE_OK)
             status = finish(saver, made);
         if (status != GYRE_OK)
-            model_snapshot_abandon(made); /* on a full disk its room is needed */
+            optim_snapshot_abandon(made); /* on a full disk its room is needed */
     }
     return status;
 }
@@ -272,10 +272,10 @@ static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
-    gyre_status_t status = model_snapshot_list(saver->folder, &steps, &count);
+    gyre_status_t status = optim_snapshot_list(saver->folder, &steps, &count);
     int muted = base_log_mute(1); /* the resume has logged what is damaged */
     for (size_t i = count; status == GYRE_OK && i-- > 0;) {
-        if (steps[i] > resumed || model_snapshot_check(saver->folder, steps[i]) != GYRE_OK)
+        if (steps[i] > resumed || optim_snapshot_check(saver->folder, steps[i]) != GYRE_OK)
             continue;
         if (saver->goods == saver->keep) {
             memmove(saver->good, saver->good + 1, (saver->keep - 1) * sizeof *saver->good);
@@ -322,7 +322,7 @@ static void release(optim_saver_t *saver)
 /* Memory for what it keeps. */
 static int fill_in(optim_saver_t *saver, const optim_saver_config_t *config, size_t elements)
 {
-    size_t bytes = MODEL_RANGE_PARTS * elements * sizeof(float);
+    size_t bytes = OPTIM_RANGE_PARTS * elements * sizeof(float);
     saver->rank = config->rank;
     saver->ranks = config->ranks;
     saver->keep = config->keep;
@@ -383,7 +383,7 @@ static int make_room(optim_saver_t *saver, size_t count)
 {
     if (saver->count == saver->room) {
         size_t room = 2 * saver->room + 64;
-        model_range_t *grown = realloc(saver->range, room * sizeof *grown);
+        optim_range_t *grown = realloc(saver->range, room * sizeof *grown);
         if (!grown)
             return 0;
         saver->range = grown;
@@ -391,7 +391,7 @@ static int make_room(optim_saver_t *saver, size_t count)
     }
     if (count > saver->elements - saver->used) {
         size_t elements = base_max_size(saver->used + count, saver->elements + saver->elements / 2);
-        float *grown = realloc(saver->copy, MODEL_RANGE_PARTS * elements * sizeof *grown);
+        float *grown = realloc(saver->copy, OPTIM_RANGE_PARTS * elements * sizeof *grown);
         if (!grown)
             return 0;
         saver->copy = grown;
@@ -408,18 +408,18 @@ void optim_saver_fail(optim_saver_t *saver, gyre_status_t why)
     snprintf(saver->why, sizeof saver->why, "%s", gyre_last_error());
 }
 
-gyre_status_t optim_saver_add(optim_saver_t *saver, const model_range_t *range)
+gyre_status_t optim_saver_add(optim_saver_t *saver, const optim_range_t *range)
 {
     if (!make_room(saver, range->count)) {
         optim_saver_fail(saver, gyre_fail(GYRE_ERR_NO_MEMORY,
                                           "no memory for %zu more elements of a checkpoint", range->count));
         return GYRE_ERR_NO_MEMORY;
     }
-    float *to = saver->copy + MODEL_RANGE_PARTS * saver->used;
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    float *to = saver->copy + OPTIM_RANGE_PARTS * saver->used;
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         memcpy(to + p * range->count, range->part[p], range->count * sizeof *to);
     saver->range[saver->count++] =
-        (model_range_t){.row = range->row, .first = range->first, .count = range->count};
+        (optim_range_t){.row = range->row, .first = range->first, .count = range->count};
     saver->used += range->count;
     return GYRE_OK;
 }
@@ -429,7 +429,7 @@ static void set_parts(optim_saver_t *saver)
 {
     float *at = saver->copy;
     for (size_t i = 0; i < saver->count; i++)
-        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++, at += saver->range[i].count)
+        for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++, at += saver->range[i].count)
             saver->range[i].part[p] = at;
 }
 

@@ -15,8 +15,8 @@
 typedef struct optim_saver optim_saver_t;
 
 typedef struct {
-    const char *folder; /* model_snapshot_prepare has made it; copied */
-    const char *id;     /* model_snapshot_id of rank 0's process, on all ranks; copied */
+    const char *folder; /* optim_snapshot_prepare has made it; copied */
+    const char *id;     /* optim_snapshot_id of rank 0's process, on all ranks; copied */
     size_t keep;        /* good checkpoints that stay, >= 1 */
     uint64_t
         resumed; /* the step that the run begins at: what is newer in the folder is known to be no good */
@@ -33,7 +33,7 @@ gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_
 /* 1: the checkpoint before is written, which is waited for at most `patience` seconds. */
 int optim_saver_ready(optim_saver_t *saver, double patience);
 /* Copies one of the ranges that this rank writes, all parts; the saver is ready. NO_MEMORY: the checkpoint will fail. */
-gyre_status_t optim_saver_add(optim_saver_t *saver, const model_range_t *range);
+gyre_status_t optim_saver_add(optim_saver_t *saver, const optim_range_t *range);
 /* A range could not be had, for the reason that gyre_last_error has: the checkpoint will fail, and rank 0 gets the reason instead of
  * waiting for this rank's shard. The saver is ready; optim_saver_save follows as ever. The first reason counts. */
 void optim_saver_fail(optim_saver_t *saver, gyre_status_t why);

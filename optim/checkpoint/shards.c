@@ -35,14 +35,14 @@ typedef struct {
     uint64_t at; /* byte in the file of the first of its three vectors */
 } stored_t;
 
-struct model_shards {
+struct optim_shards {
     size_t rows, files, ranges;
     row_t *row;
     file_t *file;
     stored_t *range; /* by row and first, once they are checked */
 };
 
-void model_shards_destroy(model_shards_t *shards)
+void optim_shards_destroy(optim_shards_t *shards)
 {
     if (!shards)
         return;
@@ -56,12 +56,12 @@ void model_shards_destroy(model_shards_t *shards)
     free(shards);
 }
 
-size_t model_shards_files(const model_shards_t *shards)
+size_t optim_shards_files(const optim_shards_t *shards)
 {
     return shards->files;
 }
 
-uint64_t model_shards_bytes(const model_shards_t *shards)
+uint64_t optim_shards_bytes(const optim_shards_t *shards)
 {
     uint64_t bytes = 0;
     for (size_t f = 0; f < shards->files; f++)
@@ -112,7 +112,7 @@ static int parse_row(const json_t *json, row_t *row)
 }
 
 /* Adds the file's ranges to shards->range, which has room. NULL, or what is wrong. */
-static const char *parse_file(const json_t *json, model_shards_t *shards, file_t *file)
+static const char *parse_file(const json_t *json, optim_shards_t *shards, file_t *file)
 {
     const json_t *ranges = json_object_get(json, "ranges");
     const char *name = json_string_value(json_object_get(json, "name"));
@@ -134,7 +134,7 @@ static const char *parse_file(const json_t *json, model_shards_t *shards, file_t
             return "has a range that is in none of its rows";
         s->file = (size_t)(file - shards->file);
         s->at = at;
-        at += (uint64_t)MODEL_RANGE_PARTS * sizeof(float) * s->count;
+        at += (uint64_t)OPTIM_RANGE_PARTS * sizeof(float) * s->count;
         if (at > bytes)
             return "has a file that is too short for its ranges";
         shards->ranges++;
@@ -153,7 +153,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Every element of every row is there once. */
-static gyre_status_t check_cover(const model_shards_t *shards, const char *path)
+static gyre_status_t check_cover(const optim_shards_t *shards, const char *path)
 {
     size_t i = 0;
     for (size_t r = 0; r < shards->rows; r++) {
@@ -178,7 +178,7 @@ static gyre_status_t check_cover(const model_shards_t *shards, const char *path)
 }
 
 static gyre_status_t parse_members(const json_t *rows, const json_t *files, const char *path,
-                                   model_shards_t *shards)
+                                   optim_shards_t *shards)
 {
     for (; shards->rows < json_array_size(rows); shards->rows++)
         if (!parse_row(json_array_get(rows, shards->rows), &shards->row[shards->rows]))
@@ -196,7 +196,7 @@ static gyre_status_t parse_members(const json_t *rows, const json_t *files, cons
     return check_cover(shards, path);
 }
 
-gyre_status_t model_shards_parse(const json_t *index, const char *path, model_shards_t **out)
+gyre_status_t optim_shards_parse(const json_t *index, const char *path, optim_shards_t **out)
 {
     const json_t *rows = json_object_get(index, "rows"), *files = json_object_get(index, "files");
     if (!json_array_size(rows) || !json_array_size(files))
@@ -204,14 +204,14 @@ gyre_status_t model_shards_parse(const json_t *index, const char *path, model_sh
     size_t ranges = 0;
     for (size_t f = 0; f < json_array_size(files); f++)
         ranges += json_array_size(json_object_get(json_array_get(files, f), "ranges"));
-    model_shards_t *shards = calloc(1, sizeof *shards);
+    optim_shards_t *shards = calloc(1, sizeof *shards);
     int there = shards && (shards->row = calloc(json_array_size(rows), sizeof *shards->row)) &&
                 (shards->file = calloc(json_array_size(files), sizeof *shards->file)) &&
                 (shards->range = calloc(ranges + 1, sizeof *shards->range));
     gyre_status_t status = there ? parse_members(rows, files, path, shards)
                                  : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
     if (status != GYRE_OK) {
-        model_shards_destroy(shards);
+        optim_shards_destroy(shards);
         return status;
     }
     *out = shards;
@@ -238,7 +238,7 @@ static int same_row(const row_t *a, const row_t *b)
     return same;
 }
 
-gyre_status_t model_shards_fit(const model_shards_t *shards, const model_params_t *whole, const char *path)
+gyre_status_t optim_shards_fit(const optim_shards_t *shards, const model_params_t *whole, const char *path)
 {
     size_t n = 0;
     for (size_t r = 0; r < whole->rows; r++) {
@@ -272,7 +272,7 @@ static int file_path(const char *folder, const file_t *file, char *path)
     return n > 0 && n < PATH_MAX;
 }
 
-gyre_status_t model_shards_sizes(const model_shards_t *shards, const char *folder)
+gyre_status_t optim_shards_sizes(const optim_shards_t *shards, const char *folder)
 {
     char path[PATH_MAX];
     struct stat info;
@@ -290,7 +290,7 @@ gyre_status_t model_shards_sizes(const model_shards_t *shards, const char *folde
     return GYRE_OK;
 }
 
-gyre_status_t model_shards_verify(const model_shards_t *shards, const char *folder, size_t index, size_t of)
+gyre_status_t optim_shards_verify(const optim_shards_t *shards, const char *folder, size_t index, size_t of)
 {
     char path[PATH_MAX];
     for (size_t f = index; f < shards->files; f += of) {
@@ -314,7 +314,7 @@ gyre_status_t model_shards_verify(const model_shards_t *shards, const char *fold
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
 /* The first stored range that ends after element `first` of `row`. */
-static size_t find_range(const model_shards_t *shards, size_t row, size_t first)
+static size_t find_range(const optim_shards_t *shards, size_t row, size_t first)
 {
     size_t low = 0, high = shards->ranges;
     while (low < high) {
@@ -341,14 +341,14 @@ static int by_file(const void *a, const void *b)
 }
 
 /* All pieces; *out is malloc'd. */
-static gyre_status_t find_pieces(const model_shards_t *shards, const size_t *number,
-                                 const model_params_t *whole, const model_range_t *range, size_t ranges,
+static gyre_status_t find_pieces(const optim_shards_t *shards, const size_t *number,
+                                 const model_params_t *whole, const optim_range_t *range, size_t ranges,
                                  piece_t **out, size_t *count)
 {
     size_t n = 0, room = 0;
     piece_t *piece = NULL;
     for (size_t w = 0; w < ranges; w++) {
-        size_t row = number[model_range_row(whole, range[w].row)], end = range[w].first + range[w].count;
+        size_t row = number[optim_range_row(whole, range[w].row)], end = range[w].first + range[w].count;
         for (size_t i = find_range(shards, row, range[w].first);
              i < shards->ranges && shards->range[i].row == row && shards->range[i].first < end; i++) {
             const stored_t *s = &shards->range[i];
@@ -377,7 +377,7 @@ static gyre_status_t find_pieces(const model_shards_t *shards, const size_t *num
 
 /* Pieces of one file. */
 static gyre_status_t read_file(const char *folder, const file_t *file, const piece_t *piece, size_t pieces,
-                               const model_range_t *range)
+                               const optim_range_t *range)
 {
     char path[PATH_MAX];
     if (!file_path(folder, file, path))
@@ -388,7 +388,7 @@ static gyre_status_t read_file(const char *folder, const file_t *file, const pie
                                path);
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; i < pieces; i++)
-        for (size_t p = 0; status == GYRE_OK && p < MODEL_RANGE_PARTS; p++)
+        for (size_t p = 0; status == GYRE_OK && p < OPTIM_RANGE_PARTS; p++)
             if (range[piece[i].wanted].part[p])
                 status = base_file_read(fd, path, range[piece[i].wanted].part[p] + piece[i].from,
                                         piece[i].count * sizeof(float), piece[i].at + p * piece[i].stride);
@@ -396,15 +396,15 @@ static gyre_status_t read_file(const char *folder, const file_t *file, const pie
     return status;
 }
 
-gyre_status_t model_shards_read(const model_shards_t *shards, const char *folder, const model_params_t *whole,
-                                const model_range_t *range, size_t ranges)
+gyre_status_t optim_shards_read(const optim_shards_t *shards, const char *folder, const model_params_t *whole,
+                                const optim_range_t *range, size_t ranges)
 {
     size_t pieces = 0;
-    size_t *number = model_range_numbers(whole);
+    size_t *number = optim_range_numbers(whole);
     piece_t *piece = NULL;
     gyre_status_t status = number ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a checkpoint");
     for (size_t w = 0; status == GYRE_OK && w < ranges; w++) {
-        size_t row = range[w].row < whole->rows ? model_range_row(whole, range[w].row) : MODEL_NONE;
+        size_t row = range[w].row < whole->rows ? optim_range_row(whole, range[w].row) : MODEL_NONE;
         if (row == MODEL_NONE || number[row] >= shards->rows ||
             range[w].first + range[w].count > shards->row[number[row]].count)
             status = gyre_fail(GYRE_ERR_INVALID, "elements %zu to %zu of row %zu are in no checkpoint",

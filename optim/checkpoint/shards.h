@@ -16,20 +16,20 @@
 
 #include "model/network/params.h"
 
-enum { MODEL_WEIGHT, MODEL_EXP_AVG, MODEL_EXP_AVG_SQ, MODEL_RANGE_PARTS };
+enum { MODEL_WEIGHT, MODEL_EXP_AVG, MODEL_EXP_AVG_SQ, OPTIM_RANGE_PARTS };
 
 /* Elements [first, first + count) of a canonical row and where they are in memory. */
 typedef struct {
     size_t row; /* of the whole table */
     size_t first, count;
-    float *part[MODEL_RANGE_PARTS]; /* [count] each; NULL when reading: not wanted */
-} model_range_t;
+    float *part[OPTIM_RANGE_PARTS]; /* [count] each; NULL when reading: not wanted */
+} optim_range_t;
 
 /* The row under which `row` is stored: the token embedding for a tied head, whose weights it shares. */
-size_t model_range_row(const model_params_t *whole, size_t row);
+size_t optim_range_row(const model_params_t *whole, size_t row);
 /* Rows of the whole table as they are counted in files: [rows], MODEL_NONE for one that is not stored; malloc'd. NULL: no
  * memory. */
-size_t *model_range_numbers(const model_params_t *whole);
+size_t *optim_range_numbers(const model_params_t *whole);
 
 /* ---- writing: each rank its own file ---------------------------------------------------------------------- */
 
@@ -37,7 +37,7 @@ size_t *model_range_numbers(const model_params_t *whole);
  * so a rank that sees the entry can rely on the shard. Ranges of a tied head are an error (INVALID). IO, NO_MEMORY: logged, and
  * model_shard_fail is called. */
 gyre_status_t model_shard_write(const char *folder, size_t writer, const model_params_t *whole,
-                                const model_range_t *range, size_t ranges);
+                                const optim_range_t *range, size_t ranges);
 /* Leaves shard-N.failed with this thread's last error, so that nobody waits for the shard. */
 void model_shard_fail(const char *folder, size_t writer);
 /* The entry of shard `writer`, a new reference. IN_PROGRESS: it is not there yet. IO: its writer has failed. FORMAT. */
@@ -46,29 +46,29 @@ gyre_status_t model_shard_entry(const char *folder, size_t writer, json_t **entr
 void model_shard_forget(const char *folder, size_t writer);
 
 /* The index's "rows" of this table. NULL: no memory. */
-json_t *model_shards_rows(const model_params_t *whole);
+json_t *optim_shards_rows(const model_params_t *whole);
 
 /* ---- reading ------------------------------------------------------------------------------------------------ */
 
-typedef struct model_shards model_shards_t;
+typedef struct optim_shards optim_shards_t;
 
 /* Takes "rows" and "files" of an index. `path` is for messages. FORMAT: a member lacks or is invalid, a range is outside
  * of its row, elements are in no file or in two (both are named). NO_MEMORY. */
-gyre_status_t model_shards_parse(const json_t *index, const char *path, model_shards_t **out);
-void model_shards_destroy(model_shards_t *shards);
+gyre_status_t optim_shards_parse(const json_t *index, const char *path, optim_shards_t **out);
+void optim_shards_destroy(optim_shards_t *shards);
 
-size_t model_shards_files(const model_shards_t *shards);
+size_t optim_shards_files(const optim_shards_t *shards);
 /* Bytes of all files. */
-uint64_t model_shards_bytes(const model_shards_t *shards);
+uint64_t optim_shards_bytes(const optim_shards_t *shards);
 
 /* The rows are those of this model, in names, shapes and leaves. INVALID names the first that is not. */
-gyre_status_t model_shards_fit(const model_shards_t *shards, const model_params_t *whole, const char *path);
+gyre_status_t optim_shards_fit(const optim_shards_t *shards, const model_params_t *whole, const char *path);
 /* Every file is there in its size: a quick look. NOT_FOUND, FORMAT, IO. */
-gyre_status_t model_shards_sizes(const model_shards_t *shards, const char *folder);
+gyre_status_t optim_shards_sizes(const optim_shards_t *shards, const char *folder);
 /* Files index, index + of, ... have their checksums. Together `of` readers check each file once. FORMAT, IO. */
-gyre_status_t model_shards_verify(const model_shards_t *shards, const char *folder, size_t index, size_t of);
+gyre_status_t optim_shards_verify(const optim_shards_t *shards, const char *folder, size_t index, size_t of);
 /* Fills the ranges from whichever files hold them; the shards must fit `whole`. IO, FORMAT. */
-gyre_status_t model_shards_read(const model_shards_t *shards, const char *folder, const model_params_t *whole,
-                                const model_range_t *range, size_t ranges);
+gyre_status_t optim_shards_read(const optim_shards_t *shards, const char *folder, const model_params_t *whole,
+                                const optim_range_t *range, size_t ranges);
 
 #endif

@@ -16,17 +16,17 @@
 
 #define ENTRY_LIMIT (64 << 20) /* bytes of a shard-N.done */
 
-static const char *const part_name[MODEL_RANGE_PARTS] = {"weight", "exp_avg", "exp_avg_sq"};
+static const char *const part_name[OPTIM_RANGE_PARTS] = {"weight", "exp_avg", "exp_avg_sq"};
 
 /* ---- ranges ------------------------------------------------------------------------------------------------ */
 
-size_t model_range_row(const model_params_t *whole, size_t row)
+size_t optim_range_row(const model_params_t *whole, size_t row)
 {
     size_t alias = whole->row[row].alias;
     return alias != MODEL_NONE ? alias : row;
 }
 
-size_t *model_range_numbers(const model_params_t *whole)
+size_t *optim_range_numbers(const model_params_t *whole)
 {
     size_t *number = calloc(whole->rows + 1, sizeof *number), n = 0;
     for (size_t r = 0; number && r < whole->rows; r++)
@@ -42,12 +42,12 @@ static int shard_path(const char *folder, size_t writer, const char *ending, cha
 
 /* ---- writing ------------------------------------------------------------------------------------------------ */
 
-static void list_vectors(model_safetensors_t *file, const model_params_t *whole, const model_range_t *range,
+static void list_vectors(model_safetensors_t *file, const model_params_t *whole, const optim_range_t *range,
                          size_t ranges)
 {
     model_safetensors_metadata(file, json_pack("{s:s}", "format", "gyre-shard"));
     for (size_t i = 0; i < ranges; i++)
-        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++) {
+        for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++) {
             char name[160];
             snprintf(name, sizeof name, "%s[%zu:%zu].%s", whole->row[range[i].row].name, range[i].first,
                      range[i].first + range[i].count, part_name[p]);
@@ -56,7 +56,7 @@ static void list_vectors(model_safetensors_t *file, const model_params_t *whole,
 }
 
 /* Summed up from memory, so a disk that keeps something else is found out. */
-static gyre_status_t write_file(const char *path, const model_params_t *whole, const model_range_t *range,
+static gyre_status_t write_file(const char *path, const model_params_t *whole, const optim_range_t *range,
                                 size_t ranges, model_file_sum_t *sum, size_t *data)
 {
     base_hash_t *hash = base_hash_begin();
@@ -66,7 +66,7 @@ static gyre_status_t write_file(const char *path, const model_params_t *whole, c
                                 : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
     *data = file.data;
     for (size_t i = 0; i < ranges; i++)
-        for (size_t p = 0; status == GYRE_OK && p < MODEL_RANGE_PARTS; p++)
+        for (size_t p = 0; status == GYRE_OK && p < OPTIM_RANGE_PARTS; p++)
             status = model_safetensors_put(&file, range[i].part[p], range[i].count * sizeof(float));
     sum->bytes = file.bytes;
     if (status == GYRE_OK)
@@ -78,7 +78,7 @@ static gyre_status_t write_file(const char *path, const model_params_t *whole, c
 }
 
 static json_t *make_entry(const char *path, const model_file_sum_t *sum, size_t data, const size_t *number,
-                          const model_range_t *range, size_t ranges)
+                          const optim_range_t *range, size_t ranges)
 {
     json_t *list = json_array();
     int bad = !list;
@@ -96,12 +96,12 @@ static json_t *make_entry(const char *path, const model_file_sum_t *sum, size_t 
 }
 
 static gyre_status_t write_shard(const char *folder, size_t writer, const model_params_t *whole,
-                                 const model_range_t *range, size_t ranges)
+                                 const optim_range_t *range, size_t ranges)
 {
     char path[PATH_MAX];
     model_file_sum_t sum;
     size_t data = 0;
-    size_t *number = model_range_numbers(whole);
+    size_t *number = optim_range_numbers(whole);
     gyre_status_t status = number ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a checkpoint");
     for (size_t i = 0; status == GYRE_OK && i < ranges; i++)
         if (range[i].row >= whole->rows || number[range[i].row] == MODEL_NONE)
@@ -133,7 +133,7 @@ void model_shard_fail(const char *folder, size_t writer)
 }
 
 gyre_status_t model_shard_write(const char *folder, size_t writer, const model_params_t *whole,
-                                const model_range_t *range, size_t ranges)
+                                const optim_range_t *range, size_t ranges)
 {
     gyre_status_t status = write_shard(folder, writer, whole, range, ranges);
     if (status != GYRE_OK)
@@ -168,7 +168,7 @@ void model_shard_forget(const char *folder, size_t writer)
         (void)unlink(path);
 }
 
-json_t *model_shards_rows(const model_params_t *whole)
+json_t *optim_shards_rows(const model_params_t *whole)
 {
     json_t *rows = json_array();
     int bad = !rows;

@@ -18,25 +18,25 @@
 
 /* ---- checking and reading ------------------------------------------------------------------------------- */
 
-struct model_snapshot {
+struct optim_snapshot {
     char at[PATH_MAX];
     json_t *index;
-    model_shards_t *shards;
+    optim_shards_t *shards;
 };
 
-void model_snapshot_close(model_snapshot_t *snapshot)
+void optim_snapshot_close(optim_snapshot_t *snapshot)
 {
     if (!snapshot)
         return;
     json_decref(snapshot->index);
-    model_shards_destroy(snapshot->shards);
+    optim_shards_destroy(snapshot->shards);
     free(snapshot);
 }
 
-gyre_status_t checkpoint_open_folder(const char *at, uint64_t step, model_snapshot_t **out)
+gyre_status_t checkpoint_open_folder(const char *at, uint64_t step, optim_snapshot_t **out)
 {
     char path[PATH_MAX];
-    model_snapshot_t *snapshot = calloc(1, sizeof *snapshot);
+    optim_snapshot_t *snapshot = calloc(1, sizeof *snapshot);
     if (!snapshot)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", at);
     int fits = checkpoint_path_join(path, at, CHECKPOINT_INDEX);
@@ -44,69 +44,69 @@ gyre_status_t checkpoint_open_folder(const char *at, uint64_t step, model_snapsh
     gyre_status_t status =
         fits ? checkpoint_open_index(at, step, &snapshot->index) : checkpoint_path_too_long(at);
     if (status == GYRE_OK)
-        status = model_shards_parse(snapshot->index, path, &snapshot->shards);
+        status = optim_shards_parse(snapshot->index, path, &snapshot->shards);
     if (status == GYRE_OK)
-        status = model_shards_sizes(snapshot->shards, at);
+        status = optim_shards_sizes(snapshot->shards, at);
     if (status != GYRE_OK) {
-        model_snapshot_close(snapshot);
+        optim_snapshot_close(snapshot);
         return status;
     }
     *out = snapshot;
     return GYRE_OK;
 }
 
-gyre_status_t model_snapshot_open(const char *folder, uint64_t step, model_snapshot_t **out)
+gyre_status_t optim_snapshot_open(const char *folder, uint64_t step, optim_snapshot_t **out)
 {
     char at[PATH_MAX];
-    if (!model_snapshot_path(folder, step, at, sizeof at))
+    if (!optim_snapshot_path(folder, step, at, sizeof at))
         return checkpoint_path_too_long(folder);
     return checkpoint_open_folder(at, step, out);
 }
 
-gyre_status_t model_snapshot_check(const char *folder, uint64_t step)
+gyre_status_t optim_snapshot_check(const char *folder, uint64_t step)
 {
-    model_snapshot_t *snapshot = NULL;
-    gyre_status_t status = model_snapshot_open(folder, step, &snapshot);
-    model_snapshot_close(snapshot);
+    optim_snapshot_t *snapshot = NULL;
+    gyre_status_t status = optim_snapshot_open(folder, step, &snapshot);
+    optim_snapshot_close(snapshot);
     return status;
 }
 
-const json_t *model_snapshot_run(const model_snapshot_t *snapshot)
+const json_t *optim_snapshot_run(const optim_snapshot_t *snapshot)
 {
     return json_object_get(snapshot->index, "run");
 }
 
-uint64_t model_snapshot_hash(const model_snapshot_t *snapshot)
+uint64_t optim_snapshot_hash(const optim_snapshot_t *snapshot)
 {
     return strtoull(json_string_value(json_object_get(snapshot->index, "xxh3")), NULL, 16);
 }
 
-gyre_status_t model_snapshot_fit(const model_snapshot_t *snapshot, const model_params_t *whole)
+gyre_status_t optim_snapshot_fit(const optim_snapshot_t *snapshot, const model_params_t *whole)
 {
-    return model_shards_fit(snapshot->shards, whole, snapshot->at);
+    return optim_shards_fit(snapshot->shards, whole, snapshot->at);
 }
 
-gyre_status_t model_snapshot_verify(const model_snapshot_t *snapshot, size_t index, size_t of)
+gyre_status_t optim_snapshot_verify(const optim_snapshot_t *snapshot, size_t index, size_t of)
 {
-    return model_shards_verify(snapshot->shards, snapshot->at, index, of);
+    return optim_shards_verify(snapshot->shards, snapshot->at, index, of);
 }
 
-gyre_status_t model_snapshot_read(const model_snapshot_t *snapshot, const model_params_t *whole,
-                                  const model_range_t *range, size_t ranges)
+gyre_status_t optim_snapshot_read(const optim_snapshot_t *snapshot, const model_params_t *whole,
+                                  const optim_range_t *range, size_t ranges)
 {
-    return model_shards_read(snapshot->shards, snapshot->at, whole, range, ranges);
+    return optim_shards_read(snapshot->shards, snapshot->at, whole, range, ranges);
 }
 
 /* ---- writing -------------------------------------------------------------------------------------------- */
 
-gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
+gyre_status_t optim_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
                                    char *made)
 {
     char what[24];
     snprintf(what, sizeof what, "new%u", attempt);
-    if (step >= MODEL_SNAPSHOT_STEPS)
+    if (step >= OPTIM_SNAPSHOT_STEPS)
         return gyre_fail(GYRE_ERR_INVALID, "step %llu: checkpoints know steps below %llu",
-                         (unsigned long long)step, (unsigned long long)MODEL_SNAPSHOT_STEPS);
+                         (unsigned long long)step, (unsigned long long)OPTIM_SNAPSHOT_STEPS);
     if (!checkpoint_hidden_path(folder, step, what, id, made))
         return checkpoint_path_too_long(folder);
     if (mkdir(made, 0777) != 0 && errno != EEXIST) /* another rank was first */
@@ -114,7 +114,7 @@ gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char
     return GYRE_OK;
 }
 
-void model_snapshot_abandon(const char *made)
+void optim_snapshot_abandon(const char *made)
 {
     (void)checkpoint_remove_folder(made);
 }
@@ -123,8 +123,8 @@ void model_snapshot_abandon(const char *made)
 static gyre_status_t make_index(const char *path, uint64_t step, const model_params_t *whole, json_t *files,
                                 const json_t *run, json_t **out)
 {
-    model_shards_t *shards = NULL;
-    json_t *rows = model_shards_rows(whole);
+    optim_shards_t *shards = NULL;
+    json_t *rows = optim_shards_rows(whole);
     json_t *index = rows ? json_pack("{s:s, s:i, s:I, s:o, s:O, s:O}", "format", CHECKPOINT_FORMAT, "version",
                                      CHECKPOINT_VERSION, "step", (json_int_t)step, "rows", rows, "files",
                                      files, "run", (json_t *)run)
@@ -134,8 +134,8 @@ static gyre_status_t make_index(const char *path, uint64_t step, const model_par
                                ? GYRE_OK
                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", path);
     if (status == GYRE_OK)
-        status = model_shards_parse(index, path, &shards);
-    model_shards_destroy(shards);
+        status = optim_shards_parse(index, path, &shards);
+    optim_shards_destroy(shards);
     if (status != GYRE_OK) {
         json_decref(index);
         return status;
@@ -164,7 +164,7 @@ static gyre_status_t complete(const char *made, uint64_t step, const model_param
 static gyre_status_t publish(const char *folder, uint64_t step, const char *made)
 {
     char path[PATH_MAX], old[PATH_MAX];
-    if (!model_snapshot_path(folder, step, path, sizeof path))
+    if (!optim_snapshot_path(folder, step, path, sizeof path))
         return checkpoint_path_too_long(folder);
     if (rename(made, path) != 0) {
         if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
@@ -186,7 +186,7 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
     return checkpoint_sync_folder(folder);
 }
 
-gyre_status_t model_snapshot_publish(const char *folder, uint64_t step, const char *made,
+gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,
                                      const model_params_t *whole, json_t *files, const json_t *run)
 {
     gyre_status_t status = complete(made, step, whole, files, run);

@@ -19,67 +19,67 @@
 #include "model/network/params.h"
 #include "optim/checkpoint/shards.h"
 
-#define MODEL_SNAPSHOT_STEPS 1000000000000u /* steps are below it */
-#define MODEL_SNAPSHOT_ID    96             /* bytes of the name of a writer, "HOST-PID" */
+#define OPTIM_SNAPSHOT_STEPS 1000000000000u /* steps are below it */
+#define OPTIM_SNAPSHOT_ID    96             /* bytes of the name of a writer, "HOST-PID" */
 
 /* ---- the folder ------------------------------------------------------------------------------------------ */
 
 /* FOLDER/step-N into path [bytes]; 0 if it does not fit. */
-int model_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes);
+int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes);
 /* The steps that have a name in the folder, good or not, newest first; *steps is malloc'd. A folder that is not
  * there holds none. IO, NO_MEMORY. */
-gyre_status_t model_snapshot_list(const char *folder, uint64_t **steps, size_t *count);
+gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *count);
 /* Removes the checkpoint of `step`; if it is interrupted no half of it keeps the name. NOT_FOUND, IO. */
-gyre_status_t model_snapshot_remove(const char *folder, uint64_t step);
+gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step);
 /* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that was
  * killed has left: a process of this host that is no more, or of any where nothing has changed for an hour. What it left
  * whole, but without its name, gets that back. A writer that lives is left alone. IO. */
-gyre_status_t model_snapshot_prepare(const char *folder);
+gyre_status_t optim_snapshot_prepare(const char *folder);
 
 /* ---- writing: every rank begins and writes its shard; the one whose id it is publishes ------------------------------ */
 
-/* The name of this process as a writer, into id [MODEL_SNAPSHOT_ID]. All ranks of a run write under the one of rank 0. */
-void model_snapshot_id(char *id, size_t bytes);
+/* The name of this process as a writer, into id [OPTIM_SNAPSHOT_ID]. All ranks of a run write under the one of rank 0. */
+void optim_snapshot_id(char *id, size_t bytes);
 /* Leaves a mark by which the other ranks find out whether they see the same folder; _sweep removes it. IO. */
-gyre_status_t model_snapshot_probe(const char *folder, const char *id);
+gyre_status_t optim_snapshot_probe(const char *folder, const char *id);
 /* 1: the mark is there, and this process may write next to it. */
-int model_snapshot_sees(const char *folder, const char *id);
+int optim_snapshot_sees(const char *folder, const char *id);
 
 /* The hidden folder for `step` into made [PATH_MAX]; the first rank makes it. `attempt` distinguishes attempts of a run. IO. */
-gyre_status_t model_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
+gyre_status_t optim_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
                                    char *made);
 /* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name, instead of a checkpoint
  * of that step. FORMAT: elements of a row are in no shard, or in two. IO, NO_MEMORY: what was there before is still
  * there, and `made` is to be abandoned. */
-gyre_status_t model_snapshot_publish(const char *folder, uint64_t step, const char *made,
+gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,
                                      const model_params_t *whole, json_t *files, const json_t *run);
-void model_snapshot_abandon(const char *made);
+void optim_snapshot_abandon(const char *made);
 /* Removes what this writer has hidden in the folder, but for `except` (which _begin gave; NULL: all of it). */
-void model_snapshot_sweep(const char *folder, const char *id, const char *except);
+void optim_snapshot_sweep(const char *folder, const char *id, const char *except);
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
 
-typedef struct model_snapshot model_snapshot_t;
+typedef struct optim_snapshot optim_snapshot_t;
 
 /* Opens the checkpoint of `step` with a quick look: the index is whole, every element of every row is in one file, every
  * file has its size. FORMAT, NOT_FOUND, IO name the file and what is wrong. */
-gyre_status_t model_snapshot_open(const char *folder, uint64_t step, model_snapshot_t **out);
-void model_snapshot_close(model_snapshot_t *snapshot);
+gyre_status_t optim_snapshot_open(const char *folder, uint64_t step, optim_snapshot_t **out);
+void optim_snapshot_close(optim_snapshot_t *snapshot);
 /* The quick look alone. */
-gyre_status_t model_snapshot_check(const char *folder, uint64_t step);
+gyre_status_t optim_snapshot_check(const char *folder, uint64_t step);
 
 /* The caller's object, borrowed; the checksum of the index, from which that of all files follows. */
-const json_t *model_snapshot_run(const model_snapshot_t *snapshot);
-uint64_t model_snapshot_hash(const model_snapshot_t *snapshot);
+const json_t *optim_snapshot_run(const optim_snapshot_t *snapshot);
+uint64_t optim_snapshot_hash(const optim_snapshot_t *snapshot);
 
-/* model_shards_fit, _verify and _read of it. */
-gyre_status_t model_snapshot_fit(const model_snapshot_t *snapshot, const model_params_t *whole);
-gyre_status_t model_snapshot_verify(const model_snapshot_t *snapshot, size_t index, size_t of);
-gyre_status_t model_snapshot_read(const model_snapshot_t *snapshot, const model_params_t *whole,
-                                  const model_range_t *range, size_t ranges);
+/* optim_shards_fit, _verify and _read of it. */
+gyre_status_t optim_snapshot_fit(const optim_snapshot_t *snapshot, const model_params_t *whole);
+gyre_status_t optim_snapshot_verify(const optim_snapshot_t *snapshot, size_t index, size_t of);
+gyre_status_t optim_snapshot_read(const optim_snapshot_t *snapshot, const model_params_t *whole,
+                                  const optim_range_t *range, size_t ranges);
 
 /* The text of an index [length]; no NUL needed. `path` is for messages. *index is a new reference to the whole object,
  * whose checksum, step and run have been checked. FORMAT, NO_MEMORY. */
-gyre_status_t model_snapshot_parse(const char *text, size_t length, const char *path, json_t **index);
+gyre_status_t optim_snapshot_parse(const char *text, size_t length, const char *path, json_t **index);
 
 #endif

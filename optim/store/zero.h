@@ -22,7 +22,7 @@
 #include <gyre/gyre.h>
 
 #include "model/gpu/stage/store.h"
-#include "base/spans.h"
+#include "model/spans.h"
 #include "model/network/stage/stage.h"
 #include "optim/adamw.h"
 #include "optim/scaler.h"

@@ -8,7 +8,7 @@
 #include <gyre/gyre.h>
 
 #include "base/clock.h"
-#include "base/spans.h"
+#include "model/spans.h"
 #include "pipeline/config/config.h"
 
 /* A step that was watched, as rank 0 knows it. */

@@ -257,7 +257,7 @@ static void identify(train_run_t *run)
 static gyre_status_t prepare_folder(train_run_t *run)
 {
     identify(run);
-    return run->rank == 0 ? model_snapshot_prepare(run->folder) : GYRE_OK;
+    return run->rank == 0 ? optim_snapshot_prepare(run->folder) : GYRE_OK;
 }
 
 /* Begins a checkpoint with run->saver and waits for it. *mine: what became of it on this rank. */

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "pipeline/train/run.h"
 
 static gyre_status_t parse_ids(const char *text, model_infill_ids_t *ids)

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "model/network/stage/plain_store.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "pipeline/train/sample.h"
 
 static int by_logit_down(const void *a, const void *b)

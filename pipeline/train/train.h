@@ -8,7 +8,7 @@
 
 #include "model/data/data.h"
 #include "base/device/device.h"
-#include "base/spans.h"
+#include "model/spans.h"
 #include "model/network/stage/stage.h"
 #include "optim/store/zero.h"
 #include "pipeline/run/executor.h"

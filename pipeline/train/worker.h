@@ -5,7 +5,7 @@
 
 #include "base/device/device.h"
 #include "model/gpu/stage/store.h"
-#include "base/spans.h"
+#include "model/spans.h"
 #include "model/network/stage/stage.h"
 
 /* A rank's GPU: the stream that its stages and its optimiser (optim/store/zero.h) work on. */

@@ -35,18 +35,18 @@ static void check_cover(const json_t *index)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     float memory[8];
-    model_shards_t *shards = NULL;
+    optim_shards_t *shards = NULL;
     json_t *index = json_loadb((const char *)data, size, 0, NULL);
-    if (model_shards_parse(index, "fuzz", &shards) == GYRE_OK) {
+    if (optim_shards_parse(index, "fuzz", &shards) == GYRE_OK) {
         check_cover(index);
-        (void)model_shards_sizes(shards, "/proc/self/fdinfo");
-        if (model_shards_fit(shards, tiny, "fuzz") == GYRE_OK) {
-            const model_range_t range = {
+        (void)optim_shards_sizes(shards, "/proc/self/fdinfo");
+        if (optim_shards_fit(shards, tiny, "fuzz") == GYRE_OK) {
+            const optim_range_t range = {
                 .row = tiny->rows - 1, .first = 1, .count = 4, .part = {memory, NULL, memory + 4}};
-            FUZZ_CHECK(model_shards_read(shards, "/proc/self/fdinfo", tiny, &range, 1) != GYRE_OK);
+            FUZZ_CHECK(optim_shards_read(shards, "/proc/self/fdinfo", tiny, &range, 1) != GYRE_OK);
         }
     }
-    model_shards_destroy(shards);
+    optim_shards_destroy(shards);
     json_decref(index);
     return 0;
 }

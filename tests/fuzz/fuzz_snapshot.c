@@ -5,12 +5,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     json_t *index = NULL;
-    model_shards_t *shards = NULL;
-    if (model_snapshot_parse((const char *)data, size, "fuzz", &index) == GYRE_OK) {
+    optim_shards_t *shards = NULL;
+    if (optim_snapshot_parse((const char *)data, size, "fuzz", &index) == GYRE_OK) {
         FUZZ_CHECK(json_is_object(index) && json_is_object(json_object_get(index, "run")));
-        (void)model_shards_parse(index, "fuzz", &shards);
+        (void)optim_shards_parse(index, "fuzz", &shards);
     }
-    model_shards_destroy(shards);
+    optim_shards_destroy(shards);
     json_decref(index);
     return 0;
 }

@@ -11,7 +11,7 @@
 
 #include "model/gpu/stage/stage.h"
 #include "model/network/stage/plain_store.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/gpu/gpu.h"
 
 enum { LAYERS = 2, SEQUENCES = 2, LONGEST = 24 };

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "model/network/stage/plain_store.h"
-#include "base/random.h"
+#include "model/random.h"
 
 #define OK(call)                                                   \
     do {                                                           \

@@ -12,7 +12,7 @@
 #include "base/text/json.h"
 #include "model/formats/hf.h"
 #include "model/network/stage/plain_store.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/support/mp.h"
 #include "tests/model/f64/f64.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/settings/settings.h"
 #include "model/network/stage/plain_store.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/support/mp.h"
 
 enum { LAYERS = 4, SEQUENCES = 2, LONGEST = 64 };

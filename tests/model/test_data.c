@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "model/data/data.h"
-#include "base/random.h"
+#include "model/random.h"
 
 static char folder[] = "/tmp/gyre-data-XXXXXX";
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "model/data/order.h"
-#include "base/random.h"
+#include "model/random.h"
 
 static void permutations(void **state)
 {

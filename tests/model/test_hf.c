@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "model/formats/hf.h"
-#include "base/random.h"
+#include "model/random.h"
 
 static char folder[] = "/tmp/gyre-hf-XXXXXX";
 

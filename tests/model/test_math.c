@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "model/kernels/kernels.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/model/f64/f64.h"
 
 #define N 20000

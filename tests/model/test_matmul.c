@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "model/kernels/kernels.h"
-#include "base/random.h"
+#include "model/random.h"
 
 typedef struct {
     size_t M, N, K;

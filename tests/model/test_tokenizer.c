@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/model/vocabulary.h"
 
 /* ---- the reference ------------------------------------------------------------------------------------------------- */

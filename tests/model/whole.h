@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "base/random.h"
+#include "model/random.h"
 #include "model/network/stage/plain_store.h"
 #include "tests/model/f64/f64.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "model/network/params.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "optim/adamw.h"
 #include "optim/batch.h"
 #include "optim/ramp.h"

@@ -20,18 +20,18 @@
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
 static char folder[] = "/tmp/gyre-saver-XXXXXX";
 static model_params_t *params;
-static float *state[MODEL_RANGE_PARTS];
-static char id[MODEL_SNAPSHOT_ID];
+static float *state[OPTIM_RANGE_PARTS];
+static char id[OPTIM_SNAPSHOT_ID];
 #define PATIENT 60.0
 
 static int begin(void **unused)
 {
     (void)unused;
     base_log_set_level(BASE_LOG_NONE);
-    model_snapshot_id(id, sizeof id);
+    optim_snapshot_id(id, sizeof id);
     if (!mkdtemp(folder) || model_params_create(&config, &params) != GYRE_OK)
         return -1;
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         if (!(state[p] = calloc(params->total, sizeof(float))))
             return -1;
     return 0;
@@ -41,7 +41,7 @@ static int end(void **unused)
 {
     (void)unused;
     model_params_destroy(params);
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         free(state[p]);
     return rmdir(folder);
 }
@@ -49,7 +49,7 @@ static int end(void **unused)
 /* The arrays as they are after `step`. */
 static void fill(uint64_t step)
 {
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         for (size_t i = 0; i < params->total; i++)
             state[p][i] = (float)((p + 1) * step + i);
 }
@@ -60,7 +60,7 @@ static void add(optim_saver_t *saver, size_t rank, size_t ranks)
     for (size_t r = 0; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
         size_t first = row->count * rank / ranks, at = row->offset + first;
-        const model_range_t range = {.row = r,
+        const optim_range_t range = {.row = r,
                                      .first = first,
                                      .count = row->count * (rank + 1) / ranks - first,
                                      .part = {state[0] + at, state[1] + at, state[2] + at}};
@@ -93,25 +93,25 @@ static void holds(const uint64_t *expected, size_t count)
 {
     uint64_t *steps = NULL;
     size_t found = 0;
-    assert_int_equal(model_snapshot_list(folder, &steps, &found), GYRE_OK);
+    assert_int_equal(optim_snapshot_list(folder, &steps, &found), GYRE_OK);
     assert_int_equal(found, count);
     for (size_t s = 0; s < count; s++) {
         assert_int_equal(steps[s], expected[s]);
-        model_snapshot_t *snapshot = NULL;
-        float *read[MODEL_RANGE_PARTS];
-        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+        optim_snapshot_t *snapshot = NULL;
+        float *read[OPTIM_RANGE_PARTS];
+        for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
             assert_non_null(read[p] = calloc(params->total, sizeof(float)));
-        assert_int_equal(model_snapshot_open(folder, steps[s], &snapshot), GYRE_OK);
-        assert_int_equal(model_snapshot_verify(snapshot, 0, 1), GYRE_OK);
+        assert_int_equal(optim_snapshot_open(folder, steps[s], &snapshot), GYRE_OK);
+        assert_int_equal(optim_snapshot_verify(snapshot, 0, 1), GYRE_OK);
         for (size_t r = 0; r < params->rows; r++) {
             size_t at = params->row[r].offset;
-            const model_range_t range = {
+            const optim_range_t range = {
                 .row = r, .count = params->row[r].count, .part = {read[0] + at, read[1] + at, read[2] + at}};
-            assert_int_equal(model_snapshot_read(snapshot, params, &range, 1), GYRE_OK);
+            assert_int_equal(optim_snapshot_read(snapshot, params, &range, 1), GYRE_OK);
         }
-        model_snapshot_close(snapshot);
+        optim_snapshot_close(snapshot);
         fill(steps[s]);
-        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++) {
+        for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++) {
             assert_memory_equal(read[p], state[p], params->total * sizeof(float));
             free(read[p]);
         }
@@ -148,7 +148,7 @@ static optim_saver_t *make(size_t keep, uint64_t resumed)
 static void make_bad(uint64_t step)
 {
     char path[PATH_MAX];
-    assert_true(model_snapshot_path(folder, step, path, sizeof path));
+    assert_true(optim_snapshot_path(folder, step, path, sizeof path));
     assert_int_equal(mkdir(path, 0777), 0);
 }
 
@@ -176,11 +176,11 @@ static void keeps(void **unused)
     assert_int_equal(save(saver, 50, PATIENT), GYRE_OK);
     assert_int_equal(save(saver, 60, PATIENT), GYRE_OK);
     assert_int_equal(optim_saver_destroy(saver, PATIENT), 1); /* which waits for what is under way */
-    assert_int_equal(model_snapshot_check(folder, 70), GYRE_ERR_NOT_FOUND);
-    assert_int_equal(model_snapshot_remove(folder, 70), GYRE_OK);
+    assert_int_equal(optim_snapshot_check(folder, 70), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(optim_snapshot_remove(folder, 70), GYRE_OK);
     HOLDS(60, 50);
-    assert_int_equal(model_snapshot_remove(folder, 50), GYRE_OK);
-    assert_int_equal(model_snapshot_remove(folder, 60), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 50), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 60), GYRE_OK);
 }
 
 static void busy(void **unused)
@@ -198,10 +198,10 @@ static void busy(void **unused)
     assert_int_equal(optim_saver_destroy(saver, PATIENT), 1);
     uint64_t *steps = NULL;
     size_t count = 0;
-    assert_int_equal(model_snapshot_list(folder, &steps, &count), GYRE_OK);
+    assert_int_equal(optim_snapshot_list(folder, &steps, &count), GYRE_OK);
     assert_true(count >= 2 && count <= 5 && steps[0] == 31);
     for (size_t i = 0; i < count; i++)
-        assert_int_equal(model_snapshot_remove(folder, steps[i]), GYRE_OK);
+        assert_int_equal(optim_snapshot_remove(folder, steps[i]), GYRE_OK);
     free(steps);
 }
 
@@ -226,8 +226,8 @@ static void fails(void **unused)
     assert_int_equal(optim_saver_save(saver, 4, NULL, -1), GYRE_ERR_NO_MEMORY);
     assert_int_equal(optim_saver_destroy(saver, PATIENT), 1);
     HOLDS(3, 1);
-    assert_int_equal(model_snapshot_remove(folder, 1), GYRE_OK);
-    assert_int_equal(model_snapshot_remove(folder, 3), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 1), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 3), GYRE_OK);
     assert_int_equal(optim_saver_destroy(NULL, 0.0), 1);
 }
 
@@ -306,8 +306,8 @@ static void together(void **unused)
     assert_int_equal(newest, 6);
     assert_int_equal(optim_saver_destroy(saver[0], PATIENT), 1);
     assert_int_equal(hidden_entries(), 0);
-    assert_int_equal(model_snapshot_remove(folder, 5), GYRE_OK);
-    assert_int_equal(model_snapshot_remove(folder, 6), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 5), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 6), GYRE_OK);
 }
 
 /* A rank whose state cannot be read, from its first range or a later one on, says so: rank 0 does not wait for its shard. */
@@ -340,7 +340,7 @@ static void unreadable(void **unused)
         assert_int_equal(optim_saver_destroy(saver[r], PATIENT), 1);
     HOLDS(3);
     assert_int_equal(hidden_entries(), 0);
-    assert_int_equal(model_snapshot_remove(folder, 3), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 3), GYRE_OK);
 }
 
 /* Waiting for a rank that never comes ends at once when it is given up. */

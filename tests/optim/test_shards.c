@@ -48,32 +48,32 @@ static float value(size_t row, size_t i, size_t p)
     return (float)((row * 7919 + i * 3 + p) % 16777213);
 }
 
-static void fill(const model_range_t *range, size_t row)
+static void fill(const optim_range_t *range, size_t row)
 {
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         for (size_t i = 0; range->part[p] && i < range->count; i++)
             range->part[p][i] = value(row, range->first + i, p);
 }
 
-static void check(const model_range_t *range, size_t row)
+static void check(const optim_range_t *range, size_t row)
 {
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         for (size_t i = 0; range->part[p] && i < range->count; i++)
             assert_true(range->part[p][i] == value(row, range->first + i, p));
 }
 
-static model_range_t make_range(size_t row, size_t first, size_t count)
+static optim_range_t make_range(size_t row, size_t first, size_t count)
 {
-    model_range_t range = {.row = row, .first = first, .count = count};
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    optim_range_t range = {.row = row, .first = first, .count = count};
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         assert_non_null(range.part[p] = calloc(count, sizeof(float)));
     return range;
 }
 
-static void free_ranges(model_range_t *range, size_t ranges)
+static void free_ranges(optim_range_t *range, size_t ranges)
 {
     for (size_t i = 0; i < ranges; i++)
-        for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+        for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
             free(range[i].part[p]);
 }
 
@@ -136,7 +136,7 @@ static size_t cut_of(const model_param_t *row, layout_t l, size_t dp)
 
 /* What one rank writes. */
 static size_t owned(const model_params_t *whole, const model_params_t *slice, layout_t l, size_t tp,
-                    size_t dp, model_range_t *range)
+                    size_t dp, optim_range_t *range)
 {
     size_t n = 0;
     for (size_t r = 0; r < slice->rows; r++) {
@@ -155,7 +155,7 @@ static size_t owned(const model_params_t *whole, const model_params_t *slice, la
 static json_t *write_all(const model_params_t *whole, layout_t l)
 {
     json_t *files = json_array();
-    model_range_t range[ROWS];
+    optim_range_t range[ROWS];
     size_t rank = 0;
     for (size_t pp = 0; pp < l.pp; pp++)
         for (size_t dp = 0; dp < l.dp; dp++)
@@ -171,13 +171,13 @@ static json_t *write_all(const model_params_t *whole, layout_t l)
                 assert_int_equal(json_array_append_new(files, entry), 0);
                 free_ranges(range, n);
             }
-    return json_pack("{s:o, s:o}", "rows", model_shards_rows(whole), "files", files);
+    return json_pack("{s:o, s:o}", "rows", optim_shards_rows(whole), "files", files);
 }
 
 /* Weights of the slice, and a shard of master weights and moments, of every rank of the layout. */
-static void read_all(const model_shards_t *shards, const model_params_t *whole, layout_t l)
+static void read_all(const optim_shards_t *shards, const model_params_t *whole, layout_t l)
 {
-    model_range_t range[2 * ROWS];
+    optim_range_t range[2 * ROWS];
     for (size_t pp = 0; pp < l.pp; pp++)
         for (size_t dp = 0; dp < l.dp; dp++)
             for (size_t tp = 0; tp < l.tp; tp++) {
@@ -187,7 +187,7 @@ static void read_all(const model_shards_t *shards, const model_params_t *whole, 
                     const model_param_t *row = &slice->row[r];
                     size_t from = cut_of(row, l, dp), to = cut_of(row, l, dp + 1);
                     range[n] = make_range(row->global, row->first, row->count);
-                    for (size_t p = 1; p < MODEL_RANGE_PARTS; p++) { /* weights alone */
+                    for (size_t p = 1; p < OPTIM_RANGE_PARTS; p++) { /* weights alone */
                         free(range[n].part[p]);
                         range[n].part[p] = NULL;
                     }
@@ -195,9 +195,9 @@ static void read_all(const model_shards_t *shards, const model_params_t *whole, 
                     if (from < to)
                         range[n++] = make_range(row->global, row->first + from, to - from);
                 }
-                assert_int_equal(model_shards_read(shards, folder, whole, range, n), GYRE_OK);
+                assert_int_equal(optim_shards_read(shards, folder, whole, range, n), GYRE_OK);
                 for (size_t i = 0; i < n; i++) /* a tied head has the embedding's */
-                    check(&range[i], model_range_row(whole, range[i].row));
+                    check(&range[i], optim_range_row(whole, range[i].row));
                 free_ranges(range, n);
                 model_params_destroy(slice);
             }
@@ -224,20 +224,20 @@ static void any_layout(void **unused)
     for (int round = 0; round < 60; round++) {
         const model_config_t config = random_config();
         model_params_t *whole = NULL;
-        model_shards_t *shards = NULL;
+        optim_shards_t *shards = NULL;
         assert_int_equal(model_params_create(&config, &whole), GYRE_OK);
         layout_t from = random_layout(config.leaves), to = random_layout(config.leaves);
         json_t *index = write_all(whole, from);
-        assert_int_equal(model_shards_parse(index, "the-index", &shards), GYRE_OK);
-        assert_int_equal(model_shards_fit(shards, whole, "the-index"), GYRE_OK);
-        assert_int_equal(model_shards_sizes(shards, folder), GYRE_OK);
+        assert_int_equal(optim_shards_parse(index, "the-index", &shards), GYRE_OK);
+        assert_int_equal(optim_shards_fit(shards, whole, "the-index"), GYRE_OK);
+        assert_int_equal(optim_shards_sizes(shards, folder), GYRE_OK);
         for (size_t i = 0; i < 3; i++)
-            assert_int_equal(model_shards_verify(shards, folder, i, 3), GYRE_OK);
-        assert_true(model_shards_files(shards) == json_array_size(json_object_get(index, "files")) &&
-                    model_shards_bytes(shards) > 12 * whole->total);
+            assert_int_equal(optim_shards_verify(shards, folder, i, 3), GYRE_OK);
+        assert_true(optim_shards_files(shards) == json_array_size(json_object_get(index, "files")) &&
+                    optim_shards_bytes(shards) > 12 * whole->total);
         read_all(shards, whole, to);
         read_all(shards, whole, from);
-        model_shards_destroy(shards);
+        optim_shards_destroy(shards);
         json_decref(index);
         model_params_destroy(whole);
         sweep();
@@ -258,8 +258,8 @@ static json_t *small_index(model_params_t **whole)
 
 static void refused(const json_t *index, const char *word)
 {
-    model_shards_t *shards = NULL;
-    assert_int_equal(model_shards_parse(index, "the-index", &shards), GYRE_ERR_FORMAT);
+    optim_shards_t *shards = NULL;
+    assert_int_equal(optim_shards_parse(index, "the-index", &shards), GYRE_ERR_FORMAT);
     if (!strstr(gyre_last_error(), word))
         fail_msg("\"%s\" is not in \"%s\"", word, gyre_last_error());
 }
@@ -288,7 +288,7 @@ static void holes(void **unused)
 {
     (void)unused;
     model_params_t *whole = NULL;
-    model_shards_t *shards = NULL;
+    optim_shards_t *shards = NULL;
     json_t *index = small_index(&whole), *files = json_object_get(index, "files");
 
     /* a file is not listed: the first element that it held is in no file */
@@ -308,8 +308,8 @@ static void holes(void **unused)
     with(index, range_of(index, 0, 0), 0, 1000, "in none of its rows");
     with(index, range_of(index, 0, 0), 0, -1000, "in none of its rows");
     with(index, range_of(index, 0, 0), 2, (json_int_t)1 << 60, "in none of its rows");
-    assert_int_equal(model_shards_parse(index, "the-index", &shards), GYRE_OK); /* all is put back */
-    model_shards_destroy(shards);
+    assert_int_equal(optim_shards_parse(index, "the-index", &shards), GYRE_OK); /* all is put back */
+    optim_shards_destroy(shards);
 
     const char *const name[] = {"../a", "/a", ".a", "", "a/b"};
     json_t *was = json_incref(json_object_get(file_of(index, 0), "name"));
@@ -332,9 +332,9 @@ static void foreign(void **unused)
 {
     (void)unused;
     model_params_t *whole = NULL, *other = NULL;
-    model_shards_t *shards = NULL;
+    optim_shards_t *shards = NULL;
     json_t *index = small_index(&whole);
-    assert_int_equal(model_shards_parse(index, "the-index", &shards), GYRE_OK);
+    assert_int_equal(optim_shards_parse(index, "the-index", &shards), GYRE_OK);
     model_config_t config[6] = {small, small, small, small, small, small};
     config[0].leaves = 4;
     config[1].hidden = 32;
@@ -350,18 +350,18 @@ static void foreign(void **unused)
                                  "is of another model"};
     for (size_t i = 0; i < 6; i++) {
         assert_int_equal(model_params_create(&config[i], &other), GYRE_OK);
-        assert_int_equal(model_shards_fit(shards, other, "the-index"), GYRE_ERR_INVALID);
+        assert_int_equal(optim_shards_fit(shards, other, "the-index"), GYRE_ERR_INVALID);
         if (!strstr(gyre_last_error(), word[i]))
             fail_msg("%zu: \"%s\" is not in \"%s\"", i, word[i], gyre_last_error());
         model_params_destroy(other);
     }
     /* beyond a row, beyond the table */
-    model_range_t range = make_range(1, 0, whole->row[1].count + 1);
-    assert_int_equal(model_shards_read(shards, folder, whole, &range, 1), GYRE_ERR_INVALID);
+    optim_range_t range = make_range(1, 0, whole->row[1].count + 1);
+    assert_int_equal(optim_shards_read(shards, folder, whole, &range, 1), GYRE_ERR_INVALID);
     range.row = whole->rows;
-    assert_int_equal(model_shards_read(shards, folder, whole, &range, 1), GYRE_ERR_INVALID);
+    assert_int_equal(optim_shards_read(shards, folder, whole, &range, 1), GYRE_ERR_INVALID);
     free_ranges(&range, 1);
-    model_shards_destroy(shards);
+    optim_shards_destroy(shards);
     json_decref(index);
     model_params_destroy(whole);
     sweep();
@@ -372,11 +372,11 @@ static void damaged(void **unused)
 {
     (void)unused;
     model_params_t *whole = NULL;
-    model_shards_t *shards = NULL;
+    optim_shards_t *shards = NULL;
     json_t *index = small_index(&whole);
     char path[PATH_MAX], other[PATH_MAX];
-    assert_int_equal(model_shards_parse(index, "the-index", &shards), GYRE_OK);
-    size_t files = model_shards_files(shards);
+    assert_int_equal(optim_shards_parse(index, "the-index", &shards), GYRE_OK);
+    size_t files = optim_shards_files(shards);
     for (size_t f = 0; f < files; f++) {
         in_folder(f, "safetensors", path);
         FILE *file = fopen(path, "r+b");
@@ -386,9 +386,9 @@ static void damaged(void **unused)
         assert_int_equal(fseek(file, -5, SEEK_END), 0);
         fputc(c ^ 1, file);
         fclose(file);
-        assert_int_equal(model_shards_sizes(shards, folder), GYRE_OK);
+        assert_int_equal(optim_shards_sizes(shards, folder), GYRE_OK);
         for (size_t i = 0; i < files; i++)
-            assert_int_equal(model_shards_verify(shards, folder, i, files),
+            assert_int_equal(optim_shards_verify(shards, folder, i, files),
                              i == f ? GYRE_ERR_FORMAT : GYRE_OK);
         assert_non_null(file = fopen(path, "r+b"));
         assert_int_equal(fseek(file, -5, SEEK_END), 0);
@@ -396,13 +396,13 @@ static void damaged(void **unused)
         fclose(file);
     }
     for (size_t i = 0; i < files; i++)
-        assert_int_equal(model_shards_verify(shards, folder, i, files), GYRE_OK);
+        assert_int_equal(optim_shards_verify(shards, folder, i, files), GYRE_OK);
     in_folder(0, "safetensors", path); /* another one's bytes */
     in_folder(1, "safetensors", other);
     assert_int_equal(rename(path, other), 0);
-    assert_int_equal(model_shards_sizes(shards, folder), GYRE_ERR_NOT_FOUND);
-    assert_int_equal(model_shards_verify(shards, folder, 1, files), GYRE_ERR_FORMAT);
-    model_shards_destroy(shards);
+    assert_int_equal(optim_shards_sizes(shards, folder), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(optim_shards_verify(shards, folder, 1, files), GYRE_ERR_FORMAT);
+    optim_shards_destroy(shards);
     json_decref(index);
     model_params_destroy(whole);
     sweep();
@@ -432,7 +432,7 @@ static void entries(void **unused)
     /* a tied head is not stored */
     size_t head = model_params_find(whole, MODEL_HEAD, 0);
     assert_true(head != MODEL_NONE);
-    model_range_t range = make_range(head, 0, 4);
+    optim_range_t range = make_range(head, 0, 4);
     assert_int_equal(model_shard_write(folder, 3, whole, &range, 1), GYRE_ERR_INVALID);
     in_folder(3, "failed", path);
     assert_int_equal(unlink(path), 0);

@@ -26,17 +26,17 @@
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
 static char folder[] = "/tmp/gyre-snapshot-XXXXXX";
 static model_params_t *params;
-static float *state[MODEL_RANGE_PARTS], *back[MODEL_RANGE_PARTS]; /* [params->total] each */
-static char id[MODEL_SNAPSHOT_ID];
+static float *state[OPTIM_RANGE_PARTS], *back[OPTIM_RANGE_PARTS]; /* [params->total] each */
+static char id[OPTIM_SNAPSHOT_ID];
 
 static int begin(void **unused)
 {
     (void)unused;
     base_log_set_level(BASE_LOG_NONE);
-    model_snapshot_id(id, sizeof id);
+    optim_snapshot_id(id, sizeof id);
     if (!mkdtemp(folder) || model_params_create(&config, &params) != GYRE_OK)
         return -1;
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++) {
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++) {
         state[p] = calloc(params->total, sizeof(float));
         back[p] = calloc(params->total, sizeof(float));
         if (!state[p] || !back[p])
@@ -50,7 +50,7 @@ static int end(void **unused)
 {
     (void)unused;
     model_params_destroy(params);
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++) {
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++) {
         free(state[p]);
         free(back[p]);
     }
@@ -58,13 +58,13 @@ static int end(void **unused)
 }
 
 /* Whole rows [from, to) that have a place of their own: all but a tied head. */
-static size_t rows_of(float *const *part, size_t from, size_t to, model_range_t *range)
+static size_t rows_of(float *const *part, size_t from, size_t to, optim_range_t *range)
 {
     size_t n = 0;
     for (size_t r = from; r < to; r++) {
         size_t at = params->row[r].offset;
         if (params->row[r].alias == MODEL_NONE)
-            range[n++] = (model_range_t){
+            range[n++] = (optim_range_t){
                 .row = r, .count = params->row[r].count, .part = {part[0] + at, part[1] + at, part[2] + at}};
     }
     return n;
@@ -73,7 +73,7 @@ static size_t rows_of(float *const *part, size_t from, size_t to, model_range_t 
 /* Two writers, each half of the rows. */
 static gyre_status_t write_shards(const char *made, json_t *files)
 {
-    model_range_t range[64];
+    optim_range_t range[64];
     assert_true(params->rows <= 64);
     gyre_status_t status = GYRE_OK;
     for (size_t w = 0; status == GYRE_OK && w < 2; w++) {
@@ -93,13 +93,13 @@ static gyre_status_t try_write(const char *where, uint64_t step, const json_t *r
 {
     char made[PATH_MAX];
     json_t *files = json_array();
-    gyre_status_t status = model_snapshot_begin(where, step, id, 1, made);
+    gyre_status_t status = optim_snapshot_begin(where, step, id, 1, made);
     if (status == GYRE_OK) {
         status = write_shards(made, files);
         if (status == GYRE_OK)
-            status = model_snapshot_publish(where, step, made, params, files, run);
+            status = optim_snapshot_publish(where, step, made, params, files, run);
         if (status != GYRE_OK)
-            model_snapshot_abandon(made);
+            optim_snapshot_abandon(made);
     }
     json_decref(files);
     return status;
@@ -127,34 +127,34 @@ static size_t entries(void)
 
 static gyre_status_t load(uint64_t step, json_t **run)
 {
-    model_snapshot_t *snapshot = NULL;
-    model_range_t range[64];
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    optim_snapshot_t *snapshot = NULL;
+    optim_range_t range[64];
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         memset(back[p], 0, params->total * sizeof(float));
     size_t n = rows_of(back, 0, params->rows, range);
-    gyre_status_t status = model_snapshot_open(folder, step, &snapshot);
+    gyre_status_t status = optim_snapshot_open(folder, step, &snapshot);
     if (status == GYRE_OK)
-        status = model_snapshot_fit(snapshot, params);
+        status = optim_snapshot_fit(snapshot, params);
     for (size_t i = 0; status == GYRE_OK && i < 3; i++) /* three readers for two files */
-        status = model_snapshot_verify(snapshot, i, 3);
+        status = optim_snapshot_verify(snapshot, i, 3);
     if (status == GYRE_OK)
-        status = model_snapshot_read(snapshot, params, range, n);
+        status = optim_snapshot_read(snapshot, params, range, n);
     if (status == GYRE_OK && run)
-        *run = json_incref((json_t *)model_snapshot_run(snapshot));
-    model_snapshot_close(snapshot);
+        *run = json_incref((json_t *)optim_snapshot_run(snapshot));
+    optim_snapshot_close(snapshot);
     return status;
 }
 
 static void same_back(void)
 {
-    for (size_t p = 0; p < MODEL_RANGE_PARTS; p++)
+    for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
         assert_memory_equal(state[p], back[p], params->total * sizeof(float));
 }
 
 static void in_file(uint64_t step, const char *name, char *path, size_t bytes)
 {
     int n = (int)strlen(name) + 2;
-    assert_true(model_snapshot_path(folder, step, path, bytes - (size_t)n));
+    assert_true(optim_snapshot_path(folder, step, path, bytes - (size_t)n));
     strcat(strcat(path, "/"), name);
 }
 
@@ -187,22 +187,22 @@ static void round_trip(void **unused)
     uint64_t *steps = NULL;
     size_t count = 0;
     json_t *run = NULL;
-    assert_int_equal(model_snapshot_list("/tmp/no-such-folder", &steps, &count), GYRE_OK);
+    assert_int_equal(optim_snapshot_list("/tmp/no-such-folder", &steps, &count), GYRE_OK);
     assert_int_equal(count, 0);
     free(steps);
     write_one(7);
     write_one(200);
     write_one(30);
-    assert_int_equal(model_snapshot_list(folder, &steps, &count), GYRE_OK);
+    assert_int_equal(optim_snapshot_list(folder, &steps, &count), GYRE_OK);
     assert_int_equal(count, 3);
     assert_true(steps[0] == 200 && steps[1] == 30 && steps[2] == 7);
     free(steps);
-    assert_int_equal(model_snapshot_check(folder, 30), GYRE_OK);
+    assert_int_equal(optim_snapshot_check(folder, 30), GYRE_OK);
     assert_int_equal(load(200, &run), GYRE_OK);
     assert_int_equal(json_integer_value(json_object_get(run, "answer")), 201);
     json_decref(run);
     same_back();
-    assert_int_equal(model_snapshot_check(folder, 8), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(optim_snapshot_check(folder, 8), GYRE_ERR_NOT_FOUND);
 
     /* the same step again: the new one stands */
     state[0][3] = 42.0f;
@@ -212,8 +212,8 @@ static void round_trip(void **unused)
     assert_int_equal(entries(), 3);
     const uint64_t all[] = {7, 30, 200};
     for (size_t i = 0; i < 3; i++)
-        assert_int_equal(model_snapshot_remove(folder, all[i]), GYRE_OK);
-    assert_int_equal(model_snapshot_remove(folder, 7), GYRE_ERR_NOT_FOUND);
+        assert_int_equal(optim_snapshot_remove(folder, all[i]), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 7), GYRE_ERR_NOT_FOUND);
     assert_int_equal(entries(), 0);
 }
 
@@ -229,10 +229,10 @@ static void names(void **unused)
         snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
         assert_int_equal(mkdir(path, 0777), 0);
     }
-    assert_int_equal(model_snapshot_list(folder, &steps, &count), GYRE_OK);
+    assert_int_equal(optim_snapshot_list(folder, &steps, &count), GYRE_OK);
     assert_int_equal(count, 0);
     free(steps);
-    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
         assert_int_equal(rmdir(path), 0); /* it is still there */
@@ -269,17 +269,17 @@ static void left_overs(void **unused)
     strcat(path, "/shard-00000.safetensors");
     write_file(path, "half", 4);
     assert_int_equal(entries(), 2);
-    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
     assert_int_equal(entries(), 1);
-    assert_int_equal(model_snapshot_check(folder, 4), GYRE_OK);
+    assert_int_equal(optim_snapshot_check(folder, 4), GYRE_OK);
     json_t *run = json_object();
     assert_int_equal(try_write("/tmp/no-such-folder", 4, run), GYRE_ERR_IO);
-    assert_int_equal(try_write(folder, MODEL_SNAPSHOT_STEPS, run), GYRE_ERR_INVALID);
+    assert_int_equal(try_write(folder, OPTIM_SNAPSHOT_STEPS, run), GYRE_ERR_INVALID);
     json_decref(run);
     assert_int_equal(entries(), 1);
-    assert_int_equal(model_snapshot_check(folder, 4), GYRE_OK);
-    assert_int_equal(model_snapshot_prepare("/proc/self/none"), GYRE_ERR_IO);
-    assert_int_equal(model_snapshot_remove(folder, 4), GYRE_OK);
+    assert_int_equal(optim_snapshot_check(folder, 4), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare("/proc/self/none"), GYRE_ERR_IO);
+    assert_int_equal(optim_snapshot_remove(folder, 4), GYRE_OK);
 }
 
 /* A process that has ended and that its parent has not reaped. */
@@ -295,7 +295,7 @@ static void unburied(void **unused)
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     hidden(9, "new", (long)pid, path);
     assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
     assert_int_equal(entries(), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
@@ -319,11 +319,11 @@ static void live_writers(void **unused)
         write_file(file[i], "half", 4);
         set_age(path[i], 7200); /* its file is new */
     }
-    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
     assert_int_equal(entries(), 2);
     for (int i = 0; i < 2; i++) {
         set_age(file[i], 7200);
-        assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+        assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
         assert_int_equal(entries(), 1 - (size_t)i);
     }
 }
@@ -334,12 +334,12 @@ static void restored(void **unused)
     (void)unused;
     const char *const kind[] = {"old", "new"};
     char path[PATH_MAX], place[PATH_MAX], file[PATH_MAX];
-    assert_true(model_snapshot_path(folder, 6, place, sizeof place));
+    assert_true(optim_snapshot_path(folder, 6, place, sizeof place));
     for (int i = 0; i < 2; i++) {
         write_one(6);
         hidden(6, kind[i], gone(), path);
         assert_int_equal(rename(place, path), 0);
-        assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+        assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
         assert_int_equal(entries(), 1);
         assert_int_equal(load(6, NULL), GYRE_OK);
         same_back();
@@ -352,18 +352,18 @@ static void restored(void **unused)
     image[bytes / 2] ^= 1;
     write_file(file, image, bytes);
     free(image);
-    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
     assert_int_equal(entries(), 0);
     write_one(6); /* the step is there: it stays, the other goes */
     hidden(6, "old", gone(), path);
     assert_int_equal(rename(place, path), 0);
     state[2][5] = 7.0f;
     write_one(6);
-    assert_int_equal(model_snapshot_prepare(folder), GYRE_OK);
+    assert_int_equal(optim_snapshot_prepare(folder), GYRE_OK);
     assert_int_equal(entries(), 1);
     assert_int_equal(load(6, NULL), GYRE_OK);
     same_back();
-    assert_int_equal(model_snapshot_remove(folder, 6), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 6), GYRE_OK);
 }
 
 static void damage(void **unused)
@@ -383,27 +383,27 @@ static void damage(void **unused)
         write_file(path, image, bytes);
         assert_int_equal(load(5, NULL), GYRE_ERR_FORMAT);
         assert_non_null(strstr(gyre_last_error(), "shard-00001.safetensors is damaged"));
-        assert_int_equal(model_snapshot_check(folder, 5), GYRE_OK); /* only a quick look */
+        assert_int_equal(optim_snapshot_check(folder, 5), GYRE_OK); /* only a quick look */
         image[i] ^= 0x10;
         write_file(path, image, i);
-        assert_int_equal(model_snapshot_check(folder, 5), GYRE_ERR_FORMAT);
+        assert_int_equal(optim_snapshot_check(folder, 5), GYRE_ERR_FORMAT);
         assert_int_equal(load(5, NULL), GYRE_ERR_FORMAT);
     }
     write_file(path, image, bytes);
     assert_int_equal(load(5, NULL), GYRE_OK);
 
     /* any bit of the index, and any length: the text alone says so */
-    assert_int_equal(model_snapshot_parse(text, index_bytes, "x", &index), GYRE_OK);
+    assert_int_equal(optim_snapshot_parse(text, index_bytes, "x", &index), GYRE_OK);
     json_decref(index);
     for (size_t i = 0; i < index_bytes; i += i + 40 < index_bytes ? 7 : 1) { /* all of them takes long */
-        assert_int_equal(model_snapshot_parse(text, i, "x", &index),
+        assert_int_equal(optim_snapshot_parse(text, i, "x", &index),
                          i + 1 < index_bytes ? GYRE_ERR_FORMAT : GYRE_OK);
         if (i + 1 == index_bytes) /* all but the last line break */
             json_decref(index);
         for (int bit = 0; bit < 8; bit++) {
             text[i] = (char)(text[i] ^ 1 << bit);
             /* a space may become another white space, or none that counts: then nothing has changed */
-            if (model_snapshot_parse(text, index_bytes, "x", &index) == GYRE_OK) {
+            if (optim_snapshot_parse(text, index_bytes, "x", &index) == GYRE_OK) {
                 assert_non_null(strchr(" \n\t\r", text[i]));
                 json_decref(index);
             }
@@ -411,12 +411,12 @@ static void damage(void **unused)
         }
     }
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(model_snapshot_check(folder, 5), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(optim_snapshot_check(folder, 5), GYRE_ERR_NOT_FOUND);
     assert_int_equal(unlink(index_path), 0);
-    assert_int_equal(model_snapshot_check(folder, 5), GYRE_ERR_NOT_FOUND);
+    assert_int_equal(optim_snapshot_check(folder, 5), GYRE_ERR_NOT_FOUND);
     free(image);
     free(text);
-    assert_int_equal(model_snapshot_remove(folder, 5), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 5), GYRE_OK);
 }
 
 /* With a checksum that fits: what is listed must make sense. */
@@ -428,7 +428,7 @@ static void parse(const char *members, gyre_status_t expected, const char *word)
     char *sorted = json_dumps(index, JSON_COMPACT | JSON_SORT_KEYS);
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)base_hash64(sorted, strlen(sorted), 0));
     int n = snprintf(text, sizeof text, "{\"xxh3\": \"%s\", %s", hash, members + 1);
-    assert_int_equal(model_snapshot_parse(text, (size_t)n, "the-index", &parsed), expected);
+    assert_int_equal(optim_snapshot_parse(text, (size_t)n, "the-index", &parsed), expected);
     if (word)
         assert_non_null(strstr(gyre_last_error(), word));
     json_decref(parsed);
@@ -451,7 +451,7 @@ static void nonsense(void **unused)
     json_t *index = NULL;
     const char *const broken[] = {"", "[]", "7", "null", "{}", "{\"format\": 3}", "{\"a\":1,\"a\":2}"};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
-        assert_int_equal(model_snapshot_parse(broken[i], strlen(broken[i]), "x", &index), GYRE_ERR_FORMAT);
+        assert_int_equal(optim_snapshot_parse(broken[i], strlen(broken[i]), "x", &index), GYRE_ERR_FORMAT);
 }
 
 /* A file's sum is that of its bytes. */
@@ -478,25 +478,25 @@ static void probes(void **unused)
     (void)unused;
     char made[PATH_MAX], late[PATH_MAX], other[PATH_MAX];
     write_one(3);
-    assert_int_equal(model_snapshot_sees(folder, "elsewhere-1"), 0);
-    assert_int_equal(model_snapshot_probe(folder, "elsewhere-1"), GYRE_OK);
-    assert_int_equal(model_snapshot_sees(folder, "elsewhere-1"), 1);
-    assert_int_equal(model_snapshot_sees(folder, "lsewhere-1"), 0);
-    assert_int_equal(model_snapshot_begin(folder, 4, "elsewhere-1", 1, late), GYRE_OK);
-    assert_int_equal(model_snapshot_begin(folder, 4, "elsewhere-1", 2, made), GYRE_OK);
-    assert_int_equal(model_snapshot_begin(folder, 4, "elsewhere-1", 2, made), GYRE_OK); /* another rank */
-    assert_int_equal(model_snapshot_begin(folder, 4, "somewhere.else-1", 1, other), GYRE_OK);
-    assert_int_equal(model_snapshot_begin(folder, 4, "elsewhere-11", 1, other), GYRE_OK);
+    assert_int_equal(optim_snapshot_sees(folder, "elsewhere-1"), 0);
+    assert_int_equal(optim_snapshot_probe(folder, "elsewhere-1"), GYRE_OK);
+    assert_int_equal(optim_snapshot_sees(folder, "elsewhere-1"), 1);
+    assert_int_equal(optim_snapshot_sees(folder, "lsewhere-1"), 0);
+    assert_int_equal(optim_snapshot_begin(folder, 4, "elsewhere-1", 1, late), GYRE_OK);
+    assert_int_equal(optim_snapshot_begin(folder, 4, "elsewhere-1", 2, made), GYRE_OK);
+    assert_int_equal(optim_snapshot_begin(folder, 4, "elsewhere-1", 2, made), GYRE_OK); /* another rank */
+    assert_int_equal(optim_snapshot_begin(folder, 4, "somewhere.else-1", 1, other), GYRE_OK);
+    assert_int_equal(optim_snapshot_begin(folder, 4, "elsewhere-11", 1, other), GYRE_OK);
     assert_int_equal(entries(), 6);
-    model_snapshot_sweep(folder, "elsewhere-1", made);
+    optim_snapshot_sweep(folder, "elsewhere-1", made);
     assert_int_equal(entries(), 4);
-    model_snapshot_sweep(folder, "elsewhere-1", NULL);
+    optim_snapshot_sweep(folder, "elsewhere-1", NULL);
     assert_int_equal(entries(), 3);
-    model_snapshot_sweep(folder, "elsewhere-11", NULL);
-    model_snapshot_sweep(folder, "somewhere.else-1", NULL);
+    optim_snapshot_sweep(folder, "elsewhere-11", NULL);
+    optim_snapshot_sweep(folder, "somewhere.else-1", NULL);
     assert_int_equal(entries(), 1);
-    assert_int_equal(model_snapshot_check(folder, 3), GYRE_OK);
-    assert_int_equal(model_snapshot_remove(folder, 3), GYRE_OK);
+    assert_int_equal(optim_snapshot_check(folder, 3), GYRE_OK);
+    assert_int_equal(optim_snapshot_remove(folder, 3), GYRE_OK);
 }
 
 int main(void)

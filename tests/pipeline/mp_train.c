@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "model/formats/weights.h"
 #include "model/network/stage/plain_store.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "optim/exact.h"
 #include "optim/schedule.h"
 #include "optim/tree.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "base/random.h"
+#include "model/random.h"
 
 #define GRADIENT_EPS 1e-5
 #define GRADIENT_TOL 1e-7

@@ -375,7 +375,7 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
     if (st == GYRE_OK)
         st = coll_cuda_agree(c, make_here(c));
     if (st == GYRE_OK && c->path == COLL_CUDA_STAGED)
-        st = coll_cuda_direct_start(c, coll_cuda_proxy_slots(c));
+        st = coll_cuda_lent_start(c, coll_cuda_proxy_slots(c));
     if (st == GYRE_OK)
         log_info("communicator of %d ranks on CUDA device %d: %s (%s)%s%s; large messages %s", comm->n,
                  c->device,
@@ -419,7 +419,7 @@ static void dismantle(coll_cuda_t *c)
     if (c->shadow)
         coll_comm_free(c->shadow);
     coll_cuda_proxy_free(c); /* what it sent over UCX may be read until then */
-    coll_cuda_direct_stop(c);
+    coll_cuda_lent_stop(c);
     free(c);
 }
 

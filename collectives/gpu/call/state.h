@@ -121,9 +121,9 @@ gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStr
 
 /* ---- collectives/gpu/through/lent.c ---- */
 /* Collective. bytes: of the slots. */
-gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes);
+gyre_status_t coll_cuda_lent_start(coll_cuda_t *c, size_t bytes);
 /* Called after the shadow's end: nothing reads or writes the slots any more. */
-void coll_cuda_direct_stop(coll_cuda_t *c);
+void coll_cuda_lent_stop(coll_cuda_t *c);
 
 /* Returns when the newest operation has ended; without graphs that the program launched. */
 void coll_cuda_wait_for_streams(const coll_cuda_t *c);

@@ -103,7 +103,7 @@ static int settle_collectives(coll_cuda_t *c, const offer_t *offers)
     return without < 0 && near >= 0 && c->comm->hosts > 1;
 }
 
-gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes)
+gyre_status_t coll_cuda_lent_start(coll_cuda_t *c, size_t bytes)
 {
     const int n = c->comm->n;
     offer_t mine, *offers;
@@ -141,7 +141,7 @@ gyre_status_t coll_cuda_direct_start(coll_cuda_t *c, size_t bytes)
     return st;
 }
 
-void coll_cuda_direct_stop(coll_cuda_t *c)
+void coll_cuda_lent_stop(coll_cuda_t *c)
 {
     coll_cuda_wire_stop(c);
     if (c->slots)

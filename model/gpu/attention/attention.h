@@ -35,7 +35,7 @@ typedef struct {
     const float *slopes;    /* device, [leaves * heads]: ALiBi's, by head (leaf * heads + h); NULL: no bias */
     const uint32_t
         *prefix; /* device, [batch]: rows t < prefix see all columns below prefix; NULL: causal throughout */
-    /* Dropout of the weights with the CPU's numbers (base/random.h): element (first_head + leaf * heads + h) T T + row T + column of
+    /* Dropout of the weights with the CPU's numbers (model/random.h): element (first_head + leaf * heads + h) T T + row T + column of
      * the tensor that keys[b] names is dropped if its number is less than `below`, else scaled by `kept`. */
     const uint32_t *keys; /* device, [batch][4], model_dropout_key; NULL: no dropout */
     uint32_t below;       /* model_dropout_below */

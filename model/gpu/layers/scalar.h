@@ -20,7 +20,7 @@
 #define MODEL_REAL_BITS 32
 #include "model/kernels/real.h"
 #include "model/kernels/scalar.inc"
-#include "base/philox.h"
+#include "model/philox.h"
 
 /* ---- elements -------------------------------------------------------------------------------------------------------- */
 

@@ -20,7 +20,7 @@
 #include "model/kernels/kernels.h"
 #include "model/network/params.h"
 #include "model/network/routed.h"
-#include "base/spans.h"
+#include "model/spans.h"
 
 /* The tensor-parallel group of a rank. */
 typedef struct {

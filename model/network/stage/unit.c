@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "model/network/stage/stage.h"
 
 #include "model/kernels/real.h"

@@ -55,7 +55,7 @@ gyre_status_t train_resume_options(const train_config_t *options, int prefix_mas
 /* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK. Collective. */
 gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int *well);
 /* Reads all ranges of `snapshot`, which this rank may lack (NULL) where rank `owner` has it. Collective. */
-gyre_status_t train_resume_from_owner(const train_parts_t *parts, const model_snapshot_t *snapshot,
+gyre_status_t train_resume_from_owner(const train_parts_t *parts, const optim_snapshot_t *snapshot,
                                       int owner);
 
 /* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone. INVALID: this rank

@@ -94,7 +94,7 @@ static gyre_status_t refuse(const char *folder, int anew)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
-    gyre_status_t status = model_snapshot_list(folder, &steps, &count);
+    gyre_status_t status = optim_snapshot_list(folder, &steps, &count);
     if (status == GYRE_OK && count > 0)
         status = gyre_fail(GYRE_ERR_INVALID,
                            "%s holds the checkpoints of a run (the newest of step %" PRIu64
@@ -111,7 +111,7 @@ gyre_status_t train_resume_open(const train_config_t *options, int *resuming)
     *resuming = options->resume || started_anew(folder, &anew);
     gyre_status_t status = *resuming ? GYRE_OK : refuse(folder, anew); /* before anything in it is touched */
     if (status == GYRE_OK)
-        status = model_snapshot_prepare(folder);
+        status = optim_snapshot_prepare(folder);
     if (status == GYRE_OK && !*resuming)
         status = refuse(folder, anew); /* that may have brought one back */
     if (status == GYRE_OK && anew)

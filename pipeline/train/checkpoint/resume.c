@@ -17,7 +17,7 @@
 #include "pipeline/train/checkpoint/checkpoint.h"
 
 #define OWNER_BITS 20 /* ranks below 2^20, steps below 2^40: together a positive int64 */
-_Static_assert(MODEL_SNAPSHOT_STEPS < (uint64_t)1 << 40, "a step and a rank share 63 bits");
+_Static_assert(OPTIM_SNAPSHOT_STEPS < (uint64_t)1 << 40, "a step and a rank share 63 bits");
 
 /* ---- what the index says of the run ------------------------------------------------------------------------- */
 
@@ -184,12 +184,12 @@ static uint64_t newest(const char *folder, uint64_t below)
 {
     uint64_t *steps = NULL, found = 0;
     size_t count = 0;
-    if (model_snapshot_list(folder, &steps, &count) != GYRE_OK)
+    if (optim_snapshot_list(folder, &steps, &count) != GYRE_OK)
         return 0; /* another rank may see one */
     for (size_t i = 0; found == 0 && i < count; i++) {
         if (steps[i] >= below)
             continue;
-        if (model_snapshot_check(folder, steps[i]) == GYRE_OK)
+        if (optim_snapshot_check(folder, steps[i]) == GYRE_OK)
             found = steps[i] + 1;
         else
             tell_unused(steps[i], folder);
@@ -215,14 +215,14 @@ typedef struct {
     uint64_t step;
     int owner;
     int shared;                 /* all ranks see it */
-    model_snapshot_t *snapshot; /* NULL: this one does not */
+    optim_snapshot_t *snapshot; /* NULL: this one does not */
     json_t *run;
     char at[4096];
 } candidate_t;
 
 static void drop(candidate_t *found)
 {
-    model_snapshot_close(found->snapshot);
+    optim_snapshot_close(found->snapshot);
     json_decref(found->run);
     found->snapshot = NULL;
     found->run = NULL;
@@ -236,8 +236,8 @@ static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, ui
     char piece[4096];
     int mine = gyre_comm_rank(parts->comm) == found->owner;
     char *text =
-        mine && found->snapshot ? json_dumps(model_snapshot_run(found->snapshot), JSON_COMPACT) : NULL;
-    uint64_t word[2] = {mine && found->snapshot ? model_snapshot_hash(found->snapshot) : 0,
+        mine && found->snapshot ? json_dumps(optim_snapshot_run(found->snapshot), JSON_COMPACT) : NULL;
+    uint64_t word[2] = {mine && found->snapshot ? optim_snapshot_hash(found->snapshot) : 0,
                         text ? strlen(text) + 1 : 0};
     gyre_status_t status = gyre_broadcast(word, word, 2, GYRE_UINT64, found->owner, parts->comm);
     if (status == GYRE_OK && !mine && word[1] > 0)
@@ -265,25 +265,25 @@ static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int
     const char *folder = parts->folder;
     uint64_t hash;
     gyre_status_t mine = GYRE_OK;
-    if (!model_snapshot_path(folder, found->step, found->at, sizeof found->at))
+    if (!optim_snapshot_path(folder, found->step, found->at, sizeof found->at))
         mine = gyre_fail(GYRE_ERR_INVALID, "the name of the checkpoint folder is too long: %.80s...", folder);
     int muted =
         base_log_mute(gyre_comm_rank(parts->comm) != found->owner); /* a rank need not see the folder */
     if (mine == GYRE_OK)
-        (void)model_snapshot_open(folder, found->step, &found->snapshot);
+        (void)optim_snapshot_open(folder, found->step, &found->snapshot);
     base_log_mute(muted);
     gyre_status_t status = pass_run(parts, found, &hash, &mine);
     if (status != GYRE_OK)
         return status;
     enum { FAILED, SEES_NOT, SEES };
     int64_t least = mine != GYRE_OK                                                   ? FAILED
-                    : found->snapshot && model_snapshot_hash(found->snapshot) == hash ? SEES
+                    : found->snapshot && optim_snapshot_hash(found->snapshot) == hash ? SEES
                                                                                       : SEES_NOT;
     status = gyre_all_reduce(&least, &least, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
     found->shared = least == SEES;
     *well = status == GYRE_OK && least != FAILED;
     if (!found->shared && gyre_comm_rank(parts->comm) != found->owner) {
-        model_snapshot_close(found->snapshot);
+        optim_snapshot_close(found->snapshot);
         found->snapshot = NULL;
     }
     return mine != GYRE_OK ? mine : status;
@@ -325,7 +325,7 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
                     "is not to "
                     "the bit what it would have been there",
                     found->at, blas, model_matmul_kind());
-    return status == GYRE_OK && found->snapshot ? model_snapshot_fit(found->snapshot, parts->params) : status;
+    return status == GYRE_OK && found->snapshot ? optim_snapshot_fit(found->snapshot, parts->params) : status;
 }
 
 /* Every file's checksum, each by one rank. *good: all are right, for all ranks; what is wrong is told by rank 0. */
@@ -337,7 +337,7 @@ static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *
     gyre_status_t mine = GYRE_OK;
     int muted = base_log_mute(1);
     if (found->snapshot)
-        mine = model_snapshot_verify(found->snapshot, found->shared ? (size_t)rank : 0,
+        mine = optim_snapshot_verify(found->snapshot, found->shared ? (size_t)rank : 0,
                                      found->shared ? (size_t)ranks : 1);
     base_log_mute(muted);
     if (mine != GYRE_OK)
@@ -357,13 +357,13 @@ static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *
 
 typedef struct {
     const train_parts_t *parts;
-    const model_snapshot_t *snapshot;
+    const optim_snapshot_t *snapshot;
 } reader_t;
 
-static gyre_status_t read_range(void *user, const model_range_t *range)
+static gyre_status_t read_range(void *user, const optim_range_t *range)
 {
     const reader_t *reader = user;
-    return model_snapshot_read(reader->snapshot, reader->parts->params, range, 1);
+    return optim_snapshot_read(reader->snapshot, reader->parts->params, range, 1);
 }
 
 static gyre_status_t read_all(const train_parts_t *parts, const candidate_t *found)

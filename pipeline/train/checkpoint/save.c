@@ -11,13 +11,13 @@
 /* What rank 0's thread waits for the shards of the others, which began at the same time. */
 #define SHARDS_S 240.0
 
-static gyre_status_t count_range(void *user, const model_range_t *range)
+static gyre_status_t count_range(void *user, const optim_range_t *range)
 {
     *(size_t *)user += range->count;
     return GYRE_OK;
 }
 
-static gyre_status_t add_range(void *user, const model_range_t *range)
+static gyre_status_t add_range(void *user, const optim_range_t *range)
 {
     return optim_saver_add(user, range);
 }
@@ -43,12 +43,12 @@ static gyre_status_t share_id(const train_parts_t *parts, char *id)
 {
     gyre_status_t marked = GYRE_OK;
     if (gyre_comm_rank(parts->comm) == 0) {
-        memset(id, 0, MODEL_SNAPSHOT_ID);
-        model_snapshot_id(id, MODEL_SNAPSHOT_ID);
-        marked = model_snapshot_probe(parts->folder, id);
+        memset(id, 0, OPTIM_SNAPSHOT_ID);
+        optim_snapshot_id(id, OPTIM_SNAPSHOT_ID);
+        marked = optim_snapshot_probe(parts->folder, id);
     }
-    gyre_status_t status = gyre_broadcast(id, id, MODEL_SNAPSHOT_ID, GYRE_UINT8, 0, parts->comm);
-    id[MODEL_SNAPSHOT_ID - 1] = 0;
+    gyre_status_t status = gyre_broadcast(id, id, OPTIM_SNAPSHOT_ID, GYRE_UINT8, 0, parts->comm);
+    id[OPTIM_SNAPSHOT_ID - 1] = 0;
     return status != GYRE_OK ? status : marked;
 }
 
@@ -69,7 +69,7 @@ static gyre_status_t check_sees(const train_parts_t *parts, size_t elements, int
 gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver)
 {
     int rank = gyre_comm_rank(parts->comm), ranks = gyre_comm_size(parts->comm);
-    char id[MODEL_SNAPSHOT_ID] = "";
+    char id[OPTIM_SNAPSHOT_ID] = "";
     size_t elements = 0;
     unsigned char *writes = calloc((size_t)ranks, 1);
     gyre_status_t mine = writes ? count_owned(parts, &elements)
@@ -82,10 +82,10 @@ gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_s
     }
     unsigned char word = elements > 0;
     mine = share_id(parts, id);
-    int sees = model_snapshot_sees(parts->folder, id);
+    int sees = optim_snapshot_sees(parts->folder, id);
     status = gyre_all_gather(&word, writes, 1, GYRE_UINT8, parts->comm);
     if (status == GYRE_OK && rank == 0) /* all have looked */
-        model_snapshot_sweep(parts->folder, id, NULL);
+        optim_snapshot_sweep(parts->folder, id, NULL);
     if (status == GYRE_OK)
         status = mine;
     if (status == GYRE_OK)
@@ -133,7 +133,7 @@ typedef struct {
     size_t elements;
 } alone_t;
 
-static gyre_status_t take_range(void *user, const model_range_t *range)
+static gyre_status_t take_range(void *user, const optim_range_t *range)
 {
     alone_t *alone = user;
     if (alone->whole->row[range->row].alias != MODEL_NONE)

@@ -14,7 +14,7 @@
 #include "model/gpu/layers/elementwise.h"
 #include "model/gpu/layers/vocabulary.h"
 #include "model/kernels/kernels.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/gpu/memory.h"
 
 enum { B = 2, T = 9, C = 37, N = B * T * C }; /* rows of no whole lanes, blocks of no whole rows */

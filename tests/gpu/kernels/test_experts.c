@@ -13,7 +13,7 @@
 
 #include "model/gpu/layers/experts.h"
 #include "model/kernels/kernels.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "tests/gpu/memory.h"
 
 static struct CUstream_st *stream;

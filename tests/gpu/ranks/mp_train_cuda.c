@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/settings/settings.h"
-#include "base/random.h"
+#include "model/random.h"
 #include "pipeline/train/train.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/mp.h"

@@ -1,8 +1,8 @@
-/* base/philox.h: the rounds of Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), one source for the host's numbers
- * (base/random.c), its dropout (model/kernels/dropout.inc) and that of a device (model/gpu/layers/scalar.h, which says with MODEL_SCALAR how
+/* model/philox.h: the rounds of Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), one source for the host's numbers
+ * (model/random.c), its dropout (model/kernels/dropout.inc) and that of a device (model/gpu/layers/scalar.h, which says with MODEL_SCALAR how
  * a function is made part of a kernel). */
-#ifndef BASE_PHILOX_H
-#define BASE_PHILOX_H
+#ifndef MODEL_PHILOX_H
+#define MODEL_PHILOX_H
 
 #include <stdint.h>
 

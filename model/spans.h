@@ -1,9 +1,9 @@
-/* base/spans.h: what a rank does when, during one training step: for the timeline of a report and for a trace.
+/* model/spans.h: what a rank does when, during one training step: for the timeline of a report and for a trace.
  *
  * Code that computes or communicates for a training step notes it in the list that it is given, or nothing if that is
  * NULL. The list is allocated before the step; what does not fit is counted and dropped, so a step allocates nothing. */
-#ifndef BASE_SPANS_H
-#define BASE_SPANS_H
+#ifndef MODEL_SPANS_H
+#define MODEL_SPANS_H
 
 #include <stddef.h>
 #include <stdint.h>

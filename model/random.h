@@ -1,8 +1,8 @@
-/* base/random.h: numbers that depend on a key and a counter only (Philox4x32-10; Salmon, Moraes, Dror, Shaw,
+/* model/random.h: numbers that depend on a key and a counter only (Philox4x32-10; Salmon, Moraes, Dror, Shaw,
  * "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so that no layout can change them: every call for
  * number (stream, index) under a seed gets the same one. */
-#ifndef BASE_RANDOM_H
-#define BASE_RANDOM_H
+#ifndef MODEL_RANDOM_H
+#define MODEL_RANDOM_H
 
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
-/* base/random.c: Philox4x32-10 and what is made of it. */
+/* model/random.c: Philox4x32-10 and what is made of it. */
 #include <math.h>
 #include <string.h>
 
-#include "base/philox.h"
-#include "base/random.h"
+#include "model/philox.h"
+#include "model/random.h"
 
 void model_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
