@@ -187,8 +187,8 @@ TRAIN_CU    := $(call sources,$(TRAIN_ROOMS),cu)
 TEST_CU     := $(wildcard tests/gpu/*.cu)
 endif
 TOOL_SRC    := $(wildcard tools/*.c)
-TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c))
-MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c))
+TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
+MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.c))
 FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
@@ -197,7 +197,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
 PARTED    := $(shell grep -rlwE 'GYRE_(CUDA|VERBS)' --include='*.c' $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests bench examples) \
-    $(wildcard tests/gpu/*.c)
+    $(wildcard tests/gpu/*.c tests/gpu/*/*.c)
 ifeq ($(SHARE),$(B))
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 else
@@ -217,7 +217,7 @@ TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
 FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 # programs that the labs' checks and gpu-check run
-LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/gpu_kernels gpu/gpu_peers))
+LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/kernels/gpu_kernels gpu/ranks/gpu_peers))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
@@ -272,7 +272,7 @@ NVCC        ?= $(CUDA_HOME)/bin/nvcc
 CUDA_HOST   ?= g++
 CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUFLAGS     ?=
-# Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB in place of 215). Drivers below those that a toolkit of 13
+# Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB instead of 215). Drivers below those that a toolkit of 13
 # asks for anyway may not know them.
 CU_SMALL    := $(shell $(NVCC) --version 2>/dev/null | grep -q 'release 1[3-9]' && echo --compress-mode=size)
 ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) $(CU_SMALL) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
@@ -331,7 +331,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 	$(Q)ln -sf gyre-perf $@
 
 # its parts are tested without its main
-$(B)/tests/tools/test_perf $(B)/tests/tools/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
+$(B)/tests/tools/perf/test_perf $(B)/tests/tools/perf/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
 $(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
@@ -350,7 +350,7 @@ F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math 
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
-    $(if $(filter model optim pipeline fuzz gpu,$(notdir $(@D)))$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -375,7 +375,7 @@ e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
-E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,gpu_kernels gpu_peers)
+E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_kernels ranks/gpu_peers)
 E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
@@ -415,8 +415,8 @@ $(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_S
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
 # a stand-in for cuBLASLt
-$(E)/tests/gpu/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/gpu/fake_cublaslt.so)
-$(E)/tests/gpu/fake_cublaslt.so: $(call obj,tests/gpu/fake_cublaslt.c)
+$(E)/tests/gpu/kernels/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/gpu/kernels/fake_cublaslt.so)
+$(E)/tests/gpu/kernels/fake_cublaslt.so: $(call obj,tests/gpu/kernels/fake_cublaslt.c)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(ALL_CFLAGS) $(LDFLAGS) $< -lm -o $@
@@ -426,19 +426,19 @@ $(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
 # ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
 # All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
 # between Gyre and a library with functions of the same names: they are not in the bundle, whose UCX knows no CUDA memory anyway.
-GPU_ALONE    := mp_direct mp_unable mp_wire
-GPU_TESTS    := $(filter-out $(GPU_ALONE),$(notdir $(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
+GPU_ALONE    := ranks/mp_direct ranks/mp_unable ranks/mp_wire
+GPU_TESTS    := $(filter-out $(GPU_ALONE),$(patsubst $(B)/tests/gpu/%,%,$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
 GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/gpu/many
 $(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o
 	@mkdir -p $(@D)
 	@more=$$(nm -g --defined-only $< | awk '$$3 != "main" { print $$3 }'); [ -z "$$more" ] || \
 	    { echo "$*: other programs in tests/gpu/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
-	$(Q)objcopy --redefine-sym main=$*_main $< $@
+	$(Q)objcopy --redefine-sym main=$(notdir $*)_main $< $@
 $(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
     $(ARCHIVES) tests/gpu/many.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(GPU_TESTS),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(notdir $(GPU_TESTS)),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
 	    $(ARCHIVES) $(LIBS_TRAIN) $(TOOL_LIBS) -lcmocka -o $@
 .PHONY: gpu-bundle gpu-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
@@ -484,7 +484,11 @@ SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
 COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
     $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
-    $(wildcard tools/*.c tools/*/*.c bench/*.c)))
+    $(call sources,tools,c) $(wildcard bench/*.c)))
+
+# A whole Debian in a folder: tools/check-fresh says what it does and which variables it takes.
+check-fresh:
+	@bash tools/check-fresh '$(SUITE)'
 
 # What clangd asks for. Written anew at each request, since the sources are what the wildcards find.
 compile_commands.json: $(SHARE)/flags FORCE
@@ -546,7 +550,7 @@ help:
 	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
-	@echo "make check-layouts training in more than 90 layouts, in each precision: the same bits (ONLY=WORD: some of them)"
+	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
@@ -564,7 +568,8 @@ help:
 	@echo "make format        lays the sources out with clang-format"
 	@echo "make words         checks the words of documents, manual pages, help and error texts"
 	@echo "make install       to PREFIX ($(PREFIX)), below DESTDIR if given; make uninstall takes it away again"
-	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it"
+	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it,"
+	@echo "                   make install-train that and libgyre-train (gyre/train.h)"
 	@echo "make tools, tests, examples          parts of the build"
 	@echo "make clean         removes build/"
 	@echo
@@ -582,7 +587,7 @@ check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
 # What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
 left-out:
-	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard tests/*/test_*.c tests/*/mp_*.c))
+	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard $(foreach d,tests/* tests/*/*,$(d)/test_*.c $(d)/mp_*.c)))
 formatted:
 	@echo $(FORMATTED)
 

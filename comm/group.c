@@ -13,7 +13,7 @@
 #include "base/settings/settings.h"
 #include "comm/peer_memory.h"
 
-/* From the watcher's thread: something died or was aborted; whoever sleeps in this group must look. */
+/* From the watcher's thread: something died or was aborted; a thread that sleeps in this group must look. */
 static void wake_sleeper(void *user)
 {
     comm_group_t *group = user;
@@ -58,8 +58,9 @@ static const comm_transport_ops_t *next_network(const comm_group_t *group, int *
     return NULL;
 }
 
-/* What carries messages where shared memory does not: the first network that works. All ranks decide alike:
- * locate has compared the setting and told everyone the hosts and who can use which transport. */
+/* Joins the hosts by the first network that works: it carries messages where shared memory does not. All
+ * ranks decide alike: locate has compared the setting and has given every rank the hosts and each rank's
+ * usable transports. */
 static gyre_status_t join_hosts(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline)
 {
@@ -164,8 +165,10 @@ static void close_links(comm_group_t *group)
             group->links[i]->ops->close(group->links[i]);
         group->links[i] = NULL;
     }
-    if (group->network_state)
+    if (group->network_state) {
+        group->network->reclaim(group);
         group->network->leave(group);
+    }
     comm_peer_memory_free(group);
 }
 
@@ -211,16 +214,6 @@ int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes)
     if (!group->network_state || !group->network->unanswered)
         return 0;
     return group->network->unanswered(group, text, bytes);
-}
-
-int comm_group_rank(const comm_group_t *group)
-{
-    return group->rank;
-}
-
-int comm_group_size(const comm_group_t *group)
-{
-    return group->n;
 }
 
 uint64_t comm_group_id(const comm_group_t *group)

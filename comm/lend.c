@@ -53,9 +53,3 @@ gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *b
                                base_setting_string(SET_CUDA_RDMA), out->why);
     return status;
 }
-
-void comm_group_reclaim(comm_group_t *group)
-{
-    if (group->network_state)
-        group->network->reclaim(group);
-}

@@ -28,8 +28,6 @@ typedef struct {
  * way that GYRE_CUDA_RDMA names. By the thread that drives the group. */
 gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
                               comm_lent_t *out);
-/* Before that memory is freed; nothing is under way from or to it. Does nothing if nothing is lent. */
-void comm_group_reclaim(comm_group_t *group);
 
 /* 1: some rank of the group is reached over a network; the same on all ranks. */
 int comm_group_has_network(const comm_group_t *group);

@@ -81,7 +81,8 @@ gyre_status_t comm_group_trouble(const comm_group_t *group, char *text, size_t b
 
     if (!group->world->watch)
         return GYRE_OK;
-    /* In this order: an abort is known before the end of the rank that told of it, and must not slip in between. */
+    /* In this order: an abort is known before the end of the rank that sent it, and must not slip in
+     * between. */
     lost = comm_group_lost(group);
     if (lost != GYRE_OK)
         snprintf(text, bytes, "%s", gyre_last_error());

@@ -33,8 +33,8 @@ typedef struct {
     /* ---- a group: transports between hosts. A group has at most one of them (comm_group_t.network). It keeps what
      * it needs in network_state; while that is NULL, only introduce and prepare are called. */
 
-    /* Writes what this rank tells the others before they choose; word[0] stays 0 if it cannot use the
-     * transport. */
+    /* Writes what this rank sends to the others before they choose. word[0] stays 0 if this rank cannot use
+     * the transport. */
     void (*introduce)(uint32_t word[COMM_SAID_WORDS]);
     /* Collective; all cards are there. quiet: UNSUPPORTED on all ranks, without an error logged, if some rank
      * cannot; network_state is NULL then. After another error leave is called. */
@@ -42,7 +42,7 @@ typedef struct {
                              base_time_t deadline);
     void (*leave)(comm_group_t *group); /* after its links were closed; network_state becomes NULL */
     void (*progress)(comm_group_t *group);
-    int thread_safe; /* 1: progress and sleep lock, so any thread may call them, whoever drives the group */
+    int thread_safe; /* 1: progress and sleep lock, so any thread may call them, not only the driving one */
     /* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most
      * `ms` milliseconds. arm may be NULL. */
     void (*arm)(comm_group_t *group);
@@ -50,7 +50,7 @@ typedef struct {
     /* As comm_group_let_go and comm_group_unanswered; NULL: nothing to do, none. */
     void (*let_go)(comm_group_t *group);
     int (*unanswered)(const comm_group_t *group, char *text, size_t bytes);
-    /* As comm_group_lend and comm_group_reclaim; before its links are closed. */
+    /* As comm_group_lend. reclaim ends that: after the links were closed, before leave; nothing may be lent. */
     gyre_status_t (*lend)(comm_group_t *group, base_device_t device, void *base, size_t bytes,
                           comm_lent_t *out);
     void (*reclaim)(comm_group_t *group);
@@ -75,7 +75,7 @@ struct comm_link {
 
 enum { COMM_CORE_WORDS = 16 };
 
-/* What every rank tells every other when a group is made. Fixed size; same build on all ranks. */
+/* What every rank sends to every other when a group is made. Fixed size; same build on all ranks. */
 typedef struct {
     uint32_t magic;            /* differs between incompatible builds */
     int32_t status;            /* GYRE_OK, or why this rank cannot go on */

@@ -1,13 +1,15 @@
-/* comm/locate.c: who of a group shares this host, found by trying.
+/* comm/locate.c: finds by trying which ranks of a group share this host.
  *
- * Every rank tells every other its watcher's address and a hint: a hash of what ranks of one host normally have in common
- * (boot id, network namespace). Then, in rounds: among the ranks that have no host yet, the lowest of each hint makes a
- * segment and offers it; the others of that hint fetch it and compare a random cookie in it. Those who
- * succeed share its host. Those who fail try again among themselves; a hint that lied costs rounds, never correctness.
- * Normally there is one round.
+ * Every rank sends every other its watcher's address and a hint. The hint is a hash of what ranks of one host
+ * normally have in common (boot id, network namespace). Then there are rounds, normally one:
  *
- * Each round is two all-gathers. A rank that meets an error takes part in them to the end and carries its status along, so that
- * no other waits for it and all return the same error. */
+ *  1. Among the ranks that have no host yet, the lowest rank of each hint makes a segment and offers it.
+ *  2. The other ranks of that hint fetch the segment and compare a random cookie in it.
+ *  3. Ranks that succeed share the host of the lowest rank. Ranks that fail try again among themselves. A
+ *     wrong hint costs rounds, never correctness.
+ *
+ * Each round is two all-gathers. A rank that meets an error takes part in them to the end and sends its
+ * status along. So no other rank waits for it, and all return the same error. */
 #include "comm/link.h"
 #include "comm/memory/cma.h"
 
@@ -182,7 +184,7 @@ static gyre_status_t worst(const comm_group_t *group, const round_t *said)
         if (said[r].status == GYRE_OK)
             continue;
         if (r == group->rank)
-            return (gyre_status_t)said[r].status; /* its text was already told */
+            return (gyre_status_t)said[r].status; /* its text was already reported */
         return gyre_fail(
             (gyre_status_t)said[r].status,
             "rank %d (world rank %d) could not set up shared memory: %s; its own message says why", r,
@@ -303,7 +305,7 @@ static gyre_status_t check_cards(const comm_group_t *group)
         gyre_status_t status = (gyre_status_t)group->cards[r].status;
         if (group->cards[r].magic == first->magic && status != GYRE_OK)
             return r == group->rank
-                       ? status /* it was told */
+                       ? status /* reported before */
                        : gyre_fail(status,
                                    "rank %d (world rank %d) cannot take part: %s; its own message says why",
                                    r, group->world_ranks[r], gyre_status_string(status));

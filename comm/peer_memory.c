@@ -245,7 +245,7 @@ int comm_peer_memory_enter(comm_group_t *group)
 
 void comm_peer_memory_leave(comm_group_t *group)
 {
-    /* Release: what we did is done for whoever sees the 0 (acquire in comm_peer_memory_close). */
+    /* Release: what we did is done for each thread that sees the 0 (acquire in comm_peer_memory_close). */
     atomic_store_explicit(&group->board->inside, 0, memory_order_release);
 }
 

@@ -44,7 +44,7 @@ typedef struct {
 } comm_msg_t;
 
 /* Starts (phase 0) or continues sending. OK: the buffer may be overwritten. IN_PROGRESS: call again with the
- * same arguments. `accepted` (via comm_send_accepted) tells when a later message of this lane may start. */
+ * same arguments. A later message of this lane may start once comm_send_accepted returns 1. */
 gyre_status_t comm_send(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
 /* True once the message has its place in the lane's order, so that the next one may be started before this
  * one is finished (at most COMM_SENDS_OPEN unfinished ones per lane; comm_send of a further one stays at phase 0). */
@@ -64,8 +64,9 @@ gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, co
                              const void **view);
 void comm_release(comm_link_t *link, comm_msg_t *msg);
 
-/* For whoever has nothing to do but to wait for this link: moves the group and watches for about a quarter of a microsecond, less if
- * something comes. How many looks of comm_send or comm_recv that was worth. */
+/* For a caller that has nothing to do but to wait for this link. Moves the group and watches for about a
+ * quarter of a microsecond, less if something comes. Returns how many looks of comm_send or comm_recv that
+ * was worth. */
 int comm_linger(comm_link_t *link);
 /* After MISMATCH: the call that the peer's message belongs to, as far as known; 0 if unknown. */
 int comm_link_their_call(comm_link_t *link, comm_call_t *call);
@@ -102,12 +103,12 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
                                 comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
-/* A group that has failed lets go of the program's buffers: when this returns, no peer and no adapter reads
- * or writes the buffers of what was under way in it any more, so that their owner may be told of the failure.
- * Bounded: a second or so where something does not answer. Nothing can be sent or received in the group
- * afterwards; other groups are not touched. By the thread that drives the group. Where its network cannot
- * take back what it has begun without cutting connections that other groups share (UCX), the buffers are free
- * once the group is shut or destroyed. */
+/* A group that has failed lets go of the program's buffers. By the thread that drives the group. When this
+ * returns, no peer and no adapter reads or writes the buffers of the group's operations any more. So their
+ * owner may get the failure. Bounded: a second or so where something does not answer. Nothing can be sent or
+ * received in the group afterwards; other groups are not touched. UCX cannot take back what it has begun
+ * without cutting connections that other groups share: there the buffers are free once the group is shut or
+ * destroyed. */
 void comm_group_let_go(comm_group_t *group);
 /* Ends what is under way and closes the links, of a group that has failed; all that is left to do with it is to destroy it. */
 void comm_group_shut(comm_group_t *group);
@@ -130,8 +131,6 @@ void comm_group_outbox_populate(comm_group_t *group);
  * may wait. */
 void comm_group_ring(comm_group_t *group);
 
-int comm_group_rank(const comm_group_t *group);
-int comm_group_size(const comm_group_t *group);
 uint64_t comm_group_id(const comm_group_t *group);
 int comm_group_world_rank(const comm_group_t *group, int rank);
 /* host_of: [n], host numbers 0.. in order of their lowest rank. Borrowed. */
@@ -159,7 +158,7 @@ int comm_group_find_call(const comm_group_t *group, int rank, uint32_t seq, int 
 
 /* The transports that there are, for tools, by their numbers in the table. NULL: no more. */
 const char *comm_transport_name(int number);
-int comm_transport_find(const char *name); /* -1: there is none of that name */
+int comm_transport_find(const char *name); /* -1: unknown name */
 int comm_transport_is_network(int number); /* 1: it joins hosts */
 /* text: what its part `part`, from 0, would be here and why, such as a port of an adapter; or why it cannot
  * be used. INVALID, quiet: it has no such part. */

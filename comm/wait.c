@@ -160,7 +160,7 @@ static int patience_is_over(comm_wait_t *wait, base_time_t *now)
     int scarce = cores_are_scarce(wait->group);
 
     base_relax();
-    /* Beside a yield the clock is cheap; in a spin it is read now and then. */
+    /* Compared with a yield the clock is cheap; in a spin it is read now and then. */
     if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !scarce))
         return 0;
     *now = base_now();
@@ -213,14 +213,15 @@ static void announce(comm_wait_t *wait)
     comm_group_t *group = wait->group;
     comm_bell_t *bell = group->bell;
 
-    /* Read before the announcement: a ringer takes the announcement back and then changes the word, so whoever takes this one
-     * back, be it for a message that was seen long ago, changes it after this load, and the futex wait returns at
-     * once. Read afterwards, it could be the new value, and we would sleep unannounced. */
+    /* Read the word before the announcement. A ringer takes the announcement back and then changes the word.
+     * So a ringer that takes this announcement back changes the word after this load, and the futex wait
+     * returns at once. That also holds for a message that was seen long ago. If we read the word after the
+     * announcement, we could load the new value and sleep unannounced. */
     wait->bell = atomic_load_explicit(&bell->bell, memory_order_acquire);
     /* release: the load stays before it */
     atomic_store_explicit(&bell->sleeping, 1, memory_order_release);
-    /* Pairs with the order in comm_bell_ring: whoever does not see `sleeping` has made its message visible before
-     * the caller looks once more. */
+    /* Pairs with the order in comm_bell_ring: a ringer that does not see `sleeping` has made its message
+     * visible before the caller looks once more. */
     comm_bell_fence(bell);
     if (group->network_state && group->network->arm)
         group->network->arm(group);

@@ -8,8 +8,8 @@
  *     }
  *     comm_wait_end(&wait);
  *
- * Sleeping is done in two calls of comm_wait_idle: the first announces it (so that whoever sends from now
- * on rings), the caller looks once more, and only the second sleeps. No wake-up can be lost. */
+ * Sleeping takes two calls of comm_wait_idle. The first call announces the sleep, so that a sender rings from
+ * now on. The caller looks once more, and only the second call sleeps. No wake-up can be lost. */
 #ifndef COMM_WAIT_H
 #define COMM_WAIT_H
 
@@ -35,13 +35,14 @@ void comm_wait_moved(comm_wait_t *wait);
  * gyre_last_error and the caller adds what it was doing. */
 gyre_status_t comm_wait_idle(comm_wait_t *wait);
 void comm_wait_end(comm_wait_t *wait);
-/* 1: cores are scarce in this group, so whoever waits should hand its core on soon. */
+/* 1: cores are scarce in this group, so a thread that waits should hand its core on soon. */
 int comm_wait_scarce(const comm_group_t *group);
-/* 1: waiting begins with a long spin, so that whoever waits may as well look often before it reads the clock. */
+/* 1: waiting begins with a long spin, so a thread that waits may look often before it reads the clock. */
 int comm_wait_patient(const comm_group_t *group);
 /* A wait ended in such a spin, without comm_wait_begin: teaches what other short waits teach. */
 void comm_wait_was_short(comm_group_t *group);
-/* Hands the core to whoever else wants it. 0: did not, since that has cost a time slice lately: sleep instead. */
+/* Hands the core to another thread that wants it. 0: did not, since that has cost a time slice lately: sleep
+ * instead. */
 int comm_wait_yield(comm_group_t *group);
 
 #endif

@@ -1,10 +1,10 @@
-/* base/device/cuda.c: devices with the CUDA runtime, linked statically: which there are, what went wrong, and which one is
- * current.
+/* base/device/cuda.c: devices with the CUDA runtime, linked statically: which there are, what went wrong, and
+ * which one is current.
  *
- * The runtime opens the driver (libcuda.so.1) when it is first called, which takes a good part of a second on a
- * machine with GPUs. So nothing here calls it before somebody asks for a device, and base_cuda_of(), which sees
- * every user buffer, answers "host" without it until the driver is in the process. Every call leaves the calling
- * thread's current device as it was: that belongs to the application. */
+ * The runtime opens the driver (libcuda.so.1) when it is first called, which takes a good part of a second on
+ * a machine with GPUs. So nothing here calls it before somebody asks for a device, and base_cuda_of(), which
+ * sees every user buffer, answers "host" without it until the driver is in the process. Every call leaves the
+ * calling thread's current device as it was: that belongs to the application. */
 #include "base/device/cuda.h"
 
 #ifdef GYRE_CUDA

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/device/cuda_memory.c: memory of devices with the CUDA runtime: allocated, pinned, copied, and reached from other
- * processes and devices. */
+/* base/device/cuda_memory.c: memory of devices with the CUDA runtime: allocated, pinned, copied, and reached
+ * from other processes and devices. */
 #include "base/device/cuda.h"
 
 #ifdef GYRE_CUDA

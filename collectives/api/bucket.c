@@ -37,7 +37,7 @@ struct gyre_buckets {
     size_t *shards;       /* [nbuckets * n], REDUCE_SCATTER only */
     char *memory;
     size_t next;          /* first bucket that was not started in this round */
-    gyre_status_t failed; /* a start that went wrong; told again by wait */
+    gyre_status_t failed; /* a start that went wrong; wait returns it again */
     base_time_t inside;   /* time that the caller spent in here while a bucket was under way, in this round */
     double total_s, exposed_s; /* of the round before */
 };

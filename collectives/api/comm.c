@@ -120,7 +120,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
 void coll_comm_free(gyre_comm_t *comm)
 {
     coll_registry_remove(comm);
-    coll_drive(comm); /* whoever took it from the registry is done with it now; nobody finds it any more */
+    coll_drive(comm); /* a thread that took it from the registry is done with it now; no other finds it */
     coll_stop_driving(comm);
     coll_cuda_free(comm); /* its guard and its proxy drive, too, until they have gone */
     coll_drive(comm);
@@ -178,7 +178,7 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
 
 void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
-    if (atomic_load(&comm->error) == GYRE_OK) { /* whoever changes it drives */
+    if (atomic_load(&comm->error) == GYRE_OK) { /* only the driving thread changes it */
         snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
         char told[600];
         snprintf(told, sizeof told, "rank %d: %s", comm->rank, text);

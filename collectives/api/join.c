@@ -257,7 +257,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
     gyre_status_t st = coll_check_unused("gyre_finalize", world);
     if (st != GYRE_OK)
         return st;
-    coll_cuda_end(world); /* before all meet: behind that the peers' memory may go */
+    coll_cuda_end(world); /* before all meet: after that the peers' memory may go */
     if (gyre_comm_error(world) == GYRE_OK && world->n > 1)
         st = gyre_barrier(world);
     int graceful = gyre_comm_error(world) == GYRE_OK;

@@ -1,8 +1,12 @@
-/* collectives/api/p2p.c: send and recv: messages of their own lane, matched in the order of their calls per peer, so that any
- * number may be under way in both directions. They run beside the collectives, not in their order.
+/* collectives/api/p2p.c: send and recv.
  *
- * A short blocking message with nothing else under way needs neither request nor queue nor clock while its peer is on
- * time (run_alone); everything else, and what turns out to be late, is a request like the collectives'. */
+ * Messages have a lane of their own and match per peer in the order of their calls. Any number may be under
+ * way in both directions. Messages run concurrently with the collectives, not in the order of the
+ * collectives.
+ *
+ * A short blocking message with nothing else under way needs no request, no queue and no clock while its peer
+ * is on time (run_alone). Every other message, and one that turns out to be late, is a request like a
+ * collective's. */
 #include "collectives/run/communicator.h"
 
 #include <stdlib.h>
@@ -43,8 +47,9 @@ static gyre_status_t prepare(gyre_comm_t *comm)
     return GYRE_OK;
 }
 
-/* comm_send of a lane accepts messages in order; comm_recv takes one at a time. A pass walks the queue once and
- * leaves alone whatever stands behind a message of the same lane and direction that has not got that far. */
+/* comm_send of a lane accepts messages in order; comm_recv takes one at a time. A pass walks the queue once
+ * and leaves alone each message that follows one of the same lane and direction that is not accepted or
+ * complete. */
 static gyre_status_t advance_one(gyre_request_t *r, coll_p2p_peer_t *peer, uint32_t pass, int *moved)
 {
     uint32_t *blocked = r->kind == COLL_REQ_SEND ? &peer->send_pass : &peer->recv_pass;

@@ -46,8 +46,8 @@ gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm)
         return st;
     gyre_comm_t *made = NULL;
     comm_boot_t *boot = comm->world->boot;
-    /* Whoever does not come within the deadline of an operation is left behind; three such deadlines are for those that meet
-     * one after the other that their leader does not come. */
+    /* A rank that does not come within the deadline of an operation is left out. There are three such
+     * deadlines: ranks may find one after the other that their leader does not come. */
     const base_time_t deadline = base_deadline(3 * comm->timeout_s);
     put_out_of_use(comm);
     do {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/start.c: the checks of collective calls, and how a call that passed them starts: with a plan, without a
- * schedule, or on a device. */
+/* collectives/api/start.c: the checks of collective calls, and how a call that passed them starts: with a
+ * plan, without a schedule, or on a device. */
 #include "collectives/api/start.h"
 
 #include "base/checked.h"

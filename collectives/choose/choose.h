@@ -10,9 +10,9 @@
 #include "collectives/choose/tune.h"
 #include "collectives/schedules/schedule.h"
 
-/* What a choice depends on besides the call: the same on all ranks of a communicator. Neither the kind of
- * memory that buffers are in nor whether a rank works in place is a fact: ranks know these of themselves
- * only. */
+/* What a choice depends on in addition to the call. The same on all ranks of a communicator. Two things are
+ * not facts, because a rank knows them only of itself: the kind of memory of the buffers, and whether the
+ * call is in-place. */
 typedef struct {
     int hosts;
     int parts;                   /* hosts, or the cells of one host (comm_group_cells) */

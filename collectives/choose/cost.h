@@ -1,9 +1,9 @@
-/* collectives/choose/cost.h: what a machine's primitive operations cost: the numbers behind the choice of
- * an algorithm (collectives/choose/select.c), the prediction that `gyre-perf --explain` prints, and the
- * simulator (collectives/proof/simulate/simulate.h) when it stands for one host.
+/* collectives/choose/cost.h: what a machine's primitive operations cost.
  *
- * Measured once per machine (collectives/choose/tune.h), the same on all ranks of a job. Times are in
- * nanoseconds, rates in bytes per nanosecond (= GB/s). */
+ * Times are in nanoseconds, rates in bytes per nanosecond (= GB/s). The costs are measured once per machine
+ * (collectives/choose/tune.h) and are the same on all ranks of a job. They are used by the choice of an
+ * algorithm (collectives/choose/select.c), by the prediction that `gyre-perf --explain` prints, and by the
+ * simulator (collectives/proof/simulate/simulate.h) when it stands for one host. */
 #ifndef COLLECTIVES_CHOOSE_COST_H
 #define COLLECTIVES_CHOOSE_COST_H
 

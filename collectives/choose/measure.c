@@ -143,7 +143,7 @@ static void bind_to(int cpu)
     (void)sched_setaffinity(0, sizeof set, &set); /* not allowed: then it runs where it runs */
 }
 
-/* Waits until *word is `value`, the way of the job; 0: told to stop, or it takes too long. */
+/* Waits until *word is `value`, the way of the job; 0: the pair must stop, or the wait is too long. */
 static int await(pair_t *p, _Atomic uint32_t *word, uint32_t value, job_t how)
 {
     base_time_t limit = 0;

@@ -135,7 +135,7 @@ gyre_status_t coll_tune_save(const coll_tune_t *tune, const char *path)
     return base_file_commit(&file);
 }
 
-/* The cache is a convenience: what goes wrong with it is told at info level, and the job goes on. */
+/* The cache is a convenience: its errors are logged at info level, and the job goes on. */
 static void keep(coll_tune_t *tune, const char *path)
 {
     if (!path[0]) {

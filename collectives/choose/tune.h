@@ -39,7 +39,7 @@ typedef struct {
     int32_t ranks[2], hosts[2];      /* of the communicator */
     uint64_t bytes[2];               /* of the larger buffer, as in gyre-perf's first column */
     uint64_t chunk;                  /* bytes; 0: not said */
-    char comment[COLL_TUNE_COMMENT]; /* what stands behind #; cut off where it is longer */
+    char comment[COLL_TUNE_COMMENT]; /* the text after #; cut off where it is longer */
 } coll_tune_line_t;
 
 typedef enum {

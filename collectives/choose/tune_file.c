@@ -89,7 +89,7 @@ typedef struct {
     char *boot;
     char *word[WORDS_MOST];
     int words;
-    const char *comment; /* behind the #; "" if there is none */
+    const char *comment; /* the text after #; "" if there is none */
 } reader_t;
 
 static gyre_status_t wrong(const reader_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -210,9 +210,9 @@ static void add_chain(text_t *t, const gyre_comm_t *comm, const comm_blame_t *bl
     }
 }
 
-/* Follows the chains behind the blockers to a culprit, or to a circle that stays: of several blockers one may wait for us, for
- * what comes later, and ranks that move on, if slowly, while they are asked, may seem to wait for each other. *first: the
- * blocker whose chain it is. */
+/* Follows the chain of each blocker to a culprit, or to a circle that stays. *first: the blocker whose chain
+ * ends so. One of several blockers may wait for this rank, for a later operation. Ranks that move on slowly
+ * while they are asked may seem to wait for each other. */
 static gyre_status_t follow_blockers(const gyre_comm_t *comm, const blocker_t *list, int n, int *first,
                                      comm_blame_t *blame)
 {
@@ -263,7 +263,8 @@ static void late_in_team(const gyre_comm_t *comm, const gyre_request_t *r, char 
                 "queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or other work that keeps the device");
 }
 
-/* Whom r waits for, and who is at the end of that chain. ABORTED: another rank has found out, and told all. */
+/* Whom r waits for, and who is at the end of that chain. ABORTED: another rank has found out and has
+ * aborted. */
 static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r, char *text, size_t bytes)
 {
     blocker_t list[BLOCKERS];

@@ -21,7 +21,7 @@ struct coll_bounce {
 
 static void destroy(coll_bounce_t *b)
 {
-    /* errors of giving back are told by base/ and change nothing */
+    /* base/ reports the errors of giving back; they change nothing */
     if (b->memory)
         (void)base_pinned_free(b->device, b->memory);
     if (b->copies)

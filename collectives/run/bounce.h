@@ -8,8 +8,8 @@
 
 typedef struct coll_bounce coll_bounce_t;
 
-/* Pinned memory for a message of `bytes` > 0 in place of `buffer`, which is on a device; what is to be sent has been copied. NULL: an
- * error (reported). The caller is driving. */
+/* Pinned memory of `bytes` > 0 for a message, instead of `buffer`, which is on a device. The bytes of a
+ * message to send have been copied. NULL: an error (reported). The caller is driving. */
 coll_bounce_t *coll_bounce_take(gyre_comm_t *comm, coll_req_kind_t kind, void *buffer, size_t bytes);
 void *coll_bounce_memory(coll_bounce_t *bounce);
 /* The request that the message has become: when it is finished, what was received is copied to the device, and the memory is

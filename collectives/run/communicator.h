@@ -1,10 +1,13 @@
 /* collectives/run/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this room that
  * start and drive operations.
  *
- * Who may touch what: whoever holds `driving` may read and change the queues and run operations. It is taken with a
- * plain store by the thread that did so first, never waited for in a wait loop (somebody else is driving then), and no system call is involved. A
- * communicator with non-blocking operations under way is in the process's registry (collectives/run/progress.c), so that
- * waiting for one communicator moves the others, too, and so that the progress thread finds its work. */
+ * The lock is `driving`: the thread that holds it may read and change the queues and run operations. The
+ * thread that took `driving` first takes it with a plain store. A wait loop never waits for `driving`:
+ * another thread is driving then. Taking it needs no system call.
+ *
+ * A communicator with non-blocking operations under way is in the process's registry
+ * (collectives/run/progress.c). So a wait for one communicator also moves the others, and the progress thread
+ * finds its work. */
 #ifndef COLLECTIVES_RUN_COMMUNICATOR_H
 #define COLLECTIVES_RUN_COMMUNICATOR_H
 
@@ -54,7 +57,7 @@ struct gyre_request {
     comm_msg_t msg;
     /* on a device */
     gyre_request_t *device_next; /* in the communicator's queue of those */
-    void *event;                 /* cudaEvent_t behind it; from and back to the communicator's spare ones */
+    void *event;                 /* cudaEvent_t after it; from and back to the communicator's spare ones */
 };
 
 /* Counters of one direction of point-to-point traffic with one peer. */
@@ -113,7 +116,7 @@ struct gyre_comm {
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
     gyre_comm_t *next_registered;
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
-    /* For coll_note_idle; changed by whoever drives. */
+    /* For coll_note_idle; only the driving thread changes it. */
     uint32_t idle_turns;
     int noted;              /* for whom it waits stands in the flight recorder */
     base_time_t idle_since; /* 0: not yet looked at */
@@ -189,9 +192,10 @@ void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
 int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call);
 /* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
 int coll_first_blocker(const gyre_request_t *r);
-/* A rank of this host whose call of r's number, or of a number shortly before, is another one than this rank's, as far as
- * both are still on their boards. -1: none. Ranks that disagree may not even wait for each other in the same
- * place (one for a post, one at a link), so this is what tells them. */
+/* A rank of this host whose call of r's number, or of a number shortly before, differs from this rank's call.
+ * -1: none. Only calls that are still on both boards are compared. Ranks that disagree may wait for each
+ * other in different places (one for a post, one at a link), so only this comparison finds the
+ * disagreement. */
 int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
 /* The story of r's failure, for gyre_last_error. why: what is known. For TIMEOUT others are asked, which takes COMM_BLAME_SECONDS at
  * most; ABORTED then (quiet), and no text: the communicator has been aborted meanwhile. The caller is driving. */
@@ -244,13 +248,14 @@ void coll_registry_add(gyre_comm_t *comm);
 void coll_registry_remove(gyre_comm_t *comm);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
-/* 1: some communicator beside `comm` is registered, so whoever waits must move it. Costs two loads. */
+/* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */
 int coll_registry_others(const gyre_comm_t *comm);
 /* Starts or stops using the process's progress thread. */
 gyre_status_t coll_progress_thread_start(void);
 void coll_progress_thread_stop(void);
 
-/* 1: something has died or was aborted since the last look; coll_comm_notice tells whether it concerns comm. */
+/* 1: something has died or was aborted since the last look; coll_comm_notice finds whether it concerns
+ * comm. */
 static inline int coll_comm_troubled(gyre_comm_t *comm)
 {
     return comm->n > 1 && atomic_load_explicit(comm->troubles, memory_order_relaxed) !=

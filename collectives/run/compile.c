@@ -63,7 +63,8 @@ static void link_sources(const coll_schedule_t *s, size_t esize, coll_segment_t 
             .offset = s->sources[i].offset * esize, .buf = (uint8_t)s->sources[i].buf, .recv = UINT32_MAX};
 }
 
-/* Marks the viewable RECVs, and tells their readers where to look and what to give back. `last_of` is scratch. */
+/* Marks the viewable RECVs. Writes to their readers where to look and what to give back. `last_of` is
+ * scratch. */
 static void find_views(const coll_schedule_t *s, size_t esize, coll_segment_t *g, uint32_t *last_of)
 {
     for (uint32_t i = 0; i < s->nsteps; i++) {

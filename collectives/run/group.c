@@ -57,7 +57,7 @@ static void group_discard(gyre_request_t *list, gyre_status_t status)
         r->collected = 0;
         if (r->kind == COLL_REQ_DEVICE) { /* has been enqueued: cannot be taken back */
             if (blocking)
-                (void)coll_request_wait(r); /* the group's own error is the one that is told */
+                (void)coll_request_wait(r); /* the group's own error is the one that is returned */
             continue;
         }
         coll_drive(r->comm);

@@ -1,16 +1,19 @@
-/* collectives/run/oneshot.c: small collectives of one host as a single exchange (comm/memory/outbox.h): every rank posts what
- * the others need of its input, and makes its own result straight from what they posted.
+/* collectives/run/oneshot.c: small collectives of one host as a single exchange (comm/memory/outbox.h).
  *
- *     all_reduce, reduce       the whole input is posted; whoever wants the result adds all inputs at once
- *     reduce_scatter           likewise, of his block only
- *     all_gather, gather       own block; copied by those who want it
- *     broadcast, scatter       the root's input; each copies its part
- *     all_to_all               the whole input; each copies the block meant for it
- *     barrier                  nothing, but everybody waits for everybody's post
+ * Every rank posts the part of its input that the others need. Every rank makes its result directly from the
+ * posts.
  *
- * There is no intermediate result that could be combined in another order: a reduction is one multi-source addition
- * over all ranks in rank order, which is the canonical tree by itself (collectives/kernels/kernels.h). What could go wrong is the reuse
- * of the outboxes; comm/memory/outbox.c has its own proof in tests/comm/test_exchange.c. */
+ *     all_reduce, reduce       the whole input is posted; each rank that wants the result adds all inputs
+ *     reduce_scatter           likewise, of its own block only
+ *     all_gather, gather       own block; copied by the ranks that want it
+ *     broadcast, scatter       the root's input; each rank copies its part
+ *     all_to_all               the whole input; each rank copies the block meant for it
+ *     barrier                  nothing, but each rank waits for the posts of all
+ *
+ * There is no intermediate result that could be combined in another order. A reduction is one multi-source
+ * addition over all ranks in rank order, which is the canonical tree by itself
+ * (collectives/kernels/kernels.h). The reuse of the outboxes is the risk: tests/comm/test_exchange.c tests
+ * comm/memory/outbox.c for it. */
 #include "collectives/run/oneshot.h"
 
 #include <string.h>

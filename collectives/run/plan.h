@@ -12,7 +12,8 @@
 #include "collectives/schedules/schedule.h"
 #include "comm/transport.h"
 
-/* All that a plan depends on, besides the communicator. Arrays are borrowed by lookups and copied by the cache. */
+/* All that a plan depends on, in addition to the communicator. Lookups borrow the arrays; the cache copies
+ * them. */
 typedef struct {
     coll_op_t op;
     gyre_type_t type;
@@ -140,23 +141,23 @@ size_t coll_longest_block(const coll_shape_t *shape, int n);
 /* Sets the plan's segments and, where need be, a shorter chunk. The algorithm, form and chunk are chosen. */
 void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *plan);
 
-/* What a generator is told of a call of this shape on this rank, before it is cut; chunk is for the choice to set. Where nobody
- * reaches into others' buffers, */
+/* A generator's arguments for a call of this shape on this rank, before the call is cut. The choice sets
+ * chunk. For schedules in which no rank accesses another rank's buffers. */
 coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
-/* and where somebody may. */
+/* The same where a rank may access another rank's buffers. */
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
-/* What a choice for this communicator depends on, besides the call. Points into `comm`. */
+/* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm);
 
 /* Compiles a schedule into a segment (collectives/run/compile.c). Takes `schedule` over. */
 gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll_segment_t *out);
 void coll_segment_free(coll_segment_t *segment);
 
-/* The executor: moves one operation a step. OK: finished. IN_PROGRESS: *moved tells whether anything happened. */
+/* The executor: moves one operation a step. OK: finished. IN_PROGRESS: *moved is 1 if anything happened. */
 gyre_status_t coll_run_advance(gyre_request_t *r, int *moved);
 
 #endif

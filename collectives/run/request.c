@@ -1,7 +1,7 @@
 /* collectives/run/request.c: the life of an operation: made, queued, driven, waited for, finished.
  *
- * Collectives of a communicator run one after the other in call order; point-to-point messages run beside them.
- * Requests come from a free list, so that a repeated call allocates nothing. */
+ * Collectives of a communicator run one after the other in call order. Point-to-point messages run
+ * concurrently with them. Requests come from a free list, so that a repeated call allocates nothing. */
 #include "collectives/run/communicator.h"
 
 #include <sched.h>
@@ -107,12 +107,12 @@ void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text)
         comm_watch_abort(comm->world->watch, comm->id, status, text);
 }
 
-/* detail: the story, where others have told it. */
+/* detail: the text of the failure, where other ranks have sent one; else NULL. */
 static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
 {
     char why[1024], text[1700], mine[160];
     snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
-    /* What was met here may be the end of a rank that told all of its error before. */
+    /* The failure seen here may be the end of a rank that had sent its own error to all before. */
     gyre_status_t told = detail ? GYRE_OK : told_by_others(comm, why, sizeof why);
     if (told == GYRE_OK && r && !detail &&
         coll_failure_text(comm, r, status, why, text, sizeof text) != GYRE_OK)
@@ -133,7 +133,7 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
     gyre_fail(status, "%s", text);
     snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
     comm_recorder_fail(comm->world->recorder, text);
-    /* a death reaches everyone by itself, an abort came from somebody who told everyone */
+    /* a death reaches all ranks by itself; an abort came from a rank that sent it to all */
     if (status != GYRE_ERR_PEER_DEAD && !detail)
         coll_comm_tell(comm, status, text);
     /* last: another thread that sees it may end the process */
@@ -480,8 +480,8 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
         if (st == GYRE_OK)
             continue;
         coll_drive(comm);
-        /* What the watcher knows of a death, or was told of another rank's error, is the whole story, whatever its status; what
-         * is left, a deadline that passed or a disagreement seen from here, is this rank's own to tell. */
+        /* If the watcher knows of a death or of another rank's error, that is the cause, whatever its status.
+         * Otherwise this rank reports what it sees itself: a deadline that passed, or a disagreement. */
         coll_comm_notice(comm);
         if (!atomic_load_explicit(&r->done, memory_order_acquire))
             coll_comm_fail(comm, r, st, NULL);

@@ -1,10 +1,10 @@
 /* collectives/run/segments.c: where a long operation is cut.
  *
- * Two things bound an operation: its TMP must fit the scratch budget, and its schedule should not grow for ever. What is too
- * long is cut into segments: slices of every block (or of the vector) that run one after the other. Reductions are
- * element-wise, so this changes no bits. But at each cut the pipeline runs empty, so algorithms whose TMP is a number
- * of chunks, however long the vector, are given shorter chunks rather than shorter segments. Where to cut depends only on
- * what all ranks know. */
+ * Two things bound an operation: its TMP must fit the scratch budget, and its schedule must stay short. An
+ * operation that is too long is cut into segments: slices of every block (or of the vector) that run one
+ * after the other. Reductions are element-wise, so the cuts change no bits. At each cut the pipeline runs
+ * empty. So an algorithm whose TMP is a fixed number of chunks for any vector gets shorter chunks instead of
+ * shorter segments. Where to cut depends only on facts that all ranks know. */
 #include "base/checked.h"
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"

@@ -24,7 +24,8 @@ typedef struct {
     _Atomic int left;   /* its communicator was destroyed */
     int device, beside; /* its CUDA device, and how many ranks of the team are on it, itself included */
     char *arena; /* on the device; owned by the team, as the others read there until they are gone, too */
-    /* streams of calls that were not captured, each with its newest call (0: none): two ranks on one may wait for ever */
+    /* streams of calls that were not captured, each with its newest call (0: none): two ranks on one may wait
+     * forever */
     struct {
         uintptr_t stream;
         uint32_t seq;
@@ -34,7 +35,7 @@ typedef struct {
 typedef struct coll_team coll_team_t;
 struct coll_team {
     int n;
-    _Atomic int users;        /* communicators that are left, and whoever made it until it is done */
+    _Atomic int users;        /* communicators that are left, and the creating rank until it is done */
     _Atomic uint32_t trouble; /* 1: a rank has failed; the story is below */
     pthread_mutex_t lock;     /* guards the story, what ranks note of streams, and plans */
     gyre_status_t status;
@@ -55,7 +56,7 @@ void coll_team_leave(coll_team_t *team, int rank);
 
 /* A rank has failed, or aborts: the first story stays. */
 void coll_team_tell(coll_team_t *team, gyre_status_t status, const char *text);
-/* What was told; GYRE_OK: nothing. */
+/* The failure that a rank of the team has reported, with its text. GYRE_OK: none. */
 gyre_status_t coll_team_told(coll_team_t *team, char *text, size_t bytes);
 
 #endif

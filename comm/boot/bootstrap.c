@@ -1,8 +1,9 @@
 /* comm/boot/bootstrap.c: joining, leaving, and the collectives of the bootstrap: one pass up the binomial tree, one
  * down. See bootstrap.h.
  *
- * Every pass has a number, so that a rank that runs ahead, or gave up on an earlier pass, confuses nobody. A rank
- * that fails sends its status and text in place of its data, up and down, so that all ranks fail with the same text. */
+ * Every pass has a number. So a rank that runs ahead, or that gave up on an earlier pass, is recognized. A
+ * rank that fails sends its status and text instead of its data, up and down, so that all ranks fail with the
+ * same text. */
 #include "comm/boot/bootstrap.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ typedef struct {
     step_kind_t kind;
     size_t bytes;         /* per rank */
     boot_buf_t data;      /* grows to the subtree's contribution, then becomes everybody's */
-    gyre_status_t status; /* what is passed on in place of data */
+    gyre_status_t status; /* what is passed on instead of data */
     char text[BOOT_TEXT];
 } step_t;
 
@@ -90,7 +91,7 @@ static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, 
     if (boot_blame(boot, edge->rank, BOOT_ABORT_JOB, until, &blame) != GYRE_OK) {
         gyre_status_t st = hopeless(boot, edge, what);
         if (st != GYRE_OK)
-            return st; /* somebody was told, or knew, meanwhile */
+            return st; /* a rank got or knew the cause meanwhile */
         snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", edge->rank);
     } else if (blame.died[0] != '\0') {
         snprintf(culprit, sizeof(culprit), ": rank %d %s", blame.rank, blame.died);
@@ -290,14 +291,14 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
     pthread_mutex_lock(&boot->lock);
     if (boot->place == 0 && st == GYRE_OK && !boot_buf_add(&step.data, data, *bytes))
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to share %zu bytes by the bootstrap", *bytes);
-    if (st != GYRE_OK) { /* the others get this text in place of the data */
+    if (st != GYRE_OK) { /* the others get this text instead of the data */
         snprintf(why, sizeof(why), "%s", gyre_last_error());
         step_failed(&step, st);
     }
     gyre_status_t ran = step_run(boot, &step, deadline);
     pthread_mutex_unlock(&boot->lock);
     if (st != GYRE_OK)
-        st = gyre_fail_quiet(st, "%s", why); /* told before; this is what ends the job */
+        st = gyre_fail_quiet(st, "%s", why); /* reported before; this error ends the job */
     else
         st = ran;
     if (st == GYRE_OK && step.data.to > room)
@@ -374,11 +375,6 @@ uint32_t comm_boot_epoch(const comm_boot_t *boot)
     return epoch;
 }
 
-const char *comm_boot_job(const comm_boot_t *boot)
-{
-    return boot->job;
-}
-
 void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32])
 {
     static const char label[] = "gyre key 1";
@@ -450,7 +446,7 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
     if (!who->have_secret)
         randombytes_buf(boot->secret, sizeof(boot->secret));
     gyre_status_t st = boot->size > 1 ? boot_join_tree(boot, who, deadline) : GYRE_OK;
-    /* All or none: a rank that could not join tells the others what it met. */
+    /* All or none: a rank that could not join sends its error to the others. */
     if (st == GYRE_OK && boot->size > 1)
         st = comm_boot_barrier(boot, deadline);
     if (st != GYRE_OK) {

@@ -1,12 +1,16 @@
 /* comm/boot/bootstrap.h: how the ranks of a job find and trust each other, before any fast path exists.
  *
- * Rank 0 listens on the rendezvous address. Every other rank connects, proves that it knows the job secret
- * (mutual challenge, libsodium; all later frames carry a MAC and a counter), and is told its parent in a binomial tree
- * over ranks; it then keeps O(log n) connections: one to its parent, one from each child. Collectives of the
- * bootstrap run on that tree in O(log n) rounds. Every wait has a deadline.
+ *  1. Rank 0 listens on the rendezvous address.
+ *  2. Every other rank connects to rank 0 and proves that it knows the job secret (mutual challenge,
+ *     libsodium). All later frames carry a MAC and a counter.
+ *  3. Rank 0 sends each rank its parent in a binomial tree over ranks. A rank then keeps O(log n)
+ *     connections: one to its parent, one from each child.
  *
- * After init, the same connections are given to the watcher (comm/watch/watch.h), which sits in poll(2) and beats now and
- * then (heartbeat.c): a death or an abort reaches every rank within a few tree hops. */
+ * Collectives of the bootstrap run on the tree in O(log n) rounds. Every wait has a deadline.
+ *
+ * After init, the same connections are given to the watcher (comm/watch/watch.h). The watcher sleeps in
+ * poll(2) and sends heartbeats (heartbeat.c). A death or an abort reaches every rank within a few tree
+ * hops. */
 #ifndef COMM_BOOT_BOOTSTRAP_H
 #define COMM_BOOT_BOOTSTRAP_H
 
@@ -37,7 +41,6 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
 
 int comm_boot_rank(const comm_boot_t *boot);
 int comm_boot_size(const comm_boot_t *boot);
-const char *comm_boot_job(const comm_boot_t *boot);
 /* 32 bytes derived from the job secret for `purpose`, so that no two uses share a key. */
 void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char key[32]);
 /* Number of open bootstrap connections: O(log n), tested. */
@@ -101,11 +104,13 @@ typedef struct {
 gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                               comm_blame_t *out);
 #define COMM_BLAME_SECONDS 0.8 /* what to give it: for ranks whose watchers have no core of their own */
-/* This process ends without leaving: tells its neighbours `how`. From an exit handler: never waits long. */
+/* This process ends without leaving: sends `how` to its neighbours. From an exit handler: never waits
+ * long. */
 void comm_boot_ending(comm_boot_t *boot, const char *how);
 
-/* Says goodbye (so that the others do not take the closing for a death) and frees. With `graceful` 0 it says that it
- * leaves after an error: whoever waits for this rank is told at once (comm_watch_dead). At most 1 s. */
+/* Sends a goodbye, so that the others do not take the closing for a death, and frees. At most 1 s. With
+ * `graceful` 0 the goodbye says that this rank leaves after an error: ranks that wait for it see that at once
+ * (comm_watch_dead). */
 void comm_boot_leave(comm_boot_t *boot, int graceful);
 
 #endif

@@ -119,7 +119,7 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
     return ok ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a larger membership");
 }
 
-/* The leader: tells the newcomers. */
+/* The leader: sends the newcomers their membership. */
 static void welcome(comm_boot_t *boot)
 {
     boot_buf_t all = {0};

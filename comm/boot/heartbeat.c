@@ -1,10 +1,11 @@
 /* comm/boot/heartbeat.c: heartbeats on the edges of the bootstrap's tree.
  *
- * A closed connection tells of a dead process at once, but nothing tells of a stopped one (its kernel goes on acknowledging), nor of
- * a host that is cut off while nothing is sent. So every rank says BOOT_BEAT to each neighbour a few times within the time
- * after which silence counts as death. The watcher's thread does it: a rank that computes for an hour still beats.
+ * A closed connection shows a dead process at once. A connection does not show a stopped process, whose
+ * kernel goes on acknowledging. It does not show a host that is cut off while nothing is sent. So every rank
+ * sends BOOT_BEAT to each neighbour a few times within the time after which silence counts as death. The
+ * watcher's thread sends the beats: a rank that computes for an hour still beats.
  *
- * Cost: per rank and beat one wake-up, and a send and a receive for each of its tree connections (two on average). */
+ * Cost per rank and beat: one wake-up, and a send and a receive for each tree connection (two on average). */
 #include <stdio.h>
 #include <string.h>
 

@@ -7,8 +7,9 @@
  *     closes (unless p is 0)
  *     connect, prove the secret  ------------------------------------->  r is my child: keeps the connection
  *
- * Where ranks are let in is the gate (joiners.c). Whoever waits in vain asks rank 0, which knows who has not joined: over the connection
- * that it has there, over the tree, or over a new one. */
+ * Ranks are admitted by the gate (joiners.c). A rank whose wait runs out asks rank 0, which knows the ranks
+ * that have not joined. The question goes over the rank's connection to rank 0, over the tree, or over a new
+ * connection. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
-/* comm/boot/joiners.c: the gate of a rank while the job joins: the guests whom admit.c has let in, side by
- * side in one poll loop: ranks that say where they listen and are told their parent, children, and ranks that
- * ask who is missing. */
+/* comm/boot/joiners.c: the gate of a rank while the job joins.
+ *
+ * The gate serves the guests that admit.c has admitted, all in one poll loop. There are three kinds of
+ * guests: ranks that send their address and get their parent, children of this rank, and ranks that ask who
+ * is missing. */
 #include "comm/boot/joiners.h"
 
 #include <errno.h>
@@ -15,7 +17,7 @@
 
 enum { STRANGERS_MAX = 256, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC };
 #define HANDSHAKE_SECONDS 10.0 /* a rank on a crowded machine needs a while */
-#define LINGER_SECONDS    0.5  /* rank 0, having given up, still tells who is missing */
+#define LINGER_SECONDS    0.5  /* rank 0, having given up, still answers who is missing */
 
 static void guest_drop(boot_gate_t *gate, boot_guest_t *guest)
 {
@@ -49,9 +51,9 @@ static void guest_reject(boot_gate_t *gate, boot_guest_t *guest, const char *tex
     guest->deadline = base_deadline(1.0);
 }
 
-/* Tells a guest its parent. A parent on rank 0's own host may know itself by a loopback address only (its
- * host's name means 127.0.1.1 there): a guest from elsewhere is told the address at which it reached this
- * host. */
+/* Sends a guest the address of its parent. A parent on rank 0's own host may know only a loopback address of
+ * itself (the host's name means 127.0.1.1 there). A guest from another host then gets the address at which it
+ * reached this host. */
 static void guest_tell(boot_gate_t *gate, boot_guest_t *guest, int parent)
 {
     unsigned char frame[4 + BOOT_ADDR_BYTES] = {0};

@@ -38,10 +38,10 @@ void boot_gate_open(boot_gate_t *gate, comm_boot_t *boot, int fd);
 /* Lets ranks in until everybody who belongs here has come. TIMEOUT names those that are missing; of all
  * ranks, if rank 0 can be asked. */
 gyre_status_t boot_gate_keep(boot_gate_t *gate, base_time_t deadline);
-/* Rank 0 has given up with `st` and gyre_last_error: tells those that are here at once, and for a while those
- * that ask, with other clocks or from outside the tree. */
+/* Rank 0 has given up with `st` and gyre_last_error. Sends the error to the ranks that are here at once. For
+ * a while also answers ranks that ask later, with other clocks or from outside the tree. */
 void boot_gate_linger(boot_gate_t *gate, gyre_status_t st);
-/* st: how it ended; ranks that still wait here are told. */
+/* st: how the joining ended; ranks that still wait here get it. */
 void boot_gate_close(boot_gate_t *gate, gyre_status_t st);
 
 #endif

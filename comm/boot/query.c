@@ -1,10 +1,12 @@
-/* comm/boot/query.c: what is another rank doing, and whom does it wait for? The question goes along the tree to it, its watcher's
- * thread answers, however busy the rank is, and the answer goes back. Ranks without a watcher yet answer while they are in a
- * call of the bootstrap.
+/* comm/boot/query.c: asks another rank what it does and for which rank it waits.
  *
- * Whoever waits in vain asks the rank it waits for whom that waits for, and so on (boot_blame): at most one question per rank
- * of the chain, nothing before something is late. When a whole job is late at once its ranks ask at the same time; the neighbour of
- * the culprit has its answer first, aborts the communicator, and that ends the others' search.
+ * The question goes along the tree to the rank. The rank's watcher thread answers, even if the rank is busy,
+ * and the answer goes back. A rank that has no watcher yet answers while it is in a call of the bootstrap.
+ *
+ * A rank whose wait is too long asks the rank that it waits for, then the rank that this one waits for, and
+ * so on (boot_blame). Each rank of the chain gets at most one question. Nothing is asked before something is
+ * late. When a whole job is late at once, its ranks ask at the same time. The neighbour of the culprit gets
+ * its answer first and aborts the communicator, which ends the others' search.
  *
  * BOOT_ASK is u32 id, u32 origin, u32 rank, u32 about: low bits of the communicator whose operation is late.
  * BOOT_TELL is u32 id, u32 origin, u32 at (comm_boot_at_t), u32 waits_for, then at COMM_AT_GATE the text `missing`, at COMM_AT_CALLS

@@ -50,7 +50,7 @@ static void expel(comm_boot_t *boot, boot_visitor_t *visitor)
     boot_visitor_dismiss(boot, visitor, BOOT_EXPELLED, text);
 }
 
-/* Tells whom we dialled, for its agreement or ours, whom we know to be dead. */
+/* Sends the dead ranks that we know to the rank that we dialled, for its agreement or for ours. */
 static void tell_deaths(comm_boot_t *boot, boot_visitor_t *visitor)
 {
     unsigned char frame[BOOT_DEATH_BYTES];
@@ -250,8 +250,9 @@ static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
     return GYRE_OK;
 }
 
-/* Which part of a job may go on where parts of it merely do not hear each other? One at most: the larger one, of equal halves
- * that with the lowest rank. Ranks whose end was seen do not count. GYRE_QUORUM=any: whoever asks. */
+/* Which part of a job may go on if its parts are alive but do not hear each other? At most one: the larger
+ * part, or of equal halves the half with the lowest rank. Ranks whose end was seen do not count.
+ * GYRE_QUORUM=any: each part that asks may go on. */
 static gyre_status_t check_quorum(comm_boot_t *boot, int left)
 {
     int silent = 0, lowest = boot->size;
@@ -272,7 +273,7 @@ static gyre_status_t check_quorum(comm_boot_t *boot, int left)
         boot->rank, left - 1, silent);
 }
 
-/* All that are not dead have come: tells them who they are. */
+/* All ranks that are not dead have come: sends them the new membership. */
 static gyre_status_t decide(comm_boot_t *boot)
 {
     boot_buf_t view = {0};

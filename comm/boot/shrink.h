@@ -1,18 +1,21 @@
 /* comm/boot/shrink.h: a new membership of a running job: without the ranks that died, or with newcomers.
  *
- * The members of a job, numbered by an epoch, are agreed on by all that are left. It works while the tree is cut, and while more
- * ranks die:
+ * All ranks that are left agree on the members of the job. An epoch numbers the membership. The agreement
+ * works while the tree is cut, and while more ranks die:
  *
- *     Every rank that calls comm_boot_shrink dials the lowest member that it does not know to be dead, and tells it which
- *     are; a rank that is itself that one waits for the others. Whoever does not come is dialled: that tells a dead one (its
- *     host refuses) from a silent one (nothing answers for GYRE_HEARTBEAT) from one that is busy elsewhere (it beats, and is
- *     waited for until the caller's patience ends). When all that are not dead have come, it tells them the new membership.
- *     If it dies meanwhile, the next one does the same; it asks all that are left before it decides, so that it meets
- *     anybody who has a decision of the dead one already, and passes that on.
- *     Then everybody connects to its parent in the tree over the new members, and a barrier ends it.
+ *  1. The leader is the lowest member that a rank does not know to be dead. Every other rank that calls
+ *     comm_boot_shrink dials the leader and sends it the ranks that it knows to be dead.
+ *  2. The leader waits for the others and dials each rank that does not come. A dead rank's host refuses. A
+ *     silent rank does not answer for GYRE_HEARTBEAT. A rank that is busy elsewhere beats: the leader waits
+ *     for it until the caller's patience ends.
+ *  3. When all ranks that are not dead have come, the leader sends them the new membership.
+ *  4. If the leader dies meanwhile, the next rank becomes the leader. It asks all that are left before it
+ *     decides. So it finds a rank that already has a decision of the dead leader, and passes that decision
+ *     on.
+ *  5. Every rank connects to its parent in the tree over the new members. A barrier ends the agreement.
  *
- * Who is found dead stays dead: if it comes back it is told so (BOOT_EXPELLED). Of a job whose parts merely do not
- * hear each other one part goes on at most: see GYRE_QUORUM in shrink.c. */
+ * A rank that was found dead stays dead: if it comes back, it gets BOOT_EXPELLED. If the parts of a job are
+ * alive but do not hear each other, at most one part goes on: see GYRE_QUORUM in shrink.c. */
 #ifndef COMM_BOOT_SHRINK_H
 #define COMM_BOOT_SHRINK_H
 

@@ -66,7 +66,7 @@ typedef struct {
 
 /* Where a rank can be reached for as long as it lives. */
 typedef struct {
-    unsigned char addr[BOOT_ADDR_BYTES]; /* loopback: on rank 0's host, wherever that is for whoever asks */
+    unsigned char addr[BOOT_ADDR_BYTES]; /* loopback: on rank 0's host */
     char host[BOOT_HOST_BYTES];
 } boot_place_t;
 
@@ -85,7 +85,7 @@ struct comm_boot {
     int watched;          /* a watcher's thread reads the edges */
     void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
     void *poke_user;
-    /* What this rank tells those that wait for it; see query.c. */
+    /* What this rank answers to ranks that wait for it; see query.c. */
     comm_recorder_slot_t *recorder; /* NULL: not yet */
     const struct boot_gate *gate;   /* while it lets ranks in */
     int waits_for;                  /* in a collective of the bootstrap: for that rank; -1: not in one */
@@ -105,7 +105,7 @@ struct comm_boot {
     boot_buf_t
         view; /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
     uint32_t view_epoch;     /* its number; ahead of `epoch` until it is taken up */
-    char refusal[BOOT_TEXT]; /* why there can be no new membership, from whoever found out; "": nothing */
+    char refusal[BOOT_TEXT]; /* why there can be no new membership; "": nothing */
 
     uint32_t wiring;    /* changes whenever `edges` becomes another array */
     boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
@@ -137,7 +137,8 @@ int boot_polls(comm_boot_t *boot, struct pollfd *polls, boot_edge_t **edges);
 /* Acts on what poll(2) said about one edge: sends, reads, dispatches, notes deaths. */
 void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
 
-/* Closes an edge whose neighbour is gone, and unless it said goodbye tells everybody. how: of the neighbour. */
+/* Closes an edge whose neighbour is gone. how: how the neighbour ended. Reports the end to all ranks,
+ * unless the neighbour said goodbye. */
 void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how, int silent);
 
 /* Heartbeats, for the watcher's thread, under the lock: sends those that are due and ends edges that have been silent for
@@ -160,7 +161,7 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); 
 void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
-/* This rank is no longer one of the job, says `from`: ends everything here, tells nobody. */
+/* `from` says that this rank is no longer one of the job: ends everything here, sends nothing to others. */
 void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 /* Copies a text that came over the wire: bounded, ended, and printable. */
 void boot_copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes);

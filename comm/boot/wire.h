@@ -87,8 +87,8 @@ void boot_conn_open(boot_conn_t *conn, int fd);
 void boot_conn_close(boot_conn_t *conn);                 /* closes, frees, wipes the keys */
 void boot_conn_move(boot_conn_t *to, boot_conn_t *from); /* from: as closed */
 
-/* Queues a message and sends what goes without blocking. A failed write is kept in write_failed: reading
- * the connection tells what became of the peer. NO_MEMORY. */
+/* Queues a message and sends what goes without blocking. NO_MEMORY. A failed write is kept in write_failed:
+ * reading the connection shows what became of the peer. */
 gyre_status_t boot_conn_send(boot_conn_t *conn, boot_type_t type, const void *data, size_t bytes);
 void boot_conn_flush(boot_conn_t *conn);
 int boot_conn_unsent(const boot_conn_t *conn); /* 1: wants POLLOUT */

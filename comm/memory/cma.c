@@ -1,7 +1,7 @@
 /* comm/memory/cma.c: reading and writing another process's memory with process_vm_readv and process_vm_writev, where the kernel allows it.
  *
- * Whether it does depends on users, ptrace_scope, seccomp filters and pid namespaces; so it is tried, with a word whose
- * value the owner has told us, and never assumed. */
+ * Users, ptrace_scope, seccomp filters and pid namespaces decide whether the kernel allows it. So it is never
+ * assumed but tried, with a word whose value the owner has sent us. */
 #include "comm/memory/cma.h"
 
 #include <errno.h>

@@ -107,8 +107,8 @@ void *comm_outbox_reserve(comm_outbox_t *x, size_t bytes)
     void *place = place_of(x, x->mine, x->number, bytes, &places);
     if (x->number <= x->safe + places)
         return place;
-    /* Once there is no room, wait for half of it: who is behind has enough to read meanwhile, and is not disturbed
-     * by looks at his progress after each operation. */
+    /* Once there is no room, wait for half of it. A rank that is late has enough to read meanwhile, and is
+     * not disturbed by looks at its progress line after each operation. */
     return all_done(x, x->number - (places + 1) / 2) ? place : NULL;
 }
 
@@ -120,7 +120,7 @@ void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag)
         base_demote(place_of(x, x->mine, x->number, bytes, &places), bytes);
     line->seq = tag.seq;
     line->sig = tag.sig;
-    /* release: whoever sees the number sees tag and payload */
+    /* release: a rank that sees the number sees tag and payload */
     atomic_store_explicit(&line->number, x->number, memory_order_release);
     base_demote(line, sizeof *line);
     x->posted = bytes;

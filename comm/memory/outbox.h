@@ -1,17 +1,18 @@
 /* comm/memory/outbox.h: small messages of the ranks of one host, without links: each rank has an outbox in the shared
  * segment which all others read.
  *
- * For operations that are one exchange: everybody who has something to say posts it, and everybody reads what it needs
- * straight from the others' outboxes. What is posted lies in the cache line of its flag if it is short, so that
- * such a message is one line's flight. Every line has one writer; there is no atomic read-modify-write and no system
- * call. (The form of MPICH's release-gather and of XHC's inlined payload, without their trees.)
+ * For operations that are one exchange: each rank that has data posts it, and each rank reads what it needs
+ * directly from the others' outboxes. A short payload lies in the cache line of its flag, so such a message
+ * moves one cache line. Every line has one writer; there is no atomic read-modify-write and no system call.
+ * (The form of MPICH's release-gather and of XHC's inlined payload, without their trees.)
  *
  *     outbox of a rank:  progress line | `lines` lines: flag, tag, payload <= COMM_OUTBOX_INLINE |
  *                        slots of the first class | of the second | of the third: longer payloads
  *
- * The operations of an exchange are numbered 1, 2, ... alike on all ranks. Operation k uses line k % lines and, for a longer
- * payload, slot k % slots of the first class whose slots are long enough. Whoever posts makes sure that all others are done with what lay there before: he
- * knows it of those from whom he has a later post, and looks at the progress lines of the others.
+ * The operations of an exchange are numbered 1, 2, ... alike on all ranks. Operation k uses line k % lines. A
+ * longer payload uses slot k % slots of the first class whose slots are long enough. A rank that posts first
+ * makes sure that all others are done with what lay there before. A later post of another rank proves that;
+ * otherwise the posting rank looks at the other's progress line.
  *
  * One operation at a time: reserve, post (or neither), look until all is there, finish. Nothing here waits. */
 #ifndef COMM_MEMORY_OUTBOX_H
@@ -46,7 +47,7 @@ typedef struct {
     uint64_t safe;                    /* everyone is done with operation `safe` and those before it */
     uint64_t seen[COMM_OUTBOX_RANKS]; /* done by each, as last seen */
     size_t posted;                    /* bytes, in the present operation */
-    int stream;                       /* as comm_outbox_begin was told */
+    int stream;                       /* as given to comm_outbox_begin */
     int looked;                       /* 1: somebody's post was read in it */
 } comm_outbox_t;
 
@@ -75,7 +76,7 @@ void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag);
  * it belongs to another call. */
 gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_tag_t tag,
                                const void **payload);
-/* The rank that is furthest behind, as far as this one knows. */
+/* The rank with the least progress, as far as this one knows. */
 int comm_outbox_laggard(const comm_outbox_t *x);
 /* Ends the operation: this rank has read all that it needs. */
 void comm_outbox_finish(comm_outbox_t *x);

@@ -28,7 +28,7 @@ typedef struct reg {
     size_t bytes;
     unsigned char *pages; /* the window; NULL: none */
     size_t page_bytes;
-    ino_t inode; /* of its memfd: tells whether it is still what is mapped there */
+    ino_t inode; /* of its memfd: shows whether it is still what is mapped there */
 } reg_t;
 
 static struct {

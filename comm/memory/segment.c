@@ -253,7 +253,7 @@ comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, 
 }
 
 /* A sequence lock with one writer. The words are atomics so that a torn read is a value, not undefined behaviour;
- * the sequence tells whether it was torn. */
+ * the sequence shows whether it was torn. */
 void comm_board_post(comm_board_t *board, const comm_call_t *call)
 {
     comm_board_entry_t *e = &board->entry[board->posts % COMM_BOARD_CALLS];
@@ -261,8 +261,8 @@ void comm_board_post(comm_board_t *board, const comm_call_t *call)
 
     memcpy(words, call, sizeof words);
     atomic_store_explicit(&e->seq, seq - 1, memory_order_relaxed);
-    /* Each word is stored with release so that whoever reads (acquires) it also sees the odd number before it. On x86
-     * this costs nothing; on Arm five stlr per call. */
+    /* Each word is stored with release: a reader that acquires the word also sees the odd number before it.
+     * On x86 this costs nothing; on Arm five stlr per call. */
     for (int i = 0; i < COMM_CALL_WORDS; i++)
         atomic_store_explicit(&e->words[i], words[i], memory_order_release);
     /* Release: all words are visible before the even number. */

@@ -36,7 +36,7 @@
 
 enum { COMM_LINE = 64 }; /* cache line: unit of the layout */
 
-/* A doorbell: whoever makes something visible to a sleeping rank rings it. */
+/* A doorbell: a rank that makes something visible to a sleeping rank rings it. */
 typedef struct {
     _Atomic uint32_t bell;     /* futex word; changes with every ring */
     _Atomic uint32_t sleeping; /* 1: its owner is about to sleep or sleeps */
@@ -102,12 +102,12 @@ void comm_board_post(comm_board_t *board, const comm_call_t *call);
 int comm_board_read(comm_board_t *board, comm_call_t *call);
 /* The newest call with number `seq` that is (p2p: with rank `peer`) or is not point to point. 0: not there any more. */
 int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
-/* The same for whoever posts to the board, who needs no guard against himself; newest call first: that is nearly always the
- * one. *call is overwritten in any case. */
+/* The same for the board's owner, who needs no guard against a concurrent writer. *call is overwritten in any
+ * case. Searches the newest call first: that is nearly always the right one. */
 int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
 
 void comm_bell_ring_slow(comm_bell_t *bell);
-/* Whoever owns `bell` promises to make the fences of its ringers unnecessary, if the kernel lets it. */
+/* The owner of `bell` promises to make the fences of its ringers unnecessary, if the kernel allows it. */
 void comm_bell_promise(comm_bell_t *bell);
 /* 1: this process takes part in the fences that sleepers have the kernel make; set by comm_bell_promise. */
 extern _Atomic int comm_bell_registered;

@@ -1,9 +1,10 @@
 /* comm/memory/window.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in one.
  *
- * A window is a memfd. Allocations of 1 MiB and more have one of their own; smaller ones share arenas of 1024 pages, so
- * that many small ones cost few descriptors. Every window ends with a control page that peers map too: it says
- * whether the owner has freed the window, so that peers drop their mapping (comm/memory/map.c); freed memory
- * is given back to the system at once, whoever still maps it.
+ * A window is a memfd. An allocation of 1 MiB or more has a window of its own. Smaller allocations share
+ * arenas of 1024 pages, so that many small ones cost few descriptors. Every window ends with a control page
+ * that peers map too. The control page says whether the owner has freed the window, so that peers drop their
+ * mapping (comm/memory/map.c). Freed memory is given back to the system at once, even while peers still map
+ * it.
  *
  *     | data: whole pages                     | control page: `closed` |
  *
@@ -174,7 +175,7 @@ int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset)
 
     for (;;) {
         uint64_t found_id = 0, before = atomic_load_explicit(&mem.seq, memory_order_acquire);
-        /* The count first: arrays only grow, so a count read before the pointer fits the array behind it. */
+        /* The count first: arrays only grow, so a count read before the pointer fits the array. */
         size_t count = atomic_load_explicit(&mem.count, memory_order_acquire);
         const range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_acquire);
         size_t hit = before & 1 ? count : ranges_search(ranges, count, at);

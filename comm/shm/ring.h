@@ -1,21 +1,23 @@
 /* comm/shm/ring.h: a ring of 64-byte slots between one sender and one receiver in shared memory.
  *
- * What travels are packets: a header slot, and as many slots of payload after it as are needed.
+ * The ring carries packets: a header slot, and as many slots of payload after it as are needed.
  *
  *     word (8)                    tag (8)      body (48)                    | slot | slot ...
  *     turn:32 | kind:8 | len:24   seq, sig     first 48 bytes of payload    | payload, 64 bytes each
  *
- * `turn` is the number of the lap around the ring, modulo 2^32 - 1 and from 1 (0 is a slot never written), so a header is new exactly when its turn is the one
- * that the receiver is in: there is no separate head index, and a small message moves one cache line. The word is
- * written last, with release, and read with acquire: whoever sees it sees the payload.
+ * `turn` is the number of the lap around the ring, modulo 2^32 - 1 and from 1 (0 is a slot never written). A
+ * header is new exactly when its turn is the receiver's lap. So there is no separate head index, and a small
+ * message moves one cache line. The sender writes the word last, with release. The receiver reads the word
+ * with acquire: a receiver that sees the word sees the payload.
  *
- * Slots that held payload could hold any bytes where a later lap has a header, so the sender zeroes the word after a
- * packet if that slot ever held payload, before it publishes the packet (it remembers which in `raw`). For
- * that it always keeps one slot free beyond the packet.
+ * A slot that held payload may hold any bytes where a later lap expects a header. So the sender zeroes the
+ * word after a packet if that slot ever held payload, before it publishes the packet. `raw` keeps which slots
+ * held payload. For the zeroed word the sender always keeps one slot free after the packet.
  *
- * The receiver tells how far it has read in the control line, lazily: every quarter of the ring. A packet takes at most a
- * quarter (three of four slots in the smallest ring, which is told at every packet), so a receiver that has read
- * everything never owes news that the sender waits for. */
+ * The receiver writes how far it has read to the control line, once per quarter of the ring. A packet takes
+ * at most a quarter. In the smallest ring a packet takes up to three of the four slots, and the receiver
+ * writes after every packet. So a receiver that has read everything never owes news that the sender waits
+ * for. */
 #ifndef COMM_SHM_RING_H
 #define COMM_SHM_RING_H
 
@@ -60,7 +62,7 @@ typedef struct {
 typedef struct {
     ring_slot_t *slots;
     comm_ring_ctl_t *ctl;            /* written by us */
-    uint64_t count, tail, told, owe; /* slots read, slots told of, tell when so many are owed */
+    uint64_t count, tail, told, owe; /* slots read; slots reported; slots owed at which it reports */
 } ring_rx_t;
 
 static inline uint64_t ring_slots_for(size_t bytes)
@@ -189,7 +191,8 @@ static inline void ring_get(const ring_rx_t *rx, void *to, size_t bytes)
     }
 }
 
-/* Done with the packet at the tail. 1 if the sender was told, so that it should be woken. */
+/* Done with the packet at the tail. 1 if that was reported to the sender, so that the sender should be
+ * woken. */
 static inline int ring_advance(ring_rx_t *rx, size_t bytes)
 {
     rx->tail += ring_slots_for(bytes);

@@ -348,7 +348,6 @@ static void group_free(comm_verbs_group_t *vg)
 
 void verbs_leave(comm_group_t *group)
 {
-    verbs_reclaim(group);
     group_free(verbs_of(group));
     group->network_state = NULL;
 }

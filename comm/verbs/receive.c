@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/verbs/receive.c: receiving over a link: packets are taken from the ring; of a rendezvous the peer's buffer is read by
- * RDMA. link.c has the ways of a message. */
+/* comm/verbs/receive.c: receiving over a link: packets are taken from the ring; of a rendezvous the peer's
+ * buffer is read by RDMA. link.c has the ways of a message. */
 #include <string.h>
 
 #include "base/checked.h"

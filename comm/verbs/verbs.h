@@ -416,7 +416,8 @@ gyre_status_t verbs_link_of(comm_verbs_group_t *vg, int peer, int lane, verbs_li
 verbs_link_t *verbs_link_at(const comm_verbs_group_t *vg, size_t i);
 /* Sets the fields that depend on the size of the peer's ring. */
 void verbs_link_shape(verbs_link_t *link, uint32_t units);
-/* The connection is broken. The watcher reports a death, which may take a moment longer than the adapter: IN_PROGRESS until then. */
+/* The connection is broken. The watcher reports a death, which may take a moment longer than the adapter:
+ * IN_PROGRESS until then. */
 gyre_status_t verbs_link_broken(verbs_link_t *link);
 
 /* receive.c: of the transport's row in link.c */

@@ -50,9 +50,10 @@ typedef struct {
  * and gyre_train_destroy calls gyre_finalize.
  *
  * config: a JSON object as text (it begins with '{'), or the path of a file with one. Its keys are the
- * options of gyre-train(1) without the dashes, as for its --config: {"data": "text", "layers": 4, "zero":
- * 1}. Missing keys have gyre-train's defaults, but for two: there is no report and no sample of text
- * unless the object has the keys "report" and "sample-tokens". "progress" has no effect.
+ * options of gyre-train(1) without the dashes, as for its --config: {"data": "text", "zero": 1}. Missing
+ * keys have gyre-train's defaults, but for two: there is no report and no sample of text unless the object
+ * has the keys "report" and "sample-tokens". "progress" has no effect. "device": "cuda" sets
+ * CUDA_DEVICE_MAX_CONNECTIONS and CUDA_MODULE_LOADING unless they are set, so call this before CUDA starts.
  *
  * out: the caller frees *out with gyre_train_destroy. After an error there is nothing to free.
  *

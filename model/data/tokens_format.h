@@ -1,4 +1,4 @@
-/* model/data/tokens_format.h: what the readers of token files share (model/tokens*.c only). */
+/* model/data/tokens_format.h: what the readers of token files share (tokens*.c of this folder only). */
 #ifndef MODEL_DATA_TOKENS_FORMAT_H
 #define MODEL_DATA_TOKENS_FORMAT_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/network/hf_values.h: values of config.json, and the errors that name them; for hf_config.c. `where` names the file. */
+/* model/network/hf_values.h: values of config.json, and the errors that name them; for hf_config.c. `where`
+ * names the file. */
 #ifndef MODEL_NETWORK_HF_VALUES_H
 #define MODEL_NETWORK_HF_VALUES_H
 
@@ -7,7 +8,8 @@
 
 #include "base/error.h"
 
-/* `where` of a reading that asks whether a family can say something: a failure is an answer, and is not logged. */
+/* `where` of a reading that asks whether a family can say something: a failure is an answer, and is not
+ * logged. */
 extern const char model_hf_unheard[];
 #define MODEL_HF_COMPLAIN(where, ...) \
     ((where) == model_hf_unheard ? gyre_fail_quiet(__VA_ARGS__) : gyre_fail(__VA_ARGS__))

@@ -350,14 +350,6 @@ void model_param_to_file(const model_param_t *row, const float *canonical, float
     }
 }
 
-void model_param_from_file(const model_param_t *row, const float *file, float *canonical)
-{
-    for (size_t i = 0, n; i < row->leaves * row->leaf_count; i += n) {
-        n = model_param_run(row, i);
-        memcpy(canonical + i, file + model_param_place(row, i), n * sizeof *file);
-    }
-}
-
 /* Identifies a row in every layout and for any number of layers. A tied head begins as its embedding. */
 static uint32_t random_stream(const model_param_t *row)
 {

@@ -129,8 +129,7 @@ void model_param_init(const model_param_t *row, uint64_t seed, size_t first, siz
 size_t model_param_place(const model_param_t *row, size_t i);
 /* The number of elements from i on that are contiguous there, too: at least 1. */
 size_t model_param_run(const model_param_t *row, size_t i);
-/* Copies the whole canonical row [leaves * leaf_count] into the row-major whole, and back. */
+/* Copies the whole canonical row [leaves * leaf_count] into the row-major whole. */
 void model_param_to_file(const model_param_t *row, const float *canonical, float *file);
-void model_param_from_file(const model_param_t *row, const float *file, float *canonical);
 
 #endif

@@ -9,11 +9,12 @@
 
 #define CHECKPOINT_HIDDEN ".step-" /* what is being written or removed begins so */
 
-/* A hidden name next to the checkpoint that no other writer uses, into path [PATH_MAX]; 0: it does not fit. */
+/* A hidden name next to the checkpoint that no other writer uses, into path [PATH_MAX]; 0: too long. */
 int checkpoint_hidden_path(const char *folder, uint64_t step, const char *what, const char *id, char *path);
 /* The same of this process. */
 int checkpoint_own_hidden_path(const char *folder, uint64_t step, const char *what, char *path);
-/* Names are safe on disk after this. Some file systems cannot sync folders: there is nothing to be done then. IO. */
+/* Names are safe on disk after this. Some file systems cannot sync folders: there is nothing to be done then.
+ * IO. */
 gyre_status_t checkpoint_sync_folder(const char *path);
 /* A folder of files, as a checkpoint is. 0 or errno's value. */
 int checkpoint_remove_folder(const char *path);

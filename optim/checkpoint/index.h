@@ -16,7 +16,7 @@
 uint64_t checkpoint_index_hash(const json_t *index);
 /* Writes the file whole or not at all. IO. */
 gyre_status_t checkpoint_write_index(const char *path, const json_t *index);
-/* The index in the folder `at`, which is to be of `step`; a new reference. NOT_FOUND, FORMAT, IO, NO_MEMORY. */
+/* The index in the folder `at`, which is to be of `step`; a new reference. NOT_FOUND, FORMAT, NO_MEMORY. */
 gyre_status_t checkpoint_open_index(const char *at, uint64_t step, json_t **out);
 
 #endif

@@ -71,11 +71,6 @@ gyre_status_t model_snapshot_check(const char *folder, uint64_t step)
     return status;
 }
 
-const char *model_snapshot_at(const model_snapshot_t *snapshot)
-{
-    return snapshot->at;
-}
-
 const json_t *model_snapshot_run(const model_snapshot_t *snapshot)
 {
     return json_object_get(snapshot->index, "run");
@@ -84,11 +79,6 @@ const json_t *model_snapshot_run(const model_snapshot_t *snapshot)
 uint64_t model_snapshot_hash(const model_snapshot_t *snapshot)
 {
     return strtoull(json_string_value(json_object_get(snapshot->index, "xxh3")), NULL, 16);
-}
-
-const model_shards_t *model_snapshot_shards(const model_snapshot_t *snapshot)
-{
-    return snapshot->shards;
 }
 
 gyre_status_t model_snapshot_fit(const model_snapshot_t *snapshot, const model_params_t *whole)

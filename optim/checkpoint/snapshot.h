@@ -68,11 +68,9 @@ void model_snapshot_close(model_snapshot_t *snapshot);
 /* The quick look alone. */
 gyre_status_t model_snapshot_check(const char *folder, uint64_t step);
 
-/* Its folder, the caller's object, the checksum of its index (that of all files follows from it), its files; all borrowed. */
-const char *model_snapshot_at(const model_snapshot_t *snapshot);
+/* The caller's object, borrowed; the checksum of the index, from which that of all files follows. */
 const json_t *model_snapshot_run(const model_snapshot_t *snapshot);
 uint64_t model_snapshot_hash(const model_snapshot_t *snapshot);
-const model_shards_t *model_snapshot_shards(const model_snapshot_t *snapshot);
 
 /* model_shards_fit, _verify and _read of it. */
 gyre_status_t model_snapshot_fit(const model_snapshot_t *snapshot, const model_params_t *whole);

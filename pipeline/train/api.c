@@ -61,6 +61,8 @@ static gyre_status_t read_settings(train_config_t *settings, const char *config)
     if (!good)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_train_create: config: %s", why);
     drop_defaults(settings);
+    if (settings->device)
+        base_device_prepare_process();
     if (settings->device && base_device_count(BASE_CUDA) == 0)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_train_create: \"device\": \"cuda\": %s",
                          base_device_why_not(BASE_CUDA));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/comm/test_ucx_offers.c: a communicator over UCX ends while messages that it offered by rendezvous are not taken. */
+/* tests/comm/test_ucx_offers.c: a communicator over UCX ends while messages that it offered by rendezvous are
+ * not taken. */
 /* takes: 7 */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -40,7 +40,8 @@ static int fork_over_tcp(double seconds, ranks_body_t body, void *arg)
     return failed;
 }
 
-/* Ranks on hosts of their own; without the transport's name they would use verbs where there is an RDMA device. 0: done. */
+/* Ranks on hosts of their own; without the transport's name they would use verbs where there is an RDMA
+ * device. 0: done. */
 static int choose_ucx(void)
 {
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK ||

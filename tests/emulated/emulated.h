@@ -1,5 +1,7 @@
 /* tests/emulated/emulated.h: CUDA's kernel language for g++, so that .cu files run on the CPU.
  *
+ * Longer than 600 lines: it is the one header that .cu files include, and its parts use each other.
+ *
  * Included by base/device/kernel.h in .cu files that are compiled with GYRE_EMULATED=1. Types and host calls are those of the
  * toolkit's own headers; kernels run as execute.cc says: one block at a time on an OS thread, its threads as fibers
  * that run until they wait. Hence __shared__ is a thread's own static storage, and all of a warp's instructions are

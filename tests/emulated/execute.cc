@@ -1,14 +1,20 @@
 /* tests/emulated/execute.cc: runs a kernel's blocks on the CPU.
  *
- * A block runs on one OS thread, its threads are fibers there. A fiber runs one thread of the block after another as
- * long as none of them has to wait; when one waits (a barrier, a meeting of a warp's lanes, GYRE_SPIN), its fiber is
- * put aside and another goes on. So a kernel without barriers is a plain loop, and a switch costs some nanoseconds.
- * Fibers never change their OS thread: __shared__ is thread-local storage, and compilers may keep its address.
+ * A block runs on one OS thread, its threads are fibers there. A fiber runs one thread of the block after
+ * another as long as none of them has to wait; when one waits (a barrier, a meeting of a warp's lanes,
+ * GYRE_SPIN), its fiber is put aside and another goes on. So a kernel without barriers is a plain loop, and a
+ * switch costs some nanoseconds. Fibers never change their OS thread: __shared__ is thread-local storage, and
+ * compilers may keep its address.
  *
- * The thread of the stream runs blocks itself; helpers join it, as many as there are processors, and one more for each
- * block that waits for something outside of itself: all blocks of a grid make progress, up to MAX_WORKERS at once.
+ * The thread of the stream runs blocks itself; helpers join it, as many as there are processors, and one more
+ * for each block that waits for something outside of itself: all blocks of a grid make progress, up to
+ * MAX_WORKERS at once.
  *
- * A block in which no thread can go on any more is a kernel's error; that is said, and every later call fails. */
+ * A block in which no thread can go on any more is a kernel's error; that is said, and every later call
+ * fails.
+ *
+ * Longer than 600 lines: blocks, fibers and meetings share the state of one block. No other file sees that.
+ */
 #include "tests/emulated/emulated.h"
 #include "tests/emulated/machine.h"
 

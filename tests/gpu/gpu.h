@@ -1,6 +1,6 @@
 /* tests/gpu/gpu.h: what tests of device code begin with. */
-#ifndef TESTS_CUDA_GPU_H
-#define TESTS_CUDA_GPU_H
+#ifndef TESTS_GPU_GPU_H
+#define TESTS_GPU_GPU_H
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>

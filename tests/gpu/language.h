@@ -1,7 +1,7 @@
 /* tests/gpu/language.h: kernels that use each word of CUDA and of base/device/kernel.h once; test_language.c knows what they
  * must find. All pointers are of the device. */
-#ifndef TESTS_CUDA_LANGUAGE_H
-#define TESTS_CUDA_LANGUAGE_H
+#ifndef TESTS_GPU_LANGUAGE_H
+#define TESTS_GPU_LANGUAGE_H
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@ cudaError_t language_block_sums(int blocks, const int *x, int *sums, cudaStream_
 cudaError_t language_product(const uint16_t *a, const uint16_t *b, float *d, cudaStream_t stream);
 /* The same with b [16,8] as it lies, loaded with ldmatrix.trans. */
 cudaError_t language_product_trans(const uint16_t *a, const uint16_t *b, float *d, cudaStream_t stream);
-/* Every block waits for the one after it, the last for nobody: order[i] is the how-manieth block i was. */
+/* Every block waits for the one after it, the last for no block: order[i] is block i's place in that
+ * order. */
 cudaError_t language_chain(int blocks, uint32_t *flags, uint32_t *counter, uint32_t *order,
                            cudaStream_t stream);
 /* Each thread of one block of n <= 1024: out[i] = votes, lanes and reversed neighbours through dynamic shared memory:

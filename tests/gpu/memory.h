@@ -1,6 +1,6 @@
 /* tests/gpu/memory.h: arrays of cmocka tests on the device and back. */
-#ifndef TESTS_CUDA_MEMORY_H
-#define TESTS_CUDA_MEMORY_H
+#ifndef TESTS_GPU_MEMORY_H
+#define TESTS_GPU_MEMORY_H
 
 #include "tests/gpu/gpu.h"
 

@@ -1,7 +1,7 @@
 /* tests/gpu/stages.h: small models of every architecture, and a stage of the GPU run over a micro-batch of
  * two sequences, compared with the CPU's (tests/model/mp_stage.c has the same shapes). */
-#ifndef TESTS_CUDA_STAGES_H
-#define TESTS_CUDA_STAGES_H
+#ifndef TESTS_GPU_STAGES_H
+#define TESTS_GPU_STAGES_H
 
 #include <cuda_runtime.h>
 #include <math.h>

@@ -1,5 +1,6 @@
-/* tests/gpu/test_graphs.c: the table of CUDA graphs: work runs plainly, is captured, and comes back as a graph with the same results; keys;
- * room and who makes it; captures that are refused. And what the emulator refuses while a stream is captured, as CUDA does. */
+/* tests/gpu/test_graphs.c: the table of CUDA graphs: work runs plainly, is captured, and comes back as a
+ * graph with the same results; keys; room and which graphs make it; captures that are refused. Also what the
+ * emulator refuses while a stream is captured, as CUDA does. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,8 +121,8 @@ static void work_comes_again(void **state)
     end(5.0f * (1 + 2 + 3 + 4) * KERNELS);
 }
 
-/* More work in turns than there is room for: what came first keeps its graphs, and nobody is captured in vain. What is not used any more
- * makes room. */
+/* More work in turns than there is room for: what came first keeps its graphs, and nothing is captured in
+ * vain. What is not used any more makes room. */
 static void room_is_kept_and_made(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void what_cannot_be_captured_runs_plainly(void **state)
     assert_non_null(told);
     assert_null(strstr(told + 1, "CUDA graphs"));
     t.how = GOOD;
-    assert_int_equal(run(1, 0), GYRE_OK); /* who has a graph keeps it */
+    assert_int_equal(run(1, 0), GYRE_OK); /* work with a graph keeps it */
     const model_cuda_graphs_count_t count = count_of();
     assert_int_equal(count.captured, 1);
     assert_int_equal(count.launched, 2);

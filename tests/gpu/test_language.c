@@ -219,7 +219,7 @@ static int go_beyond(void)
            language_axpy(2048, 1.0f, x, y, NULL) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
 }
 
-/* Last: the device is lost afterwards. Only where somebody notices; a GPU would hang. */
+/* Last: the device is lost afterwards. Only in the emulator, which detects it; a GPU would hang. */
 static void lanes_that_never_meet(void **state)
 {
     (void)state;

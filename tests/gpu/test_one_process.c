@@ -1,7 +1,9 @@
 /* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create). Every collective has the bits
  * of the host's arithmetic in the canonical order, on one device and on several, called by one thread, in a
  * group, by a thread per rank, and from graphs. Invalid calls are refused. Errors on one rank are reported on
- * all, and nothing waits forever or is left over. */
+ * all, and nothing waits forever or is left over.
+ *
+ * Longer than 600 lines: all tests share one job, its buffers, and the arithmetic of the expected results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -861,7 +863,7 @@ static void failures(void **state)
             refused(call(0, 0), GYRE_ERR_TIMEOUT, "rank 2 has destroyed its communicator");
             all_failed(GYRE_ERR_TIMEOUT, "rank 2 has destroyed its communicator");
             job.n = 3;
-        } else if (what == 5) { /* a message that nobody sends */
+        } else if (what == 5) { /* a message that no rank sends */
             assert_gyre(gyre_recv_stream(job.out[0], 100, GYRE_FLOAT32, 2, job.comms[0], job.streams[0]));
             all_failed(GYRE_ERR_TIMEOUT, "rank 2 has not made the other end's call");
         } else if (what == 6) { /* another length than the other end's */

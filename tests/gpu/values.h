@@ -1,6 +1,6 @@
 /* tests/gpu/values.h: what tests of collectives on devices reduce. */
-#ifndef TESTS_CUDA_VALUES_H
-#define TESTS_CUDA_VALUES_H
+#ifndef TESTS_GPU_VALUES_H
+#define TESTS_GPU_VALUES_H
 
 #include <string.h>
 

@@ -29,7 +29,8 @@
 
 enum {
     READY_AFTER = 5,
-    GROW = 1 << 20 /* in element 0: somebody wants the job to grow; below it: how many want to stop */
+    /* in element 0: some rank wants the job to grow; below it: how many want to stop */
+    GROW = 1 << 20
 };
 
 static volatile sig_atomic_t told, growing, stopping;
@@ -83,7 +84,7 @@ static gyre_status_t add(job_t *job)
     return status;
 }
 
-/* Who is in the communicator now? */
+/* The present ranks of the communicator. */
 static gyre_status_t meet(job_t *job)
 {
     int n = gyre_comm_size(job->comm);
@@ -98,7 +99,7 @@ static gyre_status_t meet(job_t *job)
     return status;
 }
 
-/* Until a collective succeeds among those who are left, or there is nothing left to try. */
+/* Until a collective succeeds among the survivors, or there is nothing left to try. */
 static gyre_status_t go_on(job_t *job)
 {
     gyre_comm_t *next;

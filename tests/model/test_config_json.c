@@ -1,4 +1,5 @@
-/* Hugging Face's config.json: published ones of each family, what is refused and how it is said, and the way back. */
+/* tests/model/test_config_json.c: Hugging Face's config.json: published ones of each family, what is refused
+ * and with which text, and the way back. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

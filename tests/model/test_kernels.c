@@ -135,7 +135,7 @@ static void activations_are_accurate(void **state)
         for (size_t i = 0; i < N; i++) {
             double want = reference((model_act_t)act, x[i]),
                    want_f = reference((model_act_t)act, (double)xf[i]);
-            /* the tanh form cancels on the left, as everyone's does */
+            /* the tanh form cancels on the left, in every implementation */
             double floor = act == MODEL_ACT_GELU_TANH ? 1.0 : 1e-12;
             worst = fmax(worst, fabs(y[i] - want) / fmax(floor, fabs(want)));
             worst_f = fmax(worst_f, fabs((double)yf[i] - want_f) / fmax(fmax(floor, 1e-12), fabs(want_f)));

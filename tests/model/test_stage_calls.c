@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/model/test_stage_calls.c: order and errors of a stage's calls of its store; several sequences in one call. */
+/* tests/model/test_stage_calls.c: order and errors of a stage's calls of its store; several sequences in one
+ * call. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,8 +164,8 @@ static void run_batch(whole_t *w, const model_sequence_t *sequence, size_t toget
         assert_int_equal(model_stage_backward_weight_batch_f64(w->stage, at, together), GYRE_OK);
 }
 
-/* Sequences that go through the layers together have the losses and gradients of those that go alone, to the bit, whatever
- * lies in memory that slots share. */
+/* Sequences that go through the layers together have the losses and gradients of those that go alone, to the
+ * bit, with any content of the memory that slots share. */
 static void together_as_alone(void **state)
 {
     (void)state;

@@ -6,6 +6,8 @@ by `transformers` unmodified.
 
 Both sides compute in double; gradients travel as float. Loss agrees to 1e-10 relative, each tensor's gradient to 1e-6 (norm of
 the difference over norm of PyTorch's). `transformers` computes rotary angles, some softmaxes and ALiBi in float: 1e-6, 1e-5.
+
+Longer than 600 lines: each architecture is written out here a second time, and they share the layers.
 """
 import json
 import math

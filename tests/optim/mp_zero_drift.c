@@ -62,7 +62,7 @@ static void drift(job_t *job, const trial_t *layout, size_t victim, model_kind_t
     drift_at(job, &t, victim, kind, who, 1);
 }
 
-/* One rank cannot read its part of a row: all of them hear of it, and nobody waits. */
+/* One rank cannot read its part of a row: all ranks get the error, and no rank waits. */
 static void unreadable(job_t *job)
 {
     const trial_t t = {.tp = 1,

@@ -7,8 +7,8 @@
  *   mp_pipe                            checks that
  *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule next to its formula: M micro-batches;
  *                                      layers of a rank that take US microseconds forward and twice that backward, asleep,
- *                                      so that cores do not matter; COUNT elements of 8 bytes between
- * stages */
+ *                                      so that cores do not matter; COUNT elements of 8 bytes
+ *                                      between stages */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -290,7 +290,7 @@ static void every_schedule(gyre_comm_t *comm)
     MP_CHECK(ran >= 40, "%d", ran);
 }
 
-/* A callback of one rank fails: it gets its own status, all others hear of it; the job lives on. */
+/* A callback of one rank fails: it gets its own status, all others get the failure; the job lives on. */
 static void mishaps(gyre_comm_t *world, pipe_kind_t kind, pipe_op_t op, int m)
 {
     pipe_shape_t shape = {
@@ -320,7 +320,7 @@ static void mishaps(gyre_comm_t *world, pipe_kind_t kind, pipe_op_t op, int m)
         gyre_status_t st = pipe_executor_step(toy.executor);
         if (toy.rank == culprit) {
             MP_CHECK(st == GYRE_ERR_IO, "%s", gyre_status_string(st));
-        } else if (st == GYRE_OK) { /* this rank had all it needed before: it hears of it the next time */
+        } else if (st == GYRE_OK) { /* this rank had all it needed before: it gets the error the next time */
             begin_step(&toy, 1);
             st = pipe_executor_step(toy.executor);
         }

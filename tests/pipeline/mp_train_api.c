@@ -107,6 +107,27 @@ static void test_resume(void)
     MP_OK(gyre_train_destroy(train));
 }
 
+/* The settings' own folder, and going on with what is there. */
+static void test_own_folder(void)
+{
+    gyre_train_t *train;
+    gyre_train_stats_t stats = {.size = sizeof stats};
+    char more[192];
+    snprintf(more, sizeof more, ", \"checkpoint\": \"%s\", \"checkpoint-every\": 0", in("own"));
+    MP_OK(create(more, &train));
+    MP_OK(gyre_train_step(train, NULL));
+    MP_OK(gyre_train_save(train, NULL));
+    MP_CHECK(gyre_train_save(train, in("own")) == GYRE_ERR_INVALID, "the same folder by name");
+    MP_OK(gyre_train_save(train, in("other")));
+    MP_OK(gyre_train_destroy(train));
+    MP_CHECK(create(more, &train) == GYRE_ERR_INVALID, "a folder of another run");
+    strcat(more, ", \"resume\": true");
+    MP_OK(create(more, &train));
+    MP_OK(gyre_train_step(train, &stats));
+    MP_CHECK(stats.step == 2, "%llu", (unsigned long long)stats.step);
+    MP_OK(gyre_train_destroy(train));
+}
+
 /* Refusals that do no harm: the same training goes on after each of them. */
 static void test_harmless(void)
 {
@@ -174,6 +195,7 @@ int main(void)
     base_log_set_level(BASE_LOG_NONE); /* the errors are wanted */
     test_refused();
     test_harmless();
+    test_own_folder();
     MP_OK(gyre_finalize(world));
     test_alone();
     if (rank == 0) { /* the others have left, too */

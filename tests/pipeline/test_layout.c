@@ -88,7 +88,7 @@ static void gradients_of_several(void **state)
             (!strstr(gyre_last_error(), tried[i].why) || !strstr(gyre_last_error(), tried[i].instead)))
             fail_msg("'%s' should say '%s' and '%s'", gyre_last_error(), tried[i].why, tried[i].instead);
     }
-    /* by itself: one gradient, or as many whole ones as memory bears */
+    /* by itself: one gradient, or as many whole ones as fit into memory */
     pipe_load_t load = {.model = model, .batch = four};
     assert_int_equal(pipe_layout_complete(&(pipe_layout_t){.dp = 2}, 2, &load).micro_batch, 4);
     for (size_t hidden = 32; hidden <= 512; hidden *= 2) {

@@ -1,4 +1,4 @@
-/* tests/tools/test_doctor.c: whom gyre-doctor --job blames, from pictures of jobs that are made up. */
+/* tests/tools/test_doctor.c: the rank that gyre-doctor --job blames, in made-up pictures of jobs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static void absence(void **state)
     for (int r = 0; r < RANKS - 1; r++)
         member(&job, r, 31, 1, RANKS - 1);
     expect(&job, RANKS - 1, "it is on another host");
-    /* those who have just begun wait for nobody */
+    /* ranks that have just begun wait for no rank */
     begin(&job, members);
     for (int r = 0; r < RANKS; r++)
         member(&job, r, r == 4 ? 30 : 31, r != 4, 4);

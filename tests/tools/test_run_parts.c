@@ -1,5 +1,5 @@
-/* tests/tools/test_run_parts.c: parts of ucx-run: host lists, places of ranks, words, frames between launcher and
- * agents, and an agent that hears no more. */
+/* tests/tools/test_run_parts.c: parts of ucx-run: host lists, places of ranks, words, frames between launcher
+ * and agents, and an agent whose launcher falls silent. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -144,8 +144,8 @@ static void test_slurm_lists(void **state)
     }
 }
 
-/* Every rank has a host; until all slots are taken nobody has more than theirs, beyond that the difference stays small;
- * by slot the hosts come in order. */
+/* Every rank has a host; until all slots are taken no host has more ranks than its slots, beyond that the
+ * difference stays small; by slot the hosts come in order. */
 static void test_places(void **state)
 {
     run_hostlist_t list = {0};

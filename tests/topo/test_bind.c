@@ -31,7 +31,8 @@ static void core_plans(void **state)
         topo_summary(topo, &sum);
         for (int ranks = 1; ranks <= sum.cores; ranks++) {
             assert_int_equal(topo_bind_plan(topo, TOPO_BIND_CORE, ranks, cores), GYRE_OK);
-            /* Increasing: nobody shares a core, and consecutive ranks are as near as the spreading lets them be. */
+            /* Increasing: no two ranks share a core, and consecutive ranks are as near as the spreading lets
+             * them be. */
             for (int rank = 0; rank < ranks; rank++)
                 assert_true(cores[rank] < sum.cores &&
                             (rank == 0 ? cores[0] == 0 : cores[rank] > cores[rank - 1]));

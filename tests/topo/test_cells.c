@@ -65,7 +65,8 @@ static void nodes(void **state)
     topo_free(topo);
 }
 
-/* A cache that spans its package says nothing; PUs that the topology lacks and empty masks put everyone in one cell. */
+/* A cache that spans its package decides nothing; PUs that the topology lacks and empty masks put all ranks
+ * in one cell. */
 static void nothing_to_divide(void **state)
 {
     (void)state;

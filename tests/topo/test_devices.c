@@ -1,4 +1,5 @@
-/* tests/topo/test_devices.c: GPUs and NICs of the 8-GPU fixture: who they are, where they hang, who is near. */
+/* tests/topo/test_devices.c: GPUs and NICs of the 8-GPU fixture: their names, their places, their
+ * neighbours. */
 #include "fixture.h"
 
 static int find(const topo_t *topo, const char *name)

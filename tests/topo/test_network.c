@@ -1,5 +1,5 @@
-/* tests/topo/test_network.c: routes over the presets connect, are as long as they must be, and carry names that say so;
- * files are read, and what is wrong with them is said. */
+/* tests/topo/test_network.c: routes over the presets connect, have the length that they must have, and have
+ * names that show their links. Files are read, and errors in them are reported. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

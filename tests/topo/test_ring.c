@@ -1,4 +1,4 @@
-/* tests/topo/test_ring.c: ring orders visit everyone once, and far links are as few as they can be. */
+/* tests/topo/test_ring.c: ring orders visit every rank once, and far links are as few as they can be. */
 #include <stdlib.h>
 
 #include "base/log.h"

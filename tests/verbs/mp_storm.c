@@ -88,7 +88,8 @@ static void crossfire(gyre_comm_t *comm, uint64_t seed, unsigned char *arena)
     }
 }
 
-/* Rank 0 is far ahead: all it sends is under way before anybody receives. Twice round with different lengths. */
+/* Rank 0 is far ahead: all its messages are under way before any rank receives. Twice round with different
+ * lengths. */
 static void flood(int count, size_t bytes)
 {
     unsigned char *buffers = malloc((size_t)count * bytes);

@@ -105,7 +105,8 @@ gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
 
 /* ---- arenas.c ---- */
-/* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; its head is zeroed. It is not freed before the job ends. */
+/* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; its head is zeroed. It is not
+ * freed before the job ends. */
 gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
 void coll_cuda_give_memory(const char *base);
 /* Returns an arena to the pool: only the peers of its communicator still read there. shared 0: the peers do

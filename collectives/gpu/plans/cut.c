@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/gpu/plans/cut.c: where a schedule is cut for a device. The schedules of all ranks for one segment are lowered
- * (lower.c), and played through with as many slots per link as the regions have room for; if they do not fit, or would not come to
- * an end, chunks and segments are made shorter. */
+/* collectives/gpu/plans/cut.c: where a schedule is cut for a device. The schedules of all ranks for one
+ * segment are lowered (lower.c), and played through with as many slots per link as the regions have room for;
+ * if they do not fit, or would not come to an end, chunks and segments are made shorter. */
 #include "collectives/gpu/plans/cut.h"
 
 #ifdef GYRE_CUDA

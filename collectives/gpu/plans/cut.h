@@ -43,9 +43,9 @@ typedef struct {
 
 /* The list of `rank` in `lane` for segments of this form. */
 coll_cuda_lowered_t *coll_cuda_lowered_at(const coll_cuda_maker_t *m, uint32_t form, int rank, int lane);
-/* Cuts the shape into segments and chunks with which all ranks' lists fit into their regions and come to an end; then
- * m->lanes, length, segments, forms and lowered are set. Outputs: slots per link, and bytes of a slot and where TMP is in a
- * region. UNSUPPORTED: there is no such cut (recorded, not logged). */
+/* Cuts the shape into segments and chunks with which all ranks' lists fit into their regions and come to an
+ * end; then m->lanes, length, segments, forms and lowered are set. Outputs: slots per link, and bytes of a
+ * slot and where TMP is in a region. UNSUPPORTED: there is no such cut (recorded, not logged). */
 gyre_status_t coll_cuda_fit(coll_cuda_maker_t *m, uint32_t *depth, size_t *slot, size_t *tmp_at);
 
 #endif

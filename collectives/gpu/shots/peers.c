@@ -1,9 +1,9 @@
 /* collectives/gpu/shots/peers.c: launches the operation that describe.c has made of a call, at once or by
  * phases.
  *
- * Long blocks of all_gather and broadcast are moved by copy engines instead, through two halves of their
- * own in turns: what a rank copies there is read by the others before they come to the next round's sync,
- * and written again in the round after that.
+ * Long blocks of all_gather and broadcast are moved by copy engines instead, through two halves of their own
+ * in turns: what a rank copies there is read by the others before they come to the next round's sync, and
+ * written again in the round after that.
  *
  * Buffers that the ranks have registered are read where they lie: registered.c. */
 #include "collectives/gpu/call/state.h"

@@ -1,6 +1,5 @@
 /* collectives/gpu/through/wire.c: long collectives between hosts from device memory to device memory, if
- * every rank can send so to every other (lent.c): no byte passes through the host's memory, and kernels add
- * up.
+ * every rank can send so to every other (lent.c). No byte passes through the host's memory; kernels add.
  *
  *     reduce_scatter             part r of every rank goes to rank r, which adds them up in the canonical tree
  *     all_reduce, reduce         the same with shards of the vector; then the sums go to all (to the root)

@@ -13,7 +13,7 @@ static cell_t *cell_of(proc_t *p, coll_buf_t buf, size_t element)
     return p->cells + p->base[buf] + element;
 }
 
-/* Is there a message of `kind` with `other` before the step (or, with `after`, behind it) in its channel? */
+/* Is there a message of `kind` with `other` before the step (with `after`: after the step) in its channel? */
 static int has_message(const coll_schedule_t *s, uint32_t step, coll_step_kind_t kind, int other, int after)
 {
     for (uint32_t i = after ? step + 1 : 0; i < (after ? s->nsteps : step); i++)

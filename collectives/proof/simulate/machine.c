@@ -88,9 +88,9 @@ static double by_kernel(const sim_t *s, double bytes, int fresh)
     return s->cost->cma_call + s->in_cache * cached + (1 - s->in_cache) * per(bytes, s->cost->cma_rate);
 }
 
-/* The rank works for `work` ns and moves `traffic` bytes, which compete for the memory as far as caches do
- * not hold them. written: bytes that peers have read before. Stores wait for their lines beside the work,
- * but only so many. */
+/* The rank works for `work` ns and moves `traffic` bytes. Bytes that the caches do not hold compete for the
+ * memory. written: bytes that peers have read before. Stores wait for their cache lines while the work goes
+ * on, but only a limited number of stores. */
 static void host_work(sim_t *s, sim_rank_t *r, double work, double traffic, double written)
 {
     double length = (1 - s->in_cache) * per(traffic, s->cost->total_memory), begun = r->now;

@@ -1,10 +1,10 @@
 /* collectives/proof/simulate/run.c: runs programs in virtual time.
  *
  * Every rank has a clock and goes on until its next step must wait for a message or for a step that is not
- * complete. The ranks that can go on are in a queue by time, and the first one runs: before it uses what
- * it shares with others (links, memory, cores) it goes back to the queue if others are behind it. Messages
- * find their receives per (sender, receiver, channel) in order. So the cost is O(log ranks) per message,
- * whatever the network. */
+ * complete. The ranks that can go on are in a queue by time, and the first one runs. Links, memory and cores
+ * are shared: before a rank uses them, it goes back to the queue if another rank's clock is earlier. Messages
+ * find their receives per (sender, receiver, channel) in order. So the cost is O(log ranks) per message on
+ * any network. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -33,7 +33,7 @@ static void read_range(finder_t *f, uint32_t step, size_t start, size_t end)
             k->last_reader = step;
             f->reads[f->nreads++] = f->live[i];
         }
-        return; /* ranges that are received lie beside each other, not over each other */
+        return; /* ranges that are received do not overlap */
     }
 }
 

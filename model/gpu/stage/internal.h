@@ -188,7 +188,6 @@ static inline void *stage_at(const stage_t *s, const void *tensor, size_t i)
 }
 
 /* ---- steps.c: each does nothing once stage->status is an error ---- */
-void stage_keep(stage_t *s, gyre_status_t status);
 /* Checks a call of the runtime; `what`: the call's purpose, for the error. */
 void stage_call(stage_t *s, cudaError_t rc, const char *what);
 void stage_copy(stage_t *s, void *to, const void *from, size_t bytes);

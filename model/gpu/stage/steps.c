@@ -6,12 +6,6 @@
 #include "base/error.h"
 #include "model/gpu/stage/internal.h"
 
-void stage_keep(stage_t *s, gyre_status_t status)
-{
-    if (s->status == GYRE_OK)
-        s->status = status;
-}
-
 void stage_call(stage_t *s, cudaError_t rc, const char *what)
 {
     if (rc != cudaSuccess && s->status == GYRE_OK)

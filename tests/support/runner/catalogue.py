@@ -17,7 +17,7 @@ LONG = bool(os.environ.get("TEST_LONG"))
 MAKE = os.environ.get("MAKE", "make")
 ASAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS") or "detect_leaks=1:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
-        # Plugins of hwloc (libhwloc-plugins comes with Open MPI) leak, and are cannot be named then.
+        # Plugins of hwloc (libhwloc-plugins comes with Open MPI) leak; they are unloaded before a suppression could name them.
         "HWLOC_PLUGINS_PATH": "/nonexistent"}
 TSAN = {"TSAN_OPTIONS": os.environ.get("TSAN_OPTIONS") or "halt_on_error=1",
         # UCX hooks madvise, which a thread calls as it ends, after TSan has put its state away.
@@ -249,7 +249,7 @@ def builds_for(tests, options):
         Variant("minimal", "minimal", ["B=build/minimal", "SHARE=build", "CUDA=0", "VERBS=0"], ["all"],
                 ["all"]),
         Variant("emulated", "emulated", [], ["emulated"], ["emulated"]),
-        Variant("address", "address", ["SANITIZE=address"], ["examples"], ["build/address/bin/ucx-run"],
+        Variant("address", "address", ["SANITIZE=address"], ["examples"], ["build/address/bin/ucx-run", "build/address/examples/survive"],
                 label="build with ASan and UBSan"),
         Variant("thread", "thread", ["SANITIZE=thread"], [], label="build with TSan"),
         Variant("coverage", "coverage", ["SANITIZE=coverage"], [], label="build with gcov's counters"),

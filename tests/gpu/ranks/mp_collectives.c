@@ -1,0 +1,103 @@
+/* ranks: 2 3 4 8 9 */
+/* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every operation, type,
+ * reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on streams; between ranks that map each
+ * other's memory, in one shot and in two, in many rounds through little staging; and staged through the host. */
+#include "tests/gpu/ranks/compare.h"
+
+/* Several on streams at once, with and without waiting in between, and messages around the ring. */
+static void in_stream_order(void)
+{
+    enum { COUNT = 3000 };
+    float *a = (float *)(there_in + GUARD), *b = (float *)(there_out + GUARD);
+    static float host[COUNT];
+    cudaStream_t second;
+    CUDA(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    for (int i = 0; i < COUNT; i++)
+        host[i] = (float)(rank + 1);
+    CUDA(cudaMemcpy(a, host, sizeof host, cudaMemcpyHostToDevice));
+    MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
+    MP_OK(gyre_all_reduce_stream(b, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_AVG), comm, stream));
+    MP_OK(gyre_broadcast_stream(b, a, COUNT, GYRE_FLOAT32, n - 1, comm, second)); /* after the others */
+    MP_OK(gyre_send_stream(a, COUNT, GYRE_FLOAT32, (rank + 1) % n, comm, second));
+    MP_OK(gyre_recv_stream(b, COUNT, GYRE_FLOAT32, (rank + n - 1) % n, comm, second));
+    CUDA(cudaStreamSynchronize(second));
+    CUDA(cudaMemcpy(host, b, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++)
+        MP_CHECK(host[i] == (float)(n * (n + 1) / 2), "element %d is %g (%s)", i, (double)host[i], path);
+    /* longer than all that can be on its way at once: as a group, on streams and not */
+    const size_t many = (MOST - 4 * GUARD) / sizeof(float);
+    float *all = malloc(many * sizeof *all);
+    MP_CHECK(all, "no memory");
+    for (int form = 0; form < 3; form++) {
+        gyre_request_t *requests[2];
+        for (size_t i = 0; i < many; i++)
+            all[i] = (float)(rank * 7 + (int)i % 1000);
+        CUDA(cudaMemcpy(a, all, many * sizeof *all, cudaMemcpyHostToDevice));
+        MP_OK(gyre_group_start());
+        if (form == 0) {
+            MP_OK(gyre_send_stream(a, many, GYRE_FLOAT32, (rank + 1) % n, comm, second));
+            MP_OK(gyre_recv_stream(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm, second));
+        } else if (form == 1) {
+            MP_OK(gyre_send(a, many, GYRE_FLOAT32, (rank + 1) % n, comm));
+            MP_OK(gyre_recv(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm));
+        }
+        MP_OK(gyre_group_end());
+        if (form == 2) { /* the receive first, and no group */
+            MP_OK(gyre_irecv(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm, &requests[0]));
+            MP_OK(gyre_isend(a, many, GYRE_FLOAT32, (rank + 1) % n, comm, &requests[1]));
+            MP_OK(gyre_wait_all(2, requests));
+        }
+        CUDA(cudaStreamSynchronize(second));
+        CUDA(cudaMemcpy(all, b, many * sizeof *all, cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < many; i++)
+            MP_CHECK(all[i] == (float)((rank + n - 1) % n * 7 + (int)i % 1000), "element %zu is %g (%s)", i,
+                     (double)all[i], path);
+    }
+    free(all);
+    CUDA(cudaStreamDestroy(second));
+}
+
+static void refusals(void)
+{
+    float host[4] = {0};
+    MP_CHECK(gyre_all_reduce(there_in, host, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm) == GYRE_ERR_INVALID,
+             "memory of two kinds was taken");
+    MP_CHECK(gyre_all_reduce_stream(host, host, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream) ==
+                 GYRE_ERR_INVALID,
+             "host memory was taken on a stream");
+    MP_CHECK(gyre_send_stream(there_in, 4, GYRE_FLOAT32, rank, comm, stream) == GYRE_ERR_INVALID,
+             "a message to oneself was taken");
+    MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
+}
+
+static void one_path(const char *how, const char *staging, const size_t *sizes, int sizes_n)
+{
+    path = how;
+    set(SET_CUDA_PATH, how);
+    set(SET_CUDA_STAGING, staging);
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    arithmetic(how[0] == 'd' ? 1003 : 37);
+    operations(sizes, sizes_n);
+    in_stream_order();
+    refusals();
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+int main(void)
+{
+    static const size_t direct[] = {0, 1, 5, 333, 4001}, staged[] = {0, 1, 2001};
+    if (!gpu_here())
+        return 77;
+    compare_begin();
+    set(SET_CUDA_BLOCKS, "2");
+    set(SET_CUDA_ONE_SHOT, "2K");
+    set(SET_CUDA_ENGINES, "300");
+    set(SET_CUDA_WAIT, "kernel");
+    one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
+    set(SET_CUDA_WAIT, "stream");
+    set(SET_CUDA_ENGINES, "5000"); /* some sizes */
+    one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
+    one_path("staged", "64K", staged, sizeof staged / sizeof *staged);
+    compare_end();
+    return 0;
+}

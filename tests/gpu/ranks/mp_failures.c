@@ -1,0 +1,242 @@
+/* ranks: 2 3 */
+/* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever: ranks
+ * that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case runs in
+ * a child job of its own communicator, between ranks that map each other's memory and staged. Also several
+ * communicators at once, and capture into graphs. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/settings/settings.h"
+#include "tests/gpu/ranks/mp_gpu.h"
+
+enum { COUNT = 50000 };
+
+static int n, rank;
+static gyre_comm_t *world;
+static float *a, *b;
+static cudaStream_t stream;
+
+static gyre_comm_t *open_path(const char *path)
+{
+    gyre_comm_t *comm;
+    MP_OK(base_settings_set(SET_CUDA_PATH, path, "test"));
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(gyre_barrier(world)); /* what goes wrong goes wrong when all are ready */
+    return comm;
+}
+
+/* The stream ends and the communicator has failed with one of two errors. */
+static void failed(gyre_comm_t *comm, const char *what, gyre_status_t wanted, gyre_status_t or)
+{
+    const base_time_t from = base_now();
+    CUDA(cudaStreamSynchronize(stream));
+    gyre_status_t st = GYRE_OK;
+    while (st == GYRE_OK && base_now() - from < (base_time_t)20e9) {
+        st = gyre_comm_error(comm);
+        usleep(1000);
+    }
+    MP_CHECK(st == wanted || st == or, "rank %d: %s ended with %s", rank, what, gyre_status_string(st));
+    /* and so does every later call */
+    MP_CHECK(gyre_all_reduce_stream(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream) == st,
+             "rank %d: %s: a later call was taken", rank, what);
+}
+
+static void close_failed(gyre_comm_t *comm)
+{
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+}
+
+/* One rank cannot set up its part: all ranks get the rank and the reason, no rank waits for it, and the next
+ * time works like the first. */
+static void unable(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(base_settings_set(SET_CUDA_PATH, "direct", "test"));
+    MP_OK(base_settings_set(SET_CUDA_STAGING, rank == n - 1 ? "64" : "64K", "test"));
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_CHECK(gyre_comm_prepare_cuda(comm) == GYRE_ERR_INVALID, "rank %d: was prepared", rank);
+    MP_CHECK(strstr(gyre_last_error(), "GYRE_CUDA_STAGING=64 is too little") != NULL, "rank %d: told: %s",
+             rank, gyre_last_error());
+    MP_OK(base_settings_set(SET_CUDA_STAGING, "64K", "test"));
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(gyre_all_reduce(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+static void disagreeing(const char *path)
+{
+    gyre_comm_t *comm = open_path(path);
+    const gyre_redop_t op = GYRE_OP(rank == 0 ? GYRE_MAX : GYRE_SUM);
+    (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, op, comm, stream); /* may know already */
+    failed(comm, "a disagreement", GYRE_ERR_MISMATCH, GYRE_ERR_MISMATCH);
+    MP_CHECK(strstr(gyre_last_error(), "all_reduce") != NULL, "who called what is not told: %s",
+             gyre_last_error());
+    close_failed(comm);
+}
+
+/* Rank 0 on the device, the others on the host. */
+static void two_kinds(const char *path)
+{
+    gyre_comm_t *comm = open_path(path);
+    static float host[4];
+    gyre_status_t st = rank == 0 ? gyre_all_reduce(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm)
+                                 : gyre_all_reduce(host, host, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    MP_CHECK(st == GYRE_ERR_MISMATCH, "rank %d: memory of two kinds ended with %s: %s", rank,
+             gyre_status_string(st), gyre_last_error());
+    MP_CHECK(strstr(gyre_last_error(), "on device memory") != NULL, "the kind is not told: %s",
+             gyre_last_error());
+    close_failed(comm);
+}
+
+static void aborting(const char *path)
+{
+    gyre_comm_t *comm = open_path(path);
+    if (rank == 0)
+        MP_OK(gyre_comm_abort(comm, "no more"));
+    else
+        (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
+                                     stream); /* may know already */
+    failed(comm, "an abort", GYRE_ERR_ABORTED, GYRE_ERR_ABORTED);
+    close_failed(comm);
+}
+
+/* The last rank never calls; the others' deadline passes. */
+static void late(const char *path)
+{
+    gyre_comm_t *comm = open_path(path);
+    if (rank != n - 1)
+        MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
+    failed(comm, "a late rank", GYRE_ERR_TIMEOUT, GYRE_ERR_ABORTED);
+    close_failed(comm);
+}
+
+static void several(const char *path)
+{
+    enum { COMMS = 3 };
+    gyre_comm_t *comms[COMMS];
+    cudaStream_t streams[COMMS];
+    static float host[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        host[i] = 1;
+    CUDA(cudaMemcpy(a, host, sizeof host, cudaMemcpyHostToDevice));
+    for (int i = 0; i < COMMS; i++) {
+        comms[i] = open_path(path);
+        CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+    }
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < COMMS; i++) { /* each rank in another order */
+            const int c = (i + rank) % COMMS;
+            MP_OK(gyre_all_reduce_stream(a, b + (size_t)c * 1000, 1000, GYRE_FLOAT32, GYRE_OP(GYRE_SUM),
+                                         comms[c], streams[c]));
+        }
+    for (int i = 0; i < COMMS; i++)
+        CUDA(cudaStreamSynchronize(streams[i]));
+    CUDA(cudaMemcpy(host, b, COMMS * 1000 * sizeof *host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COMMS * 1000; i++)
+        MP_CHECK(host[i] == (float)n, "%s: element %d is %g", path, i, (double)host[i]);
+    for (int i = 0; i < COMMS; i++) {
+        CUDA(cudaStreamDestroy(streams[i]));
+        MP_OK(gyre_comm_destroy(comms[i]));
+    }
+}
+
+/* A graph of two operations, run three times: each run multiplies by n. */
+static void captured(void)
+{
+    gyre_comm_t *comm = open_path("direct");
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    static float host[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        host[i] = 1;
+    CUDA(cudaMemcpy(a, host, sizeof host, cudaMemcpyHostToDevice));
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
+    MP_OK(gyre_broadcast_stream(b, a, COUNT, GYRE_FLOAT32, 0, comm, stream));
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    float want = 1;
+    for (int k = 0; k < 3; k++) {
+        CUDA(cudaGraphLaunch(exec, stream));
+        want *= (float)n;
+    }
+    MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm,
+                                 stream)); /* and after it */
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaMemcpy(host, b, sizeof host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; i++)
+        MP_CHECK(host[i] == want, "element %d is %g, not %g", i, (double)host[i], (double)want);
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+    MP_OK(gyre_comm_destroy(comm));
+
+    comm = open_path("staged"); /* and where capture is not possible: refused, and nothing is broken */
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MP_CHECK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream) ==
+                 GYRE_ERR_UNSUPPORTED,
+             "a staged operation was captured");
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    MP_OK(gyre_all_reduce(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+/* The last: rank n - 1 ends in the middle of things. The other ranks get the error. */
+static void dying(const char *path)
+{
+    gyre_comm_t *comm = open_path(path);
+    if (rank == n - 1) {
+        usleep(50 * 1000); /* the others have left the barrier */
+        _exit(0);
+    }
+    (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
+                                 stream); /* may know already */
+    failed(comm, "a death", GYRE_ERR_PEER_DEAD, GYRE_ERR_ABORTED);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const paths[] = {"direct", "staged"};
+    if (!gpu_here())
+        return 77;
+    MP_OK(gyre_init(NULL, &world));
+    n = gyre_comm_size(world);
+    rank = gyre_comm_rank(world);
+    MP_OK(base_settings_set(SET_CUDA_BLOCKS, "2", "test"));
+    MP_OK(base_settings_set(SET_CUDA_STAGING, "64K", "test"));
+    CUDA(cudaMalloc((void **)&a, COUNT * sizeof *a));
+    CUDA(cudaMalloc((void **)&b, COUNT * sizeof *b));
+    CUDA(cudaMemset(a, 0, COUNT * sizeof *a));
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (argc == 3 && strcmp(argv[1], "dying") == 0) { /* tests/gpu/ranks/jobs.sh: jobs that do not end well */
+        dying(argv[2]);
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "late") == 0) {
+        late(argv[2]);
+        MP_OK(gyre_finalize(world));
+        return 0;
+    }
+    unable();
+    captured();
+    MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
+    captured();
+    for (int i = 0; i < 2; i++) {
+        several(paths[i]);
+        disagreeing(paths[i]);
+        aborting(paths[i]);
+    }
+    MP_OK(base_settings_set(SET_CUDA_WAIT, "auto", "test")); /* streams, as the ranks share the device */
+    for (int i = 0; i < 2; i++) {
+        several(paths[i]);
+        disagreeing(paths[i]);
+        two_kinds(paths[i]);
+        aborting(paths[i]);
+    }
+    MP_OK(gyre_finalize(world));
+    return 0;
+}
