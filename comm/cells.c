@@ -1,8 +1,9 @@
 /* comm/cells.c: which ranks of one host are near each other: bound to one last-level cache or NUMA node.
  *
- * The rank that makes the group's segment finds out, by its own view of the machine and everybody's affinity mask, and
- * writes it there before the others have the segment: so all of them read the same. Numbers of processors are the
- * system's, which mean the same in every container of a host. */
+ * The rank that makes the group's segment computes the cells, from its own view of the machine and the
+ * affinity masks of all ranks. It writes the cells to the segment before the others have the segment, so all
+ * ranks read the same. Processor numbers are the system's, which mean the same in every container of a
+ * host. */
 #include "comm/link.h"
 
 #include <stdlib.h>

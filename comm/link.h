@@ -133,7 +133,7 @@ static inline int comm_group_shuns_memory(const comm_group_t *group)
     return group->forced && group->forced->scope == COMM_BETWEEN_HOSTS;
 }
 
-/* Finds out who shares this host and makes the segment (comm/locate.c). Collective. */
+/* Finds the ranks that share this host and makes the segment (comm/locate.c). Collective. */
 gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline);
 

@@ -4,12 +4,13 @@
  *     map       where that is mapped here, if it lies in a window (comm/memory)
  *     read, write   by the kernel (process_vm_readv, process_vm_writev), if it does not
  *
- * There is one object for each peer of a group, for all links with it and for collectives (collectives/run/joint.h). It
- * belongs to the thread that drives the group. Its users, messages or a schedule, know who may touch which bytes when.
+ * There is one object for each peer of a group, for all links with the peer and for collectives
+ * (collectives/run/joint.h). The object belongs to the thread that drives the group. Messages or a schedule
+ * decide which rank may touch which bytes at which time.
  *
- * A rank that gives up early must not have its memory written to afterwards. So a rank that works in others' memory
- * without messages says so (enter), and a rank whose group failed closes its memory and waits for those who are inside
- * (close). */
+ * After a rank has given up, no peer may write to its memory. So a rank that works in others' memory without
+ * messages announces that (enter). A rank whose group failed closes its memory and waits for the ranks that
+ * are inside (close). */
 #ifndef COMM_PEER_MEMORY_H
 #define COMM_PEER_MEMORY_H
 
@@ -49,7 +50,7 @@ int comm_peer_memory_all(const comm_group_t *group);
  * reported. */
 int comm_peer_memory_enter(comm_group_t *group);
 void comm_peer_memory_leave(comm_group_t *group);
-/* From now on nobody touches this rank's memory; waits up to a second for those who do. */
+/* From now on no peer touches this rank's memory; waits up to a second for the ranks that still do. */
 void comm_peer_memory_close(comm_group_t *group);
 
 #endif

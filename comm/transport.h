@@ -5,10 +5,10 @@
  * arrive in the order in which they were sent, and each must be received with the length and tag with which
  * it was sent. Lanes exist so that independent channels of a schedule cannot block one another.
  *
- * Nothing here blocks and nothing here allocates once a link is connected: calls answer GYRE_IN_PROGRESS when
- * they could not finish, and are repeated by the caller (the executor), who waits with comm/wait.h in between. The one
- * exception is small: a receive that meets a window of the peer for the first time may wait up to 2 ms in a call
- * for the peer's watcher, and a few allocations are made for the new mapping. */
+ * Nothing here blocks and nothing here allocates once a link is connected. A call that could not finish
+ * returns GYRE_IN_PROGRESS. The caller (the executor) repeats the call and waits with comm/wait.h in between.
+ * There is one exception: the first receive from a window of the peer may wait up to 2 ms in a call for the
+ * peer's watcher, and makes a few allocations for the new mapping. */
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 
@@ -119,25 +119,25 @@ gyre_status_t comm_group_link(comm_group_t *group, int peer, int lane, comm_link
 /* Moves what the group's network has to move; cheap when nothing does. By the thread that drives the
  * group. */
 void comm_group_progress(comm_group_t *group);
-/* For the story of an operation that did not end in time: how many links still wait for their peers' first answer, and what about
- * one of them in `text`, which stays as it is if there is none. */
+/* How many links still wait for their peers' first answer, for the error text of an operation that is late.
+ * text: the state of one of these links; unchanged if there is none. */
 int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
 
 /* The outbox of a group whose members all share this host, or NULL. */
 comm_outbox_t *comm_group_outbox(comm_group_t *group);
 /* Has its pages mapped; before the first operation, so that a communicator that has none costs no memory. */
 void comm_group_outbox_populate(comm_group_t *group);
-/* Rings those of the group who sleep; after a post, and after the end of an operation for whose end somebody who is ahead
- * may wait. */
+/* Rings the ranks of the group that sleep. Call after a post, and after the end of an operation: a rank that
+ * is ahead may wait for that end. */
 void comm_group_ring(comm_group_t *group);
 
 uint64_t comm_group_id(const comm_group_t *group);
 int comm_group_world_rank(const comm_group_t *group, int rank);
 /* host_of: [n], host numbers 0.. in order of their lowest rank. Borrowed. */
 const int *comm_group_hosts(const comm_group_t *group, int *hosts);
-/* cell_of: [n], cell numbers 0.. in order of their lowest rank, the same on all ranks: ranks of a cell are bound to one
- * last-level cache or NUMA node (topo_cells). One cell: several hosts, ranks that are not bound, or COMM_FLAT_RANKS and fewer,
- * for whom nobody looks. Borrowed. */
+/* cell_of: [n], cell numbers 0.. in order of their lowest rank, the same on all ranks: ranks of a cell are
+ * bound to one last-level cache or NUMA node (topo_cells). Borrowed. There is one cell if there are several
+ * hosts, if the ranks are not bound, or for COMM_FLAT_RANKS ranks and fewer. */
 enum { COMM_FLAT_RANKS = 32 };
 const int *comm_group_cells(const comm_group_t *group, int *cells);
 int comm_group_oversubscribed(const comm_group_t *group); /* local ranks outnumber the cores they may use */

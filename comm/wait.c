@@ -5,10 +5,11 @@
  *     then     -                              200 times sched_yield, unless yields have cost a time slice lately
  *     then     sleep on the doorbell (futex), or in the network's event descriptors, a bounded time; again
  *
- * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy with
- * other work: the scheduler may have put two ranks on one core, where each message costs a time slice for as long
- * as both spin, while a rank that sleeps is run as soon as it is woken. A peer that merely computes for long is not late
- * in this sense: the spinning thread keeps its core then, and the kernel counts no involuntary switch. */
+ * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy
+ * with other work. The scheduler may have put two ranks on one core: each message then costs a time slice
+ * while both spin. A rank that sleeps is run as soon as it is woken. A peer that computes for long is not
+ * late in this sense: the spinning thread keeps its core then, and the kernel counts no involuntary
+ * switch. */
 #include "comm/wait.h"
 
 #include <sched.h>

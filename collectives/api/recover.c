@@ -1,7 +1,8 @@
-/* collectives/api/recover.c: the job's communicator made anew, over the ranks that are left after a death, or with newcomers.
+/* collectives/api/recover.c: makes the job's communicator anew, over the ranks that are left or with
+ * newcomers.
  *
- * comm/boot/shrink.c agrees on who that is, comm/boot/grow.c lets newcomers in. Before a shrink the old communicator is put out of use first, so that nothing of it is under
- * way any more when the new one begins. */
+ * comm/boot/shrink.c agrees on the ranks, comm/boot/grow.c admits newcomers. Before a shrink the old
+ * communicator is put out of use, so that none of its operations is under way when the new one begins. */
 #include "collectives/run/communicator.h"
 
 #include <stdio.h>

@@ -34,7 +34,7 @@ typedef struct {
     coll_algo_t algo;
     int one_shot;
     size_t chunk; /* elements */
-    int forced; /* somebody named the algorithm, so its schedule runs, whatever shorter way there would be */
+    int forced;   /* a setting or tune line named the algorithm: run its schedule, not a shorter way */
     /* no schedule at all: collectives/run/oneshot.h; algo and the rest are what would run otherwise */
     int exchange;
     coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */

@@ -1,10 +1,11 @@
-/* collectives/choose/tune.c: where the numbers come from: GYRE_TUNE, the cache, or a measurement; and how
- * they reach all ranks.
+/* collectives/choose/tune.c: gets the numbers from GYRE_TUNE, the cache or a measurement, and sends them to
+ * all ranks.
  *
- * The cache file is named for what a process learns of the machine in microseconds (kernel release, cache
- * sizes, processors) and of the build, so that machines that share a home directory keep apart. Whether it
- * is really of this machine says the signature in it, which takes hwloc, some 15 ms; so the file remembers
- * the boot in which that was last checked, and within one boot nobody checks again. */
+ * The cache file's name holds the build and what a process learns of the machine in microseconds (kernel
+ * release, cache sizes, processors). So machines that share a home directory have files of their own. The
+ * signature in the file shows whether the file is of this machine. Checking the signature takes hwloc, some
+ * 15 ms. So the file remembers the boot in which it was last checked, and within one boot it is checked
+ * once. */
 #include "collectives/choose/tune.h"
 
 #include <errno.h>

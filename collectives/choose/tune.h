@@ -11,9 +11,9 @@
  *     cost line 55.2                                        # ns, see cost.h
  *     choose all_reduce ranks 2-8 bytes 8K-1M algo direct chunk 256K     # overrides the rules
  *
- * `signature` is of the machine and the build: a cached file with another one is measured anew. A file
- * that GYRE_TUNE names counts whatever its signature is, and what it does not say comes from the machine's
- * own numbers. */
+ * `signature` is of the machine and the build: if a cached file has another signature, the costs are measured
+ * anew. A file that GYRE_TUNE names counts with any signature. Costs that the file does not give come from
+ * the machine's own numbers. */
 #ifndef COLLECTIVES_CHOOSE_TUNE_H
 #define COLLECTIVES_CHOOSE_TUNE_H
 
@@ -43,7 +43,7 @@ typedef struct {
 } coll_tune_line_t;
 
 typedef enum {
-    COLL_TUNE_BUILTIN = 0, /* nobody measured: GYRE_TUNE=none, or a job of one rank */
+    COLL_TUNE_BUILTIN = 0, /* not measured: GYRE_TUNE=none, or a job of one rank */
     COLL_TUNE_MEASURED,    /* just now */
     COLL_TUNE_CACHED,      /* read from the cache */
     COLL_TUNE_FILE         /* GYRE_TUNE */

@@ -1,8 +1,10 @@
-/* collectives/run/blame.c: the story of an operation that failed: who called what, who waits for whom, and who keeps all waiting.
+/* collectives/run/blame.c: explains an operation that failed: the ranks' calls, the chain of waits, and the
+ * culprit.
  *
- * An operation that is late waits for a few ranks at most, its blockers; these wait for others, and at the end of such a chain
- * is one that waits for nobody: it is in no call, or computes. comm_boot_blame follows the chain through the ranks' watchers. Nothing
- * of this costs anything before an operation has failed, but for the word in the flight recorder for whom a rank sleeps. */
+ * An operation that is late waits for a few ranks at most, the blockers. The blockers wait for other ranks.
+ * At the end of such a chain is a rank that waits for no other: it is in no call, or it computes.
+ * comm_boot_blame follows the chain through the ranks' watchers. Before a failure this costs one word: the
+ * flight recorder's word for the rank that a sleeping rank waits for. */
 #include "collectives/run/communicator.h"
 
 #include <stdarg.h>

@@ -1,6 +1,8 @@
-/* collectives/run/bounce.h: gyre_send, gyre_recv and their non-blocking forms on device memory: the message goes through pinned
- * memory of the host, as a message of the host, so that everything that holds for those holds here: any number under way in both
- * directions, groups, and a peer whose buffer is of the other kind. (gyre_send_stream and gyre_recv_stream: collectives/gpu/call/enqueue.c.) */
+/* collectives/run/bounce.h: gyre_send, gyre_recv and their non-blocking forms on device memory.
+ *
+ * The message goes through pinned memory of the host and is a message of the host. So the rules of host
+ * messages hold: any number under way in both directions, groups, and a peer whose buffer is of the other
+ * kind. (gyre_send_stream and gyre_recv_stream: collectives/gpu/call/enqueue.c.) */
 #ifndef COLLECTIVES_RUN_BOUNCE_H
 #define COLLECTIVES_RUN_BOUNCE_H
 

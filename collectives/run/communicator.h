@@ -163,13 +163,14 @@ void coll_request_free_driving(gyre_request_t *r);
  * time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
                                comm_call_t *call);
-/* Moves everything of `comm` a step: > 0 something moved, 0 nothing, or somebody else is driving. Errors end up in
- * the requests; a death or an abort is noticed here, too. */
+/* Moves all operations of `comm` a step. > 0: something moved. 0: nothing moved, or another thread is
+ * driving. Errors end up in the requests; a death or an abort is noticed here, too. */
 int coll_comm_advance(gyre_comm_t *comm);
 int coll_comm_advance_driving(gyre_comm_t *comm); /* the caller is driving */
 int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
-/* For those who poll and never sleep, after each look that moved nothing: once that has been so for 10 ms the rank for which
- * the first operation waits goes into the flight recorder, for others that wait for us. The caller is driving. */
+/* For callers that poll and never sleep, after each look that moved nothing. The caller is driving. After 10
+ * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
+ * that wait for us. */
 void coll_note_idle(gyre_comm_t *comm);
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole story where it is
  * known from elsewhere (and others know it, too), or NULL. The caller is driving. */

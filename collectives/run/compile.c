@@ -1,9 +1,10 @@
 /* collectives/run/compile.c: turns a schedule (elements, buffers by name) into a segment that the executor can run
  * (bytes, steps sorted by channel, views found).
  *
- * A *view* is a received range of TMP that need not be copied: if a RECV's range is read only by later COPY and
- * REDUCE steps of its own channel, before anything overwrites it, then these steps can read the sender's memory where the
- * transport allows that. The view is given back to the sender after the last of them. */
+ * A *view* is a received range of TMP that need not be copied. The condition: only later COPY and REDUCE
+ * steps of the RECV's own channel read the range, before anything overwrites it. These steps can then read
+ * the sender's memory, where the transport allows that. The view is given back to the sender after the last
+ * of these steps. */
 #include "collectives/run/plan.h"
 
 #include <string.h>

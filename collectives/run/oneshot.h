@@ -31,7 +31,8 @@ typedef struct {
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
 /* Begins the communicator's next exchange; no other may be under way. The caller is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);
-/* A step further. OK: finished. IN_PROGRESS: nobody is to be waited for here. MISMATCH. The caller is driving. */
+/* A step further. OK: finished. IN_PROGRESS: call again; this call does not wait. MISMATCH. The caller is
+ * driving. */
 gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e);
 /* Advances again and again, for a short and bounded while. */
 gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e);

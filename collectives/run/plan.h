@@ -1,5 +1,7 @@
-/* collectives/run/plan.h: a plan is a schedule made ready to run again and again: refs resolved to byte offsets, links
- * remembered, views found, large operations cut into segments whose scratch memory fits.
+/* collectives/run/plan.h: a plan is a schedule that is ready to run again and again.
+ *
+ * In a plan, refs are byte offsets, links are remembered, and views are found. A large operation is cut into
+ * segments whose scratch memory fits.
  *
  * Plans are cached per communicator and shape, so that a repeated call allocates nothing. One operation of a
  * communicator runs at a time, so the state of a run lives in the plan. */

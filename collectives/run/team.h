@@ -1,10 +1,13 @@
-/* collectives/run/team.h: what the ranks of a communicator share that all live in this process (gyre_cuda_comms_create): the place of
- * comm_group and of the job's watcher.
+/* collectives/run/team.h: what the ranks of one process share (gyre_cuda_comms_create).
  *
- * There is no transport between them: their operations are on devices (collectives/gpu/call/team.c). What is left to share is each rank's
- * board of calls, to tell who called what, and the failure of any of them, of which the others take note at their next call or
- * when the guard looks at them (collectives/gpu/call/guard.c). Each rank has a world and a place in a flight recorder of its own that nobody else
- * reads, so that the rest of this room need not ask. */
+ * A team replaces comm_group and the job's watcher. The ranks have no transport between them: their
+ * operations are on devices (collectives/gpu/call/team.c). The ranks share two things:
+ *  1. Each rank's board of calls, so that an error can name the calls of the ranks.
+ *  2. The failure of any rank. The others see it at their next call, or when the guard looks at them
+ *     (collectives/gpu/call/guard.c).
+ *
+ * Each rank also has a world and a place in a flight recorder of its own. No other rank reads these two: they
+ * exist so that the other files of this room need no special case. */
 #ifndef COLLECTIVES_RUN_TEAM_H
 #define COLLECTIVES_RUN_TEAM_H
 

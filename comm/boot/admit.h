@@ -2,10 +2,10 @@
  *
  * There are two such sockets: where ranks join (joiners.h), and each rank's in the running job (reconnect.h).
  * Each has a table of what a peer that has proved the secret may be, by the role in its hello. A stranger
- * that says nothing, or garbage, costs one place until its own deadline and disturbs nobody. When all places
- * are taken and somebody knocks, the stranger that came first must go, once it has had long enough for an
- * honest rank; an honest rank that was too slow even so comes again. So strangers can delay a rank, but not
- * for long: the queue before it shrinks by `most` each half second.
+ * that says nothing, or garbage, takes one place until its own deadline. When all places are taken and
+ * another peer connects, the oldest stranger is closed, once it has had long enough for an honest rank. An
+ * honest rank that was too slow connects again. So strangers can delay a rank only for a short time: the
+ * queue before the rank shrinks by `most` each half second.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef COMM_BOOT_ADMIT_H
@@ -28,7 +28,8 @@ typedef struct {
     unsigned char hello_text[BOOT_HELLO_BYTES], challenge[BOOT_CHALLENGE_BYTES];
 } boot_stranger_t;
 
-/* It has proved the secret. The call takes its connection, whose keys are set; what it leaves there is closed. */
+/* The peer has proved the secret. The call takes the peer's connection, whose keys are set; a connection that
+ * the call leaves is closed. */
 typedef void (*boot_admit_fn)(void *user, boot_stranger_t *peer);
 
 enum { BOOT_ADMIT_ROLES = 4 };
@@ -48,7 +49,7 @@ typedef struct {
     int fd;                     /* listening; not owned; -1: none */
     boot_stranger_t *strangers; /* [strangers_n] in the order in which they came */
     int strangers_n, strangers_cap;
-    base_time_t rest; /* out of descriptors: nobody is accepted before; 0: come in */
+    base_time_t rest; /* out of descriptors: no connection is accepted before; 0: accept */
     boot_refusals_t refused;
 } boot_admit_t;
 
@@ -60,7 +61,8 @@ void boot_admit_close(boot_admit_t *admit);
 int boot_admit_count(
     const boot_admit_t *admit); /* entries that boot_admit_polls would write, given the room */
 int boot_admit_polls(const boot_admit_t *admit, struct pollfd *polls, int room);
-/* What poll(2) said of one entry. 0, or an errno: why nobody can be accepted for half a second or less. */
+/* What poll(2) said of one entry. 0, or an errno: why no connection can be accepted for half a second or
+ * less. */
 int boot_admit_handle(boot_admit_t *admit, const struct pollfd *poll);
 /* Deadlines. Returns when to call again. */
 base_time_t boot_admit_tick(boot_admit_t *admit, base_time_t now);

@@ -46,12 +46,12 @@ void comm_boot_key(const comm_boot_t *boot, const char *purpose, unsigned char k
 /* Number of open bootstrap connections: O(log n), tested. */
 int comm_boot_connections(const comm_boot_t *boot);
 
-/* Collective: opens this rank's door and learns where all others' are, so that the job can be put together again when the tree
- * has lost a rank (shrink.h). Wants the watcher. 64 bytes per rank of the job. */
+/* Collective. Opens this rank's listening socket and gathers the addresses of all others, 64 bytes per rank.
+ * With them the job can be connected again after the tree has lost a rank (shrink.h). Needs the watcher. */
 gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline);
-/* Collective over the members that live: agrees on who they are and makes them the members; the dead and those that do not
- * call it within `patience_s` seconds are no longer. PEER_DEAD: the part of the job that this rank hears is the smaller one.
- * ABORTED: the others went on without this rank. TIMEOUT. */
+/* Collective over the members that live: agrees on these ranks and makes them the members. Dead ranks, and
+ * ranks that do not call it within `patience_s` seconds, are no longer members. PEER_DEAD: the part of the
+ * job that this rank hears is the smaller one. ABORTED: the others went on without this rank. TIMEOUT. */
 gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline);
 /* Where newcomers are to knock, "host:port"; changes when the member with the lowest rank does. The watcher must run. */
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes);
@@ -89,7 +89,7 @@ typedef struct {
     int rank;    /* the culprit */
     int silent;  /* 1: it does not answer, though it had its time, and `doing` is empty */
     int unheard; /* 1: it could not be asked, or not for long enough: it, or whom it waits for */
-    int circle;  /* 1: ranks of the chain wait for each other, and nobody is to blame */
+    int circle;  /* 1: ranks of the chain wait for each other, and no rank is the culprit */
     int back;    /* then: to which the chain comes back, one of it or the rank that asks */
     int chain_n; /* ranks from the first one that was asked to the culprit */
     int chain[COMM_BLAME_CHAIN]; /* the first of them */
@@ -97,10 +97,11 @@ typedef struct {
     char died[200];              /* "died: ..." or "left ...": it has; "": not that we know */
     comm_boot_doing_t doing;     /* the culprit's */
 } comm_blame_t;
-/* Follows the chain of waits from rank `from`, for which this rank waits, to one that waits for nobody. ABORTED (quiet), at
- * once: communicator `about` has been aborted meanwhile, by somebody who found out sooner. Lasts till `deadline` at most, and
- * long only if a rank does not answer: then that rank, or the one through which it cannot be asked, is the culprit, if it had
- * its full time, else it is `unheard`. */
+/* Follows the chain of waits from rank `from`, for which this rank waits, to a rank that waits for no other.
+ * Ends at `deadline` at the latest, and lasts long only if a rank does not answer. Then that rank, or the
+ * rank through which it cannot be asked, is the culprit if it had its full time; else it is `unheard`.
+ * ABORTED (quiet), at once: communicator `about` has been aborted meanwhile, by a rank that found out
+ * sooner. */
 gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                               comm_blame_t *out);
 #define COMM_BLAME_SECONDS 0.8 /* what to give it: for ranks whose watchers have no core of their own */

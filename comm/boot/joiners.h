@@ -35,8 +35,8 @@ typedef struct boot_gate {
 
 /* All zero but for what concerns rank 0. fd: listening; the gate closes it. */
 void boot_gate_open(boot_gate_t *gate, comm_boot_t *boot, int fd);
-/* Lets ranks in until everybody who belongs here has come. TIMEOUT names those that are missing; of all
- * ranks, if rank 0 can be asked. */
+/* Admits ranks until all that belong here have come. TIMEOUT names the missing ranks: those of the whole job,
+ * if rank 0 can be asked. */
 gyre_status_t boot_gate_keep(boot_gate_t *gate, base_time_t deadline);
 /* Rank 0 has given up with `st` and gyre_last_error. Sends the error to the ranks that are here at once. For
  * a while also answers ranks that ask later, with other clocks or from outside the tree. */

@@ -48,7 +48,8 @@ int boot_door_count(const comm_boot_t *boot); /* entries that boot_door_polls wo
 /* visitors[i] NULL: the door, or a stranger at it */
 int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room);
 void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, const struct pollfd *poll);
-/* Deadlines, heartbeats; frees who has gone. Returns when to call again. rested: this process slept itself. */
+/* Deadlines, heartbeats; frees peers that have gone. Returns when to call again. rested: this process slept
+ * itself. */
 base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now);
 void boot_door_rested(comm_boot_t *boot, base_time_t now);
 
@@ -64,7 +65,8 @@ void boot_visitor_promote(comm_boot_t *boot, boot_visitor_t *visitor, boot_edge_
 /* The other way round: the edge is closed, its connection goes on as an open visitor. NULL: memory. */
 boot_visitor_t *boot_visitor_of_edge(comm_boot_t *boot, boot_edge_t *edge);
 
-/* How long somebody may be silent before its word counts as given up: GYRE_HEARTBEAT, or its default. */
+/* How long a rank may be silent before its word counts as given up: GYRE_HEARTBEAT, or the setting's
+ * default. */
 base_time_t boot_patience(const comm_boot_t *boot);
 /* Where `rank` is to be dialled from here. 0: not known. */
 int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr);

@@ -1,4 +1,4 @@
-/* comm/boot/shrink.c: agreeing on who is left, and the tree over them. See shrink.h.
+/* comm/boot/shrink.c: agrees on the ranks that are left, and makes the tree over them. See shrink.h.
  *
  * A membership travels as u32 epoch, u32 size (rank numbers given out), u32 n, n x u32 member, ascending. */
 #include "comm/boot/shrink.h"

@@ -21,8 +21,8 @@
 
 #include "comm/boot/reconnect.h"
 
-/* Under the lock, from the watcher's thread: a visitor of ours is connected; one came in that says that it is
- * a rank of the job, that wants to become one, or that is nothing of the kind; one says something. */
+/* Under the lock, from the watcher's thread. In this order: a visitor of ours is connected; a visitor came in
+ * that is a rank of the job, wants to become one, or is neither; a visitor sent a message. */
 void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_member(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_newcomer(comm_boot_t *boot, boot_visitor_t *visitor);

@@ -1,7 +1,7 @@
-/* comm/memory/cma.c: reading and writing another process's memory with process_vm_readv and process_vm_writev, where the kernel allows it.
+/* comm/memory/cma.c: reads and writes another process's memory, by process_vm_readv and process_vm_writev.
  *
- * Users, ptrace_scope, seccomp filters and pid namespaces decide whether the kernel allows it. So it is never
- * assumed but tried, with a word whose value the owner has sent us. */
+ * Users, ptrace_scope, seccomp filters and pid namespaces decide whether the kernel allows these calls.
+ * So the permission is tried, never assumed: with a word whose value the owner has sent us. */
 #include "comm/memory/cma.h"
 
 #include <errno.h>

@@ -20,10 +20,13 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes);
 gyre_status_t comm_mem_deregister(void *ptr);
 /* 1 if [ptr, ptr + bytes) lies in one window: its id and the offset of ptr in it. */
 int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset);
-/* For who keeps something for a window, such as a registration with an adapter, by its number, which is never given again. Calls
- * take(user, id, base, bytes) under the lock of windows, so that the window cannot end meanwhile; from then on none of its memory goes
- * back to the system while it lives, and gone(id) is called before it ends, under the same lock. 0: there is no such window. `gone` is
- * the same function in all calls. */
+/* For a caller that keeps something for a window, such as a registration with an adapter. 0: there is no such
+ * window.
+ *
+ * The caller keeps it by the window's number, which is never given again. Calls take(user, id, base, bytes)
+ * under the lock of windows, so that the window cannot end meanwhile. From then on none of the window's
+ * memory goes back to the system while the window lives. gone(id) is called before the window ends, under the
+ * same lock. `gone` is the same function in all calls. */
 int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
                   void (*take)(void *user, uint64_t id, void *base, size_t bytes), void *user);
 /* Offers all windows, present and future, through `watch`; NULL: stop. */

@@ -1,5 +1,6 @@
-/* comm/memory/outbox.h: small messages of the ranks of one host, without links: each rank has an outbox in the shared
- * segment which all others read.
+/* comm/memory/outbox.h: small messages of the ranks of one host, without links.
+ *
+ * Each rank has an outbox in the shared segment. All other ranks read it.
  *
  * For operations that are one exchange: each rank that has data posts it, and each rank reads what it needs
  * directly from the others' outboxes. A short payload lies in the cache line of its flag, so such a message
@@ -58,8 +59,8 @@ size_t comm_outbox_bytes(const comm_outbox_shape_t *shape);
 /* memory: [ranks * comm_outbox_bytes], shared, zeroed before anyone uses it, 64-byte aligned; borrowed. */
 void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, int ranks, int mine);
 
-/* Begins the next operation. stream: nobody both posts and reads in it, so that who posts may be far ahead; the same on all
- * ranks. */
+/* Begins the next operation. stream: 1 if no rank both posts and reads in it, so that a posting rank may be
+ * far ahead. The same on all ranks. */
 static inline void comm_outbox_begin(comm_outbox_t *x, int stream)
 {
     x->stream = stream;
@@ -67,8 +68,8 @@ static inline void comm_outbox_begin(comm_outbox_t *x, int stream)
     x->posted = 0;
     x->looked = 0;
 }
-/* Where this rank's payload of `bytes` (<= comm_outbox_most) is to be written; NULL: somebody is not yet done with what lies
- * there; ask again. */
+/* Where to write this rank's payload of `bytes` (<= comm_outbox_most). NULL: a rank has not finished reading
+ * what lies there; call again. */
 void *comm_outbox_reserve(comm_outbox_t *x, size_t bytes);
 /* Shows it to the others. The caller rings their bells. */
 void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag);

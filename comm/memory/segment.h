@@ -121,9 +121,10 @@ void comm_bell_fence(const comm_bell_t *bell);
  * so either the owner sees the message or we see that it sleeps. A release store alone would not do: it may be
  * ordered after the following load, on x86 as well as on Arm.
  *
- * A fence costs as much as a cache line's flight, for every message, to serve those who sleep, which is rare. So the owner has the
- * kernel put a fence into all running threads of the registered processes (membarrier) before it sleeps, where the
- * kernel offers that: then ours need only keep the compiler from exchanging the two. */
+ * A fence for every message costs as much as moving a cache line, and only ranks that sleep need it, which is
+ * rare. So the owner calls membarrier before it sleeps, where the kernel offers that: the kernel puts a fence
+ * into all running threads of the registered processes. Then our fence need only keep the compiler from
+ * exchanging the two. */
 static inline void comm_bell_order(const comm_bell_t *bell)
 {
     if (atomic_load_explicit(&comm_bell_registered, memory_order_relaxed) &&

@@ -1,4 +1,4 @@
-/* comm/memory/window.h: what the owner of a window (window.c) and those who map it (map.c) agree on. */
+/* comm/memory/window.h: what the owner of a window (window.c) and the ranks that map it (map.c) agree on. */
 #ifndef COMM_MEMORY_WINDOW_H
 #define COMM_MEMORY_WINDOW_H
 

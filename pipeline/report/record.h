@@ -28,7 +28,7 @@ typedef struct {
     double mfu; /* set by train_record_step */
 } train_step_t;
 
-/* Memory by kind, and who has how much of it. */
+/* Memory by kind, and the bytes of each rank. */
 enum { TRAIN_MEMORY_KINDS = 12 };
 typedef struct {
     const char *kind[TRAIN_MEMORY_KINDS]; /* static: "weights", "gradients" ... */

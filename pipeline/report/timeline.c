@@ -1,8 +1,8 @@
-/* pipeline/report/timeline.c: who did what, when: the spans of chosen steps, brought to rank 0 and to one clock.
+/* pipeline/report/timeline.c: brings the spans of chosen steps to rank 0 and to one clock.
  *
- * Monotonic clocks of different hosts have nothing to do with each other. A barrier is left by all ranks at nearly the same
- * moment, so the times of a few barriers tell how far apart two hosts' clocks are; ranks on the host of rank 0 need no
- * correction. What remains is the time that a barrier's end takes to travel. */
+ * Monotonic clocks of different hosts are not related. All ranks leave a barrier at nearly the same moment,
+ * so the times of a few barriers give the difference of two hosts' clocks. Ranks on the host of rank 0 need
+ * no correction. The remaining error is the time that a barrier's end takes to travel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

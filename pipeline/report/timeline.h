@@ -26,7 +26,8 @@ typedef struct train_timeline train_timeline_t;
 gyre_status_t train_timeline_create(gyre_comm_t *comm, const train_config_t *options, uint64_t done,
                                     train_timeline_t **out);
 void train_timeline_destroy(train_timeline_t *timeline);
-/* Where the spans of step `step` (1-based) go; NULL: nobody asks for them. `timeline` may be NULL. Not collective. */
+/* Where the spans of step `step` (1-based) go; NULL: the step is not watched. `timeline` may be NULL. Not
+ * collective. */
 model_spans_t *train_timeline_begin(train_timeline_t *timeline, uint64_t step);
 /* After that step: brings its spans to rank 0. Collective on watched steps, nothing on others. */
 gyre_status_t train_timeline_end(train_timeline_t *timeline, uint64_t step);

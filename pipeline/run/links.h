@@ -1,9 +1,10 @@
 /* pipeline/run/links.h: boundary tensors between the GPUs of a pipeline's ranks, in stream order: the host only enqueues.
  *
- * A link is one way between two ranks: a communicator of the two, in which one only sends and the other only receives, and a stream of its
- * own on each side. So what is sent waits for nothing but the computation that made it and for room, what is received for nothing but
- * the message and the slot that it goes to, and no other message of the rank: what pipeline/schedules/program.h says of posted receives and of sends
- * that are not waited for holds of the streams, too, and so does the checker's proof.
+ * A link is one way between two ranks. A link has a communicator of the two, in which one only sends and the
+ * other only receives, and a stream of its own on each side. So a send waits only for the computation that
+ * made its contents and for room. A receive waits only for the message and for its slot. Neither waits for
+ * another message of the rank. So the rules of pipeline/schedules/program.h for posted receives and for sends
+ * hold for the streams, too, and so does the checker's proof.
  *
  *     computation's stream   ... | forward -> slot |                    | wait: slot has left | forward -> slot | ...
  *     link's stream                   wait: made    | send the slot       | note: it has left | */

@@ -19,9 +19,10 @@
 /* OK, or GYRE_ERR_INTERNAL (quiet): gyre_last_error() names the action and what is wrong with it. NO_MEMORY. */
 gyre_status_t pipe_check(const pipe_schedule_t *schedule);
 
-/* The part about slots, of one rank: each action reads what it should, inputs and gradients stay as long as pipeline/run/executor.h
- * says, what is sent is what was made, nothing is waited for before it is posted. pipe_check asks it for each rank, with the program
- * that pipe_program_build makes. The schedule's lists are sound. */
+/* The part about slots, of one rank. The schedule's lists are sound. Each action reads the right slot. Inputs
+ * and gradients stay as long as pipeline/run/executor.h says. A SEND sends what was made. Nothing is waited
+ * for before it is posted. pipe_check calls it for each rank, with the program that pipe_program_build
+ * makes. */
 gyre_status_t pipe_check_program(const pipe_schedule_t *schedule, int rank, const pipe_program_t *program);
 
 #endif

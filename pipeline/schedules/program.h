@@ -1,12 +1,14 @@
 /* pipeline/schedules/program.h: what one rank's list of actions means for buffers: slots, and when receives are posted.
  *
- * The executor follows it, the checker proves it, the simulator times it; so what was proved is what runs.
+ * The executor follows the program, the checker proves it, and the simulator times it. So the proved program
+ * is the one that runs.
  *
- * Slots are of four kinds: activations received (or handed over from a stage of the same rank), gradients received, and two rings to
- * send from. A received tensor lives from its RECV until the backward pass of its micro-batch is over; as many slots as live at a
- * time are needed, and `ahead` more of each kind are taken. Slots are given out strictly in the order of the list's needs: so
- * at each RECV its own slot is there, whatever was posted ahead, and the rank waits for the sender alone. A receive is posted as soon as
- * its turn has come and a slot of its kind is free. Where that is, is known beforehand: it is part of the program.
+ * Slots are of four kinds: activations received (or handed over from a stage of the same rank), gradients
+ * received, and two rings to send from. A received tensor lives from its RECV until the backward pass of its
+ * micro-batch is over. There are as many slots as live at a time, and `ahead` more of each kind. Slots are
+ * given out strictly in the order of the list's needs. So at each RECV its own slot is there, and the rank
+ * waits for the sender alone. A receive is posted as soon as its turn has come and a slot of its kind is
+ * free. The program holds the step at which that is.
  *
  * Rules of execution, in the order of a step's fields:
  *   1. receives 0 .. posted-1 are posted before the step starts;

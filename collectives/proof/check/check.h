@@ -1,12 +1,15 @@
 /* collectives/proof/check/check.h: proves schedules: runs all ranks' schedules symbolically.
  *
- * Proved for the given arguments: every output element holds exactly the contributions it should, combined in
- * the canonical order (or, with fast_order, each exactly once); every element of a reduction passes exactly
- * one FINAL step before it spreads; messages match in order and length; no step can deadlock (no order of
- * execution gets stuck: sends never block, receives are blocking, so one maximal run decides); no two
- * accesses to overlapping memory, one of them a write, are unordered by channel order, dependencies and
- * messages (vector clocks over (rank, channel); a SEND reads until it is complete); IN is never written
- * unless in place; no range leaves its buffer. */
+ * Proved for the given arguments:
+ *  1. Every output element holds exactly the right contributions, combined in the canonical order (or, with
+ *     fast_order, each exactly once).
+ *  2. Every element of a reduction passes exactly one FINAL step before it spreads.
+ *  3. Messages match in order and length.
+ *  4. No step can deadlock. Sends never block and receives are blocking, so one maximal run decides.
+ *  5. Two accesses to overlapping memory, one of them a write, are always ordered: by channel order,
+ *     dependencies and messages (vector clocks over (rank, channel)). A SEND reads until it is complete.
+ *  6. IN is never written unless in place.
+ *  7. No range leaves its buffer. */
 #ifndef COLLECTIVES_PROOF_CHECK_CHECK_H
 #define COLLECTIVES_PROOF_CHECK_CHECK_H
 

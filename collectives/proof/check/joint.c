@@ -1,11 +1,10 @@
 /* collectives/proof/check/joint.c: JOINT steps: what they do to the memory of all ranks, and that nothing
  * else touches it meanwhile.
  *
- * Time between ranks is bounded by messages only: a rank whose memory is touched has announced it before
- * (a message that the working rank received) and hears of the end (a message that it sends afterwards,
- * which must be received like any other). In between everything may happen at once. So whatever the order
- * of the run, no element may be worked on by joint steps of two ranks unless both read it, nor by a joint
- * step and a local one unless both read it. */
+ * Only messages bound the time between ranks. A rank whose memory is touched has announced the memory before,
+ * in a message that the working rank received. The working rank sends the end in a later message, which must
+ * be received like any other. In between everything may happen at once. So no element may be worked on by
+ * joint steps of two ranks unless both read it. The same holds for a joint step and a local one. */
 #include "collectives/proof/check/internal.h"
 
 static cell_t *cell_of(proc_t *p, coll_buf_t buf, size_t element)

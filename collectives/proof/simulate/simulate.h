@@ -1,10 +1,9 @@
 /* collectives/proof/simulate/simulate.h: runs the schedules of all ranks in virtual time, on machines that
  * we lack and on this one.
  *
- * A schedule is data, so its time can be computed: every rank walks through its steps, messages take their
- * way over the links of a network (topo/network/network.h) or through the memory of one host
- * (collectives/choose/cost.h), and what waits, waits. docs/simulator.md describes the model, its formulas
- * and its limits. */
+ * A schedule is data, so its time can be computed. Every rank walks through its steps. Messages travel over
+ * the links of a network (topo/network/network.h) or through the memory of one host
+ * (collectives/choose/cost.h). docs/simulator.md describes the model, its formulas and its limits. */
 #ifndef COLLECTIVES_PROOF_SIMULATE_SIMULATE_H
 #define COLLECTIVES_PROOF_SIMULATE_SIMULATE_H
 

@@ -1,7 +1,9 @@
-/* collectives/proof/simulate/views.c: which receives of a schedule a host's ranks need not copy: those
- * into TMP that only COPY and REDUCE steps of their channel read before something else is written there.
- * What collectives/run/compile.c finds for the executor, in one pass: a list of the receives whose data is
- * still there suffices, and it is short. And which steps write what peers will read. */
+/* collectives/proof/simulate/views.c: finds the receives of a schedule that a host's ranks need not copy.
+ *
+ * These are the receives into TMP that only COPY and REDUCE steps of their channel read before something else
+ * is written there. collectives/run/compile.c finds the same for the executor. Here one pass finds them: a
+ * list of the receives whose data is still there is enough, and the list is short. Also finds the steps that
+ * write what peers will read. */
 #include <stdlib.h>
 
 #include "collectives/proof/simulate/internal.h"
