@@ -2,6 +2,7 @@
 #include "tools/gyre-perf/recover/recover.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -33,6 +34,7 @@ static void end_later(void)
     pid_t parent = getpid();
     if (fork() != 0)
         return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left once the parent was killed */
     for (int fd = 0; fd < 1024; fd++)
         close(fd);
     sleep((unsigned)STRIKE_SECONDS);
