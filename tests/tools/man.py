@@ -174,7 +174,6 @@ def words(settings, help_text, schedules):
     transports = units['GYRE_TRANSPORT'].split('|')
     said = re.search(r'\\-\\-transport " ([a-z|]+)"', read('docs/man/gyre-perf.1')).group(1)
     same('docs/man/gyre-perf.1', 'transports', said.split('|'), transports)
-    transports.remove('auto')
     said = re.search(r'--transport ([a-z|]+)', help_text).group(1)
     same('gyre-perf --help', 'transports', said.split('|'), transports)
     for where, pattern in (('docs/man/gyre-plan.1', r'^(gpipe.*), or all\.$'),

@@ -21,7 +21,7 @@ int perf_read_type(void *to, const char *word);
 const char *perf_type_names(void);
 /* FLAG_READ: const char *, a word of GYRE_TRANSPORT. */
 int perf_read_transport(void *to, const char *text);
-/* These words but auto: "shm|ucx|verbs". */
+/* These words: "auto|shm|ucx|verbs". */
 const char *perf_transports(void);
 
 /* Sizes from a list such as "64K,1M,25M" to list[*count], at most `room`; 0 if malformed, a size of 0, or

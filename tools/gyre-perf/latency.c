@@ -375,7 +375,7 @@ static const char help[] =
     "  -c N           0: no check (1)\n"
     "  -u BYTES, -R 0|1   buffers off their alignment; from gyre_mem_alloc (1) or malloc (0)\n"
     "  --memory host|cuda   where the buffers lie (host)\n"
-    "  --algo NAME, --transport shm|ucx|verbs, --order canonical|fast   as in gyre-perf --help\n"
+    "  --algo NAME, --transport auto|shm|ucx|verbs, --order canonical|fast   as in gyre-perf --help\n"
     "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
     "\n"
     "No -g, -m, -N, -S, --cold, --explain, --register and --streams; -a has no effect: a sample is the "

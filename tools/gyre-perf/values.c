@@ -44,7 +44,7 @@ const char *perf_type_names(void)
 
 const char *perf_transports(void)
 {
-    return strchr(units[SET_TRANSPORT], '|') + 1;
+    return units[SET_TRANSPORT];
 }
 
 int perf_read_transport(void *to, const char *text)

@@ -2,9 +2,9 @@
 #include "tools/gyre-perf/recover/recover.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
