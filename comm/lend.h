@@ -1,12 +1,16 @@
-/* comm/lend.h: device memory from which a group's transport sends, and into which it receives, without the host's memory
- * between: verbs that have registered it (GPUDirect RDMA), or a UCX that knows CUDA memory.
+/* comm/lend.h: device memory that a group's transport sends from and receives into, without a copy in host
+ * memory.
  *
- * Only memory that Gyre itself allocates is lent: its end is ours to bring about, as that of windows (comm/verbs/memory.c), so no
- * registration is ever left of memory that the program has freed. The program's own buffers are copied from and to it, which on
- * the device costs a hundredth of what the network does.
+ * Two transports can do this: verbs that have registered the memory (GPUDirect RDMA), and a UCX that knows
+ * CUDA memory.
  *
- * Messages longer than COMM_LEND_LEAST alone may be made from lent memory, and only where both ends lend: those are never
- * touched by the host, on any transport. Which is found out by doing it once, never from what a machine claims. */
+ * Only memory that Gyre itself allocates is lent. Gyre decides when that memory is freed, as with windows
+ * (comm/verbs/memory.c), so no registration outlives memory that the program has freed. The program's own
+ * buffers are copied from and to lent memory. On the device the copy costs a hundredth of the network's time.
+ *
+ * Only messages longer than COMM_LEND_LEAST may be made from lent memory, and only where both ends lend. The
+ * host never touches such messages, on any transport. A trial transfer decides whether lending works, never a
+ * machine's claim. */
 #ifndef COMM_LEND_H
 #define COMM_LEND_H
 
@@ -24,8 +28,9 @@ typedef struct {
     char why[440]; /* how, or why not */
 } comm_lent_t;
 
-/* Lends the group [base, + bytes) of `device`, one range at a time. OK if not, too (out->works). UNSUPPORTED, quiet: not in the
- * way that GYRE_CUDA_RDMA names. By the thread that drives the group. */
+/* Lends the group [base, + bytes) of `device`, one range at a time. By the thread that drives the group.
+ * Returns OK even if lending does not work (out->works is 0). UNSUPPORTED, quiet: not in the way that
+ * GYRE_CUDA_RDMA names. */
 gyre_status_t comm_group_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,
                               comm_lent_t *out);
 

@@ -14,10 +14,10 @@ typedef struct coll_bounce coll_bounce_t;
  * message to send have been copied. NULL: an error (reported). The caller is driving. */
 coll_bounce_t *coll_bounce_take(gyre_comm_t *comm, coll_req_kind_t kind, void *buffer, size_t bytes);
 void *coll_bounce_memory(coll_bounce_t *bounce);
-/* The request that the message has become: when it is finished, what was received is copied to the device, and the memory is
- * free to be used again. */
+/* r: the request of the message. When r is finished, the received bytes are copied to the device, and the
+ * memory is free to be used again. */
 void coll_bounce_attach(coll_bounce_t *bounce, gyre_request_t *r);
-/* It becomes none. The caller is driving. */
+/* Gives the memory back: there will be no message. The caller is driving. */
 void coll_bounce_give(coll_bounce_t *bounce);
 /* With the communicator, of which nothing is under way. */
 void coll_bounce_free_all(gyre_comm_t *comm);

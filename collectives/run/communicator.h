@@ -135,9 +135,10 @@ void coll_comm_free(gyre_comm_t *comm);
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
 gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
-/* Chooses the order of this communicator's reductions from here on; gyre_init takes it from GYRE_ORDER, a split from its
- * parent. For programs that compare orders in one process: all ranks must choose alike, between the same two
- * operations. INVALID, and nothing changes, while operations are under way. */
+/* Sets the order of this communicator's reductions from here on. INVALID, and nothing changes, while
+ * operations are under way. All ranks must choose alike, between the same two operations. For programs that
+ * compare orders in one process: else gyre_init takes the order from GYRE_ORDER, and a split from its
+ * parent. */
 gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
 
 /* Fixes the choice for the operation line->op of this communicator, before all choose lines; what the line does

@@ -25,17 +25,20 @@
 
 typedef struct comm_boot comm_boot_t;
 
-/* Joins; returns when all ranks are connected to their parents and children, or on all with an error. Errors: BOOTSTRAP (port in use,
- * unreachable root: says what to do), AUTH, TIMEOUT (names the ranks that have not arrived, at rank 0). */
+/* Joins. Returns when all ranks are connected to their parents and children, or on all ranks with an error.
+ * Errors: BOOTSTRAP (port in use, unreachable root: says what to do), AUTH, TIMEOUT (names the ranks that
+ * have not arrived, at rank 0). */
 gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
 
-/* Collective. all: [size * bytes], in rank order. 2 ceil(log2 n) rounds. A rank that fails (TIMEOUT, PEER_DEAD,
- * MISMATCH: it names who called what) makes the call fail on all ranks with its text; the next one starts afresh. */
+/* Collective. all: [size * bytes], in rank order. 2 ceil(log2 n) rounds. A rank that fails (TIMEOUT,
+ * PEER_DEAD, MISMATCH: it names the ranks' calls) makes the call fail on all ranks with its text; the next
+ * one starts afresh. */
 gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t bytes, void *all,
                                    base_time_t deadline);
 gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline);
-/* Collective: what rank 0 has goes to all. data: [room]; *bytes: in: rank 0's length (others: ignored), out: the length. With
- * a `status` other than OK at rank 0 (others pass OK) all ranks fail with it and rank 0's last error text. */
+/* Collective: sends rank 0's data to all. data: [room]. *bytes: in: rank 0's length (others: ignored), out:
+ * the length. If rank 0 passes a `status` other than OK (others pass OK), all ranks fail with that status and
+ * rank 0's last error text. */
 gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *data, size_t room, size_t *bytes,
                               base_time_t deadline);
 
@@ -53,13 +56,15 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline);
  * ranks that do not call it within `patience_s` seconds, are no longer members. PEER_DEAD: the part of the
  * job that this rank hears is the smaller one. ABORTED: the others went on without this rank. TIMEOUT. */
 gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline);
-/* Where newcomers are to knock, "host:port"; changes when the member with the lowest rank does. The watcher must run. */
+/* text: the address for newcomers, "host:port". Changes when the member with the lowest rank does. The
+ * watcher must run. */
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes);
-/* Collective: lets `wanted` newcomers in, which become the members with the highest ranks. TIMEOUT, and nothing has changed: they did
- * not come. The watcher must run. */
+/* Collective: admits `wanted` newcomers, which become the members with the highest ranks. The watcher must
+ * run. TIMEOUT: they did not come, and nothing has changed. */
 gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline);
-/* The other side: an identity from GYRE_JOIN, GYRE_SECRET and GYRE_JOB; waits at the door of the job until it is let in; then,
- * with a watcher, takes its place. */
+/* The newcomer's side, in three calls. The first makes an identity from GYRE_JOIN, GYRE_SECRET and GYRE_JOB.
+ * The second connects to the job and waits until the newcomer is admitted. The third, with a watcher, takes
+ * the newcomer's place. */
 gyre_status_t comm_boot_newcomer(comm_identity_t *who);
 gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
 gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);

@@ -1,10 +1,12 @@
-/* comm/boot/reconnect.h: connections to ranks that are no neighbours in the tree: how ranks find each other again when the tree has
- * lost one, and how newcomers find a running job.
+/* comm/boot/reconnect.h: connections to ranks that are not neighbours in the tree.
  *
- * Every rank keeps a listening socket, its door, and knows where all others listen (comm_boot_meet). A visitor is a
- * connection made there or from here to another rank's door, after the handshake of wire.h. The watcher's thread
- * drives all of them: it accepts, shakes hands, dials, beats, and turns a visitor's end into a death. Other threads, under the
- * boot's lock, dial, look at visitors and say something to them; only the watcher's thread frees them. */
+ * Ranks find each other by them when the tree has lost a rank. Newcomers find a running job by them.
+ *
+ * Every rank keeps a listening socket, its door, and knows the addresses of all others (comm_boot_meet). A
+ * visitor is a connection to this rank's door, or from this rank to another's door, after the handshake of
+ * wire.h. The watcher's thread drives all visitors: it accepts, shakes hands, dials, sends heartbeats, and
+ * turns a visitor's end into a death. Other threads dial, look at visitors and send messages to them, under
+ * the boot's lock. Only the watcher's thread frees visitors. */
 #ifndef COMM_BOOT_RECONNECT_H
 #define COMM_BOOT_RECONNECT_H
 

@@ -1,5 +1,7 @@
-/* comm/boot/refusals.h: what is said about connections that are refused: one warning for the first of each kind, and now
- * and then, and at the end, one line with how many there were. A flood of strangers fills no log. */
+/* comm/boot/refusals.h: the log lines about connections that are refused.
+ *
+ * The first refusal of each kind logs a warning. From time to time, and at the end, one line logs the counts.
+ * So a flood of strangers does not fill the log. */
 #ifndef COMM_BOOT_REFUSALS_H
 #define COMM_BOOT_REFUSALS_H
 

@@ -29,8 +29,8 @@ void boot_shrink_newcomer(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_no_place(comm_boot_t *boot, boot_visitor_t *visitor);
 void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_message_t *m);
 
-/* Under the lock, for grow.c, too: keeps a membership (sane: after looking at it) to be taken up, 0: memory; makes it the
- * present one; connects the tree over it. */
+/* Under the lock, for grow.c, too. The first two keep a membership to be taken up (sane: after checking it);
+ * 0: no memory. The third makes the kept membership the present one. The last connects the tree over it. */
 int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 gyre_status_t boot_shrink_take_up(comm_boot_t *boot);

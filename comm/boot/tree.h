@@ -1,8 +1,9 @@
 /* comm/boot/tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along them.
  *
- * The tree is over the places 0..n-1 of the job's members: their ranks in ascending order. Until the first rank is lost or
- * added, a rank's place is its rank. The parent of place p is p with its lowest set bit cleared; the children of p are p + 2^k
- * for every 2^k below that bit (place 0: every 2^k below n). The subtree of p is the places [p, boot_tree_end(p)).
+ * The tree is over the places 0..n-1 of the job's members: a place is a member's index in ascending order of
+ * ranks. Until the first rank is lost or added, a rank's place is its rank. The parent of place p is p with
+ * its lowest set bit cleared. The children of p are p + 2^k for every 2^k below that bit (place 0: every 2^k
+ * below n). The subtree of p is the places [p, boot_tree_end(p)).
  *
  *          0            n = 8: at most log2 n hops from any rank to rank 0, at most log2 n children.
  *        / | \
@@ -12,9 +13,9 @@
  *                |
  *                7
  *
- * Everything is under `lock`. Frames are read by one thread at a time: by the caller that waits (boot_wait) before a
- * watcher is attached, by the watcher's thread afterwards (then callers sleep on `moved`). Only the reading thread
- * closes edges. Any thread may send: queueing never blocks. */
+ * Everything is under `lock`. One thread at a time reads frames. Before a watcher is attached, that is the
+ * caller that waits (boot_wait). Afterwards it is the watcher's thread, and callers sleep on `moved`. Only
+ * the reading thread closes edges. Any thread may send: queueing never blocks. */
 #ifndef COMM_BOOT_TREE_H
 #define COMM_BOOT_TREE_H
 
@@ -141,8 +142,9 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents);
  * unless the neighbour said goodbye. */
 void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how, int silent);
 
-/* Heartbeats, for the watcher's thread, under the lock: sends those that are due and ends edges that have been silent for
- * too long. Returns when to call again. boot_beat_begin: the neighbours' time counts from now on. */
+/* For the watcher's thread, under the lock: sends the heartbeats that are due and ends edges that have been
+ * silent for too long. Returns when to call again. boot_beat_begin: the neighbours' time counts from now
+ * on. */
 void boot_beat_begin(comm_boot_t *boot);
 base_time_t boot_beat(comm_boot_t *boot);
 
@@ -150,7 +152,8 @@ base_time_t boot_beat(comm_boot_t *boot);
 gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
 /* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or 0. */
 int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes);
-/* Adds one: steps wait in order, as a neighbour that gave up on one sends the next before we have come to its first. 0: memory. */
+/* Adds a step. 0: no memory. Steps wait in order: a neighbour that gave up on one sends the next before we
+ * have come to its first. */
 int boot_step_keep(boot_buf_t *steps, const boot_message_t *m);
 void boot_step_pop(boot_edge_t *edge);
 gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const void *data,
@@ -168,8 +171,8 @@ void boot_copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes
 const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
 /* The abort of communicator `id`, or of the whole job. */
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
-/* What explains the rest: the death among ranks[0..n) (NULL: all ranks) that was noted first; without one, the leaving
- * after an error that was. NULL: neither. */
+/* The first cause among ranks[0..n) (NULL: all ranks): the death that was noted first; without a death, the
+ * first leaving after an error. NULL: neither. */
 const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, int n);
 void boot_death_text(const boot_death_t *death, char *text, size_t bytes); /* "died: ..." or "left ..." */
 /* BOOT_DEAD or BOOT_LEFT about `death`, as a message. Returns its bytes. */

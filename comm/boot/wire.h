@@ -127,14 +127,15 @@ int boot_proof_check(const unsigned char key[32], const unsigned char hello[BOOT
                      const unsigned char challenge[BOOT_CHALLENGE_BYTES],
                      const unsigned char proof[BOOT_PROOF_BYTES], boot_conn_t *conn);
 
-/* Client's side, in steps. answer: 0: the other side does not know the secret or is no Gyre of this version; else the
- * proof to be sent, and the session keys of `conn` are set. */
+/* Client's side, in steps. answer: 0: the other side does not know the secret or is not a Gyre of this
+ * version. Else `proof` is to be sent, and the session keys of `conn` are set. */
 void boot_hello_make(const boot_hello_t *hello, unsigned char out[BOOT_HELLO_BYTES]);
 int boot_challenge_answer(const unsigned char key[32], const unsigned char hello[BOOT_HELLO_BYTES],
                           const unsigned char challenge[BOOT_CHALLENGE_BYTES], boot_conn_t *conn,
                           unsigned char proof[BOOT_PROOF_BYTES]);
-/* Client's side, blocking until `deadline`. AUTH: the other side does not know the secret. BOOTSTRAP: it is no Gyre
- * process. TRANSPORT (quiet): closed or failed before it answered; trying again may help. TIMEOUT (quiet). */
+/* Client's side, blocking until `deadline`. AUTH: the other side does not know the secret. BOOTSTRAP: it is
+ * not a Gyre process. TRANSPORT (quiet): closed or failed before it answered; trying again may help. TIMEOUT
+ * (quiet). */
 gyre_status_t boot_hand_shake(boot_conn_t *conn, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline);
 /* connect.c: connects to rank 0 at `root` and shakes hands; tries again until `deadline` while that may help.

@@ -32,10 +32,10 @@ int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
 /* Offers all windows, present and future, through `watch`; NULL: stop. */
 gyre_status_t comm_mem_attach(comm_watch_t *watch);
 
-/* Peers' windows mapped here, cached by (address of owner, id): *at is where [offset, offset + bytes) of that one lies.
- * IN_PROGRESS: its owner's watcher has not handed it over by `until`; call again with the same `fetch` (all
- * zero at first), or drop that. Any other status: it cannot be mapped. Closed windows are unmapped when their owner
- * freed them. */
+/* Maps a peer's window here, cached by (address of owner, id). *at: where [offset, offset + bytes) of the
+ * window lies. IN_PROGRESS: the owner's watcher has not handed the window over by `until`; call again with
+ * the same `fetch` (all zero at first), or drop the fetch. Any other status: mapping is not possible. A
+ * mapping ends when the owner has freed the window. */
 gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
                            size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at);
 void comm_mem_unmap_all(void); /* at finalize */

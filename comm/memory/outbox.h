@@ -73,8 +73,8 @@ static inline void comm_outbox_begin(comm_outbox_t *x, int stream)
 void *comm_outbox_reserve(comm_outbox_t *x, size_t bytes);
 /* Shows it to the others. The caller rings their bells. */
 void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag);
-/* What `rank` has posted for this operation: OK and *payload (valid until finish); IN_PROGRESS: nothing yet; MISMATCH (quiet):
- * it belongs to another call. */
+/* Looks at the post of `rank` for this operation. OK: *payload is set (valid until finish). IN_PROGRESS: no
+ * post yet. MISMATCH (quiet): the post belongs to another call. */
 gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_tag_t tag,
                                const void **payload);
 /* The rank with the least progress, as far as this one knows. */

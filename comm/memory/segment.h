@@ -44,8 +44,9 @@ typedef struct {
     uint32_t pad[13];
 } __attribute__((aligned(64))) comm_bell_t;
 
-/* A rank's newest calls, one per line, each guarded by a sequence number: odd while it is written. Several, because a
- * rank that only sends may have made its next call before a peer finds that the message belongs to another one. */
+/* A rank's newest calls, one per cache line. A sequence number guards each call: odd while the call is
+ * written. There are several, because a rank that only sends may have made its next call before a peer finds
+ * a mismatch. */
 enum { COMM_CALL_WORDS = sizeof(comm_call_t) / 8, COMM_BOARD_CALLS = 8 };
 typedef struct {
     _Atomic uint64_t seq; /* 0: no call yet; else 2 * (number of the post) once it is complete */
@@ -54,9 +55,10 @@ typedef struct {
 typedef struct {
     comm_board_entry_t entry[COMM_BOARD_CALLS];
     uint64_t posts; /* the owner's own count; nobody else reads it */
-    /* comm/peer_memory.h; `inside` in a line that others read only when something failed, `closed` in one that never changes before */
+    /* See comm/peer_memory.h. Others read the cache line of `inside` only after a failure. The line of
+     * `closed` never changes before a failure. */
     _Atomic uint32_t inside;                              /* 1: the owner works in others' memory */
-    _Atomic uint32_t closed __attribute__((aligned(64))); /* 1: nobody may work in the owner's any more */
+    _Atomic uint32_t closed __attribute__((aligned(64))); /* 1: no rank may work in the owner's memory */
 } __attribute__((aligned(64))) comm_board_t;
 
 /* Written by the receiver of a ring, read by its sender. */

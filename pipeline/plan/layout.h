@@ -1,8 +1,9 @@
 /* pipeline/plan/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism, micro-batches.
  *
- * Ranks are numbered with tensor parallelism fastest, then data, then pipeline: rank = (pp * DP + dp) * TP + tp, so that a
- * tensor-parallel group lies side by side (on one host) and pipeline neighbours are far apart, as in Megatron-LM
- * (Narayanan et al. 2021, section 3). No field of it changes a result by a bit (docs/layouts.md). */
+ * Ranks are numbered with tensor parallelism fastest, then data, then pipeline: rank = (pp * DP + dp) * TP +
+ * tp. So a tensor-parallel group has consecutive ranks (on one host), and pipeline neighbours are far apart,
+ * as in Megatron-LM (Narayanan et al. 2021, section 3). No field of a layout changes a bit of a result
+ * (docs/layouts.md). */
 #ifndef PIPELINE_PLAN_LAYOUT_H
 #define PIPELINE_PLAN_LAYOUT_H
 
@@ -44,9 +45,9 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, co
  * the checks. Counted in the bytes of the CPU's stages. */
 size_t pipe_layout_together(const pipe_layout_t *layout, const pipe_load_t *load);
 
-/* Whether a job of `ranks` ranks can train this model on this batch so. INVALID: the message names the
- * rule that is broken with both values, and the nearest layout that works, as flags that are to be put in the place of those that
- * were given. `layout` must be complete. */
+/* Whether a job of `ranks` ranks can train this model on this batch with this layout. `layout` must be
+ * complete. INVALID: the message names the broken rule with both values, and the nearest layout that works,
+ * as flags to use instead of the given ones. */
 gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                                 const optim_batch_t *batch);
 

@@ -4,9 +4,10 @@
  * that a checksum of checksums stays one), each an Event of tensorboard/compat/proto/event.proto. Only scalars are needed,
  * so the few fields are encoded here: no library is worth that.
  *
- * Each start of a run writes a file of its own: TensorBoard reads the files of a folder in the order of their names, and a
- * SessionLog with the status START makes it forget what it read of that step and later ones. So the curves of a run that
- * was killed and resumed are one curve, and a new run in an old folder replaces the old one's. */
+ * Each start of a run writes a file of its own. TensorBoard reads the files of a folder in the order of their
+ * names. A SessionLog with the status START makes TensorBoard forget what it read of that step and later
+ * steps. So a run that was killed and resumed has one curve, and a new run in an old folder replaces the old
+ * run's curves. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>

@@ -75,11 +75,13 @@ typedef struct {
 
 typedef struct pipe_executor pipe_executor_t;
 
-/* Not collective, but every rank of comm must run the same shape with the same sizes. comm: of shape.ranks ranks, in the
- * order of the pipeline; it must outlive the executor and be used by nobody else during a step. The schedule is
- * copied, and proved first (pipe_check; beyond 262,144 actions of all ranks together the generators are trusted). Several
- * executors may share a communicator (one that trains, one that evaluates), as long as all ranks run their steps in the same
- * order. INVALID, OVERFLOW, NO_MEMORY. */
+/* Not collective, but every rank of comm must run the same shape with the same sizes. INVALID, OVERFLOW,
+ * NO_MEMORY.
+ *
+ * comm: of shape.ranks ranks, in the order of the pipeline. comm must outlive the executor, and no other code
+ * may use comm during a step. The schedule is copied, and proved first (pipe_check; beyond 262,144 actions of
+ * all ranks together the generators are trusted). Several executors may share a communicator (one that
+ * trains, one that evaluates), as long as all ranks run their steps in the same order. */
 gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *schedule,
                                    const pipe_executor_config_t *config, pipe_executor_t **out);
 /* NULL is allowed. Where a step has failed destroy the communicator first: over UCX it may use the buffers until then
@@ -89,9 +91,10 @@ void pipe_executor_destroy(pipe_executor_t *executor);
 /* One batch through the pipeline: all actions of this rank. Returns when its last action is done and its messages have been
  * taken; other ranks may still be at work. Collective over comm.
  *
- * A callback's error is returned here with a text that names rank, stage, chunk and micro-batch, and ends the step on all ranks
- * with ABORTED (gyre_comm_abort): the communicator is dead then, and so is every executor on it. Errors of the
- * communicator are passed on. After an error every further step answers with the same status. */
+ * A callback's error is returned here with a text that names rank, stage, chunk and micro-batch. The error
+ * ends the step on all ranks with ABORTED (gyre_comm_abort): the communicator is dead then, and so is every
+ * executor on it. Errors of the communicator are passed on. After an error every further step returns the
+ * same status. */
 gyre_status_t pipe_executor_step(pipe_executor_t *executor);
 
 /* On a GPU: while watched, the host waits for what comes from another stage, so that the timeline separates

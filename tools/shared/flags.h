@@ -34,7 +34,7 @@ typedef struct {
     const char *argument; /* as the help calls it; NULL for a switch */
     const char *help;     /* may have several lines; NULL: the help does not list the option */
     int optional;         /* TEXT: may come without a value, which leaves *to as it is */
-    int *given;           /* set to 1 if the option is there; NULL: nobody asks */
+    int *given;           /* set to 1 if the option is there; NULL: not needed */
     int (*read)(void *to, const char *text); /* READ: 1; 0: refused */
     const char *wants;                       /* READ: what is allowed, for the message; NULL: `argument` */
 } flag_t;
